@@ -1,0 +1,113 @@
+//! The one-bit wake-up.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Wakes one [`Part`](crate::Part). A cheap clone; all clones ring the same bell.
+///
+/// Whoever puts something into a part's mailbox rings afterwards. Ringing a bell that already
+/// rings costs one atomic operation; only the first ring wakes anybody.
+///
+/// ```text
+///   producer: push ──► ring ──► (first ring only) wake the part's actor or thread
+///   part's driver: answer ──► turn, which drains the mailbox
+/// ```
+///
+/// # Ordering
+/// The driver answers *before* the part looks at its mailboxes, so a push that comes after that
+/// look rings again: no wake-up is lost. A bell that nobody has connected yet remembers its ring.
+#[derive(Clone, Default)]
+pub struct Bell(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    rung: AtomicBool,
+    wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl Bell {
+    /// A bell that wakes nobody yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Says whom to wake from now on, in place of any former one. If the bell has rung already,
+    /// `wake` is called at once.
+    ///
+    /// `wake` must not block; it may be called from any thread.
+    pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(wake);
+        *self.0.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&wake));
+        if self.0.rung.load(Ordering::SeqCst) {
+            wake();
+        }
+    }
+
+    /// Forgets whom to wake; later rings are remembered.
+    pub fn disconnect(&self) {
+        *self.0.wake.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Asks for a turn.
+    pub fn ring(&self) {
+        if self.0.rung.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let wake = self.0.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Called by the driver, right before a turn: silences the bell and says whether it had rung.
+    pub fn answer(&self) -> bool {
+        self.0.rung.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell")
+            .field("rung", &self.0.rung.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn counted() -> (Bell, Arc<AtomicUsize>) {
+        (Bell::new(), Arc::new(AtomicUsize::new(0)))
+    }
+
+    #[test]
+    fn only_the_first_ring_wakes() {
+        let (bell, woken) = counted();
+        let count = Arc::clone(&woken);
+        bell.connect(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        bell.ring();
+        bell.ring();
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert!(bell.answer());
+        assert!(!bell.answer());
+        bell.ring();
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_ring_before_anyone_listens_is_remembered() {
+        let (bell, woken) = counted();
+        bell.ring();
+        let count = Arc::clone(&woken);
+        bell.connect(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+    }
+}

@@ -1,0 +1,269 @@
+//! Who and where: instances, runs, partitions, and positions in histories and streams.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::Timestamp;
+
+/// A fixed part of the space of instance ids. Ownership, epochs and fencing are per partition.
+///
+/// A store has [`Partition::COUNT`] of them for ever; which shard hosts a partition is decided
+/// anew each time a runtime starts and is never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(u16);
+
+impl Partition {
+    /// How many partitions a store has.
+    pub const COUNT: u16 = 1_024;
+    /// Part of the file format: changing it would send every stored id elsewhere.
+    const SEED: u64 = 0x6d69_6c6c_7275_6e31;
+
+    /// The partition of an instance id: xxh3-64 with a fixed seed, which is stable across
+    /// versions and machines.
+    #[must_use]
+    pub fn of(instance_id: &[u8]) -> Self {
+        let bucket = xxh3_64_with_seed(instance_id, Self::SEED) % u64::from(Self::COUNT);
+        Self(u16::try_from(bucket).expect("a remainder by a u16 fits a u16"))
+    }
+
+    /// The partition with this index; `None` from [`Partition::COUNT`] on.
+    #[must_use]
+    pub const fn from_index(index: u16) -> Option<Self> {
+        if index < Self::COUNT {
+            Some(Self(index))
+        } else {
+            None
+        }
+    }
+
+    /// A number below [`Partition::COUNT`].
+    #[must_use]
+    pub const fn index(self) -> u16 {
+        self.0
+    }
+}
+
+/// The id a user gives an instance: 1 to 255 bytes of UTF-8. A cheap clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(Arc<str>);
+
+impl InstanceId {
+    /// The longest id, in bytes.
+    pub const BYTES_MAX: usize = 255;
+
+    /// Checks and wraps an id.
+    ///
+    /// # Errors
+    /// When it is empty or longer than [`InstanceId::BYTES_MAX`] bytes.
+    pub fn new(id: &str) -> Result<Self, InstanceIdError> {
+        match id.len() {
+            0 => Err(InstanceIdError::Empty),
+            1..=Self::BYTES_MAX => Ok(Self(Arc::from(id))),
+            bytes => Err(InstanceIdError::TooLong { bytes }),
+        }
+    }
+
+    /// The id as the user wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The partition this id belongs to.
+    #[must_use]
+    pub fn partition(&self) -> Partition {
+        Partition::of(self.0.as_bytes())
+    }
+}
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for InstanceId {
+    type Err = InstanceIdError;
+
+    fn from_str(id: &str) -> Result<Self, Self::Err> {
+        Self::new(id)
+    }
+}
+
+/// Why a string is not an instance id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InstanceIdError {
+    /// The id has no characters.
+    Empty,
+    /// The id is longer than [`InstanceId::BYTES_MAX`].
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for InstanceIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("an instance id must not be empty"),
+            Self::TooLong { bytes } => {
+                write!(
+                    f,
+                    "an instance id has at most {} bytes, this one has {bytes}",
+                    InstanceId::BYTES_MAX
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for InstanceIdError {}
+
+/// One execution of an instance. 128 bits: partition (16), start in milliseconds (48), and a
+/// number that is unique among the runs started then (64).
+///
+/// The partition is part of it, so that a result or a timer finds its shard without the
+/// instance's id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(u128);
+
+impl RunId {
+    /// Composes a run id. `unique` must not repeat within one partition and millisecond.
+    #[must_use]
+    pub const fn new(partition: Partition, started: Timestamp, unique: u64) -> Self {
+        let millis = started.as_millis() & 0xffff_ffff_ffff;
+        Self((partition.0 as u128) << 112 | (millis as u128) << 64 | unique as u128)
+    }
+
+    /// The run id with these bits; `None` if they name no partition.
+    #[must_use]
+    pub const fn from_bits(bits: u128) -> Option<Self> {
+        let partition = bits >> 112;
+        if partition < Partition::COUNT as u128 {
+            Some(Self(bits))
+        } else {
+            None
+        }
+    }
+
+    /// All 128 bits.
+    #[must_use]
+    pub const fn bits(self) -> u128 {
+        self.0
+    }
+
+    /// The partition the run's instance id belongs to.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves 16 bits")]
+    pub const fn partition(self) -> Partition {
+        Partition((self.0 >> 112) as u16)
+    }
+}
+
+impl fmt::Display for RunId {
+    /// 32 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunId({self})")
+    }
+}
+
+macro_rules! position {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// Before the first.
+            pub const ZERO: Self = Self(0);
+
+            /// Wraps a number.
+            #[must_use]
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// The one after this.
+            ///
+            /// # Panics
+            /// At 2^64, which no store reaches.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.checked_add(1).expect("fewer than 2^64 in one store"))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+position! {
+    /// The place of an event in the history of its run: 1 for the first, without gaps.
+    Sequence
+}
+position! {
+    /// A position in a stream of commits or envelopes.
+    Offset
+}
+position! {
+    /// The growing number that makes a late owner of a partition harmless (a fencing token).
+    Epoch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_checked_when_it_is_made() {
+        assert_eq!(InstanceId::new("").unwrap_err(), InstanceIdError::Empty);
+        assert_eq!(
+            InstanceId::new(&"x".repeat(256)).unwrap_err(),
+            InstanceIdError::TooLong { bytes: 256 }
+        );
+        assert_eq!(InstanceId::new(&"x".repeat(255)).unwrap().as_str().len(), 255);
+    }
+
+    #[test]
+    fn the_partition_of_an_id_never_changes() {
+        // Golden values: stored ids depend on them.
+        assert_eq!(Partition::of(b"order-42").index(), 694);
+        assert_eq!(Partition::of(b"").index(), 870);
+    }
+
+    #[test]
+    fn a_run_id_carries_its_partition_through_its_bits() {
+        let partition = Partition::from_index(1_023).unwrap();
+        let run = RunId::new(partition, Timestamp::from_micros(u64::MAX), u64::MAX);
+        assert_eq!(run.partition(), partition);
+        assert_eq!(RunId::from_bits(run.bits()), Some(run));
+        assert_eq!(RunId::from_bits(u128::MAX), None);
+        assert_eq!(Partition::from_index(1_024), None);
+    }
+}

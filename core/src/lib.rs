@@ -1,0 +1,24 @@
+//! What every crate of millrun shares: identities, time, and the seam through which the
+//! outside world (clock, dice, tasks, threads) is reached.
+//!
+//! This crate is a leaf. It knows nothing of brokers, journals or workflows.
+//!
+//! ```
+//! use millrun_core::{Partition, RunId, Timestamp};
+//!
+//! let partition = Partition::of(b"order-42");
+//! let run = RunId::new(partition, Timestamp::from_micros(1_700_000_000_000_000), 7);
+//! assert_eq!(run.partition(), partition);
+//! ```
+
+mod bell;
+mod host;
+mod identity;
+mod time;
+
+pub use bell::Bell;
+pub use host::{
+    Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle,
+};
+pub use identity::{Epoch, InstanceId, InstanceIdError, Offset, Partition, RunId, Sequence};
+pub use time::Timestamp;

@@ -1,0 +1,3 @@
+//! The millrun program.
+
+fn main() {}
