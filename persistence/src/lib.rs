@@ -1,1 +1,45 @@
-//! Placeholder.
+//! The append-only journal of millrun.
+//!
+//! A [`Journal`] takes [batches](Batch) of turns, each turn all or nothing, makes them durable in
+//! group commits, and gives back the history of every run.
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+//! use millrun_persistence::{Batch, Journal, JournalConfig, MemoryJournal, TurnHeader};
+//!
+//! let journal = MemoryJournal::new(JournalConfig::default())?;
+//! let id = InstanceId::new("order-42")?;
+//! let time = Timestamp::from_micros(1_700_000_000_000_000);
+//! let run = RunId::new(id.partition(), time, 1);
+//! let epoch = journal.take_over(&[id.partition()])?;
+//!
+//! let mut batch = Batch::new();
+//! let mut turn = batch.turn(TurnHeader { run, head: Sequence::ZERO, epoch, time, opens: Some(&id) });
+//! turn.record(1, |body| { body.extend_from_slice(b"started"); Ok::<_, Infallible>(()) })?;
+//! turn.finish(false)?;
+//!
+//! let enqueued = journal.enqueue(&batch)?;
+//! assert!(enqueued.refused.is_empty());
+//! assert!(journal.high_watermark() >= enqueued.offset);
+//! assert_eq!(journal.history(run)?.records[0].body, "started");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod config;
+mod error;
+mod finished;
+mod journal;
+mod ledger;
+mod memory;
+mod record;
+mod scan;
+mod wire;
+
+pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
+pub use config::{Durability, JournalConfig, Retention};
+pub use error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, TurnError, TurnRefused};
+pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
+pub use memory::MemoryJournal;
+pub use record::{FinishedRun, History, Record, RecordView};

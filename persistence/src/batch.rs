@@ -1,0 +1,290 @@
+//! A batch: framed turns, ready to be queued.
+//!
+//! ```text
+//!   bytes  │ frame frame │ frame │ frame frame frame │      built by one owner, outside any lock;
+//!   turns  │ turn 0      │ turn 1│ turn 2            │      the journal copies what it accepts
+//! ```
+//!
+//! Invariants: the bytes are exactly the frames of the finished turns, in order; every frame is
+//! sealed (length and checksum set); a turn that was not finished leaves no trace.
+
+use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
+
+use crate::error::TurnError;
+use crate::wire::v1;
+
+/// The greatest size of one turn unless configured otherwise: 16 MiB.
+pub const TURN_BYTES_MAX_DEFAULT: usize = 16 << 20;
+
+/// A reusable buffer of framed turns. Each turn is all or nothing.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
+/// use millrun_persistence::{Batch, TurnHeader};
+///
+/// let id = InstanceId::new("order-42")?;
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let run = RunId::new(id.partition(), now, 1);
+/// let mut batch = Batch::new();
+/// let mut turn = batch.turn(TurnHeader {
+///     run, head: Sequence::ZERO, epoch: Epoch::new(1), time: now, opens: Some(&id),
+/// });
+/// turn.record(1, |body| { body.extend_from_slice(b"started"); Ok::<_, Infallible>(()) })?;
+/// turn.finish(false)?;
+/// assert_eq!(batch.turns(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    turns: Vec<TurnSpan>,
+    turn_bytes_max: usize,
+}
+
+/// Where a finished turn stands, and under which conditions it may be appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TurnSpan {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) run: RunId,
+    pub(crate) head: Sequence,
+    pub(crate) last: Sequence,
+    pub(crate) epoch: Epoch,
+    pub(crate) time: Timestamp,
+    pub(crate) digest: u32,
+    pub(crate) opens: bool,
+    pub(crate) closes: bool,
+}
+
+impl Batch {
+    /// An empty batch whose turns have at most [`TURN_BYTES_MAX_DEFAULT`] bytes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_turn_bytes_max(TURN_BYTES_MAX_DEFAULT)
+    }
+
+    /// An empty batch whose turns have at most `turn_bytes_max` bytes, frames included.
+    #[must_use]
+    pub fn with_turn_bytes_max(turn_bytes_max: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            turns: Vec::new(),
+            turn_bytes_max: turn_bytes_max.min(u32::MAX as usize),
+        }
+    }
+
+    /// Removes all turns and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.turns.clear();
+    }
+
+    /// Whether no turn has been finished.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// How many turns have been finished.
+    #[must_use]
+    pub fn turns(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Size of the finished turns in bytes, as they will stand in the log.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Starts a turn. Unless it is [finished](TurnWriter::finish), it leaves no trace.
+    pub fn turn<'b>(&'b mut self, header: TurnHeader<'_>) -> TurnWriter<'b> {
+        let start = self.bytes.len();
+        TurnWriter {
+            batch: self,
+            start,
+            run: header.run,
+            head: header.head,
+            epoch: header.epoch,
+            time: header.time,
+            opens: header.opens.cloned(),
+            records: 0,
+            problem: None,
+            is_finished: false,
+        }
+    }
+
+    pub(crate) fn spans(&self) -> &[TurnSpan] {
+        &self.turns
+    }
+
+    pub(crate) fn frames(&self, span: &TurnSpan) -> &[u8] {
+        &self.bytes[span.start..span.end]
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whose turn it is and under which conditions it may be appended.
+#[derive(Clone, Copy, Debug)]
+pub struct TurnHeader<'a> {
+    /// The run that took the turn.
+    pub run: RunId,
+    /// The sequence number of the run's last record before this turn; zero if there is none.
+    pub head: Sequence,
+    /// The epoch under which the writer owns the run's partition.
+    pub epoch: Epoch,
+    /// When the turn was taken.
+    pub time: Timestamp,
+    /// The id of the run's instance, if and only if this turn is the run's first. It is stored
+    /// once, in the first record.
+    pub opens: Option<&'a InstanceId>,
+}
+
+/// Writes one turn into a [`Batch`].
+///
+/// Dropped without [`finish`](Self::finish), it takes its records back.
+#[derive(Debug)]
+#[must_use = "a turn that is not finished is taken back"]
+pub struct TurnWriter<'b> {
+    batch: &'b mut Batch,
+    start: usize,
+    run: RunId,
+    head: Sequence,
+    epoch: Epoch,
+    time: Timestamp,
+    opens: Option<InstanceId>,
+    records: u64,
+    problem: Option<TurnError>,
+    is_finished: bool,
+}
+
+impl TurnWriter<'_> {
+    /// Appends one record. `kind` is not interpreted; `body` encodes the record straight into the
+    /// buffer it is given, behind what is there already, and must only append.
+    ///
+    /// Once the turn is larger than allowed, further bodies are not encoded, and
+    /// [`finish`](Self::finish) says so.
+    ///
+    /// # Errors
+    /// What `body` gives. The record is taken back; the turn may go on or be dropped.
+    pub fn record<E>(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        if self.problem.is_some() {
+            return Ok(());
+        }
+        let number = self.head.get().saturating_add(self.records + 1);
+        if number > v1::SEQUENCE_MAX {
+            self.problem = Some(TurnError::TooManyRecords);
+            return Ok(());
+        }
+        let header = v1::FrameHeader {
+            run: self.run,
+            sequence: Sequence::new(number),
+            time: self.time,
+            kind,
+        };
+        let (id, flags) = match (&self.opens, self.records) {
+            (Some(id), 0) => (Some(id.as_str()), v1::OPENS | v1::TURN_FIRST),
+            (_, 0) => (None, v1::TURN_FIRST),
+            _ => (None, 0),
+        };
+        let bytes = &mut self.batch.bytes;
+        let frame = v1::begin(bytes, &header, id, flags);
+        let body_start = bytes.len();
+        let outcome = body(bytes);
+        assert!(
+            bytes.len() >= body_start,
+            "the encoder removed bytes that were not its own"
+        );
+        if outcome.is_err() {
+            bytes.truncate(frame);
+            return outcome;
+        }
+        let turn_bytes = bytes.len() - self.start;
+        if turn_bytes > self.batch.turn_bytes_max {
+            self.problem = Some(TurnError::TooLarge {
+                bytes: turn_bytes,
+                max: self.batch.turn_bytes_max,
+            });
+            bytes.truncate(self.start);
+            return Ok(());
+        }
+        // The length is needed to find the frame again when the turn is sealed.
+        v1::set_len(&mut bytes[frame..]);
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Ends the turn. `closes` says that the run has finished with it. Returns the turn's index
+    /// in the batch, by which a refusal will name it.
+    ///
+    /// # Errors
+    /// When the turn is empty, too large, or its header contradicts itself; the batch is then as
+    /// it was before the turn.
+    pub fn finish(mut self, closes: bool) -> Result<usize, TurnError> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
+        }
+        if self.records == 0 {
+            return Err(TurnError::Empty);
+        }
+        if self.opens.is_some() != (self.head == Sequence::ZERO) {
+            return Err(TurnError::OpensMismatch);
+        }
+        if self
+            .opens
+            .as_ref()
+            .is_some_and(|id| id.partition() != self.run.partition())
+        {
+            return Err(TurnError::WrongPartition);
+        }
+        let digest = self.seal(closes);
+        let index = self.batch.turns.len();
+        self.batch.turns.push(TurnSpan {
+            start: self.start,
+            end: self.batch.bytes.len(),
+            run: self.run,
+            head: self.head,
+            last: Sequence::new(self.head.get() + self.records),
+            epoch: self.epoch,
+            time: self.time,
+            digest,
+            opens: self.opens.is_some(),
+            closes,
+        });
+        self.is_finished = true;
+        Ok(index)
+    }
+
+    /// Seals each frame of the turn; returns a checksum over their checksums.
+    fn seal(&mut self, closes: bool) -> u32 {
+        let mut rest = &mut self.batch.bytes[self.start..];
+        let mut digest = 0;
+        for record in 1..=self.records {
+            let is_last = record == self.records;
+            let flags = if is_last {
+                v1::TURN_LAST | if closes { v1::CLOSES } else { 0 }
+            } else {
+                0
+            };
+            let (frame, after) = rest.split_at_mut(v1::len(rest));
+            let crc = v1::seal(frame, flags);
+            digest = crc32c::crc32c_append(digest, &crc.to_le_bytes());
+            rest = after;
+        }
+        digest
+    }
+}
+
+impl Drop for TurnWriter<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.batch.bytes.truncate(self.start);
+        }
+    }
+}

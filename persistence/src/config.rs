@@ -1,0 +1,115 @@
+//! Bounds and modes of a journal.
+
+use std::time::Duration;
+
+use crate::batch::TURN_BYTES_MAX_DEFAULT;
+use crate::error::OpenError;
+
+/// Bounds and modes of a journal. Checked once, when it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalConfig {
+    /// Bytes that may wait for the next commit. When reached, [`enqueue`](crate::Journal::enqueue)
+    /// gives `Full`. As much again may be in the commit under way. Default 8 MiB.
+    pub batch_bytes_max: usize,
+    /// Turns that may wait for the next commit. When reached, `enqueue` gives `Full`.
+    /// Default 65,536.
+    pub batch_len_max: usize,
+    /// The largest turn, frames included, in bytes. A larger one is refused. Default 16 MiB.
+    pub turn_bytes_max: usize,
+    /// Memory for cached pages of the file, in bytes. Default 128 MiB.
+    pub cache_bytes_max: usize,
+    /// What an acknowledged turn survives. Default [`Durability::Durable`].
+    pub durability: Durability,
+    /// How long finished runs stay readable.
+    pub retention: Retention,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            batch_bytes_max: 8 << 20,
+            batch_len_max: 65_536,
+            turn_bytes_max: TURN_BYTES_MAX_DEFAULT,
+            cache_bytes_max: 128 << 20,
+            durability: Durability::Durable,
+            retention: Retention::default(),
+        }
+    }
+}
+
+impl JournalConfig {
+    /// # Errors
+    /// Names the first field that makes no sense.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let positive = [
+            ("batch_bytes_max", self.batch_bytes_max),
+            ("batch_len_max", self.batch_len_max),
+            ("turn_bytes_max", self.turn_bytes_max),
+        ];
+        for (field, value) in positive {
+            if value == 0 {
+                return Err(OpenError::Config {
+                    field,
+                    problem: "must not be zero".to_owned(),
+                });
+            }
+        }
+        if u32::try_from(self.turn_bytes_max).is_err() {
+            let problem = "must be less than 4 GiB".to_owned();
+            return Err(OpenError::Config {
+                field: "turn_bytes_max",
+                problem,
+            });
+        }
+        match self.durability {
+            Durability::Eventual { window } if window.is_zero() => Err(OpenError::Config {
+                field: "durability",
+                problem: "needs a window longer than zero; use Durable for none".to_owned(),
+            }),
+            Durability::Durable | Durability::Eventual { .. } | Durability::Volatile => Ok(()),
+        }
+    }
+}
+
+/// What an acknowledged turn survives. In every mode, what is found after a crash is a prefix of
+/// what was enqueued, whole turns only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Everything: a turn is acknowledged when it has been synced to the disk.
+    #[default]
+    Durable,
+    /// A crash of the process or the machine loses at most what was acknowledged in the last
+    /// `window` and during the commit that was under way: the store is synced that often.
+    Eventual {
+        /// The longest time between two syncs while there is something to sync.
+        window: Duration,
+    },
+    /// Nothing is promised: a crash may lose everything since the store was opened. What was
+    /// queued before [`close`](crate::Journal::close) is kept by a close that succeeds.
+    Volatile,
+}
+
+/// Until when a finished run stays readable: whichever bound is reached first ends it, the
+/// earliest closed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Retention {
+    /// Age since the run closed. Default 72 hours.
+    pub age_max: Duration,
+    /// Number of finished runs. Default 1,000,000.
+    pub len_max: usize,
+    /// Bytes of their records. Default 1 GiB.
+    pub bytes_max: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            age_max: Duration::from_secs(72 * 3_600),
+            len_max: 1_000_000,
+            bytes_max: 1 << 30,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Errors, one enum per family of operation.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millrun_core::{Epoch, RunId, Sequence, SpawnError};
+
+/// Why a turn could not be put into a batch. The batch is as it was before the turn.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurnError {
+    /// The turn is larger than the batch's `turn_bytes_max`.
+    #[error("the turn has {bytes} bytes, at most {max} are allowed")]
+    TooLarge {
+        /// Size of the turn in bytes; at least this much when it was given up half-way.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The turn has no records.
+    #[error("the turn has no records")]
+    Empty,
+    /// The run would have more than 2^32 − 1 records.
+    #[error("the run has too many records")]
+    TooManyRecords,
+    /// A turn opens its run exactly when the run's head is zero.
+    #[error("a turn must carry the instance id if it is the first of its run, and only then")]
+    OpensMismatch,
+    /// The instance id belongs to another partition than the run.
+    #[error("the instance id and the run belong to different partitions")]
+    WrongPartition,
+}
+
+/// Why a journal refused a turn. No other turn of the batch was touched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurnRefused {
+    /// Somebody else owns the partition. The writer of this turn has been replaced and should stop.
+    #[error("the partition is owned under epoch {current}")]
+    Fenced {
+        /// The partition's epoch.
+        current: Epoch,
+    },
+    /// The run's last record has another sequence number than the turn expected.
+    #[error("the run is at sequence {head}")]
+    Conflict {
+        /// The run's last sequence number, queued turns included.
+        head: Sequence,
+    },
+    /// The run's last turn is this very turn: an earlier append of it was taken. Once the
+    /// offset of this append is durable, so is the turn.
+    #[error("the turn has been appended before")]
+    AlreadyAppended,
+    /// The run has no live records here: it never started, has finished, or was deleted.
+    #[error("the run is not live")]
+    NotLive,
+    /// The turn is larger than the journal's `turn_bytes_max`.
+    #[error("the turn has {bytes} bytes, at most {max} are allowed")]
+    TooLarge {
+        /// Size of the turn in bytes.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Why a batch was not taken at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// The journal's buffer is full. Try again when a watching bell rings.
+    #[error("the journal's buffer is full")]
+    Full,
+    /// The journal has failed or was closed and takes nothing any more.
+    #[error(transparent)]
+    Failed(#[from] JournalFailure),
+}
+
+impl EnqueueError {
+    /// Whether the same batch may be taken later by the same journal.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Full)
+    }
+}
+
+/// Why a journal stopped for good. A cheap clone.
+///
+/// Turns that were not durable by then may or may not be found when the store is opened again.
+#[derive(Clone)]
+pub struct JournalFailure(Arc<Failure>);
+
+#[derive(Debug)]
+struct Failure {
+    kind: FailureKind,
+    message: String,
+}
+
+/// What stopped a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// A read, write or sync failed, with this kind of error. The disk is not asked again:
+    /// reopen the store when the cause is gone.
+    Io(io::ErrorKind),
+    /// The store's own structures are damaged.
+    Corrupted,
+    /// The journal was closed by its owner.
+    Closed,
+    /// The writer ended by a panic or was stopped from outside: a bug, please report it.
+    WriterLost,
+}
+
+impl JournalFailure {
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Failure {
+            kind,
+            message: message.into(),
+        }))
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(FailureKind::Closed, "the journal is closed")
+    }
+
+    /// What stopped the journal.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        self.0.kind
+    }
+}
+
+impl fmt::Debug for JournalFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for JournalFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for JournalFailure {}
+
+impl PartialEq for JournalFailure {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.kind == other.0.kind && self.0.message == other.0.message
+    }
+}
+
+impl Eq for JournalFailure {}
+
+/// Why something could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The journal holds no durable record of this run.
+    #[error("run {run} is not known here")]
+    UnknownRun {
+        /// The run asked for.
+        run: RunId,
+    },
+    /// A record is damaged. Other runs are not affected.
+    #[error("a record{} at log position {position} is damaged: {cause}", of_run(.run.as_ref()))]
+    Damaged {
+        /// The run whose record it is, where known.
+        run: Option<RunId>,
+        /// Where in the log.
+        position: u64,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The journal has failed or was closed.
+    #[error(transparent)]
+    Failed(#[from] JournalFailure),
+}
+
+fn of_run(run: Option<&RunId>) -> String {
+    run.map_or_else(String::new, |run| format!(" of run {run}"))
+}
+
+/// Why a store could not be opened. The file is left as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process, or another journal in this one, has the store open.
+    #[error("{path} is open elsewhere: stop that process first")]
+    AlreadyOpen {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// The file is not a store of ours.
+    #[error("{path} is not a millrun store: choose another path, nothing was changed")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The store was written by a later release.
+    #[error(
+        "{path} has format {found}, this release reads up to {supported}: use a newer release, nothing was changed"
+    )]
+    NewerFormat {
+        /// The store's file.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest format this release reads.
+        supported: u32,
+    },
+    /// The store's structures are damaged.
+    #[error("{path} is damaged ({cause}): restore a backup")]
+    Corrupted {
+        /// The store's file.
+        path: PathBuf,
+        /// What was found.
+        cause: String,
+    },
+    /// A bound of the configuration makes no sense.
+    #[error("{field} {problem}")]
+    Config {
+        /// The field of [`JournalConfig`](crate::JournalConfig).
+        field: &'static str,
+        /// What is wrong with its value.
+        problem: String,
+    },
+    /// The disk gave an error.
+    #[error("{path} could not be opened")]
+    Io {
+        /// The store's file.
+        path: PathBuf,
+        /// What the disk said.
+        #[source]
+        source: io::Error,
+    },
+    /// The host gave no thread to the writer.
+    #[error("the writer could not be started")]
+    Spawn(#[from] SpawnError),
+}

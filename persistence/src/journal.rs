@@ -1,0 +1,202 @@
+//! The storage port: atomic batches in, ordered records out.
+//!
+//! ```text
+//!   enqueue ──► conditions ──► open buffer ──► commit ──► high watermark ──► bells
+//!                  │ refused turns                │
+//!                  ▼ (named, nothing else         ▼ history · finished · recover
+//!                     is touched)                   read what is durable
+//! ```
+//!
+//! Left out on purpose: the meaning of records (their kind and body are opaque), and waiting
+//! (a caller watches with a [`Bell`]).
+
+use std::fmt;
+use std::time::Duration;
+
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId};
+
+use crate::batch::Batch;
+use crate::error::{EnqueueError, JournalFailure, ReadError, TurnRefused};
+use crate::record::{FinishedRun, History, RecordView};
+
+/// Where turns become durable. One journal is one store.
+///
+/// # Ordering
+/// Turns are checked and applied in the order in which they are enqueued, by whichever threads;
+/// they become durable in that order too: what survives a crash is a prefix of it that holds
+/// every turn at or below a watermark that anybody has seen.
+///
+/// # Failure
+/// The first failure stops a journal for good (see [`JournalFailure`]). What was durable can
+/// still be read as far as the disk allows; reopening the store recovers all of it.
+pub trait Journal: Send + Sync + fmt::Debug + 'static {
+    /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and
+    /// queues those that hold, in order. Never waits for the disk. A refused turn touches no other,
+    /// except that later turns of its run in this batch will find another head than they expect.
+    ///
+    /// A batch that is larger than the whole buffer is taken alone, when the buffer is empty.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Full`]: nothing was taken, and every watching bell rings when there is room.
+    /// [`EnqueueError::Failed`]: the journal takes nothing any more.
+    fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError>;
+
+    /// Every batch whose offset is at most this is durable (in the sense of the configured
+    /// [`Durability`](crate::Durability)). Offsets count batches since the journal was opened.
+    fn high_watermark(&self) -> Offset;
+
+    /// What stopped the journal, if anything did. Once set, it stays.
+    fn failure(&self) -> Option<JournalFailure>;
+
+    /// Rings `bell` after each advance of the watermark, when there is room again after
+    /// [`EnqueueError::Full`], and after a failure. There may be many watchers; each is kept as
+    /// long as the journal, so whoever is restarted watches on with the bell it had.
+    fn watch(&self, bell: Bell);
+
+    /// Owns these partitions from now on, under an epoch higher than any before; turns with
+    /// an older one are refused. The new epoch becomes durable no later than the first turn that
+    /// carries it. Epochs also grow each time a store is opened.
+    ///
+    /// # Errors
+    /// When the journal has failed.
+    fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure>;
+
+    /// The durable records of one run, live or finished and retained, in order.
+    ///
+    /// # Errors
+    /// When the run is not known, a record of it is damaged, or the journal was closed.
+    fn history(&self, run: RunId) -> Result<History, ReadError>;
+
+    /// The latest retained finished run of this instance; `None` if there is none (any more).
+    ///
+    /// # Errors
+    /// When a record that must be read is damaged, or the journal was closed.
+    fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError>;
+
+    /// Up to `limit` retained finished runs, the earliest closed first, beginning behind the
+    /// run `after` (or at the beginning, also if `after` is no longer retained).
+    ///
+    /// # Errors
+    /// As [`finished`](Self::finished).
+    fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError>;
+
+    /// Hands every durable record of the runs that are live to one of `lanes`, in order within
+    /// each run. The records of a run all go to lane `run.partition().index() % lanes.len()`.
+    /// Meant to be called once, before the first [`enqueue`](Self::enqueue).
+    ///
+    /// With more than one lane, each lane is called on its own thread, all within this call.
+    /// `progress` is called a few times a second at most.
+    ///
+    /// Damage is not skipped silently: a run with a damaged record is left out from there on and
+    /// named in the report.
+    ///
+    /// # Errors
+    /// When the log as a whole cannot be read.
+    fn recover(
+        &self,
+        lanes: &mut [Lane<'_>],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RecoveryReport, ReadError>;
+
+    /// Counts and sizes, exact at some moment during the call.
+    fn stats(&self) -> Stats;
+
+    /// Begins to close: what is queued will be flushed, and nothing more is taken. Returns at
+    /// once; bells ring when [`is_closed`](Self::is_closed) has become true.
+    fn begin_close(&self);
+
+    /// Whether the journal has been closed and has let go of its file.
+    fn is_closed(&self) -> bool;
+
+    /// Flushes what is queued, refuses everything from then on, and waits for the writer to end.
+    /// On a host that drives all parts on the calling thread, use
+    /// [`begin_close`](Self::begin_close) and let the writer take its turns instead.
+    ///
+    /// # Errors
+    /// When the journal had failed, or fails while it flushes.
+    fn close(&self) -> Result<(), JournalFailure>;
+}
+
+/// Receives the records of a share of the live runs during [`Journal::recover`].
+pub type Lane<'a> = &'a mut (dyn FnMut(RecordView<'_>) + Send);
+
+/// What became of a batch when it was queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a refused turn is named here and nowhere else"]
+pub struct Enqueued {
+    /// Once the watermark has reached this, all accepted turns are durable, and so are the turns
+    /// that were [`TurnRefused::AlreadyAppended`].
+    pub offset: Offset,
+    /// The turns that were not accepted, in the order of the batch.
+    pub refused: Vec<Refused>,
+}
+
+/// A turn that was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Index of the turn in its batch.
+    pub turn: usize,
+    /// Why it was refused.
+    pub error: TurnRefused,
+}
+
+/// How far a recovery has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the log looked at so far.
+    pub bytes_done: u64,
+    /// Bytes of the log in all.
+    pub bytes_total: u64,
+    /// Records handed to lanes so far.
+    pub records: u64,
+}
+
+/// What a recovery found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// Runs whose records were handed out.
+    pub live_runs: u64,
+    /// Finished runs that are retained.
+    pub finished_runs: u64,
+    /// Records handed out.
+    pub records: u64,
+    /// Bytes of the log that were looked at.
+    pub bytes: u64,
+    /// Time from opening the file to the end of the recovery.
+    pub elapsed: Duration,
+    /// Whether the file had to be repaired because the last process did not close it.
+    pub is_repaired: bool,
+    /// Runs that are left out because a record of theirs is damaged, with what is wrong.
+    pub damaged: Vec<ReadError>,
+}
+
+/// Counts and sizes of a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Runs that have started and not finished.
+    pub live_runs: u64,
+    /// Finished runs that are retained.
+    pub finished_runs: u64,
+    /// Finished runs that retention has dropped since the journal was opened.
+    pub dropped_runs: u64,
+    /// Bytes of the log that belong to live or retained runs.
+    pub live_bytes: u64,
+    /// Bytes of the log in all.
+    pub log_bytes: u64,
+    /// Size of the file; zero where there is none.
+    pub file_bytes: u64,
+    /// Bytes queued and not durable yet.
+    pub queued_bytes: u64,
+    /// Memory held by the heads of live runs and the index of finished ones, estimated.
+    pub index_bytes: u64,
+    /// Commits since the journal was opened.
+    pub commits: u64,
+    /// Turns made durable since the journal was opened.
+    pub turns: u64,
+    /// Bytes of records made durable since the journal was opened.
+    pub bytes: u64,
+    /// Time the last commit took.
+    pub last_commit: Duration,
+}

@@ -1,0 +1,93 @@
+//! What is read back: records, histories, finished runs.
+
+use bytes::Bytes;
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+
+/// One record, borrowed from the bytes it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordView<'a> {
+    /// Whose record it is.
+    pub run: RunId,
+    /// Its place in the run's history.
+    pub sequence: Sequence,
+    /// As the writer gave it.
+    pub kind: u8,
+    /// When its turn was taken.
+    pub time: Timestamp,
+    /// The instance's id, in the first record of a run.
+    pub opens: Option<&'a str>,
+    /// Whether it is the last record of its run.
+    pub closes: bool,
+    /// As the writer encoded it.
+    pub body: &'a [u8],
+}
+
+impl RecordView<'_> {
+    /// The owned form.
+    #[must_use]
+    pub fn to_record(&self) -> Record {
+        Record {
+            sequence: self.sequence,
+            kind: self.kind,
+            time: self.time,
+            closes: self.closes,
+            body: Bytes::copy_from_slice(self.body),
+        }
+    }
+}
+
+/// One record of a [`History`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its place in the run's history.
+    pub sequence: Sequence,
+    /// As the writer gave it.
+    pub kind: u8,
+    /// When its turn was taken.
+    pub time: Timestamp,
+    /// Whether it is the last record of its run.
+    pub closes: bool,
+    /// As the writer encoded it.
+    pub body: Bytes,
+}
+
+/// The durable records of one run: sequence 1 first, without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// Whose history it is.
+    pub run: RunId,
+    /// The id of the run's instance.
+    pub id: InstanceId,
+    /// All records, never empty.
+    pub records: Vec<Record>,
+}
+
+impl History {
+    /// The sequence number of the last record.
+    #[must_use]
+    pub fn head(&self) -> Sequence {
+        self.records
+            .last()
+            .map_or(Sequence::ZERO, |record| record.sequence)
+    }
+
+    /// Whether the run has finished.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.records.last().is_some_and(|record| record.closes)
+    }
+}
+
+/// A finished run that is still retained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FinishedRun {
+    /// The run.
+    pub run: RunId,
+    /// The id of its instance.
+    pub id: InstanceId,
+    /// The time of its last turn.
+    pub closed_at: Timestamp,
+    /// The sequence number of its last record.
+    pub head: Sequence,
+}

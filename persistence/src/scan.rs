@@ -1,0 +1,123 @@
+//! Walks over the frames of one run, checking that they are what they should be.
+
+use bytes::Bytes;
+use millrun_core::{InstanceId, RunId, Sequence};
+
+use crate::error::ReadError;
+use crate::journal::Lane;
+use crate::record::{History, Record, RecordView};
+use crate::wire::v1::{self, Frame};
+
+/// What a ledger must know of a run's last turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastTurn {
+    pub(crate) before: u32,
+    pub(crate) last: u32,
+    pub(crate) digest: u32,
+}
+
+impl LastTurn {
+    /// Takes in the next record of the run.
+    pub(crate) fn push(&mut self, frame: &Frame<'_>) {
+        if frame.has(v1::TURN_FIRST) {
+            (self.before, self.digest) = (self.last, 0);
+        }
+        self.last = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
+        self.digest = crc32c::crc32c_append(self.digest, &frame.checksum.to_le_bytes());
+    }
+}
+
+/// The last turn among the frames of one run; `None` if they are not frames.
+pub(crate) fn last_turn(mut bytes: &[u8]) -> Option<LastTurn> {
+    let mut last = LastTurn::default();
+    while !bytes.is_empty() {
+        let frame = v1::read(bytes).ok()?;
+        last.push(&frame);
+        bytes = &bytes[frame.len..];
+    }
+    Some(last)
+}
+
+/// The instance id in the first frame of a run; `None` if it is not such a frame.
+pub(crate) fn instance_id(bytes: &[u8]) -> Option<InstanceId> {
+    InstanceId::new(v1::read(bytes).ok()?.id?).ok()
+}
+
+/// Decodes the history of `run` from pieces of the log, each with its position, that hold its
+/// turns in order and nothing else.
+pub(crate) fn history(run: RunId, pieces: &[(u64, Bytes)]) -> Result<History, ReadError> {
+    let mut id = None;
+    let mut records = Vec::new();
+    for (position, bytes) in pieces {
+        let mut at = 0;
+        while at < bytes.len() {
+            let here = position + at as u64;
+            let frame = v1::read(&bytes[at..]).map_err(|error| damaged(run, here, &error))?;
+            check_order(run, &frame, records.len() as u64, here)?;
+            if records.is_empty() {
+                id = frame.id.and_then(|id| InstanceId::new(id).ok());
+            }
+            let body_end = at + frame.len;
+            records.push(Record {
+                sequence: frame.sequence,
+                kind: frame.kind,
+                time: frame.time,
+                closes: frame.has(v1::CLOSES),
+                body: bytes.slice(body_end - frame.body.len()..body_end),
+            });
+            at = body_end;
+        }
+    }
+    let id = id.ok_or(ReadError::UnknownRun { run })?;
+    Ok(History { run, id, records })
+}
+
+/// Hands each record of a run to `lane`; returns how many there were.
+pub(crate) fn visit(run: RunId, bytes: &[u8], lane: &mut Lane<'_>) -> Result<u64, ReadError> {
+    let (mut at, mut records) = (0, 0);
+    while at < bytes.len() {
+        let frame = v1::read(&bytes[at..]).map_err(|error| damaged(run, at as u64, &error))?;
+        check_order(run, &frame, records, at as u64)?;
+        lane(view(&frame));
+        records += 1;
+        at += frame.len;
+    }
+    Ok(records)
+}
+
+pub(crate) fn view<'a>(frame: &Frame<'a>) -> RecordView<'a> {
+    RecordView {
+        run: frame.run,
+        sequence: frame.sequence,
+        kind: frame.kind,
+        time: frame.time,
+        opens: frame.id,
+        closes: frame.has(v1::CLOSES),
+        body: frame.body,
+    }
+}
+
+/// The frame must be the next of its run after `records` records.
+fn check_order(run: RunId, frame: &Frame<'_>, records: u64, position: u64) -> Result<(), ReadError> {
+    let expected = Sequence::new(records + 1);
+    if frame.run != run || frame.sequence != expected || (records == 0) != frame.has(v1::OPENS) {
+        let cause = format!(
+            "expected sequence {expected}, found {} of run {}",
+            frame.sequence, frame.run
+        );
+        return Err(ReadError::Damaged {
+            run: Some(run),
+            position,
+            cause,
+        });
+    }
+    Ok(())
+}
+
+pub(crate) fn damaged(run: RunId, position: u64, cause: &impl ToString) -> ReadError {
+    ReadError::Damaged {
+        run: Some(run),
+        position,
+        cause: cause.to_string(),
+    }
+}

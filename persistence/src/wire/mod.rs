@@ -1,0 +1,5 @@
+//! The bytes that outlive us: everything that is written to a file is laid out here, and only here.
+//!
+//! One module per format version. A reader keeps all of them; a writer uses the newest.
+
+pub(crate) mod v1;

@@ -1,0 +1,297 @@
+//! Format version 1 of a record's frame.
+//!
+//! ```text
+//!   0        8      12     16      17     18      19      20         24       40      48
+//!   ├────────┼──────┼──────┼───────┼──────┼───────┼───────┼──────────┼────────┼───────┼────┬──────┐
+//!   │ back   │ crc  │ len  │version│ kind │ flags │id_len │ sequence │ run    │ time  │ id │ body │
+//!   └────────┴──────┴──────┴───────┴──────┴───────┴───────┴──────────┴────────┴───────┴────┴──────┘
+//!     8        4      4      1       1      1       1       4          16       8      0-255
+//! ```
+//!
+//! All numbers are little-endian. `len` counts the whole frame. `crc` is crc32c over everything
+//! from `len` on. `back` is the log position of the run's previous turn, set in the first record
+//! of a turn: it is a hint, verified by what is found there, and it is outside the checksum so
+//! that a frame can be sealed before its place in the log is known. `id` stands only in the first
+//! record of a run. `time` is in microseconds since the Unix epoch.
+
+use millrun_core::{RunId, Sequence, Timestamp};
+
+/// The version written into each frame.
+pub(crate) const VERSION: u8 = 1;
+/// Bytes before the id.
+pub(crate) const HEADER_BYTES: usize = 48;
+/// No previous turn.
+pub(crate) const NO_BACK: u64 = u64::MAX;
+/// The greatest sequence number that a frame can hold.
+pub(crate) const SEQUENCE_MAX: u64 = u32::MAX as u64;
+
+const BACK: usize = 0;
+const CRC: usize = 8;
+const LEN: usize = 12;
+const VERSION_AT: usize = 16;
+const KIND: usize = 17;
+const FLAGS: usize = 18;
+const ID_LEN: usize = 19;
+const SEQUENCE: usize = 20;
+const RUN: usize = 24;
+const TIME: usize = 40;
+
+/// The frame starts its run and carries the instance's id.
+pub(crate) const OPENS: u8 = 1;
+/// The frame is the last of its run.
+pub(crate) const CLOSES: u8 = 2;
+/// The frame is the first of its turn.
+pub(crate) const TURN_FIRST: u8 = 4;
+/// The frame is the last of its turn.
+pub(crate) const TURN_LAST: u8 = 8;
+const FLAGS_KNOWN: u8 = OPENS | CLOSES | TURN_FIRST | TURN_LAST;
+
+/// What a frame's header says, besides lengths and checksum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameHeader {
+    pub(crate) run: RunId,
+    pub(crate) sequence: Sequence,
+    pub(crate) time: Timestamp,
+    pub(crate) kind: u8,
+}
+
+/// One decoded frame, borrowed from the bytes it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) back: u64,
+    pub(crate) checksum: u32,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) run: RunId,
+    pub(crate) sequence: Sequence,
+    pub(crate) time: Timestamp,
+    pub(crate) id: Option<&'a str>,
+    pub(crate) body: &'a [u8],
+    /// Length of the whole frame.
+    pub(crate) len: usize,
+}
+
+impl Frame<'_> {
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("the frame ends after {have} of {need} bytes")]
+    Short { have: usize, need: usize },
+    #[error("the frame says that it has {len} bytes, fewer than its header")]
+    Length { len: usize },
+    #[error("the checksum of the frame does not match")]
+    Checksum,
+    #[error("the frame has version {version}, which this release does not know")]
+    Version { version: u8 },
+    #[error("the frame's header contradicts itself")]
+    Header,
+}
+
+/// Starts a frame at the end of `buffer` and returns where. The body is appended by the caller,
+/// who then calls [`seal`].
+pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>, flags: u8) -> usize {
+    let start = buffer.len();
+    let id = id.unwrap_or_default();
+    let mut bytes = [0; HEADER_BYTES];
+    put(&mut bytes, BACK, &NO_BACK.to_le_bytes());
+    bytes[VERSION_AT] = VERSION;
+    bytes[KIND] = header.kind;
+    bytes[FLAGS] = flags;
+    bytes[ID_LEN] = u8::try_from(id.len()).expect("an instance id has at most 255 bytes");
+    let sequence = u32::try_from(header.sequence.get()).expect("the writer checked the sequence");
+    put(&mut bytes, SEQUENCE, &sequence.to_le_bytes());
+    put(&mut bytes, RUN, &header.run.bits().to_le_bytes());
+    put(&mut bytes, TIME, &header.time.as_micros().to_le_bytes());
+    buffer.extend_from_slice(&bytes);
+    buffer.extend_from_slice(id.as_bytes());
+    start
+}
+
+/// Sets the length of the frame that fills `frame`.
+pub(crate) fn set_len(frame: &mut [u8]) {
+    let len = u32::try_from(frame.len()).expect("the writer checked the size");
+    put(frame, LEN, &len.to_le_bytes());
+}
+
+/// The length that [`set_len`] left in the frame at the start of `bytes`.
+pub(crate) fn len(bytes: &[u8]) -> usize {
+    let len = bytes[LEN..LEN + 4].try_into().expect("four bytes fit four");
+    usize::try_from(u32::from_le_bytes(len)).expect("a usize holds a u32 here")
+}
+
+/// Completes the frame that fills `frame`: adds `flags`, sets length and checksum, and returns
+/// the checksum.
+pub(crate) fn seal(frame: &mut [u8], flags: u8) -> u32 {
+    set_len(frame);
+    frame[FLAGS] |= flags;
+    let crc = crc32c::crc32c(&frame[LEN..]);
+    put(frame, CRC, &crc.to_le_bytes());
+    crc
+}
+
+/// Sets the back-pointer of the frame at the start of `frame`.
+pub(crate) fn set_back(frame: &mut [u8], position: u64) {
+    put(frame, BACK, &position.to_le_bytes());
+}
+
+/// The back-pointer of the frame at the start of `frame`, unchecked.
+pub(crate) fn back(frame: &[u8]) -> Option<u64> {
+    let bytes = frame.get(BACK..BACK + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Reads the run and the length of the frame at the start of `bytes` without checking it: enough
+/// to walk past frames that are somebody else's.
+pub(crate) fn peek(bytes: &[u8]) -> Result<(u128, usize), FrameError> {
+    let header = header(bytes)?;
+    Ok((u128::from_le_bytes(array(header, RUN)), length(bytes, header)?))
+}
+
+/// Reads and checks the frame at the start of `bytes`. What follows it is not looked at.
+pub(crate) fn read(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
+    let header = header(bytes)?;
+    let len = length(bytes, header)?;
+    let checksum = u32::from_le_bytes(array(header, CRC));
+    if crc32c::crc32c(&bytes[LEN..len]) != checksum {
+        return Err(FrameError::Checksum);
+    }
+    // The checksum holds, so what does not fit from here on was written by another version.
+    if header[VERSION_AT] != VERSION {
+        return Err(FrameError::Version {
+            version: header[VERSION_AT],
+        });
+    }
+    let flags = header[FLAGS];
+    let id_len = usize::from(header[ID_LEN]);
+    let run = RunId::from_bits(u128::from_le_bytes(array(header, RUN))).ok_or(FrameError::Header)?;
+    let opens = flags & OPENS != 0;
+    if flags & !FLAGS_KNOWN != 0 || opens != (id_len > 0) || HEADER_BYTES + id_len > len {
+        return Err(FrameError::Header);
+    }
+    let id =
+        std::str::from_utf8(&bytes[HEADER_BYTES..HEADER_BYTES + id_len]).map_err(|_| FrameError::Header)?;
+    Ok(Frame {
+        back: u64::from_le_bytes(array(header, BACK)),
+        checksum,
+        kind: header[KIND],
+        flags,
+        run,
+        sequence: Sequence::new(u64::from(u32::from_le_bytes(array(header, SEQUENCE)))),
+        time: Timestamp::from_micros(u64::from_le_bytes(array(header, TIME))),
+        id: opens.then_some(id),
+        body: &bytes[HEADER_BYTES + id_len..len],
+        len,
+    })
+}
+
+fn header(bytes: &[u8]) -> Result<&[u8; HEADER_BYTES], FrameError> {
+    bytes.first_chunk().ok_or(FrameError::Short {
+        have: bytes.len(),
+        need: HEADER_BYTES,
+    })
+}
+
+fn length(bytes: &[u8], header: &[u8; HEADER_BYTES]) -> Result<usize, FrameError> {
+    let len = usize::try_from(u32::from_le_bytes(array(header, LEN))).unwrap_or(usize::MAX);
+    if len < HEADER_BYTES {
+        Err(FrameError::Length { len })
+    } else if len > bytes.len() {
+        Err(FrameError::Short {
+            have: bytes.len(),
+            need: len,
+        })
+    } else {
+        Ok(len)
+    }
+}
+
+fn array<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+    header[at..at + N]
+        .try_into()
+        .expect("a slice of N bytes fits an array of N")
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrun_core::Partition;
+
+    fn framed(id: Option<&str>, body: &[u8]) -> Vec<u8> {
+        let run = RunId::new(
+            Partition::from_index(3).unwrap(),
+            Timestamp::from_micros(5_000),
+            9,
+        );
+        let header = FrameHeader {
+            run,
+            sequence: Sequence::new(7),
+            time: Timestamp::from_micros(11),
+            kind: 4,
+        };
+        let mut bytes = Vec::new();
+        let opens = if id.is_some() { OPENS } else { 0 };
+        begin(&mut bytes, &header, id, opens | TURN_FIRST);
+        bytes.extend_from_slice(body);
+        seal(&mut bytes, TURN_LAST);
+        bytes
+    }
+
+    #[test]
+    fn a_frame_reads_back_as_it_was_written() {
+        let mut bytes = framed(Some("order-42"), b"body");
+        set_back(&mut bytes, 77);
+        let frame = read(&bytes).unwrap();
+        assert_eq!((frame.back, back(&bytes)), (77, Some(77)));
+        assert_eq!(
+            (frame.id, frame.body, frame.kind),
+            (Some("order-42"), &b"body"[..], 4)
+        );
+        assert_eq!(
+            (frame.sequence, frame.time),
+            (Sequence::new(7), Timestamp::from_micros(11))
+        );
+        assert_eq!(frame.flags, OPENS | TURN_FIRST | TURN_LAST);
+        assert_eq!(frame.len, bytes.len());
+        assert_eq!(peek(&bytes), Ok((frame.run.bits(), bytes.len())));
+    }
+
+    #[test]
+    fn each_flipped_bit_outside_the_back_pointer_is_noticed() {
+        let bytes = framed(Some("a"), b"xyz");
+        for at in CRC..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[at] ^= 1 << bit;
+                assert!(read(&bad).is_err(), "byte {at} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_prefix_of_a_frame_is_an_error() {
+        let bytes = framed(None, b"xyz");
+        for len in 0..bytes.len() {
+            assert!(
+                matches!(read(&bytes[..len]), Err(FrameError::Short { .. })),
+                "{len} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_of_a_later_version_is_told_from_damage() {
+        let mut bytes = framed(None, b"");
+        bytes[VERSION_AT] = VERSION + 1;
+        seal(&mut bytes, 0);
+        assert_eq!(read(&bytes), Err(FrameError::Version { version: VERSION + 1 }));
+    }
+}
