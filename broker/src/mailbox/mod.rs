@@ -1,0 +1,412 @@
+//! A bounded queue that stands beside its consumer and rings for it.
+//!
+//! ```text
+//!   push ──► [ queue ] ──swap──► in hand ──► handled one by one
+//!     │         ▲                   │
+//!     │ (first) └── unhandled rest ─┘ when the guard is dropped early
+//!     └──► Bell
+//! ```
+//!
+//! Only the push that finds the queue empty rings the [`Bell`]; the consumer then takes the whole
+//! queue at once and handles it in order. Between the two there is one short lock and, once its
+//! buffers have grown, no allocation.
+//!
+//! # Invariants
+//! - What is queued plus what is in hand never exceeds the capacity, except for what was pushed
+//!   with a [reserved](Mailbox::push_reserved) place, which is counted apart.
+//! - Values come out in the order in which they went in, whoever pushed them.
+//! - Whoever waits for room gets in by order of arrival; nobody overtakes him.
+//! - A value is lost only by [`Mailbox::close_discarding`]: a consumer that panics, is killed or is
+//!   replaced with values in hand gives them back to the front of the queue.
+//! - No lock is held while a waker, a bell or a destructor of a value runs.
+//!
+//! It leaves out on purpose a second consumer: while one batch is in hand, a second
+//! [`take`](Mailbox::take) gets nothing, and is rung for when the first hand is put down.
+
+mod config;
+mod hand;
+mod push;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use millrun_core::Bell;
+
+pub use config::{MailboxConfig, MailboxConfigError, MailboxStats};
+pub use hand::InHand;
+pub use push::{Closed, Push, PushBatch, TryPushBatchError, TryPushError};
+
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use state::{Door, Limits, State, WakeList};
+
+/// A bounded queue with a bell. A cheap clone; all clones are the same mailbox.
+///
+/// # Ordering
+/// Values are handed out in the order in which their pushes took effect. Two pushes of one task,
+/// the second begun after the first returned, keep their order.
+pub struct Mailbox<T>(Arc<Shared<T>>);
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    limits: Limits,
+    weigh: Option<fn(&T) -> usize>,
+    bell: Bell,
+    left: Left,
+}
+
+/// What the hand still holds. Only the one who holds it writes here, and only a pusher that finds
+/// the mailbox full reads, so it has cache lines of its own.
+#[repr(align(128))]
+struct Left {
+    places: AtomicUsize,
+    weight: AtomicUsize,
+    values: AtomicUsize,
+}
+
+impl<T> Mailbox<T> {
+    /// A mailbox whose values weigh nothing: only [`MailboxConfig::capacity`] bounds it.
+    ///
+    /// # Errors
+    /// When a bound of the configuration is zero.
+    pub fn new(config: MailboxConfig, bell: Bell) -> Result<Self, MailboxConfigError> {
+        Self::build(config, None, bell)
+    }
+
+    /// A mailbox that is bounded in bytes too: `weigh` says how many bytes a value holds on to.
+    ///
+    /// `weigh` is called once per push, before any lock is taken. A value heavier than
+    /// [`MailboxConfig::bytes_max`] is let in when the mailbox holds nothing else.
+    ///
+    /// # Errors
+    /// When a bound of the configuration is zero.
+    pub fn weighed(
+        config: MailboxConfig,
+        weigh: fn(&T) -> usize,
+        bell: Bell,
+    ) -> Result<Self, MailboxConfigError> {
+        Self::build(config, Some(weigh), bell)
+    }
+
+    fn build(
+        config: MailboxConfig,
+        weigh: Option<fn(&T) -> usize>,
+        bell: Bell,
+    ) -> Result<Self, MailboxConfigError> {
+        config.check()?;
+        Ok(Self(Arc::new(Shared {
+            state: Mutex::new(State::new()),
+            limits: Limits {
+                capacity: config.capacity,
+                bytes_max: if weigh.is_some() {
+                    config.bytes_max
+                } else {
+                    usize::MAX
+                },
+            },
+            weigh,
+            bell,
+            left: Left {
+                places: AtomicUsize::new(0),
+                weight: AtomicUsize::new(0),
+                values: AtomicUsize::new(0),
+            },
+        })))
+    }
+
+    /// Puts a value in, and waits for room while the mailbox is full.
+    ///
+    /// # Errors
+    /// [`Closed`] gives the value back when the mailbox is or gets closed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it is ready leaves the value out of the mailbox (and drops it)
+    /// and gives its place in the line of those who wait to the next.
+    pub fn push(&self, value: T) -> Push<'_, T> {
+        Push::new(self, value)
+    }
+
+    /// Puts a value in if there is room now.
+    ///
+    /// # Errors
+    /// [`TryPushError::Full`] or [`TryPushError::Closed`], both with the value. A mailbox at which
+    /// others wait counts as full as far as they are entitled to the room.
+    pub fn try_push(&self, value: T) -> Result<(), TryPushError<T>> {
+        let weight = self.weigh(&value);
+        let mut state = self.lock();
+        if state.door != Door::Open {
+            return Err(TryPushError::Closed(value));
+        }
+        let ahead = state.waiting.len();
+        if !self.has_room(&mut state, ahead, weight) {
+            state.refused += 1;
+            return Err(TryPushError::Full(value));
+        }
+        let first = state.enqueue(value, weight);
+        drop(state);
+        if first {
+            self.0.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// Puts all values in, in order, taking whatever room there is each time some appears.
+    ///
+    /// # Ordering
+    /// Values of one batch keep their order; those of other pushers may come between them.
+    ///
+    /// # Errors
+    /// [`Closed`] gives back those that are not in.
+    ///
+    /// # Cancel safety
+    /// Values put in before the future is dropped stay in, the others are dropped.
+    pub fn push_batch(&self, values: Vec<T>) -> PushBatch<'_, T> {
+        PushBatch::new(self, values)
+    }
+
+    /// Puts in as many values as there is room for now, from the front.
+    ///
+    /// # Errors
+    /// The values that did not fit, in order, with the reason.
+    pub fn try_push_batch(&self, values: Vec<T>) -> Result<(), TryPushBatchError<T>> {
+        let mut rest = values.into_iter();
+        let mut next = rest.next().map(|value| (self.weigh(&value), value));
+        let mut state = self.lock();
+        let closed = state.door != Door::Open;
+        let mut first = false;
+        if !closed {
+            let ahead = state.waiting.len();
+            while let Some((weight, value)) = next.take() {
+                if !self.has_room(&mut state, ahead, weight) {
+                    state.refused += 1;
+                    next = Some((weight, value));
+                    break;
+                }
+                first |= state.enqueue(value, weight);
+                next = rest.next().map(|value| (self.weigh(&value), value));
+            }
+        }
+        drop(state);
+        if first {
+            self.0.bell.ring();
+        }
+        let Some((_, value)) = next else { return Ok(()) };
+        let rest: Vec<T> = std::iter::once(value).chain(rest).collect();
+        Err(if closed {
+            TryPushBatchError::Closed(rest)
+        } else {
+            TryPushBatchError::Full(rest)
+        })
+    }
+
+    /// Puts a value in whose place was reserved elsewhere: it neither waits nor is it refused for
+    /// lack of room, and is counted apart from what the capacity bounds. It keeps its turn with
+    /// all other values.
+    ///
+    /// # Errors
+    /// [`Closed`] gives the value back.
+    pub fn push_reserved(&self, value: T) -> Result<(), Closed<T>> {
+        let mut state = self.lock();
+        if state.door != Door::Open {
+            return Err(Closed(value));
+        }
+        let first = state.enqueue_reserved(value);
+        drop(state);
+        if first {
+            self.0.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// Puts a value in, and makes room by removing the oldest queued values, which are added to
+    /// `displaced`. Values in hand are not removed: if they fill the mailbox, `value` itself is
+    /// displaced. Reserved values stay.
+    ///
+    /// # Errors
+    /// [`Closed`] gives the value back.
+    pub fn push_displacing(&self, value: T, displaced: &mut Vec<T>) -> Result<(), Closed<T>> {
+        let weight = self.weigh(&value);
+        let mut state = self.lock();
+        if state.door != Door::Open {
+            return Err(Closed(value));
+        }
+        while !self.has_room(&mut state, 0, weight) {
+            let Some(oldest) = state.displace() else {
+                state.displaced += 1;
+                drop(state);
+                displaced.push(value);
+                return Ok(());
+            };
+            displaced.push(oldest);
+        }
+        let first = state.enqueue(value, weight);
+        drop(state);
+        if first {
+            self.0.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// Takes everything that is queued. The hand is empty if nothing is, or if another hand of
+    /// this mailbox has not been put down yet; in that case the bell rings when it is.
+    ///
+    /// Those who wait for room are woken as values are taken from the hand, in steps of a quarter
+    /// of the capacity, so that each wakes up to a batch of room.
+    pub fn take(&self) -> InHand<T> {
+        InHand::take(self)
+    }
+
+    /// Closes the door: pushes are refused from now on, those who wait get their values back, and
+    /// what is queued can still be taken. Rings, so that the consumer notices.
+    pub fn close(&self) {
+        self.shut(Door::Draining);
+    }
+
+    /// Closes the door and removes what is queued, which is returned in order. What is in hand
+    /// stays there, but what is left of it when the hand is put down is dropped.
+    pub fn close_discarding(&self) -> Vec<T> {
+        self.shut(Door::Discarding);
+        let queue = self.lock().discard();
+        queue.into_iter().map(|slot| slot.value).collect()
+    }
+
+    fn shut(&self, door: Door) {
+        let waiting = {
+            let mut state = self.lock();
+            state.door = state.door.max(door);
+            std::mem::take(&mut state.waiting)
+        };
+        for waiter in waiting {
+            if let Some(waker) = waiter.waker {
+                waker.wake();
+            }
+        }
+        self.0.bell.ring();
+    }
+
+    /// How many values are queued or in hand, reserved ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let state = self.lock();
+        state.queue.len() + self.0.left.values.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is queued or in hand.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether pushes are refused. There may be values left to take.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.lock().door != Door::Open
+    }
+
+    /// Whether nothing is left and nothing can come any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let state = self.lock();
+        state.door != Door::Open && state.queue.is_empty() && self.0.left.values.load(Ordering::Relaxed) == 0
+    }
+
+    /// The most values that may be queued and in hand.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.limits.capacity
+    }
+
+    /// The bell that rings when the mailbox stops being empty.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.0.bell
+    }
+
+    /// Whether both are the same mailbox.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn stats(&self) -> MailboxStats {
+        let state = self.lock();
+        MailboxStats {
+            pushed: state.pushed,
+            pushed_reserved: state.pushed_reserved,
+            taken: state.taken - self.0.left.values.load(Ordering::Relaxed) as u64,
+            refused: state.refused,
+            displaced: state.displaced,
+            discarded: state.discarded,
+            waits: state.waits,
+            queued: state.queue.len(),
+            in_hand: self.0.left.values.load(Ordering::Relaxed),
+            waiting: state.waiting.len(),
+            len_max: state.len_max,
+        }
+    }
+
+    fn weigh(&self, value: &T) -> usize {
+        self.0.weigh.map_or(0, |weigh| weigh(value))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        lock(&self.0.state)
+    }
+
+    /// Whether one more value fits behind those that wait ahead of it. The hand is looked at only
+    /// if the mailbox seems full without that.
+    fn has_room(&self, state: &mut State<T>, ahead: usize, weight: usize) -> bool {
+        if state.has_room(&self.0.limits, ahead, weight) {
+            return true;
+        }
+        if state.hand_places == 0 && state.hand_weight == 0 {
+            return false;
+        }
+        self.look_at_hand(state);
+        state.has_room(&self.0.limits, ahead, weight)
+    }
+
+    fn look_at_hand(&self, state: &mut State<T>) {
+        state.hand_places = self.0.left.places.load(Ordering::Relaxed);
+        state.hand_weight = self.0.left.weight.load(Ordering::Relaxed);
+    }
+
+    /// Wakes all that are entitled to the room there is.
+    fn announce_room(&self) {
+        let mut state = self.lock();
+        self.look_at_hand(&mut state);
+        self.wake_entitled(state);
+    }
+
+    fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
+        let mut woken = WakeList::new();
+        loop {
+            let more = state.take_entitled(&self.0.limits, &mut woken);
+            drop(state);
+            woken.wake_all();
+            if !more {
+                return;
+            }
+            state = self.lock();
+        }
+    }
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Mailbox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox")
+            .field("capacity", &self.0.limits.capacity)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

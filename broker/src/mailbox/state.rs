@@ -1,0 +1,216 @@
+//! What the mailbox's lock protects: the queue, the line of those who wait, the counters.
+//!
+//! Plain data: every method runs under the lock and calls no code of others.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+pub(super) struct Limits {
+    pub(super) capacity: usize,
+    pub(super) bytes_max: usize,
+}
+
+/// Which values still come in and go out; it only ever moves downwards in this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Door {
+    Open,
+    Draining,
+    Discarding,
+}
+
+pub(super) struct Slot<T> {
+    pub(super) value: T,
+    pub(super) weight: usize,
+    pub(super) reserved: bool,
+}
+
+/// One who waits for room. `waker` is gone when he has been woken and did not come back yet: he
+/// keeps his place in the line.
+pub(super) struct Waiter {
+    pub(super) ticket: u64,
+    pub(super) weight: usize,
+    pub(super) waker: Option<Waker>,
+}
+
+pub(super) struct State<T> {
+    pub(super) queue: VecDeque<Slot<T>>,
+    /// The buffer that the next hand leaves behind.
+    pub(super) spare: VecDeque<Slot<T>>,
+    /// Places and weight of what is queued.
+    pub(super) places: usize,
+    pub(super) weight: usize,
+    /// Places and weight of what is in hand, at most: what was handed out since is not deducted.
+    pub(super) hand_places: usize,
+    pub(super) hand_weight: usize,
+    pub(super) hand_out: bool,
+    /// Someone came to take while another hand was out.
+    pub(super) missed: bool,
+    pub(super) door: Door,
+    pub(super) waiting: VecDeque<Waiter>,
+    next_ticket: u64,
+    pub(super) pushed: u64,
+    pub(super) pushed_reserved: u64,
+    pub(super) taken: u64,
+    pub(super) refused: u64,
+    pub(super) displaced: u64,
+    pub(super) discarded: u64,
+    pub(super) waits: u64,
+    pub(super) len_max: usize,
+}
+
+impl<T> State<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            spare: VecDeque::new(),
+            places: 0,
+            weight: 0,
+            hand_places: 0,
+            hand_weight: 0,
+            hand_out: false,
+            missed: false,
+            door: Door::Open,
+            waiting: VecDeque::new(),
+            next_ticket: 0,
+            pushed: 0,
+            pushed_reserved: 0,
+            taken: 0,
+            refused: 0,
+            displaced: 0,
+            discarded: 0,
+            waits: 0,
+            len_max: 0,
+        }
+    }
+
+    /// Whether a value fits once the first `ahead` of those who wait have got in.
+    pub(super) fn has_room(&self, limits: &Limits, ahead: usize, weight: usize) -> bool {
+        let used = self.places + self.hand_places;
+        if used + ahead >= limits.capacity {
+            return false;
+        }
+        if limits.bytes_max == usize::MAX || (used == 0 && ahead == 0) {
+            return true;
+        }
+        let before: usize = self.waiting.iter().take(ahead).map(|waiter| waiter.weight).sum();
+        let held = self.weight + self.hand_weight;
+        held.saturating_add(before).saturating_add(weight) <= limits.bytes_max
+    }
+
+    /// Adds a value; true if the queue was empty.
+    pub(super) fn enqueue(&mut self, value: T, weight: usize) -> bool {
+        self.places += 1;
+        self.weight += weight;
+        self.pushed += 1;
+        self.append(Slot {
+            value,
+            weight,
+            reserved: false,
+        })
+    }
+
+    /// Adds a value that takes none of the capacity; true if the queue was empty.
+    pub(super) fn enqueue_reserved(&mut self, value: T) -> bool {
+        self.pushed_reserved += 1;
+        self.append(Slot {
+            value,
+            weight: 0,
+            reserved: true,
+        })
+    }
+
+    fn append(&mut self, slot: Slot<T>) -> bool {
+        let first = self.queue.is_empty();
+        self.queue.push_back(slot);
+        self.len_max = self.len_max.max(self.queue.len());
+        first
+    }
+
+    /// Removes the oldest queued value that has no reserved place.
+    pub(super) fn displace(&mut self) -> Option<T> {
+        let oldest = self.queue.iter().position(|slot| !slot.reserved)?;
+        let slot = self.queue.remove(oldest)?;
+        self.places -= 1;
+        self.weight -= slot.weight;
+        self.displaced += 1;
+        Some(slot.value)
+    }
+
+    /// Empties the queue.
+    pub(super) fn discard(&mut self) -> VecDeque<Slot<T>> {
+        self.places = 0;
+        self.weight = 0;
+        self.discarded += self.queue.len() as u64;
+        std::mem::take(&mut self.queue)
+    }
+
+    /// Joins the end of the line.
+    pub(super) fn join_line(&mut self, weight: usize, waker: Waker) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.waits += 1;
+        self.waiting.push_back(Waiter {
+            ticket,
+            weight,
+            waker: Some(waker),
+        });
+        ticket
+    }
+
+    /// The position of a ticket in the line. Tickets grow along the line.
+    pub(super) fn position(&self, ticket: u64) -> Option<usize> {
+        self.waiting
+            .binary_search_by_key(&ticket, |waiter| waiter.ticket)
+            .ok()
+    }
+
+    /// Takes the wakers of those who are entitled to the room there is, as many as fit the list;
+    /// true if there may be more of them.
+    pub(super) fn take_entitled(&mut self, limits: &Limits, woken: &mut WakeList) -> bool {
+        for position in 0..self.waiting.len() {
+            if !self.has_room(limits, position, self.waiting[position].weight) {
+                return false;
+            }
+            if woken.is_full() {
+                return true;
+            }
+            if let Some(waker) = self.waiting[position].waker.take() {
+                woken.add(waker);
+            }
+        }
+        false
+    }
+}
+
+/// Wakers to be called once the lock is released, without an allocation.
+pub(super) struct WakeList {
+    wakers: [Option<Waker>; Self::LEN],
+    len: usize,
+}
+
+impl WakeList {
+    const LEN: usize = 16;
+
+    pub(super) fn new() -> Self {
+        Self {
+            wakers: [const { None }; Self::LEN],
+            len: 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == Self::LEN
+    }
+
+    fn add(&mut self, waker: Waker) {
+        self.wakers[self.len] = Some(waker);
+        self.len += 1;
+    }
+
+    pub(super) fn wake_all(&mut self) {
+        for waker in self.wakers[..self.len].iter_mut().filter_map(Option::take) {
+            waker.wake();
+        }
+        self.len = 0;
+    }
+}

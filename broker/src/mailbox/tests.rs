@@ -1,0 +1,224 @@
+use super::*;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::AtomicUsize as Count;
+use std::task::{Context, Poll, Wake, Waker};
+
+#[derive(Default)]
+struct Counter(Count);
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn waker() -> (Waker, Arc<Counter>) {
+    let counter = Arc::new(Counter::default());
+    (Waker::from(Arc::clone(&counter)), counter)
+}
+
+fn mailbox(capacity: usize) -> Mailbox<u32> {
+    Mailbox::new(
+        MailboxConfig {
+            capacity,
+            ..MailboxConfig::default()
+        },
+        Bell::new(),
+    )
+    .unwrap()
+}
+
+fn fill(mailbox: &Mailbox<u32>, values: std::ops::Range<u32>) {
+    for value in values {
+        mailbox.try_push(value).unwrap();
+    }
+}
+
+#[test]
+fn only_the_push_into_an_empty_queue_rings() {
+    let mailbox = mailbox(4);
+    fill(&mailbox, 0..1);
+    assert!(mailbox.bell().answer());
+    fill(&mailbox, 1..2);
+    assert!(!mailbox.bell().answer());
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [0, 1]);
+    fill(&mailbox, 2..3);
+    assert!(mailbox.bell().answer());
+}
+
+#[test]
+fn the_bound_counts_what_is_in_hand() {
+    let mailbox = mailbox(4);
+    fill(&mailbox, 0..4);
+    assert_eq!(mailbox.try_push(9), Err(TryPushError::Full(9)));
+    let mut hand = mailbox.take();
+    assert_eq!(mailbox.try_push(9), Err(TryPushError::Full(9)));
+    assert_eq!(hand.next(), Some(0));
+    assert_eq!(mailbox.try_push(4), Ok(()));
+    assert_eq!(mailbox.try_push(9), Err(TryPushError::Full(9)));
+    assert_eq!(mailbox.len(), 4);
+    drop(hand);
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_panic_with_a_batch_in_hand_loses_only_what_was_handed_out() {
+    let mailbox = mailbox(8);
+    fill(&mailbox, 0..4);
+    assert!(mailbox.bell().answer());
+    let handler = mailbox.clone();
+    let panicked = std::panic::catch_unwind(move || {
+        let mut hand = handler.take();
+        hand.next();
+        panic!("the handler fails");
+    });
+    assert!(panicked.is_err());
+    assert!(mailbox.bell().answer(), "a restarted consumer is rung for");
+    fill(&mailbox, 4..5);
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_second_hand_is_empty_and_rung_for_later() {
+    let mailbox = mailbox(8);
+    fill(&mailbox, 0..2);
+    let first = mailbox.take();
+    fill(&mailbox, 2..3);
+    assert!(mailbox.bell().answer());
+    assert_eq!(mailbox.take().len(), 0);
+    assert_eq!(first.collect::<Vec<_>>(), [0, 1]);
+    assert!(mailbox.bell().answer());
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn those_who_wait_get_in_by_order_of_arrival() {
+    let mailbox = mailbox(1);
+    fill(&mailbox, 0..1);
+    let (waker, woken) = waker();
+    let mut cx = Context::from_waker(&waker);
+    let mut first = pin!(mailbox.push(1));
+    let mut second = pin!(mailbox.push(2));
+    assert!(first.as_mut().poll(&mut cx).is_pending());
+    assert!(second.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [0]);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        mailbox.try_push(9),
+        Err(TryPushError::Full(9)),
+        "the room belongs to the first"
+    );
+    assert!(second.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(first.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [1]);
+    assert_eq!(second.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn a_dropped_push_passes_its_place_on() {
+    let mailbox = mailbox(1);
+    fill(&mailbox, 0..1);
+    let (waker, woken) = waker();
+    let mut cx = Context::from_waker(&waker);
+    let mut first = Box::pin(mailbox.push(1));
+    let mut second = pin!(mailbox.push(2));
+    assert!(first.as_mut().poll(&mut cx).is_pending());
+    assert!(second.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(mailbox.take().count(), 1);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    drop(first);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+    assert_eq!(second.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+    assert_eq!(mailbox.stats().waiting, 0);
+}
+
+#[test]
+fn closing_gives_values_back_and_keeps_what_is_queued() {
+    let mailbox = mailbox(1);
+    fill(&mailbox, 0..1);
+    let (waker, woken) = waker();
+    let mut cx = Context::from_waker(&waker);
+    let mut push = pin!(mailbox.push(1));
+    assert!(push.as_mut().poll(&mut cx).is_pending());
+    mailbox.close();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert_eq!(push.as_mut().poll(&mut cx), Poll::Ready(Err(Closed(1))));
+    assert_eq!(mailbox.push_reserved(2), Err(Closed(2)));
+    assert!(!mailbox.is_finished());
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [0]);
+    assert!(mailbox.is_finished());
+}
+
+#[test]
+fn discarding_takes_the_queue_and_the_rest_of_the_hand() {
+    let mailbox = mailbox(8);
+    fill(&mailbox, 0..3);
+    let mut hand = mailbox.take();
+    fill(&mailbox, 3..5);
+    assert_eq!(hand.next(), Some(0));
+    assert_eq!(mailbox.close_discarding(), [3, 4]);
+    drop(hand);
+    assert!(mailbox.is_finished());
+    let stats = mailbox.stats();
+    assert_eq!((stats.pushed, stats.taken, stats.discarded), (5, 1, 4));
+}
+
+#[test]
+fn reserved_values_take_no_room_and_keep_their_turn() {
+    let mailbox = mailbox(2);
+    fill(&mailbox, 0..2);
+    mailbox.push_reserved(2).unwrap();
+    assert_eq!(mailbox.len(), 3);
+    let mut hand = mailbox.take();
+    assert_eq!(hand.next(), Some(0));
+    mailbox.try_push(3).unwrap();
+    drop(hand);
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn the_oldest_make_room_for_the_newest() {
+    let mailbox = mailbox(2);
+    fill(&mailbox, 0..2);
+    let mut displaced = Vec::new();
+    mailbox.push_displacing(2, &mut displaced).unwrap();
+    assert_eq!(displaced, [0]);
+    let hand = mailbox.take();
+    mailbox.push_displacing(3, &mut displaced).unwrap();
+    assert_eq!(displaced, [0, 3], "values in hand are not displaced");
+    assert_eq!(hand.collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn bytes_bound_the_mailbox_but_a_heavy_value_passes_alone() {
+    let config = MailboxConfig {
+        capacity: 8,
+        bytes_max: 100,
+    };
+    let mailbox = Mailbox::weighed(config, |value: &u32| *value as usize, Bell::new()).unwrap();
+    mailbox.try_push(60).unwrap();
+    assert_eq!(mailbox.try_push(50), Err(TryPushError::Full(50)));
+    mailbox.try_push(40).unwrap();
+    assert_eq!(mailbox.take().count(), 2);
+    mailbox.try_push(500).unwrap();
+    assert_eq!(mailbox.try_push(1), Err(TryPushError::Full(1)));
+}
+
+#[test]
+fn a_batch_fills_the_room_there_is_and_waits_for_more() {
+    let mailbox = mailbox(2);
+    assert_eq!(
+        mailbox.try_push_batch(vec![0, 1, 2]),
+        Err(TryPushBatchError::Full(vec![2]))
+    );
+    let (waker, _) = waker();
+    let mut cx = Context::from_waker(&waker);
+    let mut batch = pin!(mailbox.push_batch(vec![2, 3, 4]));
+    assert!(batch.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [0, 1]);
+    assert!(batch.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(batch.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
+    assert_eq!(mailbox.take().collect::<Vec<_>>(), [4]);
+}
