@@ -1,1 +1,68 @@
-//! Placeholder.
+//! The workflow engine of millrun as pure machines: histories, replay, contexts, commands.
+//!
+//! No clock, no randomness, no IO, no executor: time comes in with each input, and the same
+//! inputs give the same turns, byte for byte. Workflow code is a plain `async fn`:
+//!
+//! ```
+//! use millrun_core::{InstanceId, Partition, RunId, Timestamp};
+//! use millrun_workflow::{
+//!     Activity, Command, Implementation, Input, Instance, Limits, Moment, Outcome, Payload, Started, Turn,
+//!     Workflow, WorkflowContext, WorkflowError,
+//! };
+//!
+//! const DOUBLE: Activity<u32, u32> = Activity::named("double");
+//! const QUADRUPLE: Workflow<u32, u32> = Workflow::named("quadruple");
+//!
+//! async fn quadruple(cx: WorkflowContext, number: u32) -> Result<u32, WorkflowError> {
+//!     let twice = cx.call(DOUBLE, number).await?;
+//!     Ok(cx.call(DOUBLE, twice).await?)
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let code = Implementation::new(QUADRUPLE, quadruple);
+//! let started = Started {
+//!     workflow: QUADRUPLE.name().into(),
+//!     id: InstanceId::new("q")?,
+//!     input: Payload::encode(&5)?,
+//! };
+//! let moment = Moment { now: Timestamp::EPOCH, epoch: 1 };
+//! let run = RunId::new(Partition::of(b"q"), moment.now, 1);
+//!
+//! // Each turn names the commands to perform once its events are durable.
+//! let mut turn = Turn::default();
+//! let mut instance = Instance::start(Some(&code), run, started, Limits::default(), moment, &mut turn);
+//! while let Some(Command::RunActivity { scheduled, attempt }) = turn.commands.pop() {
+//!     let number: u32 = scheduled.input.decode()?;
+//!     let result = Payload::encode(&(number * 2))?;
+//!     let report = Input::ActivityCompleted { operation: scheduled.operation, attempt, result };
+//!     instance.apply(report, moment, &mut turn)?;
+//! }
+//! assert_eq!(instance.ledger().outcome(), Some(&Outcome::Completed(Payload::encode(&20)?)));
+//! # Ok(())
+//! # }
+//! ```
+
+mod context;
+mod definition;
+mod error;
+mod event;
+mod ledger;
+mod machine;
+mod payload;
+mod registry;
+mod retry;
+/// Events as bytes.
+pub mod wire;
+
+pub use context::{Call, CancelRequest, Either, Receive, START_TO_CLOSE_DEFAULT, Sleep, WorkflowContext};
+pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Signal, Workflow};
+pub use error::{ActivityError, CallError, Cancelled, SignalError, TimeoutKind, TypedError, WorkflowError};
+pub use event::{
+    ActivityFailure, ActivityScheduled, Event, EventError, Name, Nondeterminism, OperationId, ParkReason,
+    RunFailure, Started,
+};
+pub use ledger::{Ledger, Outcome, Pending, PendingActivity};
+pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError, Turn};
+pub use payload::{Payload, PayloadError};
+pub use registry::Implementation;
+pub use retry::Retry;

@@ -1,0 +1,43 @@
+//! Several operations at once. All of it is polled in the order written, so that a replay takes
+//! the same turns.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::WorkflowContext;
+
+/// The one of two that came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    /// The first.
+    Left(A),
+    /// The second.
+    Right(B),
+}
+
+impl WorkflowContext {
+    /// Waits for both.
+    pub async fn join<A: Future, B: Future>(&self, left: A, right: B) -> (A::Output, B::Output) {
+        futures_util::future::join(left, right).await
+    }
+
+    /// Waits for all, and gives their values in the order of the futures. Thousands are fine:
+    /// only those that were woken are polled.
+    pub async fn join_all<F: Future>(&self, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+        futures_util::future::join_all(futures).await
+    }
+
+    /// Waits for the first, and drops the other, which cancels it durably. If both are ready in
+    /// the same turn, the left one wins.
+    pub async fn race<A: Future, B: Future>(&self, left: A, right: B) -> Either<A::Output, B::Output> {
+        let (mut left, mut right) = (pin!(left), pin!(right));
+        poll_fn(|cx| {
+            if let Poll::Ready(value) = left.as_mut().poll(cx) {
+                return Poll::Ready(Either::Left(value));
+            }
+            right.as_mut().poll(cx).map(Either::Right)
+        })
+        .await
+    }
+}

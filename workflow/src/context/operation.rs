@@ -1,0 +1,361 @@
+//! The futures that workflow code awaits. Each is lazy: it is decided when first polled, and
+//! dropping it afterwards cancels it durably.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::shared::{Resolution, Shared};
+use crate::event::{ActivityFailure, ActivityScheduled, Event};
+use crate::{
+    Activity, CallError, Cancelled, OperationId, Payload, PayloadError, Retry, Signal, SignalError,
+    TypedError,
+};
+
+/// How long one attempt of an activity may take unless the call says otherwise.
+pub const START_TO_CLOSE_DEFAULT: Duration = Duration::from_secs(600);
+
+/// Where an operation stands.
+#[derive(Debug)]
+enum Stage {
+    /// Not polled yet: nothing has been decided.
+    New,
+    /// Decided; the run waits for it.
+    Issued(OperationId),
+    /// Has given its value.
+    Done,
+}
+
+/// The part that all operations share: the table, the stage, and the durable cancel on drop.
+#[derive(Debug)]
+struct Operation {
+    shared: Arc<Shared>,
+    is_shielded: bool,
+    location: &'static Location<'static>,
+    stage: Stage,
+}
+
+impl Operation {
+    fn new(shared: Arc<Shared>, is_shielded: bool, location: &'static Location<'static>) -> Self {
+        Self {
+            shared,
+            is_shielded,
+            location,
+            stage: Stage::New,
+        }
+    }
+
+    /// Issues the operation on the first poll, and looks for its resolution on each later one.
+    fn poll(
+        &mut self,
+        cx: &Context<'_>,
+        event: impl FnOnce(OperationId, u64, millrun_core::Timestamp) -> Event,
+    ) -> Poll<Result<Resolution, Cancelled>> {
+        let mut table = self.shared.lock();
+        let resolution = match self.stage {
+            Stage::New if table.is_cancel_requested && !self.is_shielded => {
+                self.stage = Stage::Done;
+                return Poll::Ready(Err(Cancelled));
+            }
+            Stage::New => {
+                let (epoch, now) = (table.epoch, table.now);
+                let operation = table.issue(self.is_shielded, cx.waker(), self.location, |operation| {
+                    event(operation, epoch, now)
+                });
+                self.stage = Stage::Issued(operation);
+                return Poll::Pending;
+            }
+            Stage::Issued(operation) => match table.poll(operation, cx.waker()) {
+                Some(resolution) => resolution,
+                None if table.is_cancel_requested && !self.is_shielded => {
+                    table.abandon(operation);
+                    self.stage = Stage::Done;
+                    return Poll::Ready(Err(Cancelled));
+                }
+                None => return Poll::Pending,
+            },
+            Stage::Done => panic!("an operation was polled after it had given its value"),
+        };
+        self.stage = Stage::Done;
+        Poll::Ready(Ok(resolution))
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if let Stage::Issued(operation) = self.stage {
+            self.shared.lock().abandon(operation);
+        }
+    }
+}
+
+/// A call of an activity; made by [`WorkflowContext::call`](crate::WorkflowContext::call).
+///
+/// # Cancel safety
+/// Dropping it before it was polled does nothing. Dropping it later cancels the activity
+/// durably: the attempt under way is told to stop, its result is not recorded.
+#[derive(Debug)]
+#[must_use = "a call does nothing until it is awaited"]
+pub struct Call<O, E> {
+    operation: Operation,
+    request: Option<Request>,
+    types: PhantomData<fn() -> (O, E)>,
+}
+
+#[derive(Debug)]
+struct Request {
+    activity: &'static str,
+    queue: &'static str,
+    input: Result<Payload, PayloadError>,
+    retry: Retry,
+    start_to_close: Duration,
+}
+
+impl<O, E> Call<O, E> {
+    pub(crate) fn new<I: Serialize>(
+        shared: Arc<Shared>,
+        is_shielded: bool,
+        location: &'static Location<'static>,
+        activity: Activity<I, O, E>,
+        input: &I,
+    ) -> Self {
+        let request = Request {
+            activity: activity.name(),
+            queue: activity.queue(),
+            input: Payload::encode(input),
+            retry: Retry::exponential(),
+            start_to_close: START_TO_CLOSE_DEFAULT,
+        };
+        Self {
+            operation: Operation::new(shared, is_shielded, location),
+            request: Some(request),
+            types: PhantomData,
+        }
+    }
+
+    /// Sets when to try again; [`Retry::exponential`] by default. No effect once polled.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        if let Some(request) = &mut self.request {
+            request.retry = retry;
+        }
+        self
+    }
+
+    /// Sets how long one attempt may take; [`START_TO_CLOSE_DEFAULT`] by default. No effect once
+    /// polled.
+    pub fn start_to_close(mut self, timeout: Duration) -> Self {
+        if let Some(request) = &mut self.request {
+            request.start_to_close = timeout;
+        }
+        self
+    }
+
+    /// Puts the call into another task queue than the activity's own. No effect once polled.
+    pub fn on_queue(mut self, queue: &'static str) -> Self {
+        if let Some(request) = &mut self.request {
+            request.queue = queue;
+        }
+        self
+    }
+
+    /// What speaks against issuing the request, before anything is decided.
+    fn check(&self, request: &Request) -> Option<CallError<E>> {
+        let table = self.operation.shared.lock();
+        let limits = table.limits;
+        match &request.input {
+            Err(error) => Some(CallError::Payload(error.clone())),
+            Ok(input) if input.len() > limits.payload_bytes_max => Some(CallError::TooLarge {
+                bytes: input.len(),
+                bytes_max: limits.payload_bytes_max,
+            }),
+            Ok(_) if table.outstanding_len() >= limits.pending_len_max => Some(CallError::TooManyPending {
+                len_max: limits.pending_len_max,
+            }),
+            Ok(_) => None,
+        }
+    }
+}
+
+impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
+    type Output = Result<O, CallError<E>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let request = this.request.take();
+        if let Some(request) = &request
+            && let Some(error) = this.check(request)
+        {
+            this.operation.stage = Stage::Done;
+            return Poll::Ready(Err(error));
+        }
+        let resolution = this.operation.poll(cx, |operation, epoch, _| {
+            let request = request.expect("the first poll finds the request");
+            let input = request
+                .input
+                .expect("an input that did not encode was refused above");
+            Event::ActivityScheduled(Arc::new(ActivityScheduled {
+                operation,
+                activity: request.activity.into(),
+                queue: request.queue.into(),
+                input,
+                retry: request.retry,
+                start_to_close: request.start_to_close,
+                epoch,
+            }))
+        });
+        resolution.map(|resolution| match resolution {
+            Ok(Resolution::Value(value)) => value.decode().map_err(CallError::Payload),
+            Ok(Resolution::Failure(failure)) => Err(into_call_error(failure)),
+            Ok(Resolution::Fired) => panic!("a call was resolved as if it were a timer"),
+            Err(cancelled) => Err(CallError::Cancelled(cancelled)),
+        })
+    }
+}
+
+fn into_call_error<E: TypedError>(failure: ActivityFailure) -> CallError<E> {
+    match failure {
+        ActivityFailure::Failed { error, .. } => {
+            error.decode().map_or_else(CallError::Payload, CallError::Failed)
+        }
+        ActivityFailure::TimedOut(kind) => CallError::TimedOut(kind),
+        ActivityFailure::Panicked { message } => CallError::Panicked(message),
+        ActivityFailure::Unreadable { message } => CallError::Payload(PayloadError::Decode(message)),
+    }
+}
+
+/// A durable timer; made by [`WorkflowContext::sleep`](crate::WorkflowContext::sleep).
+///
+/// # Cancel safety
+/// Dropping it after it was polled cancels the timer durably.
+#[derive(Debug)]
+#[must_use = "a timer does nothing until it is awaited"]
+pub struct Sleep {
+    operation: Operation,
+    duration: Duration,
+}
+
+impl Sleep {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        is_shielded: bool,
+        location: &'static Location<'static>,
+        duration: Duration,
+    ) -> Self {
+        Self {
+            operation: Operation::new(shared, is_shielded, location),
+            duration,
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let duration = this.duration;
+        let resolution = this.operation.poll(cx, |operation, _, now| Event::TimerStarted {
+            operation,
+            deadline: now + duration,
+        });
+        resolution.map(|resolution| match resolution? {
+            Resolution::Fired => Ok(()),
+            Resolution::Value(_) | Resolution::Failure(_) => {
+                panic!("a timer was resolved as if it were a call")
+            }
+        })
+    }
+}
+
+/// A wait for a signal; made by [`WorkflowContext::signal`](crate::WorkflowContext::signal).
+///
+/// # Cancel safety
+/// Dropping it loses no signal: one is taken from the buffer only by the future that gives it.
+#[derive(Debug)]
+#[must_use = "a wait does nothing until it is awaited"]
+pub struct Receive<T> {
+    shared: Arc<Shared>,
+    is_shielded: bool,
+    signal: Signal<T>,
+    waiter: Option<u64>,
+}
+
+impl<T> Receive<T> {
+    pub(crate) fn new(shared: Arc<Shared>, is_shielded: bool, signal: Signal<T>) -> Self {
+        Self {
+            shared,
+            is_shielded,
+            signal,
+            waiter: None,
+        }
+    }
+}
+
+impl<T: DeserializeOwned> Future for Receive<T> {
+    type Output = Result<T, SignalError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let name = this.signal.name().into();
+        let mut table = this.shared.lock();
+        let output = if let Some(value) = table.take_signal(&name) {
+            value.decode().map_err(SignalError::Payload)
+        } else if table.is_cancel_requested && !this.is_shielded {
+            Err(SignalError::Cancelled(Cancelled))
+        } else {
+            this.waiter = Some(table.wait_signal(&name, this.waiter, this.is_shielded, cx.waker()));
+            return Poll::Pending;
+        };
+        if let Some(waiter) = this.waiter.take() {
+            table.forget_waiter(&name, waiter);
+        }
+        Poll::Ready(output)
+    }
+}
+
+impl<T> Drop for Receive<T> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            self.shared
+                .lock()
+                .forget_waiter(&self.signal.name().into(), waiter);
+        }
+    }
+}
+
+/// Completes when the run is asked to cancel; made by
+/// [`WorkflowContext::cancelled`](crate::WorkflowContext::cancelled).
+///
+/// # Cancel safety
+/// Dropping it changes nothing.
+#[derive(Debug)]
+#[must_use = "a wait does nothing until it is awaited"]
+pub struct CancelRequest {
+    shared: Arc<Shared>,
+}
+
+impl CancelRequest {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+impl Future for CancelRequest {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut table = self.shared.lock();
+        if table.is_cancel_requested {
+            return Poll::Ready(());
+        }
+        table.wait_cancel(cx.waker());
+        Poll::Pending
+    }
+}

@@ -1,0 +1,154 @@
+//! Typed names: one constant registers an implementation and calls it.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::{ActivityError, WorkflowError};
+
+/// The longest name of a workflow, activity, signal or task queue, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// The task queue of activities that name none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+macro_rules! definition {
+    ($(#[$doc:meta])* $name:ident<$($parameter:ident $(= $default:ty)?),+>) => {
+        $(#[$doc])*
+        pub struct $name<$($parameter $(= $default)?),+> {
+            name: &'static str,
+            types: PhantomData<fn($($parameter),+)>,
+        }
+
+        impl<$($parameter),+> $name<$($parameter),+> {
+            /// A definition with this name, which is stored: it must not change while runs that
+            /// use it are alive.
+            ///
+            /// # Panics
+            /// When the name is empty or longer than [`NAME_BYTES_MAX`]; in a constant this is a
+            /// compile error.
+            #[must_use]
+            pub const fn named(name: &'static str) -> Self {
+                assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX, "a name has 1 to 255 bytes");
+                Self { name, types: PhantomData }
+            }
+
+            /// The stored name.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                self.name
+            }
+        }
+
+        impl<$($parameter),+> Clone for $name<$($parameter),+> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<$($parameter),+> Copy for $name<$($parameter),+> {}
+
+        impl<$($parameter),+> fmt::Debug for $name<$($parameter),+> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.name).finish()
+            }
+        }
+    };
+}
+
+definition! {
+    /// A workflow: durable code that takes an `I` and ends with an `O` or an `E`.
+    ///
+    /// ```
+    /// use millrun_workflow::Workflow;
+    ///
+    /// const GREET: Workflow<String, String> = Workflow::named("greet");
+    /// assert_eq!(GREET.name(), "greet");
+    /// ```
+    Workflow<I, O, E = WorkflowError>
+}
+definition! {
+    /// A message from outside into a running workflow, carrying a `T`.
+    Signal<T>
+}
+
+/// An activity: a step with side effects that takes an `I` and gives an `O` or an `E`. It runs
+/// at least once.
+///
+/// ```
+/// use millrun_workflow::Activity;
+///
+/// const RENDER: Activity<String, Vec<u8>> = Activity::named("render").on_queue("gpu");
+/// assert_eq!((RENDER.name(), RENDER.queue()), ("render", "gpu"));
+/// ```
+pub struct Activity<I, O, E = ActivityError> {
+    name: &'static str,
+    queue: &'static str,
+    types: PhantomData<fn(I, O, E)>,
+}
+
+impl<I, O, E> Activity<I, O, E> {
+    /// An activity with this name on the [default queue](DEFAULT_QUEUE). The name is stored: it
+    /// must not change while runs that use it are alive.
+    ///
+    /// # Panics
+    /// When the name is empty or longer than [`NAME_BYTES_MAX`]; in a constant this is a compile
+    /// error.
+    #[must_use]
+    pub const fn named(name: &'static str) -> Self {
+        assert!(
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX,
+            "a name has 1 to 255 bytes"
+        );
+        Self {
+            name,
+            queue: DEFAULT_QUEUE,
+            types: PhantomData,
+        }
+    }
+
+    /// The same activity on another task queue, which has a concurrency limit of its own.
+    ///
+    /// # Panics
+    /// When the name is empty or longer than [`NAME_BYTES_MAX`].
+    #[must_use]
+    pub const fn on_queue(self, queue: &'static str) -> Self {
+        assert!(
+            !queue.is_empty() && queue.len() <= NAME_BYTES_MAX,
+            "a name has 1 to 255 bytes"
+        );
+        Self {
+            name: self.name,
+            queue,
+            types: PhantomData,
+        }
+    }
+
+    /// The stored name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The task queue it waits in.
+    #[must_use]
+    pub const fn queue(&self) -> &'static str {
+        self.queue
+    }
+}
+
+impl<I, O, E> Clone for Activity<I, O, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I, O, E> Copy for Activity<I, O, E> {}
+
+impl<I, O, E> fmt::Debug for Activity<I, O, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Activity")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .finish()
+    }
+}

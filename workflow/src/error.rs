@@ -1,0 +1,270 @@
+//! What can go wrong in a step and in a run, as users meet it.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::PayloadError;
+
+/// An error type of the user's own that an activity or a workflow may end with.
+///
+/// It is stored, so it must survive a round trip through serde. [`ActivityError`] and
+/// [`WorkflowError`] are the ready-made ones.
+pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug + Send + 'static {
+    /// Whether another attempt may succeed. Asked of activities only.
+    fn is_retryable(&self) -> bool {
+        true
+    }
+
+    /// Whether this is the answer to a request to cancel. Asked of workflows only.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// The ready-made error of an activity: a message, and whether to try again.
+///
+/// Any [`std::error::Error`] converts into a retryable one, so `?` works in an activity.
+///
+/// ```
+/// use millrun_workflow::{ActivityError, TypedError};
+///
+/// fn read() -> Result<String, ActivityError> {
+///     Ok(std::fs::read_to_string("/does/not/exist")?)
+/// }
+/// assert!(read().unwrap_err().is_retryable());
+/// assert!(!ActivityError::fatal("the card was declined").is_retryable());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivityError {
+    message: String,
+    retryable: bool,
+}
+
+impl ActivityError {
+    /// Trying again may help.
+    #[must_use]
+    pub fn retryable(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            retryable: true,
+        }
+    }
+
+    /// Trying again cannot help: the call fails at once.
+    #[must_use]
+    pub fn fatal(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            retryable: false,
+        }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for ActivityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl TypedError for ActivityError {
+    fn is_retryable(&self) -> bool {
+        self.retryable
+    }
+}
+
+impl<E: Error> From<E> for ActivityError {
+    fn from(error: E) -> Self {
+        Self::retryable(with_sources(&error))
+    }
+}
+
+/// The ready-made error of a workflow.
+///
+/// Any [`std::error::Error`] converts into it, so `?` works in a workflow. An error that stems
+/// from [`Cancelled`] stays recognisable as a cancellation: a run that was asked to cancel and
+/// ends with it counts as cancelled, not as failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowError {
+    message: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    cancelled: bool,
+}
+
+impl WorkflowError {
+    /// A failure with this message.
+    #[must_use]
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            cancelled: false,
+        }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for WorkflowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl TypedError for WorkflowError {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+}
+
+impl<E: Error + 'static> From<E> for WorkflowError {
+    fn from(error: E) -> Self {
+        let mut cancelled = false;
+        let mut link: Option<&(dyn Error + 'static)> = Some(&error);
+        while let Some(this) = link {
+            cancelled |= this.is::<Cancelled>();
+            link = this.source();
+        }
+        Self {
+            message: with_sources(&error),
+            cancelled,
+        }
+    }
+}
+
+/// The run was asked to cancel, so the operation was not waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the run was asked to cancel")]
+pub struct Cancelled;
+
+/// Which of an activity's deadlines passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum TimeoutKind {
+    /// One attempt took longer than its start-to-close timeout.
+    StartToClose,
+}
+
+impl fmt::Display for TimeoutKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::StartToClose => "start-to-close",
+        })
+    }
+}
+
+/// Why a [call](crate::WorkflowContext::call) of an activity gave no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError<E> {
+    /// The activity ended with its own error, and no attempts were left (or none would help).
+    Failed(E),
+    /// The last attempt ran out of time.
+    TimedOut(TimeoutKind),
+    /// The last attempt panicked, with this message.
+    Panicked(String),
+    /// The run was asked to cancel.
+    Cancelled(Cancelled),
+    /// The input, the result or the error did not encode or decode.
+    Payload(PayloadError),
+    /// The input is larger than a payload may be.
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+    /// The run has as many activities outstanding as one may have.
+    TooManyPending {
+        /// The limit, `pending_len_max`.
+        len_max: usize,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for CallError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "the activity failed: {error}"),
+            Self::TimedOut(kind) => write!(f, "the activity exceeded its {kind} timeout"),
+            Self::Panicked(message) => write!(f, "the activity panicked: {message}"),
+            Self::Cancelled(_) => f.write_str("the activity was not waited for"),
+            Self::Payload(_) => f.write_str("a value of the activity could not be encoded or decoded"),
+            Self::TooLarge { bytes, bytes_max } => {
+                write!(
+                    f,
+                    "the input has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead"
+                )
+            }
+            Self::TooManyPending { len_max } => {
+                write!(
+                    f,
+                    "the run has {len_max} operations outstanding, its limit: await some first"
+                )
+            }
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> Error for CallError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Cancelled(cancelled) => Some(cancelled),
+            Self::Payload(error) => Some(error),
+            Self::Failed(_)
+            | Self::TimedOut(_)
+            | Self::Panicked(_)
+            | Self::TooLarge { .. }
+            | Self::TooManyPending { .. } => None,
+        }
+    }
+}
+
+/// Why a wait for a signal gave no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// The run was asked to cancel.
+    #[error("the signal was not waited for")]
+    Cancelled(#[source] Cancelled),
+    /// A signal of this name carried something else. It has been taken from the buffer.
+    #[error("the signal's value could not be decoded")]
+    Payload(#[source] PayloadError),
+}
+
+/// The error's message followed by those of its sources.
+fn with_sources(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(this) = source {
+        message.push_str(": ");
+        message.push_str(&this.to_string());
+        source = this.source();
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_call_makes_a_cancelled_workflow() {
+        let call: CallError<ActivityError> = CallError::Cancelled(Cancelled);
+        assert!(WorkflowError::from(call).is_cancelled());
+        let failed: CallError<ActivityError> = CallError::Failed(ActivityError::fatal("no"));
+        let error = WorkflowError::from(failed);
+        assert!(!error.is_cancelled());
+        assert_eq!(error.message(), "the activity failed: no");
+    }
+}

@@ -1,0 +1,377 @@
+//! The facts a run's history is made of, and the wishes that follow from them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{InstanceId, Timestamp};
+
+use crate::{Payload, PayloadError, Retry, TimeoutKind};
+
+/// A name in a history: borrowed from a definition when it is decided, owned when it is read.
+pub type Name = Cow<'static, str>;
+
+/// The number of an operation within its run, in the order in which the code issued them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(u32);
+
+impl OperationId {
+    /// Wraps a number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// One entry of a history: something that happened, never refused afterwards.
+///
+/// *Inputs* come from outside the code and are followed by the *decisions* the code made of
+/// them; *notes* concern the engine alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Input: the run began.
+    Started(Started),
+    /// Decision: an activity was called.
+    ActivityScheduled(Arc<ActivityScheduled>),
+    /// Input: an activity gave a value.
+    ActivityCompleted {
+        /// The call.
+        operation: OperationId,
+        /// Which attempt gave it.
+        attempt: u32,
+        /// The value.
+        result: Payload,
+    },
+    /// Input: an activity failed for good.
+    ActivityFailed {
+        /// The call.
+        operation: OperationId,
+        /// The last attempt.
+        attempt: u32,
+        /// What happened to it.
+        failure: ActivityFailure,
+    },
+    /// Note: an attempt failed, and another follows.
+    AttemptFailed {
+        /// The call.
+        operation: OperationId,
+        /// The attempt that failed.
+        attempt: u32,
+        /// What happened to it.
+        failure: ActivityFailure,
+        /// When the next one begins.
+        retry_at: Timestamp,
+        /// The owner's epoch when this was decided, from which later attempt numbers follow.
+        epoch: u64,
+    },
+    /// Decision: a timer was started.
+    TimerStarted {
+        /// The timer.
+        operation: OperationId,
+        /// When it fires.
+        deadline: Timestamp,
+    },
+    /// Input: a timer fired.
+    TimerFired {
+        /// The timer.
+        operation: OperationId,
+    },
+    /// Input: a signal arrived.
+    SignalReceived {
+        /// Its name.
+        name: Name,
+        /// What it carries.
+        value: Payload,
+    },
+    /// Decision: an operation was dropped before it ended.
+    OperationCancelled {
+        /// Which one.
+        operation: OperationId,
+    },
+    /// Input: somebody asked the run to cancel.
+    CancelRequested {
+        /// Why.
+        reason: String,
+    },
+    /// Decision, the last: the code gave a value.
+    Completed {
+        /// The value.
+        result: Payload,
+    },
+    /// Decision, the last: the code gave an error.
+    Failed {
+        /// The error.
+        error: RunFailure,
+    },
+    /// Decision, the last: the code ended because it was asked to.
+    Cancelled {
+        /// The error it ended with.
+        error: RunFailure,
+    },
+    /// Input, the last: the run was ended from outside, without its code.
+    Terminated {
+        /// Why.
+        reason: String,
+    },
+    /// Note: from here on inputs are recorded without running the code.
+    Parked {
+        /// Why.
+        reason: ParkReason,
+    },
+    /// Note: the code was brought back, and takes up the inputs recorded since.
+    Resumed,
+}
+
+impl Event {
+    /// The name of the variant, for people.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Started(_) => "Started",
+            Self::ActivityScheduled(_) => "ActivityScheduled",
+            Self::ActivityCompleted { .. } => "ActivityCompleted",
+            Self::ActivityFailed { .. } => "ActivityFailed",
+            Self::AttemptFailed { .. } => "AttemptFailed",
+            Self::TimerStarted { .. } => "TimerStarted",
+            Self::TimerFired { .. } => "TimerFired",
+            Self::SignalReceived { .. } => "SignalReceived",
+            Self::OperationCancelled { .. } => "OperationCancelled",
+            Self::CancelRequested { .. } => "CancelRequested",
+            Self::Completed { .. } => "Completed",
+            Self::Failed { .. } => "Failed",
+            Self::Cancelled { .. } => "Cancelled",
+            Self::Terminated { .. } => "Terminated",
+            Self::Parked { .. } => "Parked",
+            Self::Resumed => "Resumed",
+        }
+    }
+
+    /// Whether nothing can follow it.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        match self {
+            Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. }
+            | Self::Terminated { .. } => true,
+            Self::Started(_)
+            | Self::ActivityScheduled(_)
+            | Self::ActivityCompleted { .. }
+            | Self::ActivityFailed { .. }
+            | Self::AttemptFailed { .. }
+            | Self::TimerStarted { .. }
+            | Self::TimerFired { .. }
+            | Self::SignalReceived { .. }
+            | Self::OperationCancelled { .. }
+            | Self::CancelRequested { .. }
+            | Self::Parked { .. }
+            | Self::Resumed => false,
+        }
+    }
+
+    /// Whether the code decided it, so that a replay must decide it again.
+    #[must_use]
+    pub(crate) fn is_decision(&self) -> bool {
+        match self {
+            Self::ActivityScheduled(_)
+            | Self::TimerStarted { .. }
+            | Self::OperationCancelled { .. }
+            | Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => true,
+            Self::Started(_)
+            | Self::ActivityCompleted { .. }
+            | Self::ActivityFailed { .. }
+            | Self::AttemptFailed { .. }
+            | Self::TimerFired { .. }
+            | Self::SignalReceived { .. }
+            | Self::CancelRequested { .. }
+            | Self::Terminated { .. }
+            | Self::Parked { .. }
+            | Self::Resumed => false,
+        }
+    }
+}
+
+/// How a run began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Started {
+    /// The workflow's name.
+    pub workflow: Name,
+    /// The user's id of the instance.
+    pub id: InstanceId,
+    /// The argument.
+    pub input: Payload,
+}
+
+/// A call of an activity, complete enough to run it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActivityScheduled {
+    /// The call.
+    pub operation: OperationId,
+    /// The activity's name.
+    pub activity: Name,
+    /// The task queue it waits in.
+    pub queue: Name,
+    /// The argument.
+    pub input: Payload,
+    /// When to try again.
+    pub retry: Retry,
+    /// How long one attempt may take.
+    pub start_to_close: Duration,
+    /// The owner's epoch when it was decided, from which later attempt numbers follow.
+    pub epoch: u64,
+}
+
+/// What happened to an attempt that gave no value.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ActivityFailure {
+    /// It ended with an error of its own.
+    Failed {
+        /// The encoded error.
+        error: Payload,
+        /// The error's text, for people.
+        message: String,
+    },
+    /// It ran out of time.
+    TimedOut(TimeoutKind),
+    /// It panicked.
+    Panicked {
+        /// With this message.
+        message: String,
+    },
+    /// Its result or its error could not be encoded, or its input not decoded.
+    Unreadable {
+        /// The reason.
+        message: String,
+    },
+}
+
+impl fmt::Display for ActivityFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { message, .. } => f.write_str(message),
+            Self::TimedOut(kind) => write!(f, "exceeded its {kind} timeout"),
+            Self::Panicked { message } => write!(f, "panicked: {message}"),
+            Self::Unreadable { message } => f.write_str(message),
+        }
+    }
+}
+
+/// The error a run ended with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFailure {
+    /// The encoded error; empty of meaning if the code never ran.
+    pub error: Payload,
+    /// The error's text, for people.
+    pub message: String,
+    /// Whether it is the answer to a request to cancel.
+    pub is_cancelled: bool,
+}
+
+/// Why a run's code does not run at the moment.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ParkReason {
+    /// No workflow of this name is registered.
+    NotRegistered {
+        /// The name.
+        workflow: String,
+    },
+    /// The code panicked; it is brought back after a pause, until the limit is reached.
+    Panicked {
+        /// The panic's message.
+        message: String,
+        /// How many times in a row.
+        count: u32,
+    },
+    /// The code does not fit the history.
+    Nondeterminism(Box<Nondeterminism>),
+    /// The code awaits something that neither an operation nor a signal will wake.
+    Stuck {
+        /// What was seen.
+        message: String,
+    },
+}
+
+impl fmt::Display for ParkReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRegistered { workflow } => write!(f, "no workflow named {workflow:?} is registered"),
+            Self::Panicked { message, count } => {
+                write!(f, "the workflow panicked ({count} in a row): {message}")
+            }
+            Self::Nondeterminism(difference) => difference.fmt(f),
+            Self::Stuck { message } => f.write_str(message),
+        }
+    }
+}
+
+/// Where the code and the history part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the code does not fit the history: at event {sequence} the history has {recorded}, the code made {replayed}"
+)]
+pub struct Nondeterminism {
+    /// The sequence of the first event that differs.
+    pub sequence: u64,
+    /// What the history holds there.
+    pub recorded: String,
+    /// What the code did instead.
+    pub replayed: String,
+}
+
+impl Nondeterminism {
+    /// The difference in two columns, for a terminal.
+    ///
+    /// ```
+    /// use millrun_workflow::Nondeterminism;
+    ///
+    /// let difference = Nondeterminism {
+    ///     sequence: 2,
+    ///     recorded: "call of charge".into(),
+    ///     replayed: "timer".into(),
+    /// };
+    /// assert_eq!(
+    ///     difference.columns(),
+    ///     "  event | recorded       | replayed\n      2 | call of charge | timer\n",
+    /// );
+    /// ```
+    #[must_use]
+    pub fn columns(&self) -> String {
+        let width = self.recorded.chars().count().max("recorded".len());
+        format!(
+            "  event | {:width$} | replayed\n{:>7} | {:width$} | {}\n",
+            "recorded", self.sequence, self.recorded, self.replayed
+        )
+    }
+}
+
+/// Why a value could not be taken into a history.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// The bytes are no event of this version.
+    #[error("the record is no event: {0}")]
+    Malformed(String),
+    /// The kind is not one this version knows.
+    #[error("event kind {0} was written by a newer version")]
+    UnknownKind(u8),
+    /// The record's id or payload is not valid.
+    #[error("the record holds an invalid value")]
+    Payload(#[from] PayloadError),
+}

@@ -1,0 +1,217 @@
+//! What a history says without running its code: the fold of its events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrun_core::{Sequence, Timestamp};
+
+use crate::event::{ActivityScheduled, Event, ParkReason, RunFailure, Started};
+use crate::{OperationId, Payload};
+
+/// The state of a run as far as its events tell, whoever's code made them.
+///
+/// Recovery, descriptions, and instances whose code is not at hand work with this alone; the
+/// [machine](crate::Instance) keeps one beside the code and consults it before each input.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    sequence: Sequence,
+    started: Option<(Started, Timestamp)>,
+    pending: BTreeMap<OperationId, Pending>,
+    parked: Option<(ParkReason, Timestamp)>,
+    is_cancel_requested: bool,
+    outcome: Option<Outcome>,
+}
+
+/// An operation that has begun and not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pending {
+    /// A call waits for its result.
+    Activity(PendingActivity),
+    /// A timer waits for its deadline.
+    Timer {
+        /// When it fires.
+        deadline: Timestamp,
+    },
+}
+
+/// A call that waits for its result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PendingActivity {
+    /// The call.
+    pub scheduled: Arc<ActivityScheduled>,
+    /// How many attempts have failed.
+    pub failures: u32,
+    /// The last attempt that failed; 0 if none has.
+    pub failed_attempt: u32,
+    /// When the next attempt begins, if a failed one is behind it.
+    pub retry_at: Option<Timestamp>,
+    /// The epoch of the last decision about it.
+    epoch: u64,
+}
+
+impl PendingActivity {
+    /// The number of the attempt that an owner with this epoch runs now. It grows with each
+    /// failure and each time the store was opened since, so that it is higher than that of any
+    /// attempt which a crash cut off.
+    #[must_use]
+    pub fn attempt(&self, epoch: u64) -> u32 {
+        let reopened = u32::try_from(epoch.saturating_sub(self.epoch)).unwrap_or(u32::MAX);
+        self.failed_attempt.saturating_add(1).saturating_add(reopened)
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// With a value.
+    Completed(Payload),
+    /// With an error.
+    Failed(RunFailure),
+    /// With the answer to a request to cancel.
+    Cancelled(RunFailure),
+    /// From outside, for this reason.
+    Terminated(String),
+}
+
+impl Outcome {
+    /// The outcome that an event stands for, if it is a last one.
+    #[must_use]
+    pub fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::Completed { result } => Some(Self::Completed(result.clone())),
+            Event::Failed { error } => Some(Self::Failed(error.clone())),
+            Event::Cancelled { error } => Some(Self::Cancelled(error.clone())),
+            Event::Terminated { reason } => Some(Self::Terminated(reason.clone())),
+            Event::Started(_)
+            | Event::ActivityScheduled(_)
+            | Event::ActivityCompleted { .. }
+            | Event::ActivityFailed { .. }
+            | Event::AttemptFailed { .. }
+            | Event::TimerStarted { .. }
+            | Event::TimerFired { .. }
+            | Event::SignalReceived { .. }
+            | Event::OperationCancelled { .. }
+            | Event::CancelRequested { .. }
+            | Event::Parked { .. }
+            | Event::Resumed => None,
+        }
+    }
+}
+
+impl Ledger {
+    /// A ledger without events.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the next event of the history, recorded at `time`.
+    pub fn apply(&mut self, event: &Event, time: Timestamp) {
+        self.sequence = self.sequence.next();
+        match event {
+            Event::Started(started) => self.started = Some((started.clone(), time)),
+            Event::ActivityScheduled(scheduled) => {
+                let activity = PendingActivity {
+                    scheduled: Arc::clone(scheduled),
+                    failures: 0,
+                    failed_attempt: 0,
+                    retry_at: None,
+                    epoch: scheduled.epoch,
+                };
+                self.pending
+                    .insert(scheduled.operation, Pending::Activity(activity));
+            }
+            Event::AttemptFailed {
+                operation,
+                attempt,
+                retry_at,
+                epoch,
+                failure: _,
+            } => {
+                if let Some(Pending::Activity(activity)) = self.pending.get_mut(operation) {
+                    activity.failures += 1;
+                    activity.failed_attempt = *attempt;
+                    activity.retry_at = Some(*retry_at);
+                    activity.epoch = *epoch;
+                }
+            }
+            Event::TimerStarted { operation, deadline } => {
+                self.pending
+                    .insert(*operation, Pending::Timer { deadline: *deadline });
+            }
+            Event::ActivityCompleted { operation, .. }
+            | Event::ActivityFailed { operation, .. }
+            | Event::TimerFired { operation }
+            | Event::OperationCancelled { operation } => {
+                self.pending.remove(operation);
+            }
+            Event::SignalReceived { .. } => {}
+            Event::CancelRequested { .. } => self.is_cancel_requested = true,
+            Event::Completed { .. }
+            | Event::Failed { .. }
+            | Event::Cancelled { .. }
+            | Event::Terminated { .. } => {
+                self.outcome = Outcome::of(event);
+                self.pending.clear();
+                self.parked = None;
+            }
+            Event::Parked { reason } => self.parked = Some((reason.clone(), time)),
+            Event::Resumed => self.parked = None,
+        }
+    }
+
+    /// The sequence of the last event.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// How the run began; `None` before its first event.
+    #[must_use]
+    pub fn started(&self) -> Option<&Started> {
+        self.started.as_ref().map(|(started, _)| started)
+    }
+
+    /// When the run began.
+    #[must_use]
+    pub fn started_at(&self) -> Timestamp {
+        self.started.as_ref().map_or(Timestamp::EPOCH, |(_, time)| *time)
+    }
+
+    /// What has begun and not ended, in the order in which the code issued it.
+    pub fn pending(&self) -> impl Iterator<Item = (OperationId, &Pending)> {
+        self.pending
+            .iter()
+            .map(|(operation, pending)| (*operation, pending))
+    }
+
+    /// One operation, if it has begun and not ended.
+    #[must_use]
+    pub fn pending_operation(&self, operation: OperationId) -> Option<&Pending> {
+        self.pending.get(&operation)
+    }
+
+    /// How many operations have begun and not ended.
+    #[must_use]
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Why the code does not run, and since when.
+    #[must_use]
+    pub fn parked(&self) -> Option<(&ParkReason, Timestamp)> {
+        self.parked.as_ref().map(|(reason, since)| (reason, *since))
+    }
+
+    /// Whether somebody asked the run to cancel.
+    #[must_use]
+    pub fn is_cancel_requested(&self) -> bool {
+        self.is_cancel_requested
+    }
+
+    /// How the run ended.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+}

@@ -1,0 +1,229 @@
+//! Bringing a run's code back: it is shown its history, and must decide again what it decided.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use millrun_core::{RunId, Timestamp};
+
+use super::{Instance, Limits, Moment};
+use crate::context::Decision;
+use crate::event::{Event, Nondeterminism, ParkReason};
+use crate::registry::Implementation;
+
+/// Why a history cannot be replayed at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// There are no events.
+    #[error("the history is empty")]
+    Empty,
+    /// The first event is not the run's start.
+    #[error("the history begins with {0} instead of Started")]
+    NoStart(&'static str),
+    /// Something follows the run's last event.
+    #[error("the history goes on after the run's end, with event {sequence}")]
+    PastTheEnd {
+        /// The event that should not be there.
+        sequence: u64,
+    },
+}
+
+impl Instance {
+    /// Rebuilds a run from its history: events in order, each with the time of its turn.
+    ///
+    /// If the code does not fit the history, the run is parked with a [`Nondeterminism`] that
+    /// names the first difference; nothing is lost, and inputs are recorded as before.
+    ///
+    /// # Errors
+    /// When the events are no history, whatever the code.
+    pub fn replay(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        history: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<Self, ReplayError> {
+        let mut history = history.into_iter().peekable();
+        let Some((first, started_at)) = history.next() else {
+            return Err(ReplayError::Empty);
+        };
+        if !matches!(first, Event::Started(_)) {
+            return Err(ReplayError::NoStart(first.label()));
+        }
+        let mut instance = Self::empty(run, limits, started_at);
+        instance.ledger.apply(&first, started_at);
+        instance.attach(implementation);
+        let mut check = Check::default();
+        let parked_at_once = matches!(history.peek(), Some((Event::Parked { .. }, _)));
+        instance.replay_input(first, started_at, parked_at_once, &mut check);
+        for (event, time) in history {
+            if instance.ledger.outcome().is_some() {
+                return Err(ReplayError::PastTheEnd {
+                    sequence: instance.ledger.sequence().get() + 1,
+                });
+            }
+            instance.replay_event(event, time, &mut check);
+        }
+        let sequence = instance.ledger.sequence().get() + 1;
+        check.expect_settled(sequence, "the end of the history");
+        if let Some(difference) = check.difference {
+            instance.code = None;
+            instance.unrecorded = Some(ParkReason::Nondeterminism(Box::new(difference)));
+        } else if let Some((ParkReason::NotRegistered { .. }, _)) = instance.ledger.parked() {
+            // An event says so already.
+            instance.unrecorded = None;
+        }
+        if instance.ledger.outcome().is_some() {
+            instance.code = None;
+            instance.unrecorded = None;
+        }
+        instance.changed_values = check.changed_values;
+        Ok(instance)
+    }
+
+    fn replay_event(&mut self, event: Event, time: Timestamp, check: &mut Check) {
+        let sequence = self.ledger.sequence().get() + 1;
+        if event.is_decision() {
+            if self.code.is_some() || !check.produced.is_empty() {
+                check.compare(sequence, &event);
+            }
+            self.ledger.apply(&event, time);
+            return;
+        }
+        check.expect_settled(sequence, event.label());
+        self.ledger.apply(&event, time);
+        match event {
+            Event::Resumed => {
+                for (event, time) in std::mem::take(&mut self.deferred) {
+                    self.replay_input(event, time, false, check);
+                }
+            }
+            Event::Parked { .. } | Event::AttemptFailed { .. } => {}
+            Event::Terminated { .. } => self.code = None,
+            input => self.replay_input(input, time, self.ledger.parked().is_some(), check),
+        }
+    }
+
+    fn replay_input(&mut self, event: Event, time: Timestamp, is_deferred: bool, check: &mut Check) {
+        if is_deferred {
+            self.deferred.push((event, time));
+            return;
+        }
+        if self.code.is_none() || check.difference.is_some() {
+            return;
+        }
+        match self.run_code(&event, Moment { now: time, epoch: 0 }) {
+            Ok(()) => {
+                let mut decisions = Vec::new();
+                self.shared.lock().take_decisions(&mut decisions);
+                check.produced.extend(decisions);
+            }
+            Err(reason) => {
+                let sequence = self.ledger.sequence().get() + 1;
+                check.differ(sequence, "no failure of the code".into(), reason.to_string());
+            }
+        }
+    }
+}
+
+/// Decisions that the code made and the history has not confirmed yet.
+#[derive(Debug, Default)]
+struct Check {
+    produced: VecDeque<Decision>,
+    difference: Option<Nondeterminism>,
+    changed_values: u64,
+}
+
+impl Check {
+    fn differ(&mut self, sequence: u64, recorded: String, replayed: String) {
+        self.difference.get_or_insert(Nondeterminism {
+            sequence,
+            recorded,
+            replayed,
+        });
+    }
+
+    /// The history has a decision here: the code must have made it.
+    fn compare(&mut self, sequence: u64, recorded: &Event) {
+        let Some(decision) = self.produced.pop_front() else {
+            return self.differ(sequence, describe(recorded, None), "nothing".into());
+        };
+        match same_decision(recorded, &decision.event) {
+            Sameness::Same => {}
+            Sameness::OtherValue => self.changed_values += 1,
+            Sameness::Different => {
+                let replayed = describe(&decision.event, decision.location);
+                self.differ(sequence, describe(recorded, None), replayed);
+            }
+        }
+    }
+
+    /// The history has something else here, or ends: the code must have decided nothing more.
+    fn expect_settled(&mut self, sequence: u64, recorded: &str) {
+        if let Some(decision) = self.produced.pop_front() {
+            self.produced.clear();
+            self.differ(
+                sequence,
+                recorded.into(),
+                describe(&decision.event, decision.location),
+            );
+        }
+    }
+}
+
+enum Sameness {
+    Same,
+    OtherValue,
+    Different,
+}
+
+impl Sameness {
+    fn of_values(same: bool) -> Self {
+        if same { Self::Same } else { Self::OtherValue }
+    }
+}
+
+/// Kind, name and number must be the same; a value may have gained a field since.
+fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
+    match (recorded, replayed) {
+        (Event::ActivityScheduled(a), Event::ActivityScheduled(b))
+            if a.operation == b.operation && a.activity == b.activity =>
+        {
+            Sameness::of_values(a.input == b.input)
+        }
+        (
+            Event::TimerStarted {
+                operation: a,
+                deadline: x,
+            },
+            Event::TimerStarted {
+                operation: b,
+                deadline: y,
+            },
+        ) if a == b => Sameness::of_values(x == y),
+        (Event::OperationCancelled { operation: a }, Event::OperationCancelled { operation: b })
+            if a == b =>
+        {
+            Sameness::Same
+        }
+        (Event::Completed { result: a }, Event::Completed { result: b }) => Sameness::of_values(a == b),
+        (Event::Failed { error: a }, Event::Failed { error: b })
+        | (Event::Cancelled { error: a }, Event::Cancelled { error: b }) => Sameness::of_values(a == b),
+        _ => Sameness::Different,
+    }
+}
+
+/// A decision in words.
+fn describe(event: &Event, location: Option<&'static Location<'static>>) -> String {
+    let what = match event {
+        Event::ActivityScheduled(scheduled) => {
+            format!(
+                "call of {} (operation {})",
+                scheduled.activity, scheduled.operation
+            )
+        }
+        Event::TimerStarted { operation, .. } => format!("timer (operation {operation})"),
+        Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),
+        other => other.label().to_string(),
+    };
+    location.map_or(what.clone(), |location| format!("{what} at {location}"))
+}

@@ -1,0 +1,84 @@
+//! Workflow code, with its types erased.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::event::RunFailure;
+use crate::{Payload, PayloadError, TypedError, Workflow, WorkflowContext, WorkflowError};
+
+/// The future of a run's code.
+pub(crate) type Code = Pin<Box<dyn Future<Output = Result<Payload, RunFailure>> + Send>>;
+
+type StartCode = dyn Fn(WorkflowContext, Payload) -> Code + Send + Sync;
+
+/// The code of one workflow, ready to be run by an [`Instance`](crate::Instance). A cheap clone.
+#[derive(Clone)]
+pub struct Implementation {
+    name: &'static str,
+    start: Arc<StartCode>,
+}
+
+impl Implementation {
+    /// Binds code to a definition.
+    pub fn new<I, O, E, F, Fut>(workflow: Workflow<I, O, E>, code: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: TypedError,
+        F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        let code = Arc::new(code);
+        let start = move |cx: WorkflowContext, input: Payload| -> Code {
+            let code = Arc::clone(&code);
+            Box::pin(async move {
+                let input = input.decode().map_err(|error| unreadable("input", &error))?;
+                match code(cx, input).await {
+                    Ok(value) => Payload::encode(&value).map_err(|error| unreadable("result", &error)),
+                    Err(error) => Err(RunFailure {
+                        message: error.to_string(),
+                        is_cancelled: error.is_cancelled(),
+                        error: Payload::encode(&error).map_err(|error| unreadable("error", &error))?,
+                    }),
+                }
+            })
+        };
+        Self {
+            name: workflow.name(),
+            start: Arc::new(start),
+        }
+    }
+
+    /// The workflow's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn start(&self, cx: WorkflowContext, input: Payload) -> Code {
+        (self.start)(cx, input)
+    }
+}
+
+impl fmt::Debug for Implementation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Implementation").field(&self.name).finish()
+    }
+}
+
+/// A failure that the code had no part in: a value did not encode or decode.
+fn unreadable(what: &str, error: &PayloadError) -> RunFailure {
+    let message = format!("the run's {what} is not of the workflow's type: {error}");
+    let error = WorkflowError::failed(message.clone());
+    let error = Payload::encode(&error).expect("a WorkflowError holds a string and a flag");
+    RunFailure {
+        error,
+        message,
+        is_cancelled: false,
+    }
+}

@@ -1,0 +1,187 @@
+use super::*;
+
+fn samples() -> Vec<Event> {
+    let value = Payload::encode(&("a", 1)).unwrap();
+    let operation = OperationId::new(70_000);
+    let failures = [
+        ActivityFailure::Failed {
+            error: value.clone(),
+            message: "declined".into(),
+        },
+        ActivityFailure::TimedOut(TimeoutKind::StartToClose),
+        ActivityFailure::Panicked {
+            message: "index out of bounds".into(),
+        },
+        ActivityFailure::Unreadable {
+            message: "no such field".into(),
+        },
+    ];
+    let reasons = [
+        ParkReason::NotRegistered {
+            workflow: "checkout".into(),
+        },
+        ParkReason::Panicked {
+            message: "oh".into(),
+            count: 3,
+        },
+        ParkReason::Nondeterminism(Box::new(Nondeterminism {
+            sequence: 4,
+            recorded: "call of a".into(),
+            replayed: "call of b".into(),
+        })),
+        ParkReason::Stuck {
+            message: "awaits a channel".into(),
+        },
+    ];
+    let error = RunFailure {
+        error: value.clone(),
+        message: "no".into(),
+        is_cancelled: true,
+    };
+    let scheduled = ActivityScheduled {
+        operation,
+        activity: "charge".into(),
+        queue: "default".into(),
+        input: value.clone(),
+        retry: Retry::exponential(),
+        start_to_close: Duration::from_secs(3),
+        epoch: 2,
+    };
+    let custom = ActivityScheduled {
+        queue: "gpu".into(),
+        retry: Retry::never().first_pause(Duration::from_micros(7)),
+        ..scheduled.clone()
+    };
+    let mut events = vec![
+        Event::Started(Started {
+            workflow: "checkout".into(),
+            id: InstanceId::new("order-42").unwrap(),
+            input: value.clone(),
+        }),
+        Event::ActivityScheduled(Arc::new(scheduled)),
+        Event::ActivityScheduled(Arc::new(custom)),
+        Event::ActivityCompleted {
+            operation,
+            attempt: 2,
+            result: value.clone(),
+        },
+        Event::TimerStarted {
+            operation,
+            deadline: Timestamp::MAX,
+        },
+        Event::TimerFired { operation },
+        Event::SignalReceived {
+            name: "approved".into(),
+            value: value.clone(),
+        },
+        Event::OperationCancelled { operation },
+        Event::CancelRequested {
+            reason: "customer".into(),
+        },
+        Event::Completed { result: value },
+        Event::Failed { error: error.clone() },
+        Event::Cancelled { error },
+        Event::Terminated {
+            reason: "operator".into(),
+        },
+        Event::Resumed,
+    ];
+    for failure in failures {
+        events.push(Event::ActivityFailed {
+            operation,
+            attempt: 1,
+            failure: failure.clone(),
+        });
+        let retry_at = Timestamp::from_micros(9);
+        events.push(Event::AttemptFailed {
+            operation,
+            attempt: 1,
+            failure,
+            retry_at,
+            epoch: 8,
+        });
+    }
+    events.extend(reasons.map(|reason| Event::Parked { reason }));
+    events
+}
+
+fn opens(event: &Event) -> Option<&str> {
+    match event {
+        Event::Started(started) => Some(started.id.as_str()),
+        _ => None,
+    }
+}
+
+fn encoded(event: &Event) -> Bytes {
+    let mut body = Vec::new();
+    encode(event, &mut body).unwrap();
+    Bytes::from(body)
+}
+
+#[test]
+fn every_event_survives_the_journey() {
+    for event in samples() {
+        assert_eq!(
+            decode(kind(&event), &encoded(&event), opens(&event)).unwrap(),
+            event
+        );
+    }
+}
+
+#[test]
+fn truncated_and_prolonged_bodies_are_errors() {
+    for event in samples() {
+        let body = encoded(&event);
+        for end in 0..body.len() {
+            assert!(
+                decode(kind(&event), &body.slice(..end), opens(&event)).is_err(),
+                "{event:?} cut at {end}"
+            );
+        }
+        let mut longer = body.to_vec();
+        longer.push(0xc0);
+        assert!(
+            decode(kind(&event), &Bytes::from(longer), opens(&event)).is_err(),
+            "{event:?} with a tail"
+        );
+    }
+}
+
+#[test]
+fn any_bytes_give_a_value_or_an_error() {
+    let mut state = 7_u64;
+    for event in samples() {
+        let body = encoded(&event);
+        for _ in 0..300 {
+            state = crate::retry::mix(state);
+            let mut bytes = body.to_vec();
+            if bytes.is_empty() {
+                continue;
+            }
+            let at = usize::try_from(state % bytes.len() as u64).unwrap();
+            bytes[at] ^= u8::try_from(state >> 56).unwrap() | 1;
+            let kind = u8::try_from((state >> 32) % 20).unwrap();
+            drop(decode(kind, &Bytes::from(bytes), Some("id")));
+        }
+    }
+    assert_eq!(
+        decode(200, &Bytes::new(), None),
+        Err(EventError::UnknownKind(200))
+    );
+}
+
+#[test]
+fn a_field_added_by_a_later_version_is_passed_over() {
+    #[derive(Serialize)]
+    struct Later {
+        o: u32,
+        x: &'static str,
+    }
+    let body = Bytes::from(rmp_serde::to_vec_named(&Later { o: 5, x: "new" }).unwrap());
+    assert_eq!(
+        decode(TIMER_FIRED, &body, None),
+        Ok(Event::TimerFired {
+            operation: OperationId::new(5)
+        })
+    );
+}
