@@ -1,1 +1,5 @@
 //! Placeholder.
+
+mod host;
+
+pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};

@@ -1,0 +1,102 @@
+//! Parts on ractor actors, under one supervisor.
+
+use millrun_core::{Next, PartExit, Timestamp};
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
+
+use super::alarm::Alarm;
+use super::clock::Clock;
+use super::driven::Driven;
+
+/// The root of a host's supervision tree. It survives its children: what their end means is for
+/// the owner of each part to decide, who has been told by then.
+pub(super) struct Supervisor;
+
+impl Actor for Supervisor {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<()>,
+        event: SupervisionEvent,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorFailed(actor, panic) => {
+                tracing::error!(actor = %actor.get_id(), %panic, "a part failed");
+            }
+            other => tracing::debug!(event = %other, "supervision"),
+        }
+        Ok(())
+    }
+}
+
+/// Drives one part. Its only message says that the bell has rung.
+pub(super) struct PartActor;
+
+/// What a [`PartActor`] owns.
+pub(super) struct PartState {
+    pub(super) driven: Driven,
+    pub(super) clock: Clock,
+    pub(super) tokio: Handle,
+    /// Made when the part first asks for a time.
+    pub(super) alarm: Option<Alarm>,
+}
+
+impl PartState {
+    fn wake_at(&mut self, at: Timestamp) {
+        self.alarm
+            .get_or_insert_with(|| Alarm::spawn(&self.tokio, self.clock, self.driven.bell.clone()))
+            .set(at);
+    }
+}
+
+impl Actor for PartActor {
+    type Msg = ();
+    type State = PartState;
+    type Arguments = PartState;
+
+    async fn pre_start(&self, _: ActorRef<()>, part: PartState) -> Result<PartState, ActorProcessingErr> {
+        Ok(part)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<()>,
+        (): (),
+        state: &mut PartState,
+    ) -> Result<(), ActorProcessingErr> {
+        if !state.driven.bell.answer() {
+            return Ok(());
+        }
+        // A part may poll futures. Tokio's cooperative budget would make ready ones pending
+        // after the 128th, and the outcome would depend on the host.
+        let next = unconstrained(async { state.driven.turn() }).await?;
+        match next {
+            Next::At(at) => state.wake_at(at),
+            Next::Idle | Next::Again | Next::Stop => {
+                if let Some(alarm) = &state.alarm {
+                    alarm.clear();
+                }
+            }
+        }
+        match next {
+            Next::Again => state.driven.bell.ring(),
+            Next::Stop => myself.stop(None),
+            Next::Idle | Next::At(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<()>, state: &mut PartState) -> Result<(), ActorProcessingErr> {
+        state.driven.finish(PartExit::Stopped);
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! A part, and what its driver owes it: turns, and one exit report.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use millrun_core::{Bell, Next, OnExit, Part, PartExit};
+use tracing::Span;
+
+use super::clock::Clock;
+use super::parts::{PartNumber, Parts};
+
+/// A part in the hands of its driver, an actor or a thread.
+///
+/// Whatever becomes of the driver, this reports the end: dropping it is one of the ways to end.
+pub(super) struct Driven {
+    part: Option<Box<dyn Part>>,
+    pub(super) bell: Bell,
+    on_exit: Option<OnExit>,
+    clock: Clock,
+    budget: usize,
+    span: Span,
+    number: PartNumber,
+    parts: Arc<Parts>,
+}
+
+impl Driven {
+    pub(super) fn new(
+        part: Box<dyn Part>,
+        bell: Bell,
+        on_exit: OnExit,
+        (clock, budget): (Clock, usize),
+        (number, parts): (PartNumber, Arc<Parts>),
+        name: &str,
+    ) -> Self {
+        let span = tracing::info_span!("part", name);
+        Self {
+            part: Some(part),
+            bell,
+            on_exit: Some(on_exit),
+            clock,
+            budget,
+            span,
+            number,
+            parts,
+        }
+    }
+
+    /// One turn. A panic ends the part and is returned as its message.
+    ///
+    /// A part that has ended wants nothing more.
+    pub(super) fn turn(&mut self) -> Result<Next, String> {
+        let Some(part) = self.part.as_mut() else {
+            return Ok(Next::Stop);
+        };
+        let entered = self.span.enter();
+        // Nobody sees the part again after a panic except its own Drop.
+        let turn = catch_unwind(AssertUnwindSafe(|| part.turn(self.clock.now(), self.budget)));
+        drop(entered);
+        match turn {
+            Ok(Next::Stop) => {
+                self.finish(PartExit::Stopped);
+                Ok(Next::Stop)
+            }
+            Ok(next) => Ok(next),
+            Err(panic) => {
+                let message = message_of(panic.as_ref());
+                self.finish(PartExit::Panicked(message.clone()));
+                Err(message)
+            }
+        }
+    }
+
+    /// Drops the part, then reports its end. Only the first call does anything.
+    ///
+    /// The bell is disconnected first: the callback may start a successor with the same bell.
+    pub(super) fn finish(&mut self, exit: PartExit) {
+        let Some(on_exit) = self.on_exit.take() else {
+            return;
+        };
+        let entered = self.span.enter();
+        self.bell.disconnect();
+        let part = self.part.take();
+        contain("dropping the part", || drop(part));
+        self.parts.unlist(self.number);
+        contain("the exit callback of the part", || on_exit(exit));
+        drop(entered);
+        self.parts.remove(self.number);
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.finish(PartExit::Stopped);
+    }
+}
+
+/// Keeps a panic of foreign code from taking the driver's bookkeeping with it.
+fn contain(what: &'static str, code: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
+        tracing::error!(panic = message_of(panic.as_ref()), "{what} panicked");
+    }
+}
+
+/// What a panic said, if it said it in a string.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}

@@ -1,0 +1,41 @@
+//! The host on which a runtime lives: the caller's tokio, ractor actors, OS threads.
+//!
+//! ```text
+//!   TokioHost (the owner: shutdown, or Drop)
+//!     └── Supervisor (ractor)             one per host
+//!           ├── PartActor "shard-0"       its only message is "your bell has rung"
+//!           ├── PartActor "timers"
+//!           └── …
+//!     ├── thread "writer"                 its bell is a channel with room for one
+//!     └── tasks                           activities, performers, sleeps
+//! ```
+//!
+//! A part is woken in one way only: its [`Bell`](millrun_core::Bell). The first turn, a turn that
+//! wants another ([`Next::Again`](millrun_core::Next)), a deadline and whoever filled its mailbox
+//! all ring it, so that many reasons make one turn.
+//!
+//! Invariants:
+//!
+//! - The exit callback of a part is called exactly once, after the part has been dropped, however
+//!   it ended: stop, panic, kill, or the end of the tokio runtime.
+//! - No lock of this module is held while a part, a task or a callback runs.
+//! - Stopping is never starved: an actor looks at its stop signal before each turn, and
+//!   a turn that wants another one goes through the mailbox.
+//!
+//! Left out on purpose: restarting. Only the owner of a part knows how to build a new one from
+//! its journal; it does so when the exit callback tells it.
+
+mod actor;
+mod alarm;
+mod clock;
+mod dice;
+mod driven;
+mod parts;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod tokio_host;
+
+pub use parts::PartInfo;
+pub use tokio_host::{HostConfig, HostError, StillRunning, TokioHost};

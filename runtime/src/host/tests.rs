@@ -1,0 +1,489 @@
+//! What a host promises to parts and tasks, on both kinds of tokio runtime.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use millrun_core::{Bell, Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Timestamp};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::{HostConfig, HostError, TokioHost};
+
+/// A test that takes longer hangs, and fails here.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+
+/// Runs a test on a current-thread and on a multi-thread runtime.
+fn on_both<T: Future<Output = ()>>(test: impl Fn() -> T) {
+    let mut multi_thread = Builder::new_multi_thread();
+    multi_thread.worker_threads(2);
+    for mut builder in [Builder::new_current_thread(), multi_thread] {
+        let tokio = builder.enable_time().build().unwrap();
+        tokio
+            .block_on(async { tokio::time::timeout(HANGS_AFTER, test()).await })
+            .expect("the test hangs");
+    }
+}
+
+const BOTH_PLACEMENTS: [Placement; 2] = [Placement::Actor, Placement::Thread];
+
+/// A part made of a closure.
+struct Closure<F>(F);
+
+impl<F: FnMut(Timestamp, usize) -> Next + Send + 'static> Part for Closure<F> {
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        (self.0)(now, budget)
+    }
+}
+
+/// Sends a word when it is dropped.
+struct LastWord(UnboundedSender<&'static str>, &'static str);
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        self.0.send(self.1).ok();
+    }
+}
+
+fn start(
+    host: &Arc<dyn Host>,
+    placement: Placement,
+    bell: &Bell,
+    on_exit: OnExit,
+    turn: impl FnMut(Timestamp, usize) -> Next + Send + 'static,
+) -> Result<PartHandle, SpawnError> {
+    host.spawn_part("probe", placement, bell.clone(), Box::new(Closure(turn)), on_exit)
+}
+
+fn exit_channel() -> (OnExit, UnboundedReceiver<PartExit>) {
+    let (exited, exit) = unbounded_channel();
+    (Box::new(move |exit| exited.send(exit).unwrap()), exit)
+}
+
+fn ignore_exit() -> OnExit {
+    Box::new(drop)
+}
+
+async fn spawn() -> TokioHost {
+    TokioHost::spawn(HostConfig::default()).await.unwrap()
+}
+
+async fn shut_down(host: TokioHost) {
+    host.shutdown(HANGS_AFTER).await.unwrap();
+}
+
+#[test]
+fn a_part_has_a_turn_at_once_and_one_more_for_each_ring() {
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let (turned, mut turns) = unbounded_channel();
+            let bell = Bell::new();
+            start(&host.host(), placement, &bell, ignore_exit(), move |_, budget| {
+                turned.send(budget).unwrap();
+                Next::Idle
+            })
+            .unwrap();
+            assert_eq!(turns.recv().await, Some(1_024));
+            for _ in 0..3 {
+                bell.ring();
+                assert_eq!(turns.recv().await, Some(1_024));
+            }
+            shut_down(host).await;
+            assert_eq!(turns.recv().await, None, "no turn without a reason");
+        }
+    });
+}
+
+#[test]
+fn no_ring_is_lost_when_many_ring_at_once() {
+    const RINGERS: usize = 4;
+    const RINGS: usize = 5_000;
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let bell = Bell::new();
+            let (pushed, done) = (Arc::new(AtomicUsize::new(0)), oneshot::channel());
+            let (mut done, all_seen) = (Some(done.0), done.1);
+            let seen = Arc::clone(&pushed);
+            start(&host.host(), placement, &bell, ignore_exit(), move |_, _| {
+                if seen.load(Ordering::SeqCst) == RINGERS * RINGS
+                    && let Some(done) = done.take()
+                {
+                    done.send(()).unwrap();
+                }
+                Next::Idle
+            })
+            .unwrap();
+            thread::scope(|scope| {
+                for _ in 0..RINGERS {
+                    scope.spawn(|| {
+                        for _ in 0..RINGS {
+                            pushed.fetch_add(1, Ordering::SeqCst);
+                            bell.ring();
+                        }
+                    });
+                }
+            });
+            all_seen.await.unwrap();
+            shut_down(host).await;
+        }
+    });
+}
+
+#[test]
+fn a_part_that_always_wants_another_turn_can_be_stopped() {
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let (on_exit, mut exit) = exit_channel();
+            let (turned, mut turns) = unbounded_channel();
+            let part = start(&host.host(), placement, &Bell::new(), on_exit, move |_, _| {
+                turned.send(()).ok();
+                Next::Again
+            })
+            .unwrap();
+            for _ in 0..100 {
+                turns.recv().await.unwrap();
+            }
+            part.stop();
+            part.stop();
+            assert_eq!(exit.recv().await, Some(PartExit::Stopped));
+            assert_eq!(exit.recv().await, None, "the end is reported once");
+            assert_eq!(host.parts(), []);
+            shut_down(host).await;
+        }
+    });
+}
+
+#[test]
+fn a_part_that_has_finished_gets_no_further_turn() {
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let (on_exit, mut exit) = exit_channel();
+            let (turned, mut turns) = unbounded_channel();
+            let bell = Bell::new();
+            let own_bell = bell.clone();
+            start(&host.host(), placement, &bell, on_exit, move |_, _| {
+                own_bell.ring();
+                turned.send(()).unwrap();
+                Next::Stop
+            })
+            .unwrap();
+            assert_eq!(exit.recv().await, Some(PartExit::Stopped));
+            bell.ring();
+            assert_eq!(turns.recv().await, Some(()));
+            assert_eq!(turns.recv().await, None);
+            shut_down(host).await;
+        }
+    });
+}
+
+#[test]
+fn a_deadline_is_never_early_and_an_earlier_one_replaces_a_later() {
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let (turned, mut turns) = unbounded_channel();
+            let bell = Bell::new();
+            let mut wanted = vec![Timestamp::EPOCH];
+            start(&host.host(), placement, &bell, ignore_exit(), move |now, _| {
+                assert!(now >= Timestamp::EPOCH);
+                turned.send((now, *wanted.last().unwrap())).unwrap();
+                // In an hour; when rung, in 3 ms, again and again.
+                let next = if wanted.len() == 1 {
+                    Duration::from_secs(3_600)
+                } else {
+                    Duration::from_millis(3)
+                };
+                wanted.push(now + next);
+                Next::At(now + next)
+            })
+            .unwrap();
+            turns.recv().await.unwrap();
+            bell.ring();
+            turns.recv().await.unwrap();
+            for _ in 0..5 {
+                let (now, deadline) = turns.recv().await.unwrap();
+                assert!(now >= deadline, "{now} is before {deadline}");
+            }
+            shut_down(host).await;
+        }
+    });
+}
+
+#[test]
+fn a_panic_in_a_turn_is_reported_once_and_ends_only_that_part() {
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let (turned, mut turns) = unbounded_channel();
+            let survivor = Bell::new();
+            start(&host.host(), placement, &survivor, ignore_exit(), move |_, _| {
+                turned.send(()).unwrap();
+                Next::Idle
+            })
+            .unwrap();
+            turns.recv().await.unwrap();
+
+            let (on_exit, mut exit) = exit_channel();
+            start(&host.host(), placement, &Bell::new(), on_exit, |_, _| {
+                panic!("order {} is broken", 42)
+            })
+            .unwrap();
+            assert_eq!(
+                exit.recv().await,
+                Some(PartExit::Panicked("order 42 is broken".to_owned()))
+            );
+            assert_eq!(exit.recv().await, None);
+
+            survivor.ring();
+            turns.recv().await.unwrap();
+            assert_eq!(host.parts().len(), 1);
+            shut_down(host).await;
+        }
+    });
+}
+
+#[test]
+fn the_exit_callback_comes_after_the_part_is_dropped_and_may_start_its_successor() {
+    on_both(async || {
+        for placement in BOTH_PLACEMENTS {
+            let host = spawn().await;
+            let (said, mut words) = unbounded_channel();
+            let bell = Bell::new();
+            let last_word = LastWord(said.clone(), "dropped");
+            let (seam, successor_bell) = (host.host(), bell.clone());
+            let on_exit: OnExit = Box::new(move |_| {
+                said.send("exited").unwrap();
+                start(&seam, placement, &successor_bell, ignore_exit(), move |_, _| {
+                    said.send("turn of the successor").unwrap();
+                    Next::Idle
+                })
+                .unwrap();
+            });
+            start(&host.host(), placement, &bell, on_exit, move |_, _| {
+                let LastWord(..) = &last_word;
+                Next::Stop
+            })
+            .unwrap();
+            for word in ["dropped", "exited", "turn of the successor"] {
+                assert_eq!(words.recv().await, Some(word));
+            }
+            bell.ring();
+            assert_eq!(words.recv().await, Some("turn of the successor"));
+            shut_down(host).await;
+        }
+    });
+}
+
+#[test]
+fn a_part_on_a_thread_has_a_thread_of_its_own() {
+    on_both(async || {
+        let host = spawn().await;
+        let (turned, mut turns) = unbounded_channel::<(ThreadId, Option<String>)>();
+        start(
+            &host.host(),
+            Placement::Thread,
+            &Bell::new(),
+            ignore_exit(),
+            move |_, _| {
+                let thread = thread::current();
+                turned
+                    .send((thread.id(), thread.name().map(str::to_owned)))
+                    .unwrap();
+                Next::Idle
+            },
+        )
+        .unwrap();
+        let (id, name) = turns.recv().await.unwrap();
+        assert_ne!(id, thread::current().id());
+        assert_eq!(name.as_deref(), Some("probe"));
+        let listed = host.parts();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(
+            (listed[0].name.as_str(), listed[0].placement),
+            ("probe", Placement::Thread)
+        );
+        shut_down(host).await;
+    });
+}
+
+#[test]
+fn dropping_the_host_ends_its_threads_before_it_returns() {
+    on_both(async || {
+        let host = spawn().await;
+        let (said, mut words) = unbounded_channel();
+        let (turned, mut turns) = unbounded_channel();
+        let last_word = LastWord(said, "dropped");
+        start(
+            &host.host(),
+            Placement::Thread,
+            &Bell::new(),
+            ignore_exit(),
+            move |_, _| {
+                let LastWord(..) = &last_word;
+                turned.send(()).unwrap();
+                Next::Idle
+            },
+        )
+        .unwrap();
+        turns.recv().await.unwrap();
+        drop(host);
+        assert_eq!(words.try_recv(), Ok("dropped"));
+    });
+}
+
+#[test]
+fn dropping_the_host_ends_actors_and_tasks() {
+    on_both(async || {
+        let host = spawn().await;
+        let seam = host.host();
+        let (on_exit, mut exit) = exit_channel();
+        start(&seam, Placement::Actor, &Bell::new(), on_exit, |_, _| Next::Idle).unwrap();
+        let (said, mut words) = unbounded_channel();
+        let last_word = LastWord(said, "dropped");
+        seam.spawn(
+            "waits for ever",
+            Box::pin(async move {
+                let _last_word = last_word;
+                std::future::pending::<()>().await;
+            }),
+        );
+        drop(host);
+        assert_eq!(exit.recv().await, Some(PartExit::Stopped));
+        assert_eq!(words.recv().await, Some("dropped"));
+        let refused = start(&seam, Placement::Actor, &Bell::new(), ignore_exit(), |_, _| {
+            Next::Idle
+        });
+        assert_eq!(refused.unwrap_err().cause, "the host has been shut down");
+    });
+}
+
+#[test]
+fn the_end_of_tokio_is_the_end_of_its_parts() {
+    let tokio = Builder::new_current_thread().enable_time().build().unwrap();
+    let (on_exit, mut exit) = exit_channel();
+    let host = tokio.block_on(async {
+        let host = spawn().await;
+        start(&host.host(), Placement::Actor, &Bell::new(), on_exit, |_, _| {
+            Next::Idle
+        })
+        .unwrap();
+        host
+    });
+    drop(tokio);
+    assert_eq!(exit.try_recv(), Ok(PartExit::Stopped));
+    drop(host);
+}
+
+#[test]
+fn a_shutdown_that_runs_out_of_time_says_what_still_runs() {
+    on_both(async || {
+        let host = spawn().await;
+        let (release, held) = crossbeam_channel::bounded::<()>(0);
+        let (turned, mut turns) = unbounded_channel();
+        let (on_exit, mut exit) = exit_channel();
+        start(
+            &host.host(),
+            Placement::Thread,
+            &Bell::new(),
+            on_exit,
+            move |_, _| {
+                turned.send(()).unwrap();
+                // As a disk that does not answer.
+                held.recv().ok();
+                Next::Idle
+            },
+        )
+        .unwrap();
+        turns.recv().await.unwrap();
+        let late = host.shutdown(Duration::ZERO).await.unwrap_err();
+        assert_eq!(late.to_string(), "1 parts and 0 tasks were still running");
+        assert_eq!(late.parts[0].name, "probe");
+        drop(release);
+        assert_eq!(exit.recv().await, Some(PartExit::Stopped));
+    });
+}
+
+#[test]
+fn an_aborted_task_is_dropped_and_a_finished_one_is_forgotten() {
+    on_both(async || {
+        let host = spawn().await;
+        let (said, mut words) = unbounded_channel();
+        let last_word = LastWord(said.clone(), "dropped");
+        let waiting = host.host().spawn(
+            "waits for ever",
+            Box::pin(async move {
+                let _last_word = last_word;
+                std::future::pending::<()>().await;
+            }),
+        );
+        let finished = host.host().spawn(
+            "speaks",
+            Box::pin(async move {
+                said.send("spoken").unwrap();
+            }),
+        );
+        assert_eq!(words.recv().await, Some("spoken"));
+        finished.abort();
+        waiting.abort();
+        assert_eq!(words.recv().await, Some("dropped"));
+        shut_down(host).await;
+    });
+}
+
+#[test]
+fn many_tasks_come_and_go_without_leaving_a_trace() {
+    on_both(async || {
+        let host = spawn().await;
+        let seam = host.host();
+        let (ended, mut ends) = unbounded_channel();
+        for index in 0..10_000_u32 {
+            let ended = ended.clone();
+            let task = seam.spawn(
+                "short",
+                Box::pin(async move {
+                    tokio::task::yield_now().await;
+                    ended.send(()).unwrap();
+                }),
+            );
+            if index % 3 == 0 {
+                task.abort();
+            }
+        }
+        drop(ended);
+        while ends.recv().await.is_some() {}
+        shut_down(host).await;
+        assert_eq!(format!("{seam:?}"), "TokioHost { parts: [], tasks: 0, .. }");
+    });
+}
+
+#[test]
+fn a_sleep_ends_at_its_deadline_or_later() {
+    on_both(async || {
+        let host = spawn().await;
+        let seam = host.host();
+        let deadline = seam.now() + Duration::from_millis(5);
+        seam.sleep_until(deadline).await;
+        assert!(seam.now() >= deadline);
+        seam.sleep_until(Timestamp::EPOCH).await;
+        shut_down(host).await;
+    });
+}
+
+#[test]
+fn without_a_runtime_or_a_timer_there_is_no_host() {
+    let outside = pin!(TokioHost::spawn(HostConfig::default()));
+    let outside = outside.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(outside, Poll::Ready(Err(HostError::NoRuntime))));
+    let tokio = Builder::new_current_thread().build().unwrap();
+    let timerless = tokio.block_on(TokioHost::spawn(HostConfig::default()));
+    assert!(matches!(timerless, Err(HostError::NoTimer)));
+}

@@ -1,0 +1,325 @@
+//! The owner of it all, and the [`Host`] it hands out.
+
+use std::fmt;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{
+    Bell, Host, OnExit, Part, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle, Timestamp,
+};
+use ractor::{Actor, ActorRef, ActorRuntime};
+use tokio::runtime::Handle;
+
+use super::actor::{PartActor, PartState, Supervisor};
+use super::clock::Clock;
+use super::dice::Dice;
+use super::driven::Driven;
+use super::parts::{PartInfo, Parts};
+use super::tasks::Tasks;
+use super::thread::PartThread;
+
+/// The limits of a [`TokioHost`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostConfig {
+    /// About how many messages a part handles in one turn before others get theirs. At least 1;
+    /// 1,024 by default.
+    pub turn_budget: usize,
+    /// How long dropping a [`TokioHost`] blocks at most for its threads to end their last turn,
+    /// which may be waiting for the disk. 10 s by default. Afterwards they are left behind, with
+    /// a warning.
+    pub drop_wait_max: Duration,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            turn_budget: 1_024,
+            drop_wait_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a [`TokioHost`] could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// It was not started from within a tokio runtime.
+    #[error("there is no tokio runtime here; call this from async code that tokio runs")]
+    NoRuntime,
+    /// The tokio runtime was built without its timer.
+    #[error("the tokio runtime has no timer; build it with `enable_time` or `enable_all`")]
+    NoTimer,
+    /// A limit that cannot be kept.
+    #[error("turn_budget must be at least 1")]
+    NoTurnBudget,
+    /// The supervisor did not start.
+    #[error("the supervisor did not start: {0}")]
+    Supervisor(String),
+}
+
+/// What had not ended when a shutdown ran out of time. It is being stopped all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} parts and {tasks} tasks were still running", parts.len())]
+#[non_exhaustive]
+pub struct StillRunning {
+    /// The parts, oldest first.
+    pub parts: Vec<PartInfo>,
+    /// How many tasks.
+    pub tasks: usize,
+}
+
+/// Parts and tasks on the caller's tokio runtime, current-thread or multi-thread.
+///
+/// This is the owner. Parts keep the [`Host`] that [`TokioHost::host`] hands out; it does not keep
+/// the parts alive, and refuses new ones once the owner is gone.
+///
+/// Dropping the owner is a crash: parts and tasks get no further turn, and the threads are waited
+/// for (see [`HostConfig::drop_wait_max`]), so that files are closed when it returns. Actors and
+/// tasks on a current-thread runtime end when that runtime runs next.
+///
+/// The clock is the wall clock as it was at the start, moved on by the machine's monotonic clock:
+/// it never runs backwards, follows no later correction of the wall clock, and does not follow
+/// tokio's paused time.
+#[must_use = "dropping the host ends everything that runs on it"]
+pub struct TokioHost {
+    seam: Arc<Seam>,
+    supervisor: ActorRef<()>,
+    drop_wait_max: Duration,
+}
+
+/// What is shared with the parts.
+struct Seam {
+    tokio: Handle,
+    clock: Clock,
+    dice: Dice,
+    turn_budget: usize,
+    supervisor: ActorRef<()>,
+    parts: Arc<Parts>,
+    tasks: Arc<Tasks>,
+}
+
+struct ActorStop(ActorRef<()>);
+
+impl Stop for ActorStop {
+    fn stop(&self) {
+        self.0.stop(None);
+    }
+}
+
+impl TokioHost {
+    /// Starts a host on the tokio runtime that runs the caller. Returns when its supervisor runs.
+    ///
+    /// # Errors
+    /// When there is no tokio runtime, when it has no timer, or when `config` asks for the
+    /// impossible.
+    pub async fn spawn(config: HostConfig) -> Result<Self, HostError> {
+        if config.turn_budget == 0 {
+            return Err(HostError::NoTurnBudget);
+        }
+        let tokio = Handle::try_current().map_err(|_| HostError::NoRuntime)?;
+        if !has_timer() {
+            return Err(HostError::NoTimer);
+        }
+        let (supervisor, _) = Supervisor::spawn(None, Supervisor, ())
+            .await
+            .map_err(|error| HostError::Supervisor(error.to_string()))?;
+        let seam = Seam {
+            tokio,
+            clock: Clock::start(),
+            dice: Dice::from_os(),
+            turn_budget: config.turn_budget,
+            supervisor: supervisor.clone(),
+            parts: Arc::default(),
+            tasks: Arc::default(),
+        };
+        Ok(Self {
+            seam: Arc::new(seam),
+            supervisor,
+            drop_wait_max: config.drop_wait_max,
+        })
+    }
+
+    /// The host, to be given to whatever starts parts and tasks.
+    #[must_use]
+    pub fn host(&self) -> Arc<dyn Host> {
+        Arc::clone(&self.seam) as Arc<dyn Host>
+    }
+
+    /// The parts that run now, oldest first.
+    #[must_use]
+    pub fn parts(&self) -> Vec<PartInfo> {
+        self.seam.parts.list()
+    }
+
+    /// How many tasks run now.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.seam.tasks.count()
+    }
+
+    /// Stops every part, in no particular order, then every task, and waits for their ends. A part
+    /// finishes the turn it is in; messages that still wait for it are dropped with it.
+    ///
+    /// # Errors
+    /// When they have not all ended within `wait_max`; they have been told to.
+    ///
+    /// # Cancel safety
+    /// Cancelling it drops the host.
+    pub async fn shutdown(mut self, wait_max: Duration) -> Result<(), StillRunning> {
+        let seam = Arc::clone(&self.seam);
+        let Seam { parts, tasks, .. } = seam.as_ref();
+        let all_ended = async {
+            parts.close();
+            parts.wait_until_empty().await;
+            tasks.close();
+            tasks.wait_until_empty().await;
+            self.supervisor.stop(None);
+            self.supervisor.wait(None).await.ok();
+        };
+        if tokio::time::timeout(wait_max, all_ended).await.is_ok() {
+            return Ok(());
+        }
+        // The wait is over: the drop at the end of this function must not begin another.
+        self.drop_wait_max = Duration::ZERO;
+        Err(StillRunning {
+            parts: parts.list(),
+            tasks: tasks.count(),
+        })
+    }
+}
+
+impl Drop for TokioHost {
+    fn drop(&mut self) {
+        self.seam.parts.close();
+        self.seam.tasks.close();
+        self.supervisor.kill();
+        if !self.seam.parts.wait_for_threads(self.drop_wait_max) {
+            tracing::warn!(parts = ?self.parts(), "threads were left behind when the host was dropped");
+        }
+    }
+}
+
+impl fmt::Debug for TokioHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.seam.fmt(f)
+    }
+}
+
+impl fmt::Debug for Seam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokioHost")
+            .field("parts", &self.parts.list())
+            .field("tasks", &self.tasks.count())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Host for Seam {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        self.dice.roll()
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
+        self.tasks.spawn(&self.tokio, name, task)
+    }
+
+    fn sleep_until(&self, deadline: Timestamp) -> Task {
+        let (clock, tokio) = (self.clock, self.tokio.clone());
+        Box::pin(async move {
+            while clock.now() < deadline {
+                let sleep = {
+                    // The future may be polled by something that is not tokio.
+                    let _context = tokio.enter();
+                    tokio::time::sleep_until(clock.instant(deadline).into())
+                };
+                sleep.await;
+            }
+        })
+    }
+
+    fn spawn_part(
+        &self,
+        name: &str,
+        placement: Placement,
+        bell: Bell,
+        part: Box<dyn Part>,
+        on_exit: OnExit,
+    ) -> Result<PartHandle, SpawnError> {
+        let refused = |cause: String| SpawnError {
+            part: name.to_owned(),
+            cause,
+        };
+        let info = PartInfo {
+            name: name.to_owned(),
+            placement,
+            started_at: self.clock.now(),
+        };
+        let closed = || refused("the host has been shut down".to_owned());
+        let parts = &self.parts;
+        let time = (self.clock, self.turn_budget);
+        match placement {
+            Placement::Actor => {
+                let number = parts.add(info, None).ok_or_else(closed)?;
+                let place = (number, Arc::clone(parts));
+                let driven = Driven::new(part, bell.clone(), on_exit, time, place, name);
+                let actor = self.spawn_actor(driven);
+                parts.set_stop(number, ActorStop(actor.clone()));
+                Ok(PartHandle::new(ActorStop(actor)))
+            }
+            Placement::Thread => {
+                if name.contains('\0') {
+                    return Err(refused("the name of a thread cannot contain a NUL".to_owned()));
+                }
+                let thread =
+                    PartThread::spawn(name, self.clock).map_err(|error| refused(error.to_string()))?;
+                let number = parts.add(info, Some(thread.id)).ok_or_else(closed)?;
+                let place = (number, Arc::clone(parts));
+                let driven = Driven::new(part, bell, on_exit, time, place, name);
+                let stop = thread.stop.clone();
+                parts.set_stop(number, stop.clone());
+                thread.start(driven);
+                Ok(PartHandle::new(stop))
+            }
+        }
+    }
+}
+
+/// Whether the current tokio runtime can sleep. It offers no other way to ask.
+#[expect(clippy::disallowed_methods, reason = "the sleep is not slept")]
+fn has_timer() -> bool {
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
+
+impl Seam {
+    fn spawn_actor(&self, driven: Driven) -> ActorRef<()> {
+        let bell = driven.bell.clone();
+        let state = PartState {
+            driven,
+            clock: self.clock,
+            tokio: self.tokio.clone(),
+            alarm: None,
+        };
+        // Ractor spawns on the runtime of the calling thread, which may be an OS thread.
+        let _context = self.tokio.enter();
+        let supervisor = self.supervisor.get_cell();
+        let (actor, _) = ActorRuntime::spawn_linked_instant(None, PartActor, state, supervisor)
+            .expect("ractor refuses only names that are taken, and this actor has none");
+        let wake = actor.clone();
+        bell.connect(move || {
+            // An actor that has ended needs no waking.
+            wake.send_message(()).ok();
+        });
+        bell.ring();
+        actor
+    }
+}
