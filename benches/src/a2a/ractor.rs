@@ -1,0 +1,114 @@
+//! ractor: the sender holds the consumer's address; mailboxes have no bound.
+
+use std::time::Duration;
+
+use ::ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
+use crate::BenchError;
+
+pub(super) fn pair() -> Vec<Box<dyn Contestant>> {
+    vec![Box::new(Ractor)]
+}
+
+struct Ractor;
+
+impl Contestant for Ractor {
+    fn identity(&self) -> Identity {
+        Identity {
+            framework: "ractor",
+            mode: "cast",
+            kind: Kind::Direct,
+            queue: "unbounded",
+            in_flight: "all",
+        }
+    }
+
+    fn run(&self, flavor: Flavor, load: Load) -> Result<Duration, BenchError> {
+        let name = self.identity().name();
+        flavor.runtime()?.block_on(async {
+            let failed = |error| BenchError::failed(&name, error);
+            let Race {
+                feeds,
+                ledgers,
+                finish,
+            } = load.race();
+            let mut actors = Vec::new();
+            let mut producers = Vec::new();
+            for (feed, ledger) in feeds.into_iter().zip(ledgers) {
+                let (consumer, ended) = Actor::spawn(None, Consumer, ledger).await.map_err(failed)?;
+                actors.push((consumer.get_cell(), ended));
+                let (producer, ended) = Actor::spawn(None, Producer, (feed, consumer))
+                    .await
+                    .map_err(failed)?;
+                actors.push((producer.get_cell(), ended));
+                producers.push(producer);
+            }
+            for producer in producers {
+                producer
+                    .cast(Go)
+                    .map_err(|error| BenchError::failed(&name, error))?;
+            }
+            let elapsed = finish.elapsed(&name).await;
+            for (actor, ended) in actors {
+                actor.stop(None);
+                ended.await.map_err(|error| BenchError::failed(&name, error))?;
+            }
+            elapsed
+        })
+    }
+}
+
+struct Go;
+
+struct Message(Vec<u8>);
+
+struct Producer;
+
+impl Actor for Producer {
+    type Msg = Go;
+    type State = (Feed, ActorRef<Message>);
+    type Arguments = Self::State;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Go>,
+        state: Self::State,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Go>,
+        Go: Go,
+        (feed, consumer): &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        while let Some(payload) = feed.next_payload() {
+            consumer.cast(Message(payload))?;
+        }
+        Ok(())
+    }
+}
+
+struct Consumer;
+
+impl Actor for Consumer {
+    type Msg = Message;
+    type State = Ledger;
+    type Arguments = Ledger;
+
+    async fn pre_start(&self, _: ActorRef<Message>, ledger: Ledger) -> Result<Ledger, ActorProcessingErr> {
+        Ok(ledger)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Message>,
+        Message(payload): Message,
+        ledger: &mut Ledger,
+    ) -> Result<(), ActorProcessingErr> {
+        ledger.receive(&payload);
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Interleaved rounds and what is kept of them.
+//!
+//! A shared machine changes its mind every few seconds. So every contestant runs once per round,
+//! and each round starts with another one: what disturbs a round disturbs all of them alike.
+
+use serde::{Deserialize, Serialize};
+
+use crate::BenchError;
+
+/// The middle and the ends of several measurements of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The middle value; the lower of the two middle ones if their number is even.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value; `None` of none.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *sorted.get(sorted.len().checked_sub(1)? / 2)?,
+            min: *sorted.first()?,
+            max: *sorted.last()?,
+        })
+    }
+}
+
+/// Runs `sample(contestant)` once per round for each of `contestants`, after one unmeasured
+/// round, and gives the samples of each contestant in the order of the rounds.
+///
+/// # Errors
+/// The first error of a sample ends everything.
+pub fn interleaved<T>(
+    contestants: usize,
+    rounds: usize,
+    mut sample: impl FnMut(usize) -> Result<T, BenchError>,
+) -> Result<Vec<Vec<T>>, BenchError> {
+    for contestant in 0..contestants {
+        sample(contestant)?;
+    }
+    let mut samples: Vec<Vec<T>> = (0..contestants).map(|_| Vec::with_capacity(rounds)).collect();
+    for round in 0..rounds {
+        for place in 0..contestants {
+            let contestant = (place + round) % contestants;
+            samples[contestant].push(sample(contestant)?);
+        }
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_one_of_the_values() {
+        let spread = Spread::of(&[3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.min, spread.median, spread.max), (1.0, 2.0, 3.0));
+        assert_eq!(Spread::of(&[1.0, 2.0]).unwrap().median, 1.0);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn each_round_starts_with_another_contestant() {
+        let mut order = Vec::new();
+        let samples = interleaved(3, 2, |contestant| {
+            order.push(contestant);
+            Ok(order.len())
+        })
+        .unwrap();
+        assert_eq!(order, [0, 1, 2, 0, 1, 2, 1, 2, 0]);
+        assert_eq!(samples, [vec![4, 9], vec![5, 7], vec![6, 8]]);
+    }
+}
