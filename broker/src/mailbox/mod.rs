@@ -39,6 +39,8 @@ pub use config::{MailboxConfig, MailboxConfigError, MailboxStats};
 pub use hand::InHand;
 pub use push::{Closed, Push, PushBatch, TryPushBatchError, TryPushError};
 
+pub(crate) use push::Place;
+
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use state::{Door, Limits, State, WakeList};
 

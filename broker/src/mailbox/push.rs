@@ -89,6 +89,32 @@ impl<T> fmt::Debug for TryPushBatchError<T> {
     }
 }
 
+/// A place in the line before a full mailbox, given up when dropped.
+pub(crate) struct Place<T> {
+    mailbox: Mailbox<T>,
+    ticket: Option<u64>,
+}
+
+impl<T> Place<T> {
+    pub(crate) const fn new(mailbox: Mailbox<T>) -> Self {
+        Self {
+            mailbox,
+            ticket: None,
+        }
+    }
+
+    /// Pushes `value` if it is this one's turn and there is room, else waits in the line.
+    pub(crate) fn poll(&mut self, value: T, cx: &mut Context<'_>) -> Result<(), TryPushError<T>> {
+        poll_push(&self.mailbox, &mut self.ticket, value, cx)
+    }
+}
+
+impl<T> Drop for Place<T> {
+    fn drop(&mut self) {
+        leave_line(&self.mailbox, self.ticket);
+    }
+}
+
 /// Pushes, or joins the line (`Full`); `ticket` is the place in it.
 fn poll_push<T>(
     mailbox: &Mailbox<T>,

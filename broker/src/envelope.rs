@@ -1,0 +1,419 @@
+//! What the broker carries: a small header and a payload it never opens.
+//!
+//! An envelope is made once per publish, behind an [`Arc`], and fan-out clones the pointer. The
+//! header is kept small on purpose: at the sizes of most messages its allocation and its way
+//! through the caches are what a message costs. What few envelopes have (key, trace, expiry) is
+//! boxed apart, and a topic is a number that [`Broker::topic_name`](crate::Broker::topic_name)
+//! turns into its name, because counting references to a shared name costs more than a push.
+
+use std::any::{Any, TypeId, type_name};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrun_core::Timestamp;
+
+/// Names one envelope: unique within its broker, and with a random start so that those of two
+/// runs of a program seldom meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EnvelopeId(NonZeroU64);
+
+impl EnvelopeId {
+    /// The id with this number; zero is none.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match NonZeroU64::new(bits) {
+            Some(bits) => Some(Self(bits)),
+            None => None,
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for EnvelopeId {
+    /// 16 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for EnvelopeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EnvelopeId({self})")
+    }
+}
+
+/// Names a topic within its broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicId(pub(crate) u32);
+
+impl fmt::Display for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topic-{}", self.0)
+    }
+}
+
+/// The caller's place in a distributed trace, as in the W3C `traceparent` header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// 16 bytes that all spans of the trace share.
+    pub trace_id: u128,
+    /// The span that published.
+    pub span_id: u64,
+    /// The trace flags; bit 0 says "sampled".
+    pub flags: u8,
+}
+
+/// What a publisher may say about an envelope besides its payload. The default says nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Headers {
+    pub(crate) lineage: Option<Lineage>,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// Where an envelope comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    pub(crate) correlation: EnvelopeId,
+    pub(crate) causation: EnvelopeId,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) key: Option<Arc<str>>,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) expires: Option<Timestamp>,
+}
+
+impl Headers {
+    /// Says nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the envelope is about, for consumers that sort by it.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.extras_mut().key = Some(key.into());
+        self
+    }
+
+    /// The publisher's place in a distributed trace.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.extras_mut().trace = Some(trace);
+        self
+    }
+
+    /// From this time on the envelope is not handed to anyone any more.
+    #[must_use]
+    pub fn expires(mut self, at: Timestamp) -> Self {
+        self.extras_mut().expires = Some(at);
+        self
+    }
+
+    /// The envelope is a consequence of `cause`: it takes over its correlation id, and its
+    /// causation id is the id of `cause`.
+    #[must_use]
+    pub fn caused_by(mut self, cause: &dyn AnyEnvelope) -> Self {
+        self.lineage = Some(Lineage {
+            correlation: cause.correlation(),
+            causation: cause.id(),
+        });
+        self
+    }
+
+    fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+}
+
+/// A message on its way: header and payload. Always behind an [`Arc`].
+pub struct Envelope<T> {
+    id: EnvelopeId,
+    correlation: EnvelopeId,
+    causation: Option<EnvelopeId>,
+    time: Timestamp,
+    topic: TopicId,
+    weight: u32,
+    extras: Option<Box<Extras>>,
+    payload: T,
+}
+
+impl<T> Envelope<T> {
+    /// `weigh` says how many bytes a payload holds on to outside of itself.
+    pub(crate) fn new(
+        id: EnvelopeId,
+        topic: TopicId,
+        time: Timestamp,
+        headers: Headers,
+        weigh: fn(&T) -> usize,
+        payload: T,
+    ) -> Self {
+        let weight = size_of::<Self>() + weigh(&payload);
+        Self {
+            id,
+            correlation: headers.lineage.map_or(id, |lineage| lineage.correlation),
+            causation: headers.lineage.map(|lineage| lineage.causation),
+            time,
+            topic,
+            weight: u32::try_from(weight).unwrap_or(u32::MAX),
+            extras: headers.extras,
+            payload,
+        }
+    }
+
+    /// This envelope's own id.
+    #[must_use]
+    pub const fn id(&self) -> EnvelopeId {
+        self.id
+    }
+
+    /// The id that all consequences of one first envelope share; its own for that one.
+    #[must_use]
+    pub const fn correlation(&self) -> EnvelopeId {
+        self.correlation
+    }
+
+    /// The envelope during whose handling this one was published.
+    #[must_use]
+    pub const fn causation(&self) -> Option<EnvelopeId> {
+        self.causation
+    }
+
+    /// The topic it was published to.
+    #[must_use]
+    pub const fn topic(&self) -> TopicId {
+        self.topic
+    }
+
+    /// When it was published, by the broker's coarse clock.
+    #[must_use]
+    pub const fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// What it is about, if the publisher said so.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.extras.as_ref()?.key.as_deref()
+    }
+
+    /// The publisher's place in a distributed trace.
+    #[must_use]
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.extras.as_ref()?.trace
+    }
+
+    /// The time from which on it is not handed out any more.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.extras.as_ref()?.expires
+    }
+
+    /// How many bytes it holds on to: header, payload, and what the topic's weighing function
+    /// adds. At most 4 GiB are told.
+    #[must_use]
+    pub const fn weight(&self) -> usize {
+        self.weight as usize
+    }
+
+    /// What it carries.
+    #[must_use]
+    pub const fn payload(&self) -> &T {
+        &self.payload
+    }
+
+    /// The payload, if nobody else holds this envelope; else the envelope comes back.
+    ///
+    /// # Errors
+    /// The same `Arc`, when other subscribers still hold it.
+    pub fn into_payload(self: Arc<Self>) -> Result<T, Arc<Self>> {
+        Arc::try_unwrap(self).map(|envelope| envelope.payload)
+    }
+}
+
+impl<T> fmt::Debug for Envelope<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("id", &self.id)
+            .field("correlation", &self.correlation)
+            .field("causation", &self.causation)
+            .field("topic", &self.topic)
+            .field("time", &self.time)
+            .finish_non_exhaustive()
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T> Sealed for super::Envelope<T> {}
+}
+
+/// An envelope whose payload may be of any type, for subscriptions that take all of them.
+pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
+    /// See [`Envelope::id`].
+    fn id(&self) -> EnvelopeId;
+    /// See [`Envelope::correlation`].
+    fn correlation(&self) -> EnvelopeId;
+    /// See [`Envelope::causation`].
+    fn causation(&self) -> Option<EnvelopeId>;
+    /// See [`Envelope::topic`].
+    fn topic(&self) -> TopicId;
+    /// See [`Envelope::time`].
+    fn time(&self) -> Timestamp;
+    /// See [`Envelope::key`].
+    fn key(&self) -> Option<&str>;
+    /// See [`Envelope::trace`].
+    fn trace(&self) -> Option<TraceContext>;
+    /// See [`Envelope::expires`].
+    fn expires(&self) -> Option<Timestamp>;
+    /// See [`Envelope::weight`].
+    fn weight(&self) -> usize;
+    /// The name of the payload's type, for people.
+    fn payload_type(&self) -> &'static str;
+    /// The payload, to be downcast.
+    fn any_payload(&self) -> &dyn Any;
+    /// The envelope, to be downcast.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
+    fn id(&self) -> EnvelopeId {
+        self.id
+    }
+
+    fn correlation(&self) -> EnvelopeId {
+        self.correlation
+    }
+
+    fn causation(&self) -> Option<EnvelopeId> {
+        self.causation
+    }
+
+    fn topic(&self) -> TopicId {
+        self.topic
+    }
+
+    fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    fn key(&self) -> Option<&str> {
+        Self::key(self)
+    }
+
+    fn trace(&self) -> Option<TraceContext> {
+        Self::trace(self)
+    }
+
+    fn expires(&self) -> Option<Timestamp> {
+        Self::expires(self)
+    }
+
+    fn weight(&self) -> usize {
+        self.weight as usize
+    }
+
+    fn payload_type(&self) -> &'static str {
+        type_name::<T>()
+    }
+
+    fn any_payload(&self) -> &dyn Any {
+        &self.payload
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl dyn AnyEnvelope {
+    /// The envelope with its type, if `T` is what it carries.
+    ///
+    /// # Errors
+    /// The same `Arc`, when it carries something else.
+    pub fn downcast<T: Send + Sync + 'static>(self: Arc<Self>) -> Result<Arc<Envelope<T>>, Arc<Self>> {
+        if self.any_payload().type_id() != TypeId::of::<T>() {
+            return Err(self);
+        }
+        Ok(self
+            .into_any()
+            .downcast()
+            .expect("the payload's type was compared"))
+    }
+}
+
+impl fmt::Debug for dyn AnyEnvelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("id", &self.id())
+            .field("topic", &self.topic())
+            .field("payload", &self.payload_type())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bytes that a payload of a well-known type holds on to; zero for all others, for which a
+/// topic can be given a function of its own.
+pub(crate) fn bytes_held<T: 'static>(payload: &T) -> usize {
+    let payload: &dyn Any = payload;
+    if let Some(bytes) = payload.downcast_ref::<Vec<u8>>() {
+        bytes.capacity()
+    } else if let Some(bytes) = payload.downcast_ref::<Bytes>() {
+        bytes.len()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.capacity()
+    } else if let Some(text) = payload.downcast_ref::<Arc<str>>() {
+        text.len()
+    } else if let Some(bytes) = payload.downcast_ref::<Arc<[u8]>>() {
+        bytes.len()
+    } else if let Some(bytes) = payload.downcast_ref::<Box<[u8]>>() {
+        bytes.len()
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope<T: 'static>(id: u64, headers: Headers, payload: T) -> Envelope<T> {
+        let id = EnvelopeId::from_bits(id).unwrap();
+        Envelope::new(id, TopicId(1), Timestamp::EPOCH, headers, bytes_held, payload)
+    }
+
+    #[test]
+    fn a_consequence_names_its_cause_and_keeps_the_correlation() {
+        let first = envelope(1, Headers::new(), ());
+        let second = envelope(2, Headers::new().caused_by(&first), ());
+        let third = envelope(3, Headers::new().caused_by(&second), ());
+        assert_eq!((first.correlation(), first.causation()), (first.id(), None));
+        assert_eq!(
+            (third.correlation(), third.causation()),
+            (first.id(), Some(second.id()))
+        );
+    }
+
+    #[test]
+    fn the_header_of_bytes_fits_the_small_bins_of_an_allocator() {
+        // With the two counters of the Arc it must stay below 120 bytes, where glibc's fast bins end.
+        assert_eq!(size_of::<Envelope<Vec<u8>>>(), 72);
+        assert_eq!(envelope(1, Headers::new(), vec![0_u8; 100]).weight(), 72 + 100);
+    }
+
+    #[test]
+    fn any_envelope_finds_its_type_again() {
+        let any: Arc<dyn AnyEnvelope> = Arc::new(envelope(1, Headers::new(), 7_u32));
+        let any = any.downcast::<u64>().unwrap_err();
+        assert_eq!(any.downcast::<u32>().unwrap().payload(), &7);
+    }
+}

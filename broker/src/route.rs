@@ -1,0 +1,203 @@
+//! Whom an envelope of a topic goes to.
+//!
+//! A route is a snapshot: it is built when a subscription comes or goes, never changed, and shared
+//! by all publishers of the topic. A publisher that still holds an older one finds the mailboxes of
+//! ended subscriptions closed and passes over them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Context;
+
+use crate::envelope::{AnyEnvelope, Envelope};
+use crate::mailbox::{Closed, Mailbox, Place, TryPushError};
+use crate::subscription::{GroupChoice, SubscriptionCore};
+
+pub(crate) struct Route<T> {
+    pub(crate) targets: Box<[Target<T>]>,
+}
+
+pub(crate) enum Target<T> {
+    One(Lane<T>),
+    Group(Group<T>),
+}
+
+/// The members of one queue group that match the topic.
+pub(crate) struct Group<T> {
+    pub(crate) core: Arc<GroupCore>,
+    pub(crate) members: Vec<Lane<T>>,
+}
+
+/// What all members of a queue group share, whatever the topic.
+pub(crate) struct GroupCore {
+    pub(crate) choice: GroupChoice,
+    turn: AtomicUsize,
+}
+
+/// One subscription, as publishers of `T` see it.
+pub(crate) struct Lane<T> {
+    pub(crate) core: Arc<SubscriptionCore>,
+    pub(crate) group: Option<Arc<GroupCore>>,
+    pub(crate) line: Line<T>,
+}
+
+/// Its mailbox.
+pub(crate) enum Line<T> {
+    Typed(Mailbox<Arc<Envelope<T>>>),
+    Any(Mailbox<Arc<dyn AnyEnvelope>>),
+}
+
+impl<T> Route<T> {
+    pub(crate) fn build(lanes: &[Lane<T>]) -> Self {
+        let mut targets: Vec<Target<T>> = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let Some(core) = &lane.group else {
+                targets.push(Target::One(lane.clone()));
+                continue;
+            };
+            let known = targets.iter_mut().find_map(|target| match target {
+                Target::Group(group) if Arc::ptr_eq(&group.core, core) => Some(group),
+                _ => None,
+            });
+            match known {
+                Some(group) => group.members.push(lane.clone()),
+                None => targets.push(Target::Group(Group {
+                    core: Arc::clone(core),
+                    members: vec![lane.clone()],
+                })),
+            }
+        }
+        Self {
+            targets: targets.into_boxed_slice(),
+        }
+    }
+}
+
+impl<T> Clone for Lane<T> {
+    fn clone(&self) -> Self {
+        Self {
+            core: Arc::clone(&self.core),
+            group: self.group.clone(),
+            line: self.line.clone(),
+        }
+    }
+}
+
+impl<T> Clone for Line<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Typed(mailbox) => Self::Typed(mailbox.clone()),
+            Self::Any(mailbox) => Self::Any(mailbox.clone()),
+        }
+    }
+}
+
+impl GroupCore {
+    pub(crate) const fn new(choice: GroupChoice) -> Self {
+        Self {
+            choice,
+            turn: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Group<T> {
+    /// The members, in the order in which they are to be asked.
+    pub(crate) fn by_preference(&self) -> impl Iterator<Item = &Lane<T>> {
+        let first = match self.core.choice {
+            GroupChoice::RoundRobin => self.core.turn.fetch_add(1, Ordering::Relaxed) % self.members.len(),
+            GroupChoice::LeastLoaded => self
+                .members
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, lane)| lane.line.len())
+                .map_or(0, |(index, _)| index),
+        };
+        self.members[first..].iter().chain(&self.members[..first])
+    }
+}
+
+impl<T: Send + Sync + 'static> Line<T> {
+    #[inline]
+    pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
+        match self {
+            Self::Typed(mailbox) => mailbox.try_push(envelope),
+            Self::Any(mailbox) => {
+                let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(&envelope);
+                mailbox.try_push(any).map_err(|error| match error {
+                    TryPushError::Full(_) => TryPushError::Full(envelope),
+                    TryPushError::Closed(_) => TryPushError::Closed(envelope),
+                })
+            }
+        }
+    }
+
+    /// Pushes at the cost of the oldest, which are handed to `dropped`.
+    pub(crate) fn push_displacing(
+        &self,
+        envelope: Arc<Envelope<T>>,
+        mut dropped: impl FnMut(Arc<dyn AnyEnvelope>),
+    ) -> Result<(), Closed<Arc<Envelope<T>>>> {
+        match self {
+            Self::Typed(mailbox) => {
+                let mut displaced = Vec::new();
+                mailbox.push_displacing(envelope, &mut displaced)?;
+                displaced.into_iter().for_each(|envelope| dropped(envelope));
+            }
+            Self::Any(mailbox) => {
+                let mut displaced = Vec::new();
+                let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(&envelope);
+                mailbox
+                    .push_displacing(any, &mut displaced)
+                    .map_err(|Closed(_)| Closed(envelope))?;
+                displaced.into_iter().for_each(dropped);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn place(&self) -> LinePlace<T> {
+        match self {
+            Self::Typed(mailbox) => LinePlace::Typed(Place::new(mailbox.clone())),
+            Self::Any(mailbox) => LinePlace::Any(Place::new(mailbox.clone())),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Typed(mailbox) => mailbox.len(),
+            Self::Any(mailbox) => mailbox.len(),
+        }
+    }
+}
+
+/// A publisher's place in the line before a full inbox.
+pub(crate) enum LinePlace<T> {
+    Typed(Place<Arc<Envelope<T>>>),
+    Any(Place<Arc<dyn AnyEnvelope>>),
+}
+
+impl<T: Send + Sync + 'static> LinePlace<T> {
+    /// Pushes if it is this one's turn; else stays in the line (`Full`).
+    pub(crate) fn poll(
+        &mut self,
+        envelope: &Arc<Envelope<T>>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), TryPushError<()>> {
+        let refused = match self {
+            Self::Typed(place) => place
+                .poll(Arc::clone(envelope), cx)
+                .map_err(|error| error.is_retryable()),
+            Self::Any(place) => {
+                let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(envelope);
+                place.poll(any, cx).map_err(|error| error.is_retryable())
+            }
+        };
+        refused.map_err(|full| {
+            if full {
+                TryPushError::Full(())
+            } else {
+                TryPushError::Closed(())
+            }
+        })
+    }
+}
