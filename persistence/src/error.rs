@@ -56,6 +56,9 @@ pub enum TurnRefused {
     /// The run has no live records here: it never started, has finished, or was deleted.
     #[error("the run is not live")]
     NotLive,
+    /// A record of the run is damaged, so nothing is appended to it any more.
+    #[error("the run is quarantined: a record of it is damaged")]
+    Quarantined,
     /// The turn is larger than the journal's `turn_bytes_max`.
     #[error("the turn has {bytes} bytes, at most {max} are allowed")]
     TooLarge {

@@ -5,21 +5,22 @@
 //!   by_run ─► number ─┴─► order: [ earliest closed … latest closed ]
 //! ```
 //!
-//! Bounded by [`Retention`]: adding a run takes out those that are past a bound.
+//! Bounded by [`Retention`], which the owner applies with [`FinishedIndex::trim`]. An instance id is
+//! kept as a 64-bit hash; whoever looks one up reads the id itself from the run's first record.
 
 use std::collections::VecDeque;
 
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::Retention;
-use crate::record::FinishedRun;
 
 #[derive(Debug)]
 pub(crate) struct FinishedIndex<P> {
     retention: Retention,
     by_run: FxHashMap<RunId, u64>,
-    by_id: FxHashMap<InstanceId, u64>,
+    by_id: FxHashMap<IdHash, u64>,
     order: VecDeque<Finished<P>>,
     /// The number of the first in `order`.
     first: u64,
@@ -27,12 +28,30 @@ pub(crate) struct FinishedIndex<P> {
     dropped: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Finished<P> {
-    pub(crate) run: FinishedRun,
+    pub(crate) run: RunId,
+    pub(crate) id: IdHash,
+    pub(crate) closed_at: Timestamp,
+    /// Sequence of the last record.
+    pub(crate) head: Sequence,
     /// Size of the run's records in the log.
     pub(crate) bytes: u64,
     pub(crate) place: P,
+}
+
+/// A stable hash of an instance id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct IdHash(u64);
+
+impl IdHash {
+    pub(crate) fn of(id: &str) -> Self {
+        Self::of_bytes(id.as_bytes())
+    }
+
+    pub(crate) fn of_bytes(id: &[u8]) -> Self {
+        Self(xxh3_64(id))
+    }
 }
 
 impl<P> FinishedIndex<P> {
@@ -51,8 +70,8 @@ impl<P> FinishedIndex<P> {
     /// Adds a run that has closed, the latest so far.
     pub(crate) fn add(&mut self, finished: Finished<P>) {
         let number = self.first + self.order.len() as u64;
-        self.by_run.insert(finished.run.run, number);
-        self.by_id.insert(finished.run.id.clone(), number);
+        self.by_run.insert(finished.run, number);
+        self.by_id.insert(finished.id, number);
         self.bytes += finished.bytes;
         self.order.push_back(finished);
     }
@@ -60,7 +79,7 @@ impl<P> FinishedIndex<P> {
     /// Takes out the earliest closed runs until all bounds hold at `now`.
     pub(crate) fn trim(&mut self, now: Timestamp) {
         while let Some(earliest) = self.order.front() {
-            let age = now.saturating_since(earliest.run.closed_at);
+            let age = now.saturating_since(earliest.closed_at);
             let is_retained = age <= self.retention.age_max
                 && self.order.len() <= self.retention.len_max
                 && self.bytes <= self.retention.bytes_max;
@@ -75,9 +94,9 @@ impl<P> FinishedIndex<P> {
         let Some(earliest) = self.order.pop_front() else {
             return;
         };
-        self.by_run.remove(&earliest.run.run);
-        if self.by_id.get(&earliest.run.id) == Some(&self.first) {
-            self.by_id.remove(&earliest.run.id);
+        self.by_run.remove(&earliest.run);
+        if self.by_id.get(&earliest.id) == Some(&self.first) {
+            self.by_id.remove(&earliest.id);
         }
         self.bytes -= earliest.bytes;
         self.first += 1;
@@ -88,8 +107,9 @@ impl<P> FinishedIndex<P> {
         self.at(*self.by_run.get(&run)?)
     }
 
+    /// The latest run of the instance, unless another id has the same hash.
     pub(crate) fn latest(&self, id: &InstanceId) -> Option<&Finished<P>> {
-        self.at(*self.by_id.get(id)?)
+        self.at(*self.by_id.get(&IdHash::of(id.as_str()))?)
     }
 
     /// The retained runs behind `after` in the order of closing.
@@ -112,6 +132,13 @@ impl<P> FinishedIndex<P> {
 
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Memory held, estimated from capacities.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let maps = self.by_run.capacity() * (size_of::<(RunId, u64)>() + 1)
+            + self.by_id.capacity() * (size_of::<(IdHash, u64)>() + 1);
+        (maps + self.order.capacity() * size_of::<Finished<P>>()) as u64
     }
 
     fn at(&self, number: u64) -> Option<&Finished<P>> {

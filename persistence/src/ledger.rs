@@ -131,6 +131,11 @@ impl<P: Default> Ledger<P> {
         self.heads.get_mut(&run)
     }
 
+    /// Memory held, estimated from the capacity.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.heads.capacity() * (size_of::<(RunId, Head<P>)>() + 1)) as u64
+    }
+
     pub(crate) fn heads(&self) -> &FxHashMap<RunId, Head<P>> {
         &self.heads
     }

@@ -34,8 +34,12 @@ mod journal;
 mod ledger;
 mod memory;
 mod record;
+mod redb;
 mod scan;
 mod wire;
+
+#[cfg(feature = "contract")]
+pub mod contract;
 
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
 pub use config::{Durability, JournalConfig, Retention};
@@ -43,3 +47,4 @@ pub use error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError,
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 pub use memory::MemoryJournal;
 pub use record::{FinishedRun, History, Record, RecordView};
+pub use redb::{Disk, FileDisk, RedbJournal};

@@ -11,7 +11,7 @@ use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId};
 use crate::batch::{Batch, TurnSpan};
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError};
-use crate::finished::{Finished, FinishedIndex};
+use crate::finished::{Finished, FinishedIndex, IdHash};
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 use crate::ledger::Ledger;
 use crate::record::{FinishedRun, History};
@@ -129,11 +129,7 @@ impl MemoryJournal {
         let journal = Self::with(self.config.clone(), self.is_held, epoch);
         let mut new = journal.lock();
         for finished in old.finished.list(None) {
-            new.finished.add(Finished {
-                run: finished.run.clone(),
-                bytes: finished.bytes,
-                place: finished.place.clone(),
-            });
+            new.finished.add(finished.clone());
         }
         let closing = old.closing.iter().map(|(turn, frames)| (turn.run, frames));
         let live = old.ledger.heads().iter().map(|(run, head)| (*run, &head.place));
@@ -213,15 +209,12 @@ impl State {
         for (turn, frames) in self.closing.drain(..) {
             let bytes = frames.bytes.len() as u64;
             let id = scan::instance_id(&frames.bytes).expect("this journal framed it itself");
-            let run = FinishedRun {
-                run: turn.run,
-                id,
-                closed_at: turn.time,
-                head: turn.last,
-            };
             self.live_bytes -= bytes;
             self.finished.add(Finished {
-                run,
+                run: turn.run,
+                id: IdHash::of(id.as_str()),
+                closed_at: turn.time,
+                head: turn.last,
                 bytes,
                 place: frames.bytes,
             });
@@ -320,18 +313,17 @@ impl Journal for MemoryJournal {
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let state = self.lock();
         state.readable()?;
-        Ok(state.finished.latest(id).map(|finished| finished.run.clone()))
+        Ok(state
+            .finished
+            .latest(id)
+            .map(found)
+            .filter(|finished| finished.id == *id))
     }
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
         let state = self.lock();
         state.readable()?;
-        Ok(state
-            .finished
-            .list(after)
-            .take(limit)
-            .map(|finished| finished.run.clone())
-            .collect())
+        Ok(state.finished.list(after).take(limit).map(found).collect())
     }
 
     fn recover(
@@ -390,6 +382,16 @@ impl Journal for MemoryJournal {
 
     fn close(&self) -> Result<(), JournalFailure> {
         self.flush_and_close()
+    }
+}
+
+fn found(finished: &Finished<Vec<u8>>) -> FinishedRun {
+    let id = scan::instance_id(&finished.place).expect("this journal framed it itself");
+    FinishedRun {
+        run: finished.run,
+        id,
+        closed_at: finished.closed_at,
+        head: finished.head,
     }
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, RunId, Sequence};
 
 use crate::error::ReadError;
+use crate::finished::IdHash;
 use crate::journal::Lane;
 use crate::record::{History, Record, RecordView};
 use crate::wire::v1::{self, Frame};
@@ -41,6 +42,11 @@ pub(crate) fn last_turn(mut bytes: &[u8]) -> Option<LastTurn> {
 /// The instance id in the first frame of a run; `None` if it is not such a frame.
 pub(crate) fn instance_id(bytes: &[u8]) -> Option<InstanceId> {
     InstanceId::new(v1::read(bytes).ok()?.id?).ok()
+}
+
+/// The hash of the instance id in a run's first frame, which the caller has sealed itself.
+pub(crate) fn id_hash(bytes: &[u8]) -> IdHash {
+    IdHash::of_bytes(v1::id_bytes(bytes))
 }
 
 /// Decodes the history of `run` from pieces of the log, each with its position, that hold its

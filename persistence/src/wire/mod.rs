@@ -2,4 +2,6 @@
 //!
 //! One module per format version. A reader keeps all of them; a writer uses the newest.
 
+pub(crate) mod piece;
+pub(crate) mod superblock;
 pub(crate) mod v1;

@@ -145,6 +145,11 @@ pub(crate) fn back(frame: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
+/// The instance id in the frame at the start of `bytes`, which this process has sealed itself.
+pub(crate) fn id_bytes(bytes: &[u8]) -> &[u8] {
+    &bytes[HEADER_BYTES..HEADER_BYTES + usize::from(bytes[ID_LEN])]
+}
+
 /// Reads the run and the length of the frame at the start of `bytes` without checking it: enough
 /// to walk past frames that are somebody else's.
 pub(crate) fn peek(bytes: &[u8]) -> Result<(u128, usize), FrameError> {

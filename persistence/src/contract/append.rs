@@ -1,0 +1,444 @@
+//! Appending: conditions, atomicity, fencing, unknown outcomes.
+
+use millrun_core::{Offset, Partition, Sequence};
+
+use super::actor::{accepted, refused};
+use super::{Author, Subject, suite};
+use crate::batch::Batch;
+use crate::config::JournalConfig;
+use crate::error::TurnRefused;
+use crate::journal::Journal;
+
+suite![
+    a_first_turn_is_durable_at_its_offset,
+    turns_of_one_run_follow_each_other,
+    several_turns_of_a_run_in_one_batch_follow_each_other,
+    queued_turns_count_for_the_head,
+    a_turn_behind_the_head_is_refused_with_the_head,
+    a_turn_ahead_of_the_head_is_refused_with_the_head,
+    of_two_turns_with_one_head_the_first_wins,
+    the_same_turn_again_is_already_appended,
+    a_first_turn_again_is_already_appended,
+    other_bytes_at_the_same_place_are_a_conflict,
+    other_bytes_for_a_first_turn_are_a_conflict,
+    a_turn_of_an_unknown_run_is_refused,
+    a_turn_after_the_last_is_refused,
+    a_refused_turn_touches_no_other,
+    a_refused_turn_leaves_its_run_as_it_was,
+    a_batch_of_refused_turns_needs_no_commit,
+    a_stale_epoch_is_fenced,
+    a_takeover_of_one_partition_leaves_the_others,
+    every_takeover_gives_a_higher_epoch,
+    an_epoch_that_nobody_was_given_is_fenced,
+    offsets_grow_with_each_batch,
+    an_empty_batch_is_durable_with_what_came_before,
+    many_runs_in_one_batch_are_all_appended,
+    threads_race_and_each_run_stays_whole,
+];
+
+fn open<S: Subject>(subject: &S) -> S::Journal {
+    subject.fresh(JournalConfig::default())
+}
+
+fn a_first_turn_is_durable_at_its_offset<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"one", b"two"], false);
+    let history = author.assert_history(&journal);
+    assert_eq!(
+        history
+            .records
+            .iter()
+            .map(|record| record.kind)
+            .collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert!(
+        history
+            .records
+            .iter()
+            .all(|record| record.time == author.time && !record.closes)
+    );
+}
+
+fn turns_of_one_run_follow_each_other<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    for turn in 0..20_u8 {
+        author.append(subject, &journal, &[&[turn], &[turn, turn]], false);
+    }
+    author.assert_history(&journal);
+}
+
+fn several_turns_of_a_run_in_one_batch_follow_each_other<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let mut batch = Batch::new();
+    for turn in 0..5_u8 {
+        author.put(&mut batch, &[&[turn]], turn == 4);
+    }
+    let offset = accepted(&journal, &batch);
+    subject.settle(&journal, offset);
+    assert!(author.assert_history(&journal).is_closed());
+}
+
+fn queued_turns_count_for_the_head<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let mut offset = Offset::ZERO;
+    for turn in 0..50_u8 {
+        offset = accepted(&journal, &author.batch(&[&[turn]], false));
+    }
+    subject.settle(&journal, offset);
+    author.assert_history(&journal);
+}
+
+fn a_turn_behind_the_head_is_refused_with_the_head<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    for body in [b"1", b"2", b"3"] {
+        author.append(subject, &journal, &[body], false);
+    }
+    let mut late = Author {
+        head: Sequence::new(1),
+        ..author.clone()
+    };
+    let error = refused(&journal, &late.batch(&[b"late"], false));
+    assert_eq!(
+        error,
+        TurnRefused::Conflict {
+            head: Sequence::new(3)
+        }
+    );
+    author.assert_history(&journal);
+}
+
+fn a_turn_ahead_of_the_head_is_refused_with_the_head<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"1"], false);
+    let mut early = Author {
+        head: Sequence::new(7),
+        ..author.clone()
+    };
+    let error = refused(&journal, &early.batch(&[b"early"], false));
+    assert_eq!(
+        error,
+        TurnRefused::Conflict {
+            head: Sequence::new(1)
+        }
+    );
+    author.assert_history(&journal);
+}
+
+fn of_two_turns_with_one_head_the_first_wins<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut winner = Author::new(&journal, "a", 1);
+    winner.append(subject, &journal, &[b"start"], false);
+    let mut loser = winner.clone();
+    let mut batch = Batch::new();
+    winner.put(&mut batch, &[b"mine"], false);
+    let lost = loser.put(&mut batch, &[b"no, mine"], false);
+    let enqueued = journal.enqueue(&batch).expect("the batch is taken");
+    assert_eq!(enqueued.refused.len(), 1);
+    assert_eq!(enqueued.refused[0].turn, lost);
+    assert_eq!(
+        enqueued.refused[0].error,
+        TurnRefused::Conflict { head: winner.head }
+    );
+    subject.settle(&journal, enqueued.offset);
+    winner.assert_history(&journal);
+}
+
+fn the_same_turn_again_is_already_appended<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    let batch = author.batch(&[b"once", b"only"], false);
+    accepted(&journal, &batch);
+    let again = journal.enqueue(&batch).expect("the batch is taken");
+    assert_eq!(again.refused[0].error, TurnRefused::AlreadyAppended);
+    subject.settle(&journal, again.offset);
+    author.assert_history(&journal);
+}
+
+fn a_first_turn_again_is_already_appended<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let batch = author.batch(&[b"start"], false);
+    subject.settle(&journal, accepted(&journal, &batch));
+    assert_eq!(refused(&journal, &batch), TurnRefused::AlreadyAppended);
+    author.assert_history(&journal);
+}
+
+fn other_bytes_at_the_same_place_are_a_conflict<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    let mut other = author.clone();
+    author.append(subject, &journal, &[b"this"], false);
+    let error = refused(&journal, &other.batch(&[b"that"], false));
+    assert_eq!(error, TurnRefused::Conflict { head: author.head });
+}
+
+fn other_bytes_for_a_first_turn_are_a_conflict<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let mut other = author.clone();
+    author.append(subject, &journal, &[b"this"], false);
+    let error = refused(&journal, &other.batch(&[b"that"], false));
+    assert_eq!(error, TurnRefused::Conflict { head: author.head });
+}
+
+fn a_turn_of_an_unknown_run_is_refused<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author {
+        head: Sequence::new(4),
+        ..Author::new(&journal, "a", 1)
+    };
+    assert_eq!(
+        refused(&journal, &author.batch(&[b"?"], false)),
+        TurnRefused::NotLive
+    );
+}
+
+fn a_turn_after_the_last_is_refused<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    author.append(subject, &journal, &[b"end"], true);
+    let mut late = author.clone();
+    assert_eq!(
+        refused(&journal, &late.batch(&[b"late"], false)),
+        TurnRefused::NotLive
+    );
+    author.assert_history(&journal);
+}
+
+fn a_refused_turn_touches_no_other<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut authors: Vec<_> = (0..5)
+        .map(|number| Author::new(&journal, &format!("run-{number}"), number))
+        .collect();
+    for author in &mut authors {
+        author.append(subject, &journal, &[b"start"], false);
+    }
+    let mut stale = Author {
+        head: Sequence::new(9),
+        ..authors[2].clone()
+    };
+    let mut batch = Batch::new();
+    for (index, author) in authors.iter_mut().enumerate() {
+        if index == 2 {
+            stale.put(&mut batch, &[b"stale"], false);
+        } else {
+            author.put(&mut batch, &[b"fine"], false);
+        }
+    }
+    let enqueued = journal.enqueue(&batch).expect("the batch is taken");
+    assert_eq!(
+        enqueued
+            .refused
+            .iter()
+            .map(|refused| refused.turn)
+            .collect::<Vec<_>>(),
+        [2]
+    );
+    subject.settle(&journal, enqueued.offset);
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+}
+
+fn a_refused_turn_leaves_its_run_as_it_was<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"1"], false);
+    let mut wrong = Author {
+        head: Sequence::new(5),
+        ..author.clone()
+    };
+    refused(&journal, &wrong.batch(&[b"wrong"], true));
+    author.append(subject, &journal, &[b"2"], false);
+    author.assert_history(&journal);
+}
+
+fn a_batch_of_refused_turns_needs_no_commit<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"1"], false);
+    let mut wrong = Author {
+        head: Sequence::new(5),
+        ..author.clone()
+    };
+    let enqueued = journal
+        .enqueue(&wrong.batch(&[b"wrong"], false))
+        .expect("the batch is taken");
+    assert!(journal.high_watermark() >= enqueued.offset);
+}
+
+fn a_stale_epoch_is_fenced<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut old = Author::new(&journal, "a", 1);
+    old.append(subject, &journal, &[b"old"], false);
+    let current = journal
+        .take_over(&[old.id.partition()])
+        .expect("an open journal gives an epoch");
+    let mut new = Author {
+        epoch: current,
+        ..old.clone()
+    };
+    assert_eq!(
+        refused(&journal, &old.clone().batch(&[b"late"], false)),
+        TurnRefused::Fenced { current }
+    );
+    new.append(subject, &journal, &[b"new"], false);
+    new.assert_history(&journal);
+}
+
+fn a_takeover_of_one_partition_leaves_the_others<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let others: Vec<_> = (0..Partition::COUNT)
+        .filter_map(Partition::from_index)
+        .filter(|partition| *partition != author.id.partition())
+        .collect();
+    journal
+        .take_over(&others)
+        .expect("an open journal gives an epoch");
+    author.append(subject, &journal, &[b"still mine"], false);
+    author.assert_history(&journal);
+}
+
+fn every_takeover_gives_a_higher_epoch<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let (one, two) = (Partition::of(b"one"), Partition::of(b"two"));
+    let mut last = journal.take_over(&[one]).expect("an open journal gives an epoch");
+    for partitions in [&[one][..], &[two], &[one, two], &[]] {
+        let epoch = journal
+            .take_over(partitions)
+            .expect("an open journal gives an epoch");
+        assert!(epoch > last);
+        last = epoch;
+    }
+}
+
+fn an_epoch_that_nobody_was_given_is_fenced<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let author = Author::new(&journal, "a", 1);
+    let mut forged = Author {
+        epoch: author.epoch.next(),
+        ..author.clone()
+    };
+    let error = refused(&journal, &forged.batch(&[b"forged"], false));
+    assert_eq!(
+        error,
+        TurnRefused::Fenced {
+            current: author.epoch
+        }
+    );
+}
+
+fn offsets_grow_with_each_batch<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let mut last = journal.high_watermark();
+    for turn in 0..10_u8 {
+        let offset = accepted(&journal, &author.batch(&[&[turn]], false));
+        assert!(offset > last);
+        last = offset;
+    }
+    subject.settle(&journal, last);
+    assert_eq!(
+        journal.high_watermark(),
+        last,
+        "nothing beyond what was enqueued is durable"
+    );
+}
+
+fn an_empty_batch_is_durable_with_what_came_before<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    let before = accepted(&journal, &author.batch(&[b"1"], false));
+    let offset = accepted(&journal, &Batch::new());
+    assert_eq!(offset, before);
+    subject.settle(&journal, offset);
+    assert!(journal.high_watermark() >= offset);
+}
+
+fn many_runs_in_one_batch_are_all_appended<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut authors: Vec<_> = (0..2_000)
+        .map(|number| Author::new(&journal, &format!("run-{number}"), number))
+        .collect();
+    // Each takeover gave its partition a new epoch; the last one holds.
+    for index in 0..authors.len() {
+        let partition = authors[index].id.partition();
+        let newest = authors
+            .iter()
+            .filter(|author| author.id.partition() == partition)
+            .map(|author| author.epoch);
+        authors[index].epoch = newest.max().expect("the author itself is among them");
+    }
+    let mut batch = Batch::new();
+    for author in &mut authors {
+        let body = [b'x'; 300];
+        author.put(&mut batch, &[&body, b"small"], false);
+    }
+    subject.settle(&journal, accepted(&journal, &batch));
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+}
+
+fn threads_race_and_each_run_stays_whole<S: Subject>(subject: &S) {
+    const THREADS: u64 = 4;
+    const TURNS: u8 = 50;
+    let journal = open(subject);
+    let author = Author::new(&journal, "contested", 1);
+    let attempts = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (journal, mut author) = (&journal, author.clone());
+                scope.spawn(move || {
+                    let (mut won, mut lost) = (0_u64, 0_u64);
+                    for turn in 0..TURNS {
+                        let body = [u8::try_from(thread).expect("few threads"), turn];
+                        let attempt = author.clone().batch(&[&body], false);
+                        let enqueued = journal.enqueue(&attempt).expect("the batch is taken");
+                        match enqueued.refused.first().map(|refused| &refused.error) {
+                            None => {
+                                won += 1;
+                                author.head = author.head.next();
+                            }
+                            Some(TurnRefused::Conflict { head }) => {
+                                lost += 1;
+                                author.head = *head;
+                            }
+                            Some(error) => panic!("unexpected refusal: {error}"),
+                        }
+                    }
+                    (won, lost)
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no worker panics"))
+            .collect::<Vec<_>>()
+    });
+    let won: u64 = attempts.iter().map(|(won, _)| won).sum();
+    let lost: u64 = attempts.iter().map(|(_, lost)| lost).sum();
+    assert_eq!(won + lost, THREADS * u64::from(TURNS));
+    let mut last = Author {
+        head: Sequence::new(won),
+        ..author
+    };
+    subject.settle(&journal, accepted(&journal, &last.batch(&[b"last"], false)));
+    let history = journal.history(last.run).expect("the run has durable records");
+    assert_eq!(
+        history.head(),
+        Sequence::new(won + 1),
+        "each accepted turn is there once"
+    );
+}

@@ -1,0 +1,190 @@
+//! Closing and opening again.
+
+use super::actor::accepted;
+use super::reading::recovered;
+use super::{Author, Subject, suite};
+use crate::config::JournalConfig;
+use crate::error::{EnqueueError, FailureKind, ReadError, TurnRefused};
+use crate::journal::Journal;
+
+suite![
+    closing_flushes_what_is_queued,
+    a_closed_journal_refuses_everything,
+    closing_twice_is_fine,
+    live_runs_go_on_after_reopening,
+    finished_runs_are_found_after_reopening,
+    an_append_of_unknown_outcome_is_resolved_after_reopening,
+    epochs_grow_with_each_opening,
+    an_epoch_from_before_is_fenced_after_reopening,
+    recovery_after_reopening_finds_what_was_there,
+    a_store_grows_over_many_openings,
+    a_new_run_of_an_id_follows_the_finished_one,
+];
+
+fn open<S: Subject>(subject: &S) -> S::Journal {
+    subject.fresh(JournalConfig::default())
+}
+
+fn reopen<S: Subject>(subject: &S, journal: S::Journal) -> S::Journal {
+    subject.reopen(journal, JournalConfig::default())
+}
+
+fn closing_flushes_what_is_queued<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    for turn in 0..10_u8 {
+        accepted(&journal, &author.batch(&[&[turn]], false));
+    }
+    let journal = reopen(subject, journal);
+    author.assert_history(&journal);
+}
+
+fn a_closed_journal_refuses_everything<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"1"], false);
+    journal.close().expect("a sound journal closes");
+    assert!(journal.is_closed());
+    let failure = journal.failure().expect("a closed journal says so");
+    assert_eq!(failure.kind(), FailureKind::Closed);
+    let error = journal
+        .enqueue(&author.batch(&[b"2"], false))
+        .expect_err("nothing is taken");
+    assert!(!error.is_retryable());
+    assert_eq!(error, EnqueueError::Failed(failure.clone()));
+    assert_eq!(journal.take_over(&[author.id.partition()]), Err(failure.clone()));
+    assert_eq!(
+        journal.history(author.run),
+        Err(ReadError::Failed(failure.clone()))
+    );
+    assert_eq!(journal.finished(&author.id), Err(ReadError::Failed(failure)));
+}
+
+fn closing_twice_is_fine<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    journal.begin_close();
+    journal.close().expect("a sound journal closes");
+    journal.close().expect("a closed journal is closed");
+}
+
+fn live_runs_go_on_after_reopening<S: Subject>(subject: &S) {
+    let mut journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    for turn in 0..5_u8 {
+        journal = reopen(subject, journal);
+        author.epoch = Author::new(&journal, "a", 1).epoch;
+        author.append(subject, &journal, &[&[turn], &[turn]], false);
+        author.assert_history(&journal);
+    }
+}
+
+fn finished_runs_are_found_after_reopening<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    author.append(subject, &journal, &[b"end"], true);
+    let before = journal.finished(&author.id);
+    let journal = reopen(subject, journal);
+    assert!(matches!(before, Ok(Some(_))));
+    assert_eq!(journal.finished(&author.id), before);
+    author.assert_history(&journal);
+}
+
+fn an_append_of_unknown_outcome_is_resolved_after_reopening<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    accepted(&journal, &author.batch(&[b"did this", b"arrive?"], false));
+    let journal = reopen(subject, journal);
+    // The same turn, built anew under the new epoch.
+    let mut retry = Author {
+        head: millrun_core::Sequence::new(1),
+        ..author.clone()
+    };
+    retry.epoch = Author::new(&journal, "a", 1).epoch;
+    let enqueued = journal
+        .enqueue(&retry.batch(&[b"did this", b"arrive?"], false))
+        .expect("it is taken");
+    assert_eq!(enqueued.refused[0].error, TurnRefused::AlreadyAppended);
+    author.assert_history(&journal);
+}
+
+fn epochs_grow_with_each_opening<S: Subject>(subject: &S) {
+    let mut journal = open(subject);
+    let mut last = Author::new(&journal, "a", 1).epoch;
+    for _ in 0..3 {
+        // Takeovers that no turn was written under count, too.
+        for _ in 0..5 {
+            last = last.max(Author::new(&journal, "b", 1).epoch);
+        }
+        journal = reopen(subject, journal);
+        let epoch = Author::new(&journal, "a", 1).epoch;
+        assert!(epoch > last);
+        last = epoch;
+    }
+}
+
+fn an_epoch_from_before_is_fenced_after_reopening<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    let journal = reopen(subject, journal);
+    let enqueued = journal
+        .enqueue(&author.batch(&[b"late"], false))
+        .expect("the batch is taken");
+    assert!(matches!(enqueued.refused[0].error, TurnRefused::Fenced { .. }));
+}
+
+fn recovery_after_reopening_finds_what_was_there<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    for number in 0..30 {
+        let mut author = Author::new(&journal, &format!("run-{number}"), number);
+        author.append(subject, &journal, &[b"start", b"more"], false);
+        author.append(subject, &journal, &[b"and more"], number % 2 == 0);
+    }
+    let (before, runs_before) = recovered(&journal, 2);
+    let journal = reopen(subject, journal);
+    let (after, runs_after) = recovered(&journal, 2);
+    assert_eq!(runs_after, runs_before);
+    assert_eq!(
+        (after.live_runs, after.finished_runs, after.records, after.damaged),
+        (
+            before.live_runs,
+            before.finished_runs,
+            before.records,
+            before.damaged
+        )
+    );
+    assert_eq!(after.live_runs, 15);
+}
+
+fn a_store_grows_over_many_openings<S: Subject>(subject: &S) {
+    let mut journal = open(subject);
+    let mut authors = Vec::new();
+    for number in 0..10 {
+        let mut author = Author::new(&journal, &format!("run-{number}"), number);
+        author.append(subject, &journal, &[&[1; 3_000]], false);
+        authors.push(author);
+        journal = reopen(subject, journal);
+    }
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+}
+
+fn a_new_run_of_an_id_follows_the_finished_one<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut first = Author::new(&journal, "again", 1);
+    first.append(subject, &journal, &[b"start"], true);
+    let mut second = Author::new(&journal, "again", 2);
+    second.append(subject, &journal, &[b"start anew"], false);
+    let journal = reopen(subject, journal);
+    first.assert_history(&journal);
+    second.assert_history(&journal);
+    let found = journal
+        .finished(&first.id)
+        .expect("it can be read")
+        .expect("it is retained");
+    assert_eq!(found.run, first.run);
+}

@@ -1,0 +1,84 @@
+//! What every journal must do, as a suite that anyone can run against theirs (feature `contract`).
+//!
+//! ```text
+//!   Subject (opens your journal) ──► cases() ──► each case panics with what was expected
+//! ```
+//!
+//! A case opens journals of its own, so cases are independent and may run in any order.
+
+mod actor;
+mod append;
+mod lifetime;
+mod limits;
+mod reading;
+
+pub use actor::Author;
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use millrun_core::{Bell, Offset};
+
+use crate::config::JournalConfig;
+use crate::journal::Journal;
+
+/// How the suite gets at journals.
+pub trait Subject {
+    /// The journal under test.
+    type Journal: Journal;
+
+    /// Opens a new, empty store, one that no earlier call has given out.
+    fn fresh(&self, config: JournalConfig) -> Self::Journal;
+
+    /// Closes a journal and opens its store again.
+    fn reopen(&self, journal: Self::Journal, config: JournalConfig) -> Self::Journal;
+
+    /// Returns when the journal's watermark has reached `offset`, or the journal has failed.
+    fn settle(&self, journal: &Self::Journal, offset: Offset) {
+        let rung = Arc::new((Mutex::new(false), Condvar::new()));
+        let bell = Bell::new();
+        let ring = Arc::clone(&rung);
+        let answer = bell.clone();
+        bell.connect(move || {
+            answer.answer();
+            *ring.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            ring.1.notify_all();
+        });
+        journal.watch(bell);
+        let mut has_rung = rung.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while journal.high_watermark() < offset && journal.failure().is_none() {
+            while !*has_rung {
+                has_rung = rung.1.wait(has_rung).unwrap_or_else(PoisonError::into_inner);
+            }
+            *has_rung = false;
+        }
+    }
+}
+
+/// One property, and the code that checks it.
+#[derive(Debug)]
+pub struct Case<S> {
+    /// The property, in words.
+    pub name: &'static str,
+    /// Panics if the journal does not have it.
+    pub run: fn(&S),
+}
+
+/// All cases.
+#[must_use]
+pub fn cases<S: Subject>() -> Vec<Case<S>> {
+    let mut cases = append::cases();
+    cases.extend(reading::cases());
+    cases.extend(limits::cases());
+    cases.extend(lifetime::cases());
+    cases
+}
+
+/// Makes a [`Case`] of each function, named by it.
+macro_rules! suite {
+    ($($case:ident),* $(,)?) => {
+        pub(super) fn cases<S: crate::contract::Subject>() -> Vec<crate::contract::Case<S>> {
+            vec![$(crate::contract::Case { name: stringify!($case), run: $case::<S> }),*]
+        }
+    };
+}
+use suite;

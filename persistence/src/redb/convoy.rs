@@ -1,0 +1,96 @@
+//! When to commit: at once, or a little later together with those who are about to come.
+//!
+//! While a commit syncs, about half of the appenders queue up behind it; without help every
+//! commit carries half of them, and each of them waits for two commits. So after a commit that
+//! acknowledged `a` batches and found `q` queued, the next one waits until 15/16 of `a + q` are
+//! there, for at most half the time that the last commit took. One appender alone never waits.
+//!
+//! ```text
+//!   committed ──► a + q ≤ 1 ──► commit the next batch as soon as it is there
+//!             └─► a + q > 1 ──► commit at 15/16 of them, or when half a commit's time is over
+//! ```
+
+use std::time::Duration;
+
+/// What the writer should do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Commit what is queued.
+    Commit,
+    /// Look again after this time, or when so many batches are queued.
+    Wait { time: Duration, batches: usize },
+    /// Look again when anything is queued.
+    Idle,
+}
+
+/// The state between two commits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Convoy {
+    batches: usize,
+    until: Duration,
+}
+
+impl Convoy {
+    /// Notes the end of a commit, at the time `now`, that took `took`.
+    pub(crate) fn committed(&mut self, acknowledged: usize, queued: usize, took: Duration, now: Duration) {
+        let expected = acknowledged + queued;
+        self.batches = (expected * 15 / 16).max(1);
+        self.until = if expected > 1 { now + took / 2 } else { now };
+    }
+
+    /// What to do with `queued` batches at the time `now`.
+    pub(crate) fn decide(&self, queued: usize, now: Duration) -> Decision {
+        let remaining = self.until.saturating_sub(now);
+        if remaining.is_zero() || queued >= self.batches {
+            if queued > 0 {
+                Decision::Commit
+            } else {
+                Decision::Idle
+            }
+        } else {
+            Decision::Wait {
+                time: remaining,
+                batches: self.batches,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn one_appender_never_waits() {
+        let mut convoy = Convoy::default();
+        assert_eq!(convoy.decide(1, Duration::ZERO), Decision::Commit);
+        convoy.committed(1, 0, 200 * US, 300 * US);
+        assert_eq!(convoy.decide(0, 300 * US), Decision::Idle);
+        assert_eq!(convoy.decide(1, 301 * US), Decision::Commit);
+    }
+
+    #[test]
+    fn many_appenders_are_waited_for_but_not_for_long() {
+        let mut convoy = Convoy::default();
+        convoy.committed(16, 16, 200 * US, 300 * US);
+        assert_eq!(
+            convoy.decide(16, 300 * US),
+            Decision::Wait {
+                time: 100 * US,
+                batches: 30
+            }
+        );
+        assert_eq!(
+            convoy.decide(29, 350 * US),
+            Decision::Wait {
+                time: 50 * US,
+                batches: 30
+            }
+        );
+        assert_eq!(convoy.decide(30, 350 * US), Decision::Commit);
+        assert_eq!(convoy.decide(29, 400 * US), Decision::Commit);
+        assert_eq!(convoy.decide(0, 400 * US), Decision::Idle);
+    }
+}

@@ -1,0 +1,236 @@
+//! Reads turns out of the log, trusting nothing that it finds.
+
+use bytes::Bytes;
+use millrun_core::{InstanceId, RunId};
+
+use super::store::Store;
+use crate::error::{JournalFailure, ReadError};
+use crate::scan;
+use crate::wire::piece;
+use crate::wire::v1::{self, Frame};
+
+/// The frames of the turns of `run`, in order, each turn with its position. `last` is the position
+/// of its last turn; `first` is where its history begins, `end` is where the log ends.
+pub(crate) fn turns(
+    store: &Store,
+    run: RunId,
+    first: u64,
+    last: u64,
+    end: u64,
+) -> Result<Vec<(u64, Bytes)>, ReadError> {
+    match follow(store, run, last)? {
+        Some(turns) => Ok(turns),
+        // A back-pointer leads nowhere: they are hints, so look at everything instead.
+        None => sweep(store, run, first, end),
+    }
+}
+
+/// The instance id of `run`, from its first record at `first`.
+pub(crate) fn instance_id(store: &Store, run: RunId, first: u64) -> Result<InstanceId, ReadError> {
+    let turn = turn_at(store, run, first)?;
+    turn.and_then(|turn| scan::instance_id(&turn.bytes))
+        .ok_or_else(|| {
+            let cause = "the first record of the run is not where it was".to_owned();
+            ReadError::Damaged {
+                run: Some(run),
+                position: first,
+                cause,
+            }
+        })
+}
+
+/// Follows the back-pointers; `None` if one does not lead to the run's previous turn.
+fn follow(store: &Store, run: RunId, last: u64) -> Result<Option<Vec<(u64, Bytes)>>, ReadError> {
+    let mut turns = Vec::new();
+    let mut position = last;
+    let mut expected = None;
+    loop {
+        let Some(turn) = turn_at(store, run, position)? else {
+            return Ok(None);
+        };
+        if expected.is_some_and(|expected| expected != turn.last) {
+            return Ok(None);
+        }
+        let is_first = turn.first == 1;
+        expected = Some(turn.first - 1);
+        let back = turn.back;
+        turns.push((position, turn.bytes));
+        if is_first {
+            turns.reverse();
+            return Ok(Some(turns));
+        }
+        if back >= position {
+            return Ok(None);
+        }
+        position = back;
+    }
+}
+
+/// One turn as it was found.
+struct TurnBytes {
+    bytes: Bytes,
+    back: u64,
+    first: u64,
+    last: u64,
+}
+
+/// The turn of `run` that begins at `position`; `None` if none does.
+fn turn_at(store: &Store, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
+    let mut bytes = Vec::new();
+    let (mut back, mut first, mut last) = (v1::NO_BACK, 0, 0);
+    let mut at = position;
+    let mut is_whole = false;
+    store.rows(position, &mut |key, row| {
+        let Ok((frames, _)) = piece::read(row) else {
+            return false;
+        };
+        let Some(offset) = at
+            .checked_sub(key)
+            .and_then(|offset| usize::try_from(offset).ok())
+        else {
+            return false;
+        };
+        let Some(mut rest) = frames.get(offset..) else {
+            return false;
+        };
+        while !rest.is_empty() {
+            let Ok(frame) = v1::read(rest) else { return false };
+            let is_next = if bytes.is_empty() {
+                frame.has(v1::TURN_FIRST)
+            } else {
+                !frame.has(v1::TURN_FIRST) && frame.sequence.get() == last + 1
+            };
+            if frame.run != run || !is_next {
+                return false;
+            }
+            if bytes.is_empty() {
+                (back, first) = (frame.back, frame.sequence.get());
+            }
+            last = frame.sequence.get();
+            bytes.extend_from_slice(&rest[..frame.len]);
+            rest = &rest[frame.len..];
+            at += frame.len as u64;
+            if frame.has(v1::TURN_LAST) {
+                is_whole = true;
+                return false;
+            }
+        }
+        true
+    })?;
+    Ok((is_whole && first > 0).then(|| TurnBytes {
+        bytes: bytes.into(),
+        back,
+        first,
+        last,
+    }))
+}
+
+/// Finds the run's frames by looking at the whole log between `first` and `end`.
+fn sweep(store: &Store, run: RunId, first: u64, end: u64) -> Result<Vec<(u64, Bytes)>, ReadError> {
+    let mut found = Vec::new();
+    let mut problem = None;
+    store.rows(first, &mut |key, row| {
+        walk(key, row, &mut |position, frame| match frame {
+            Ok((frame, bytes)) if frame.run == run && position >= first => {
+                found.push((position, Bytes::copy_from_slice(bytes)));
+            }
+            Ok(_) => {}
+            Err(damage) if damage.run.is_none_or(|of| of == run) => {
+                problem.get_or_insert(damage.into_error());
+            }
+            Err(_) => {}
+        });
+        key < end
+    })?;
+    match (scan::history(run, &found), problem) {
+        (Ok(_), _) => Ok(found),
+        (Err(_), Some(problem)) => Err(problem),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// A place in the log that holds no frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    /// Whose record it seems to be, if its header can still be read.
+    pub(crate) run: Option<RunId>,
+    pub(crate) position: u64,
+    pub(crate) cause: String,
+}
+
+impl Damage {
+    pub(crate) fn into_error(self) -> ReadError {
+        ReadError::Damaged {
+            run: self.run,
+            position: self.position,
+            cause: self.cause,
+        }
+    }
+}
+
+/// What [`walk`] finds: a frame with its bytes, or damage.
+pub(crate) type Found<'a> = Result<(Frame<'a>, &'a [u8]), Damage>;
+
+/// Calls `visit` with each frame of a row, and once for each stretch of it that holds none.
+pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
+    let (frames, count) = match piece::read(row) {
+        Ok(piece) => piece,
+        Err(error) => {
+            let damage = Damage {
+                run: None,
+                position: key,
+                cause: error.to_string(),
+            };
+            visit(key, Err(damage));
+            // The frames have checksums of their own.
+            (row.get(piece::HEADER_BYTES..).unwrap_or_default(), u32::MAX)
+        }
+    };
+    let (mut at, mut seen) = (0, 0_u32);
+    while at < frames.len() {
+        let position = key + at as u64;
+        match v1::read(&frames[at..]) {
+            Ok(frame) => {
+                visit(position, Ok((frame, &frames[at..at + frame.len])));
+                at += frame.len;
+            }
+            Err(error) => {
+                let run = v1::peek(&frames[at..])
+                    .ok()
+                    .and_then(|(run, _)| RunId::from_bits(run));
+                visit(
+                    position,
+                    Err(Damage {
+                        run,
+                        position,
+                        cause: error.to_string(),
+                    }),
+                );
+                at = next_frame(frames, at);
+            }
+        }
+        seen = seen.saturating_add(1);
+    }
+    if count != u32::MAX && count != seen {
+        let cause = format!("the piece has {seen} frames, its header says {count}");
+        visit(
+            key,
+            Err(Damage {
+                run: None,
+                position: key,
+                cause,
+            }),
+        );
+    }
+}
+
+/// Where the next sound frame begins behind the damaged one at `at`.
+fn next_frame(frames: &[u8], at: usize) -> usize {
+    let behind = v1::peek(&frames[at..]).map_or(frames.len(), |(_, len)| at + len);
+    if behind < frames.len() && v1::read(&frames[behind..]).is_ok() {
+        return behind;
+    }
+    (at + 1..frames.len())
+        .find(|at| v1::read(&frames[*at..]).is_ok())
+        .unwrap_or(frames.len())
+}

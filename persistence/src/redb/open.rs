@@ -1,0 +1,157 @@
+//! Finds or creates a store's file, and refuses what is not ours before anything touches it.
+//!
+//! A new store is made beside its place, as `<name>.new`, synced, and renamed: after a crash
+//! there is either no store or a whole one.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millrun_core::Host;
+
+use super::disk::{Disk, FileDisk};
+use super::store::Store;
+use crate::config::JournalConfig;
+use crate::error::{FailureKind, JournalFailure, OpenError};
+use crate::wire::superblock::{self, SuperblockError};
+
+/// Opens the store at `path`, creating it if there is no file.
+pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) -> Result<Store, OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    match FileDisk::open(path) {
+        Ok(disk) => open_disk(Arc::new(disk), path, config, host),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let draft = draft(path);
+            let disk: Arc<dyn Disk> = Arc::new(FileDisk::create(&draft).map_err(io)?);
+            lock(&*disk, path)?;
+            // A draft that a crash left behind holds nothing.
+            disk.set_len(0).map_err(io)?;
+            let store = create(Arc::clone(&disk), path, config, host)?;
+            disk.sync().map_err(io)?;
+            fs::rename(&draft, path).map_err(io)?;
+            sync_folder(path).map_err(io)?;
+            Ok(store)
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// Opens the store on `disk`; `path` is what errors call it.
+pub(crate) fn open_disk(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &JournalConfig,
+    host: &dyn Host,
+) -> Result<Store, OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    lock(&*disk, path)?;
+    if disk.len().map_err(io)? == 0 {
+        return create(disk, path, config, host);
+    }
+    let mut page = [0; superblock::BYTES];
+    match disk.read(0, &mut page) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(OpenError::Foreign {
+                path: path.to_owned(),
+            });
+        }
+        Err(error) => return Err(io(error)),
+    }
+    superblock::decode(&page).map_err(|error| refused(&error, path))?;
+    // Behind a sound first page there is always redb's own header; without it redb would take
+    // the file for an empty one.
+    if disk.len().map_err(io)? <= page.len() as u64 {
+        let cause = "the file ends after its first page".to_owned();
+        return Err(OpenError::Corrupted {
+            path: path.to_owned(),
+            cause,
+        });
+    }
+    Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))
+}
+
+fn create(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &JournalConfig,
+    host: &dyn Host,
+) -> Result<Store, OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    disk.set_len(superblock::BYTES as u64).map_err(io)?;
+    let store =
+        Store::open(Arc::clone(&disk), config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
+    disk.write(0, &superblock::encode(host.random())).map_err(io)?;
+    disk.sync().map_err(io)?;
+    Ok(store)
+}
+
+fn lock(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
+    match disk.try_lock() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(OpenError::AlreadyOpen {
+            path: path.to_owned(),
+        }),
+        Err(source) => Err(OpenError::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn refused(error: &SuperblockError, path: &Path) -> OpenError {
+    let path = path.to_owned();
+    match *error {
+        SuperblockError::Foreign => OpenError::Foreign { path },
+        SuperblockError::Newer { format } => OpenError::NewerFormat {
+            path,
+            found: format,
+            supported: superblock::FORMAT,
+        },
+        SuperblockError::Checksum => {
+            let cause = "its first page does not match its checksum".to_owned();
+            OpenError::Corrupted { path, cause }
+        }
+        SuperblockError::Partitions { found } => {
+            let cause = format!("its first page says that it has {found} partitions");
+            OpenError::Corrupted { path, cause }
+        }
+    }
+}
+
+/// What a failure of the store means for who wants to open it.
+pub(crate) fn failed(failure: &JournalFailure, path: &Path) -> OpenError {
+    let path = path.to_owned();
+    match failure.kind() {
+        FailureKind::Io(kind) => OpenError::Io {
+            path,
+            source: io::Error::new(kind, failure.clone()),
+        },
+        _ => OpenError::Corrupted {
+            path,
+            cause: failure.to_string(),
+        },
+    }
+}
+
+fn draft(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+/// Makes the new name durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}

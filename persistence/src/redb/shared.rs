@@ -1,0 +1,131 @@
+//! What the journal's handle and its writer hold together.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+use millrun_core::{Bell, Host, Offset, PartExit};
+
+use super::state::State;
+use super::store::Store;
+use crate::config::JournalConfig;
+use crate::error::{FailureKind, JournalFailure};
+
+pub(crate) struct Shared {
+    pub(crate) config: JournalConfig,
+    pub(crate) host: Arc<dyn Host>,
+    /// Wakes the writer.
+    pub(crate) bell: Bell,
+    state: Mutex<State>,
+    watermark: AtomicU64,
+    /// `None` once the journal has let go of the file.
+    store: RwLock<Option<Arc<Store>>>,
+    /// Whether the writer has ended.
+    ended: Mutex<bool>,
+    ending: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new(config: JournalConfig, host: Arc<dyn Host>, state: State, store: Arc<Store>) -> Self {
+        Self {
+            config,
+            host,
+            bell: Bell::new(),
+            state: Mutex::new(state),
+            watermark: AtomicU64::new(0),
+            store: RwLock::new(Some(store)),
+            ended: Mutex::new(false),
+            ending: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn watermark(&self) -> Offset {
+        Offset::new(self.watermark.load(Ordering::Acquire))
+    }
+
+    /// Moves the watermark up to `offset`.
+    pub(crate) fn publish(&self, offset: Offset) {
+        self.watermark.fetch_max(offset.get(), Ordering::Release);
+    }
+
+    /// The store, for reading.
+    pub(crate) fn store(&self) -> Result<Arc<Store>, JournalFailure> {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        store.clone().ok_or_else(JournalFailure::closed)
+    }
+
+    /// Stops the journal for good and tells everyone. The first failure stays.
+    pub(crate) fn fail(&self, failure: JournalFailure) {
+        let mut state = self.lock();
+        state.failure.get_or_insert(failure);
+        let watchers = state.watchers.clone();
+        drop(state);
+        for bell in watchers {
+            bell.ring();
+        }
+    }
+
+    /// Begins to close; what is queued is still flushed.
+    pub(crate) fn begin_close(&self) {
+        self.lock().is_closing = true;
+        self.bell.ring();
+        if self.has_writer_ended() {
+            self.let_go();
+        }
+    }
+
+    /// The writer has ended, by whatever way.
+    pub(crate) fn writer_ended(&self, exit: &PartExit) {
+        let message = match exit {
+            PartExit::Stopped => "the writer was stopped before the journal was closed".to_owned(),
+            PartExit::Panicked(message) => format!("the writer panicked: {message}"),
+        };
+        let is_closing = self.lock().is_closing;
+        if is_closing {
+            self.let_go();
+        }
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.ending.notify_all();
+        // Does nothing if the writer has said already why it ends.
+        self.fail(JournalFailure::new(FailureKind::WriterLost, message));
+    }
+
+    /// Lets go of the file. Readers that are under way keep it for so long.
+    fn let_go(&self) {
+        let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(store);
+    }
+
+    fn has_writer_ended(&self) -> bool {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.has_writer_ended()
+            && self
+                .store
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_none()
+    }
+
+    /// Waits until the writer has ended.
+    pub(crate) fn join(&self) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*ended {
+            ended = self.ending.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("watermark", &self.watermark())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,315 @@
+//! What producers, readers and the writer share: the open buffer, the ledger, the watermark.
+//!
+//! ```text
+//!   producers ──► open segment ──(writer seals it)──► sealed segment ──commit──► durable
+//!                     ▲                                     │
+//!                     └───────────── buffer reused ◄────────┘
+//! ```
+//!
+//! One lock guards all of it; it is never held across a disk access, and no other lock is taken
+//! while it is held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{Bell, Epoch, Offset, Partition, RunId};
+
+use super::rebuild::{Damaged, Place, Rebuilt};
+use super::recover::Runs;
+use crate::batch::{Batch, TurnSpan};
+use crate::config::JournalConfig;
+use crate::error::{EnqueueError, JournalFailure, TurnRefused};
+use crate::finished::{Finished, FinishedIndex};
+use crate::journal::{Enqueued, Refused, Stats};
+use crate::ledger::Ledger;
+use crate::scan;
+use crate::wire::v1;
+
+/// Turns on their way to the disk, exactly as they will stand in the log.
+#[derive(Debug, Default)]
+pub(crate) struct Segment {
+    /// Log position of the first byte.
+    pub(crate) start: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) batches: usize,
+    pub(crate) turns: usize,
+    /// The offset of the last batch in it.
+    pub(crate) offset: Offset,
+    /// Runs that close in it.
+    closing: Vec<Finished<Place>>,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// The bytes from a log position on, if it lies in here.
+    fn at(&self, position: u64) -> Option<&[u8]> {
+        let offset = usize::try_from(position.checked_sub(self.start)?).ok()?;
+        self.bytes.get(offset..).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+/// When a producer should ring the writer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingAt {
+    pub(crate) batches: usize,
+    pub(crate) bytes: usize,
+}
+
+impl RingAt {
+    /// While the writer is busy it will look by itself.
+    pub(crate) const NEVER: Self = Self {
+        batches: usize::MAX,
+        bytes: usize::MAX,
+    };
+    pub(crate) const FIRST: Self = Self { batches: 1, bytes: 1 };
+}
+
+/// What a recovery must look for.
+#[derive(Debug)]
+pub(crate) struct LiveRuns {
+    pub(crate) runs: Runs,
+    /// Log position of the earliest record.
+    pub(crate) from: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    batch_bytes_max: usize,
+    batch_len_max: usize,
+    ledger: Ledger<Place>,
+    finished: FinishedIndex<Place>,
+    pub(crate) damaged: Damaged,
+    pub(crate) open: Segment,
+    sealed: Option<Arc<Segment>>,
+    /// A buffer to use again.
+    spare: Vec<u8>,
+    spare_closing: Vec<Finished<Place>>,
+    pub(crate) ring_at: RingAt,
+    /// Somebody was told `Full` since the last commit.
+    pub(crate) was_full: bool,
+    pub(crate) is_closing: bool,
+    pub(crate) failure: Option<JournalFailure>,
+    pub(crate) watchers: Vec<Bell>,
+    live_bytes: u64,
+    commits: u64,
+    turns: u64,
+    bytes: u64,
+    last_commit: Duration,
+}
+
+impl State {
+    pub(crate) fn new(config: &JournalConfig, epoch: Epoch, rebuilt: Rebuilt) -> Self {
+        let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
+        let mut live_bytes = 0;
+        for (run, live) in rebuilt.live {
+            live_bytes += live.place.bytes;
+            ledger.restore(run, live.turn, live.place);
+        }
+        Self {
+            batch_bytes_max: config.batch_bytes_max,
+            batch_len_max: config.batch_len_max,
+            ledger,
+            finished: rebuilt.finished,
+            damaged: rebuilt.damaged,
+            open: Segment {
+                start: rebuilt.end,
+                ..Segment::default()
+            },
+            sealed: None,
+            spare: Vec::new(),
+            spare_closing: Vec::new(),
+            ring_at: RingAt::NEVER,
+            was_full: false,
+            is_closing: false,
+            failure: None,
+            watchers: Vec::new(),
+            live_bytes,
+            commits: 0,
+            turns: 0,
+            bytes: 0,
+            last_commit: Duration::ZERO,
+        }
+    }
+
+    /// Takes a batch into the open segment. Says whether to ring the writer.
+    pub(crate) fn enqueue(&mut self, batch: &Batch) -> Result<(Enqueued, bool), EnqueueError> {
+        if let Some(failure) = &self.failure {
+            return Err(EnqueueError::Failed(failure.clone()));
+        }
+        if self.is_closing {
+            return Err(EnqueueError::Failed(JournalFailure::closed()));
+        }
+        let has_room = self.open.bytes.len() + batch.bytes() <= self.batch_bytes_max
+            && self.open.turns + batch.turns() <= self.batch_len_max;
+        if !has_room && self.open.turns > 0 {
+            self.was_full = true;
+            return Err(EnqueueError::Full);
+        }
+        let turns = self.open.turns;
+        let mut refused = Vec::new();
+        for (index, turn) in batch.spans().iter().enumerate() {
+            if let Err(error) = self.admit(turn, batch.frames(turn)) {
+                refused.push(Refused { turn: index, error });
+            }
+        }
+        if self.open.turns > turns {
+            self.open.batches += 1;
+            self.open.offset = self.open.offset.next();
+        }
+        let rings = self.open.batches >= self.ring_at.batches || self.open.bytes.len() >= self.ring_at.bytes;
+        Ok((
+            Enqueued {
+                offset: self.open.offset,
+                refused,
+            },
+            rings,
+        ))
+    }
+
+    fn admit(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {
+        if !self.damaged.runs.is_empty() && self.damaged.runs.contains_key(&turn.run) {
+            return Err(TurnRefused::Quarantined);
+        }
+        let open = &mut self.open;
+        let position = open.end();
+        let mut back = v1::NO_BACK;
+        let closed = self.ledger.admit(turn, |place| {
+            if turn.opens {
+                place.first = position;
+                place.id = scan::id_hash(frames);
+            } else {
+                back = place.last;
+            }
+            place.last = position;
+            place.bytes += frames.len() as u64;
+        })?;
+        let at = open.bytes.len();
+        open.bytes.extend_from_slice(frames);
+        v1::set_back(&mut open.bytes[at..], back);
+        open.turns += 1;
+        self.live_bytes += frames.len() as u64;
+        if let Some(place) = closed {
+            open.closing.push(Finished {
+                run: turn.run,
+                id: place.id,
+                closed_at: turn.time,
+                head: turn.last,
+                bytes: place.bytes,
+                place,
+            });
+        }
+        Ok(())
+    }
+
+    /// Hands the open segment to the writer and opens the next one.
+    pub(crate) fn seal(&mut self) -> Arc<Segment> {
+        let next = Segment {
+            start: self.open.end(),
+            bytes: std::mem::take(&mut self.spare),
+            offset: self.open.offset,
+            closing: std::mem::take(&mut self.spare_closing),
+            ..Segment::default()
+        };
+        let sealed = Arc::new(std::mem::replace(&mut self.open, next));
+        self.sealed = Some(Arc::clone(&sealed));
+        self.ring_at = RingAt::NEVER;
+        self.was_full = false;
+        sealed
+    }
+
+    /// Notes that the sealed segment is durable.
+    pub(crate) fn committed(&mut self, segment: Arc<Segment>, took: Duration) {
+        self.sealed = None;
+        self.commits += 1;
+        self.turns += segment.turns as u64;
+        self.bytes += segment.bytes.len() as u64;
+        self.last_commit = took;
+        for closed in &segment.closing {
+            self.live_bytes -= closed.bytes;
+            self.finished.add(*closed);
+        }
+        if let Some(last) = segment.closing.last() {
+            self.finished.trim(last.closed_at);
+        }
+        // A reader may hold the segment for a moment; then its memory goes with it.
+        if let Ok(segment) = Arc::try_unwrap(segment) {
+            (self.spare, self.spare_closing) = (segment.bytes, segment.closing);
+            self.spare.clear();
+            self.spare_closing.clear();
+            self.spare.shrink_to(self.batch_bytes_max);
+        }
+    }
+
+    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> Epoch {
+        self.ledger.take_over(partitions)
+    }
+
+    pub(crate) fn finished(&self) -> &FinishedIndex<Place> {
+        &self.finished
+    }
+
+    /// The runs that are live, and where the first of them begins.
+    pub(crate) fn live(&self) -> LiveRuns {
+        let heads = self.ledger.heads();
+        let from = heads
+            .values()
+            .map(|head| head.place.first)
+            .min()
+            .unwrap_or(u64::MAX);
+        LiveRuns {
+            runs: heads.keys().copied().collect(),
+            from,
+        }
+    }
+
+    /// Where the durable part of the log ends.
+    pub(crate) fn durable_end(&self) -> u64 {
+        self.sealed
+            .as_ref()
+            .map_or(self.open.start, |sealed| sealed.start)
+    }
+
+    /// Where the run's durable records stand: its first turn, and its last durable one.
+    pub(crate) fn durable_place(&self, run: RunId) -> Option<(u64, u64)> {
+        let closing = || {
+            let sealed = self.sealed.iter().flat_map(|sealed| &sealed.closing);
+            sealed
+                .chain(&self.open.closing)
+                .find(|closed| closed.run == run)
+                .map(|closed| &closed.place)
+        };
+        let place = self
+            .ledger
+            .head(run)
+            .map(|head| &head.place)
+            .or_else(closing)
+            .or_else(|| self.finished.run(run).map(|finished| &finished.place))?;
+        let mut last = place.last;
+        while last != v1::NO_BACK && last >= self.durable_end() {
+            let sealed = self.sealed.as_ref().and_then(|sealed| sealed.at(last));
+            last = v1::back(sealed.or_else(|| self.open.at(last))?)?;
+        }
+        (last != v1::NO_BACK).then_some((place.first, last))
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let queued = self.open.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len());
+        Stats {
+            live_runs: self.ledger.heads().len() as u64,
+            finished_runs: self.finished.len() as u64,
+            dropped_runs: self.finished.dropped(),
+            live_bytes: self.live_bytes + self.finished.bytes(),
+            log_bytes: self.durable_end(),
+            queued_bytes: queued as u64,
+            index_bytes: self.ledger.memory_bytes() + self.finished.memory_bytes(),
+            commits: self.commits,
+            turns: self.turns,
+            bytes: self.bytes,
+            last_commit: self.last_commit,
+            ..Stats::default()
+        }
+    }
+}

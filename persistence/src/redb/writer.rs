@@ -1,0 +1,159 @@
+//! The one writer: seals what is queued, commits it, says how far the log is durable.
+//!
+//! ```text
+//!            ┌──────────── nothing queued ────────────┐
+//!            ▼                                        │
+//!   idle ── bell ──► decide ── commit ──► seal ─► commit ─► publish ─► ring ──► decide
+//!                      └── wait (convoy, window) ─► idle until bell or time
+//! ```
+//!
+//! A failed commit ends it: the disk is not asked again until the store is reopened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{Next, Part, Timestamp};
+
+use super::convoy::{Convoy, Decision};
+use super::shared::Shared;
+use super::state::{RingAt, Segment};
+use super::store::Store;
+use crate::config::Durability;
+use crate::error::JournalFailure;
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    store: Option<Arc<Store>>,
+    convoy: Convoy,
+    /// When the last commit ended, on the host's clock.
+    synced_at: Duration,
+}
+
+/// What the next turn is for.
+enum Work {
+    Commit(Arc<Segment>),
+    Wait(Duration),
+    Idle,
+    End,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, store: Arc<Store>) -> Self {
+        let synced_at = shared.host.elapsed();
+        Self {
+            shared,
+            store: Some(store),
+            convoy: Convoy::default(),
+            synced_at,
+        }
+    }
+
+    fn next(&mut self) -> Work {
+        let now = self.shared.host.elapsed();
+        let mut state = self.shared.lock();
+        if state.failure.is_some() {
+            return Work::End;
+        }
+        let queued = state.open.batches;
+        let must_commit = state.is_closing || state.was_full;
+        if queued == 0 && state.is_closing {
+            return Work::End;
+        }
+        let decision = if queued > 0 && must_commit {
+            Decision::Commit
+        } else {
+            self.decide(queued, state.open.bytes.len(), now)
+        };
+        let half_full = self.shared.config.batch_bytes_max.div_ceil(2);
+        match decision {
+            Decision::Commit => Work::Commit(state.seal()),
+            Decision::Wait { time, batches } => {
+                state.ring_at = RingAt {
+                    batches,
+                    bytes: half_full,
+                };
+                Work::Wait(time)
+            }
+            Decision::Idle => {
+                state.ring_at = match self.shared.config.durability {
+                    Durability::Volatile => RingAt {
+                        batches: usize::MAX,
+                        bytes: half_full,
+                    },
+                    Durability::Durable | Durability::Eventual { .. } => RingAt::FIRST,
+                };
+                Work::Idle
+            }
+        }
+    }
+
+    fn decide(&self, queued: usize, bytes: usize, now: Duration) -> Decision {
+        if queued > 0 && bytes >= self.shared.config.batch_bytes_max.div_ceil(2) {
+            return Decision::Commit;
+        }
+        match self.shared.config.durability {
+            Durability::Durable => self.convoy.decide(queued, now),
+            Durability::Volatile => Decision::Idle,
+            Durability::Eventual { .. } if queued == 0 => Decision::Idle,
+            Durability::Eventual { window } => {
+                let time = (self.synced_at + window).saturating_sub(now);
+                if time.is_zero() {
+                    Decision::Commit
+                } else {
+                    Decision::Wait {
+                        time,
+                        batches: usize::MAX,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Commits a segment; says whether the writer may go on.
+    fn commit(&mut self, segment: Arc<Segment>) -> bool {
+        let store = self
+            .store
+            .as_ref()
+            .expect("the store is kept until the writer ends");
+        let began = self.shared.host.elapsed();
+        let outcome = store.commit(segment.start, &segment.bytes);
+        let ended = self.shared.host.elapsed();
+        let took = ended.saturating_sub(began);
+        if let Err(failure) = outcome {
+            self.shared.fail(failure);
+            return false;
+        }
+        let acknowledged = segment.batches;
+        let offset = segment.offset;
+        let mut state = self.shared.lock();
+        state.committed(segment, took);
+        self.convoy
+            .committed(acknowledged, state.open.batches, took, ended);
+        self.synced_at = ended;
+        self.shared.publish(offset);
+        let watchers = state.watchers.clone();
+        drop(state);
+        for bell in watchers {
+            bell.ring();
+        }
+        true
+    }
+}
+
+impl Part for Writer {
+    fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
+        match self.next() {
+            Work::Commit(segment) => {
+                if self.commit(segment) {
+                    return Next::Again;
+                }
+            }
+            Work::Wait(time) => return Next::At(now + time),
+            Work::Idle => return Next::Idle,
+            Work::End => {}
+        }
+        self.store = None;
+        self.shared.fail(JournalFailure::closed());
+        Next::Stop
+    }
+}

@@ -1,0 +1,70 @@
+//! The contract suite against the journals of this crate.
+
+use millrun_persistence::contract::{self, Subject};
+use millrun_persistence::{Journal, JournalConfig, MemoryJournal, RedbJournal};
+
+use crate::host::ThreadHost;
+
+struct Memory;
+
+impl Subject for Memory {
+    type Journal = MemoryJournal;
+
+    fn fresh(&self, config: JournalConfig) -> MemoryJournal {
+        MemoryJournal::new(config).unwrap()
+    }
+
+    fn reopen(&self, journal: MemoryJournal, _config: JournalConfig) -> MemoryJournal {
+        journal.close().unwrap();
+        journal.reopened()
+    }
+}
+
+struct Redb {
+    folder: tempfile::TempDir,
+    count: std::cell::Cell<u32>,
+}
+
+impl Redb {
+    fn open(&self, config: JournalConfig) -> RedbJournal {
+        let path = self.folder.path().join(format!("{}.redb", self.count.get()));
+        RedbJournal::open(path, config, ThreadHost::new()).unwrap()
+    }
+}
+
+impl Subject for Redb {
+    type Journal = RedbJournal;
+
+    fn fresh(&self, config: JournalConfig) -> RedbJournal {
+        self.count.set(self.count.get() + 1);
+        self.open(config)
+    }
+
+    fn reopen(&self, journal: RedbJournal, config: JournalConfig) -> RedbJournal {
+        journal.close().unwrap();
+        self.open(config)
+    }
+}
+
+fn check<S: Subject>(subject: &S) {
+    let mut ran = 0;
+    for case in contract::cases::<S>() {
+        println!("{}", case.name);
+        (case.run)(subject);
+        ran += 1;
+    }
+    assert!(ran >= 15, "the suite has {ran} cases");
+}
+
+#[test]
+fn the_memory_journal_keeps_the_contract() {
+    check(&Memory);
+}
+
+#[test]
+fn the_redb_journal_keeps_the_contract() {
+    check(&Redb {
+        folder: tempfile::tempdir().unwrap(),
+        count: std::cell::Cell::new(0),
+    });
+}
