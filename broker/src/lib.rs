@@ -39,6 +39,8 @@ mod hub;
 mod trie;
 
 pub mod mailbox;
+#[cfg(feature = "ractor")]
+pub mod ractor;
 mod sync;
 
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};

@@ -37,23 +37,32 @@ impl<T> InHand<T> {
             weight: 0,
             unannounced: 0,
         };
-        let mut state = mailbox.lock();
+        hand.pick_up();
+        hand
+    }
+
+    fn pick_up(&mut self) {
+        let mut state = self.mailbox.lock();
         if state.hand_out {
             state.missed = true;
         } else if !state.queue.is_empty() {
             let spare = std::mem::take(&mut state.spare);
-            hand.rest = std::mem::replace(&mut state.queue, spare);
-            hand.is_out = true;
-            hand.places = std::mem::take(&mut state.places);
-            hand.weight = std::mem::take(&mut state.weight);
+            self.rest = std::mem::replace(&mut state.queue, spare);
+            self.is_out = true;
+            self.places = std::mem::take(&mut state.places);
+            self.weight = std::mem::take(&mut state.weight);
             state.hand_out = true;
-            state.hand_places = hand.places;
-            state.hand_weight = hand.weight;
-            state.taken += hand.rest.len() as u64;
-            hand.show();
+            state.hand_places = self.places;
+            state.hand_weight = self.weight;
+            state.taken += self.rest.len() as u64;
+            self.show();
         }
-        drop(state);
-        hand
+    }
+
+    /// Puts everything back, as dropping the hand does, and takes all that is queued then.
+    pub fn refill(&mut self) {
+        self.put_down();
+        self.pick_up();
     }
 
     /// Tells those who wait for room what has been handed out so far, without waiting for a
@@ -113,9 +122,16 @@ impl<T> ExactSizeIterator for InHand<T> {}
 
 impl<T> Drop for InHand<T> {
     fn drop(&mut self) {
-        if !self.is_out {
+        self.put_down();
+    }
+}
+
+impl<T> InHand<T> {
+    pub(crate) fn put_down(&mut self) {
+        if !std::mem::take(&mut self.is_out) {
             return;
         }
+        self.unannounced = 0;
         let mailbox = &self.mailbox;
         let mut dropped = VecDeque::new();
         let mut state = mailbox.lock();

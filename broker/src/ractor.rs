@@ -1,0 +1,177 @@
+//! Envelopes for actors of the `ractor` crate, which need no other tie to this one.
+//!
+//! A ractor mailbox has no bound and costs more per message than the broker does. So the inbox
+//! stays beside the actor, and the actor's own mailbox carries one small message, the doorbell,
+//! when the inbox stops being empty. The handler then takes all there is:
+//!
+//! ```
+//! use millrun_broker::ractor::{Attached, attach};
+//! use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
+//! use ractor::{Actor, ActorProcessingErr, ActorRef};
+//!
+//! struct Printer;
+//!
+//! enum Message {
+//!     OrdersWaiting,
+//! }
+//!
+//! impl Actor for Printer {
+//!     type Msg = Message;
+//!     type State = Attached<Envelope<String>>;
+//!     type Arguments = Inbox<Envelope<String>>;
+//!
+//!     async fn pre_start(
+//!         &self,
+//!         myself: ActorRef<Message>,
+//!         inbox: Self::Arguments,
+//!     ) -> Result<Self::State, ActorProcessingErr> {
+//!         Ok(attach(inbox, &myself, || Message::OrdersWaiting))
+//!     }
+//!
+//!     async fn handle(
+//!         &self,
+//!         _: ActorRef<Message>,
+//!         Message::OrdersWaiting: Message,
+//!         orders: &mut Self::State,
+//!     ) -> Result<(), ActorProcessingErr> {
+//!         for order in orders.turn() {
+//!             println!("{}", order.payload());
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let broker = Broker::without_host(BrokerConfig::default());
+//! let inbox = broker.subscribe::<String>("orders.>", SubscriptionConfig::default())?;
+//! let (printer, ended) = Actor::spawn(None, Printer, inbox.clone()).await?;
+//! broker.topic::<String>("orders.eu")?.publish("order-42".to_owned()).await?;
+//! printer.drain()?;
+//! ended.await?;
+//! assert_eq!(inbox.stats().taken, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The inbox outlives the actor. A supervisor that keeps a clone of it and hands it to the
+//! actor's successor loses nothing: what the old one had in hand went back to the front, and the
+//! successor is rung for as soon as it attaches.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::ractor::{ActorRef, Message};
+
+use crate::mailbox::InHand;
+use crate::subscription::Inbox;
+
+/// How many batches a turn takes before other messages of the actor get theirs.
+const BATCHES_PER_TURN: u32 = 4;
+
+/// An inbox that rings for an actor.
+pub struct Attached<E: ?Sized>(Inbox<E>);
+
+/// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of whomever it rang
+/// for before. If envelopes are waiting already, it rings at once.
+pub fn attach<E: ?Sized + Send + Sync + 'static, M: Message>(
+    inbox: Inbox<E>,
+    actor: &ActorRef<M>,
+    doorbell: impl Fn() -> M + Send + Sync + 'static,
+) -> Attached<E> {
+    let actor = actor.clone();
+    inbox.bell().connect(move || {
+        // An actor that is gone takes nothing; the inbox keeps it all for the next.
+        drop(actor.send_message(doorbell()));
+    });
+    // What waits may have rung for an actor that died before it came.
+    if !inbox.is_empty() {
+        inbox.bell().ring();
+    }
+    Attached(inbox)
+}
+
+impl<E: ?Sized> Attached<E> {
+    /// What is there now, to be called when the doorbell message arrives. After a few batches the
+    /// turn ends and, if there is more, rings for the next one, so that the actor can also be
+    /// stopped, supervised and sent other messages.
+    ///
+    /// # Cancel safety
+    /// Dropping the turn early, by a panic, an error or a kill of the actor, puts what was not
+    /// handed out back, and rings.
+    pub fn turn(&mut self) -> Turn<'_, E> {
+        self.0.bell().answer();
+        Turn {
+            inbox: &self.0,
+            hand: self.0.take(),
+            batches_left: BATCHES_PER_TURN - 1,
+        }
+    }
+
+    /// The inbox.
+    #[must_use]
+    pub const fn inbox(&self) -> &Inbox<E> {
+        &self.0
+    }
+}
+
+impl<E: ?Sized> fmt::Debug for Attached<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Attached").field(&self.0).finish()
+    }
+}
+
+/// One turn of an attached actor: the envelopes to handle, in order.
+#[must_use = "dropping the turn puts everything back"]
+pub struct Turn<'a, E: ?Sized> {
+    inbox: &'a Inbox<E>,
+    hand: InHand<Arc<E>>,
+    batches_left: u32,
+}
+
+impl<E: ?Sized> Turn<'_, E> {
+    /// Tells waiting publishers what has been handed out so far. Call it before awaiting anything
+    /// within a turn.
+    pub fn announce(&mut self) {
+        self.hand.announce();
+    }
+}
+
+impl<E: ?Sized> Iterator for Turn<'_, E> {
+    type Item = Arc<E>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Arc<E>> {
+        loop {
+            if let Some(envelope) = self.hand.next() {
+                return Some(envelope);
+            }
+            if self.batches_left == 0 {
+                return None;
+            }
+            self.batches_left -= 1;
+            self.hand.refill();
+            if self.hand.is_empty() {
+                return None;
+            }
+        }
+    }
+}
+
+impl<E: ?Sized> Drop for Turn<'_, E> {
+    fn drop(&mut self) {
+        // Whatever is left, here or in the queue, needs another turn.
+        self.hand.put_down();
+        if !self.inbox.is_empty() {
+            self.inbox.bell().ring();
+        }
+    }
+}
+
+impl<E: ?Sized> fmt::Debug for Turn<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("hand", &self.hand)
+            .finish_non_exhaustive()
+    }
+}
