@@ -19,6 +19,9 @@ pub struct JournalConfig {
     pub turn_bytes_max: usize,
     /// Memory for cached pages of the file, in bytes. Default 128 MiB.
     pub cache_bytes_max: usize,
+    /// How far ahead of the writes the file is kept filled with zeros, in bytes, so that a sync has
+    /// no blocks to allocate; 0 turns that off. Default 16 MiB.
+    pub zero_ahead_bytes: u64,
     /// What an acknowledged turn survives. Default [`Durability::Durable`].
     pub durability: Durability,
     /// How long finished runs stay readable.
@@ -32,6 +35,7 @@ impl Default for JournalConfig {
             batch_len_max: 65_536,
             turn_bytes_max: TURN_BYTES_MAX_DEFAULT,
             cache_bytes_max: 128 << 20,
+            zero_ahead_bytes: 16 << 20,
             durability: Durability::Durable,
             retention: Retention::default(),
         }

@@ -24,6 +24,7 @@ mod shared;
 mod state;
 mod store;
 mod writer;
+mod zero_ahead;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -8,10 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use millrun_core::Host;
+use millrun_core::{Host, Placement};
 
 use super::disk::{Disk, FileDisk};
 use super::store::Store;
+use super::zero_ahead::ZeroAhead;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, OpenError};
 use crate::wire::superblock::{self, SuperblockError};
@@ -75,6 +76,7 @@ pub(crate) fn open_disk(
             cause,
         });
     }
+    let disk = zeroed_ahead(disk, path, config, host)?;
     Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))
 }
 
@@ -89,11 +91,37 @@ fn create(
         source,
     };
     disk.set_len(superblock::BYTES as u64).map_err(io)?;
-    let store =
-        Store::open(Arc::clone(&disk), config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
+    let store_disk = zeroed_ahead(Arc::clone(&disk), path, config, host)?;
+    let store = Store::open(store_disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
     disk.write(0, &superblock::encode(host.random())).map_err(io)?;
     disk.sync().map_err(io)?;
     Ok(store)
+}
+
+/// Has the file zeroed ahead of the writes, if the configuration says so.
+fn zeroed_ahead(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &JournalConfig,
+    host: &dyn Host,
+) -> Result<Arc<dyn Disk>, OpenError> {
+    if config.zero_ahead_bytes == 0 {
+        return Ok(disk);
+    }
+    let wrapped = ZeroAhead::new(disk, config.zero_ahead_bytes);
+    let (disk, zeroer, bell) = wrapped.map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    // Nobody waits for the zeroer: it lets go of the file when the disk is dropped.
+    host.spawn_part(
+        "millrun-zero-ahead",
+        Placement::Thread,
+        bell,
+        Box::new(zeroer),
+        Box::new(|_| {}),
+    )?;
+    Ok(Arc::new(disk))
 }
 
 fn lock(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
