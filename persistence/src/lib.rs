@@ -26,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod append;
 mod batch;
 mod config;
 mod error;
@@ -41,6 +42,7 @@ mod wire;
 #[cfg(feature = "contract")]
 pub mod contract;
 
+pub use append::Appender;
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
 pub use config::{Durability, JournalConfig, Retention};
 pub use error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, TurnError, TurnRefused};

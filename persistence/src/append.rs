@@ -1,0 +1,169 @@
+//! Waiting for durability, for callers that are futures.
+//!
+//! ```text
+//!   append ──► enqueue ──► offset ──► waiting ──(watermark ≥ offset)──► Ok
+//!                                        ▲ wakes those whose batch is durable
+//!   journal ──► bell ──► part "millrun-appends"
+//! ```
+//!
+//! Waking thousands of tasks takes longer than a commit, so a part of its own does it, and not the
+//! journal's writer. Left out on purpose: fairness among those who found the journal full.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use millrun_core::{Bell, Host, Next, Offset, Part, Placement, SpawnError, Timestamp};
+
+use crate::batch::Batch;
+use crate::error::EnqueueError;
+use crate::journal::{Enqueued, Journal};
+
+/// Appends batches to a journal and waits until they are durable. A cheap clone.
+///
+/// The number of waiting callers is bounded by whoever spawns them; each costs about 32 bytes here.
+#[derive(Clone, Debug)]
+pub struct Appender(Arc<Inner>);
+
+struct Inner {
+    journal: Arc<dyn Journal>,
+    waiting: Mutex<Waiting>,
+    bell: Bell,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Those whose batch is queued.
+    queued: Vec<(Offset, Waker)>,
+    /// Those who found the journal full.
+    full: Vec<Waker>,
+}
+
+impl Appender {
+    /// Starts the part that wakes who waits; it ends with the last clone.
+    ///
+    /// # Errors
+    /// When the host refuses the part.
+    pub fn new(journal: Arc<dyn Journal>, host: &dyn Host) -> Result<Self, SpawnError> {
+        let bell = Bell::new();
+        journal.watch(bell.clone());
+        let inner = Arc::new(Inner {
+            journal,
+            waiting: Mutex::default(),
+            bell: bell.clone(),
+        });
+        let waking = Waking {
+            inner: Arc::downgrade(&inner),
+            durable: Vec::new(),
+        };
+        host.spawn_part(
+            "millrun-appends",
+            Placement::Thread,
+            bell,
+            Box::new(waking),
+            Box::new(|_| {}),
+        )?;
+        Ok(Self(inner))
+    }
+
+    /// Enqueues the batch, waiting for room if the journal is full, and completes when it is
+    /// durable. Refused turns are named in the result; the others have been made durable.
+    ///
+    /// # Ordering
+    /// Batches of concurrent calls are ordered by the journal as it takes them.
+    ///
+    /// # Errors
+    /// When the journal has failed. Whether the batch became durable is then known only after the
+    /// store has been opened again.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits for room, it has done nothing; dropped later, the batch is queued
+    /// and becomes durable all the same. Appending it again is safe: each turn that was taken is
+    /// then refused as already appended.
+    pub async fn append(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        let enqueued = poll_fn(|cx| self.0.poll_enqueue(cx, batch)).await?;
+        poll_fn(|cx| self.0.poll_durable(cx, enqueued.offset)).await?;
+        Ok(enqueued)
+    }
+}
+
+impl Inner {
+    fn poll_enqueue(&self, cx: &mut Context<'_>, batch: &Batch) -> Poll<Result<Enqueued, EnqueueError>> {
+        match self.journal.enqueue(batch) {
+            Err(EnqueueError::Full) => {}
+            outcome => return Poll::Ready(outcome),
+        }
+        // Registered before the second attempt: room made in between rings after it.
+        self.lock().full.push(cx.waker().clone());
+        match self.journal.enqueue(batch) {
+            Err(EnqueueError::Full) => Poll::Pending,
+            outcome => Poll::Ready(outcome),
+        }
+    }
+
+    fn poll_durable(&self, cx: &mut Context<'_>, offset: Offset) -> Poll<Result<(), EnqueueError>> {
+        if self.journal.high_watermark() >= offset {
+            return Poll::Ready(Ok(()));
+        }
+        self.lock().queued.push((offset, cx.waker().clone()));
+        if self.journal.high_watermark() >= offset {
+            return Poll::Ready(Ok(()));
+        }
+        match self.journal.failure() {
+            // A flush at the end may have made it durable just before.
+            Some(_) if self.journal.high_watermark() >= offset => Poll::Ready(Ok(())),
+            Some(failure) => Poll::Ready(Err(EnqueueError::Failed(failure))),
+            None => Poll::Pending,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.bell.ring();
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("journal", &self.journal)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Wakes those whose batch is durable, and those who wait for room.
+struct Waking {
+    inner: Weak<Inner>,
+    durable: Vec<Waker>,
+}
+
+impl Part for Waking {
+    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+        let Some(inner) = self.inner.upgrade() else {
+            return Next::Stop;
+        };
+        let has_failed = inner.journal.failure().is_some();
+        let watermark = inner.journal.high_watermark();
+        let mut waiting = inner.lock();
+        self.durable.append(&mut waiting.full);
+        let queued = std::mem::take(&mut waiting.queued);
+        for (offset, waker) in queued {
+            if has_failed || offset <= watermark {
+                self.durable.push(waker);
+            } else {
+                waiting.queued.push((offset, waker));
+            }
+        }
+        drop(waiting);
+        for waker in self.durable.drain(..) {
+            waker.wake();
+        }
+        Next::Idle
+    }
+}

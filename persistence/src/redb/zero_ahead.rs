@@ -1,0 +1,256 @@
+//! Keeps the file zero-filled ahead of the writes, so that a sync has no blocks to allocate.
+//!
+//! ```text
+//!   0                     front            zeroed                        len
+//!   ├─────────────────────┼────────────────┼─────────────────────────────┤
+//!   │ written             │ zeros, on disk │ a hole: no blocks yet        │
+//!   └─────────────────────┴────────────────┴─────────────────────────────┘
+//!                           kept `zero_ahead_bytes` long by a part of its own
+//! ```
+//!
+//! redb grows its file by doubling it, which leaves a hole; the first write into a block of a hole
+//! makes the next sync commit the file system's own journal. Writing zeros there before costs
+//! bandwidth, and saves about a third of the time of a small commit on ext4.
+//!
+//! Invariants: nothing at or behind `len` is touched, so redb finds the file as long as it made
+//! it; only bytes behind everything ever written are zeroed, and a write that would overlap a
+//! slice being zeroed waits for it. A failure to zero is not a failure: the hole stays.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use millrun_core::{Bell, Next, Part, Timestamp};
+
+use super::disk::Disk;
+
+/// How much is zeroed at a time; small, because a sync meanwhile writes it out as well.
+const SLICE_BYTES: u64 = 1 << 20;
+
+/// A [`Disk`] that is zeroed ahead of its writes by a [`Zeroer`].
+#[derive(Debug)]
+pub(crate) struct ZeroAhead {
+    disk: Arc<dyn Disk>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Signalled when the zeroer has finished with a slice.
+    settled: Condvar,
+    bell: Bell,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How far ahead of the writes the file is kept zeroed.
+    ahead: u64,
+    /// What the zeroer works on; `None` when the file is to be let go, or zeroing has failed.
+    disk: Option<Arc<dyn Disk>>,
+    len: u64,
+    /// Behind everything that was ever written; `None` until the end of what an existing file
+    /// holds has been found.
+    front: Option<u64>,
+    /// The greatest end of a write since the file was opened.
+    written: u64,
+    /// Where zeroing goes on.
+    zeroed: u64,
+    /// The slice that the zeroer has in hand.
+    slice: Option<(u64, u64)>,
+}
+
+impl ZeroAhead {
+    /// Wraps a disk; the part must be started with the bell.
+    pub(crate) fn new(disk: Arc<dyn Disk>, ahead: u64) -> io::Result<(Self, Zeroer, Bell)> {
+        let len = disk.len()?;
+        let state = State {
+            ahead,
+            disk: Some(Arc::clone(&disk)),
+            len,
+            front: None,
+            written: 0,
+            zeroed: 0,
+            slice: None,
+        };
+        let bell = Bell::new();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            settled: Condvar::new(),
+            bell: bell.clone(),
+        });
+        let zeroer = Zeroer {
+            shared: Arc::clone(&shared),
+            search: len,
+        };
+        Ok((Self { disk, shared }, zeroer, bell))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the zeroer has no slice in hand that overlaps the range.
+    fn settle(&self, start: u64, end: u64) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        while state.slice.is_some_and(|(from, to)| from < end && start < to) {
+            state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+}
+
+impl State {
+    /// The next slice to zero, if any is due.
+    fn due(&self) -> Option<(u64, u64)> {
+        let front = self.front?;
+        let from = self.zeroed.max(front);
+        let to = (from + SLICE_BYTES).min(self.len);
+        (from < to && from < front + self.ahead).then_some((from, to))
+    }
+}
+
+impl Disk for ZeroAhead {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let end = offset + data.len() as u64;
+        let is_due = {
+            let mut state = self.shared.settle(offset, end);
+            state.written = state.written.max(end);
+            match state.front {
+                Some(front) if end > front => {
+                    state.front = Some(end);
+                    // Asked for half-way, so that the zeroer runs seldom and never late.
+                    state.zeroed < state.len && state.zeroed < end + state.ahead / 2
+                }
+                _ => false,
+            }
+        };
+        if is_due {
+            self.shared.bell.ring();
+        }
+        self.disk.write(offset, data)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        {
+            let mut state = self.shared.settle(0, u64::MAX);
+            self.disk.set_len(len)?;
+            state.len = len;
+            state.zeroed = state.zeroed.min(len);
+            state.front = state.front.map(|front| front.min(len));
+            state.written = state.written.min(len);
+        }
+        self.shared.bell.ring();
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.disk.try_lock()
+    }
+}
+
+impl Drop for ZeroAhead {
+    /// Takes the disk from the zeroer, so that the file is free when this returns.
+    fn drop(&mut self) {
+        self.shared.settle(0, u64::MAX).disk = None;
+        self.shared.bell.ring();
+    }
+}
+
+/// Zeroes slice after slice, until the disk is taken from it.
+pub(crate) struct Zeroer {
+    shared: Arc<Shared>,
+    /// While the end of what the file holds is being looked for: everything from here on is zero.
+    search: u64,
+}
+
+/// A slice in the zeroer's hand.
+struct Slice {
+    disk: Arc<dyn Disk>,
+    from: u64,
+    to: u64,
+    /// Whether to look if it is zero, instead of zeroing it.
+    is_search: bool,
+}
+
+impl Zeroer {
+    /// Takes the next slice in hand.
+    fn take(&self) -> Option<Slice> {
+        let mut state = self.shared.lock();
+        let disk = state.disk.clone()?;
+        let is_search = state.front.is_none();
+        let (from, to) = if is_search {
+            (self.search.saturating_sub(SLICE_BYTES), self.search)
+        } else {
+            state.due()?
+        };
+        state.slice = Some((from, to));
+        Some(Slice {
+            disk,
+            from,
+            to,
+            is_search,
+        })
+    }
+
+    /// Puts the slice back, after `change`; says whether there is more to do.
+    fn put(&self, change: impl FnOnce(&mut State)) -> bool {
+        let mut state = self.shared.lock();
+        state.slice = None;
+        change(&mut state);
+        let has_more = state.disk.is_some() && (state.front.is_none() || state.due().is_some());
+        drop(state);
+        self.shared.settled.notify_all();
+        has_more
+    }
+}
+
+impl Part for Zeroer {
+    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+        let Some(Slice {
+            disk,
+            from,
+            to,
+            is_search,
+        }) = self.take()
+        else {
+            let is_over = self.shared.lock().disk.is_none();
+            return if is_over { Next::Stop } else { Next::Idle };
+        };
+        let mut bytes = vec![0; usize::try_from(to - from).expect("a slice is small")];
+        let has_more = if is_search {
+            let is_zero = disk.read(from, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0);
+            drop(disk);
+            if is_zero && from > 0 {
+                self.search = from;
+                self.put(|_| {})
+            } else {
+                let search = self.search;
+                self.put(|state| state.front = Some(search.max(state.written).min(state.len)))
+            }
+        } else {
+            let outcome = disk.write(from, &bytes);
+            drop(disk);
+            self.put(|state| {
+                state.zeroed = to;
+                if outcome.is_err() {
+                    state.disk = None;
+                }
+            })
+        };
+        if has_more { Next::Again } else { Next::Idle }
+    }
+}

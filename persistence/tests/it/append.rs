@@ -1,0 +1,128 @@
+//! Waiting for durability as a future.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use millrun_persistence::contract::Author;
+use millrun_persistence::{
+    Appender, Batch, EnqueueError, Enqueued, FailureKind, Journal, JournalConfig, MemoryJournal,
+};
+
+use crate::host::HandHost;
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+struct World {
+    host: Arc<HandHost>,
+    journal: Arc<MemoryJournal>,
+    appender: Appender,
+    flag: Arc<Flag>,
+}
+
+impl World {
+    fn new(config: JournalConfig) -> Self {
+        let host = HandHost::new();
+        let journal = Arc::new(MemoryJournal::held(config).unwrap());
+        let appender = Appender::new(journal.clone(), &*host).unwrap();
+        host.run();
+        Self {
+            host,
+            journal,
+            appender,
+            flag: Arc::new(Flag(AtomicBool::new(false))),
+        }
+    }
+
+    fn poll(
+        &self,
+        future: std::pin::Pin<&mut impl Future<Output = Result<Enqueued, EnqueueError>>>,
+    ) -> Poll<Result<Enqueued, EnqueueError>> {
+        self.flag.0.store(false, Ordering::SeqCst);
+        future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.flag))))
+    }
+
+    fn is_woken(&self) -> bool {
+        self.host.run();
+        self.flag.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn an_append_completes_when_it_is_durable_and_not_before() {
+    let world = World::new(JournalConfig::default());
+    let batch = Author::new(&*world.journal, "a", 1).batch(&[b"x"], false);
+    let mut append = std::pin::pin!(world.appender.append(&batch));
+    assert!(world.poll(append.as_mut()).is_pending());
+    assert!(!world.is_woken());
+    world.journal.commit();
+    assert!(world.is_woken());
+    assert!(matches!(world.poll(append.as_mut()), Poll::Ready(Ok(enqueued)) if enqueued.refused.is_empty()));
+}
+
+#[test]
+fn a_full_journal_makes_the_append_wait_for_room() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = 1;
+    let world = World::new(config);
+    let first = Author::new(&*world.journal, "a", 1).batch(&[b"x"], false);
+    let second = Author::new(&*world.journal, "b", 2).batch(&[b"x"], false);
+    assert!(world.journal.enqueue(&first).unwrap().refused.is_empty());
+    let mut append = std::pin::pin!(world.appender.append(&second));
+    assert!(world.poll(append.as_mut()).is_pending());
+    world.journal.commit();
+    assert!(world.is_woken());
+    assert!(
+        world.poll(append.as_mut()).is_pending(),
+        "queued now, not durable yet"
+    );
+    world.journal.commit();
+    assert!(world.is_woken());
+    assert!(world.poll(append.as_mut()).is_ready());
+}
+
+#[test]
+fn a_failure_reaches_who_waits() {
+    let world = World::new(JournalConfig::default());
+    let batch = Author::new(&*world.journal, "a", 1).batch(&[b"x"], false);
+    let mut append = std::pin::pin!(world.appender.append(&batch));
+    assert!(world.poll(append.as_mut()).is_pending());
+    world.journal.fail(FailureKind::Corrupted, "gone");
+    assert!(world.is_woken());
+    assert!(matches!(
+        world.poll(append.as_mut()),
+        Poll::Ready(Err(EnqueueError::Failed(_)))
+    ));
+}
+
+#[test]
+fn a_dropped_append_is_queued_and_appending_again_is_safe() {
+    let world = World::new(JournalConfig::default());
+    let mut author = Author::new(&*world.journal, "a", 1);
+    let batch = author.batch(&[b"x"], false);
+    {
+        let mut append = std::pin::pin!(world.appender.append(&batch));
+        assert!(world.poll(append.as_mut()).is_pending());
+    }
+    let mut again = std::pin::pin!(world.appender.append(&batch));
+    assert!(world.poll(again.as_mut()).is_pending());
+    world.journal.commit();
+    let Poll::Ready(Ok(enqueued)) = world.poll(again.as_mut()) else {
+        panic!("it is durable")
+    };
+    assert_eq!(enqueued.refused.len(), 1);
+    author.assert_history(&*world.journal);
+}
+
+#[test]
+fn an_append_that_is_never_polled_does_nothing() {
+    let world = World::new(JournalConfig::default());
+    drop(world.appender.append(&Batch::new()));
+    assert_eq!(world.journal.stats().queued_bytes, 0);
+}
