@@ -1,0 +1,37 @@
+//! A second host: seeded, one thread, virtual time.
+//!
+//! ```text
+//!                    ┌─────────────────────────── the world ───────────────────────────┐
+//!   ring, wake ────► │ ready: {shard-0, writer, task 7}  ──draw──► one turn or one poll │
+//!                    │   ▲                                             │               │
+//!                    │   └── due ── timers ◄── At(t), sleep_until ─────┘               │
+//!                    │ nothing ready: the clock jumps to the next timer                │
+//!                    └─────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Everything that a runtime does goes through its [`Host`](millrun_core::Host), so here it
+//! happens one step at a time, in an order drawn from the seed: which of the ready parts and
+//! tasks runs next, and how large a budget a turn gets. The same seed gives the same steps.
+//!
+//! Invariants:
+//!
+//! - Parts and tasks run only on the thread that calls [`SimHost`], inside its methods.
+//! - No lock is held while foreign code runs: turns, polls, wakers, callbacks and drops.
+//! - After a [crash](SimHost::crash) nothing of the former life gets another turn or poll, and
+//!   its hosts start nothing.
+//!
+//! Left out on purpose: the disk. A simulated one belongs to whoever implements storage; it can
+//! share the seed. Wakes from other threads work, but their moment is not the seed's choice, so
+//! a test that uses threads of its own loses repeatability.
+
+mod config;
+mod dice;
+mod seam;
+mod sim_host;
+mod sleep;
+mod trace;
+mod world;
+
+pub use config::SimConfig;
+pub use sim_host::{Outcome, SimHost, Stuck};
+pub use trace::{Action, Step, Trace};

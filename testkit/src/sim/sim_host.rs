@@ -1,0 +1,473 @@
+//! The world as its owner, a test, sees it.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use millrun_core::{Host, Next, PartExit, Task, Timestamp};
+
+use super::config::SimConfig;
+use super::seam::Seam;
+use super::trace::{Action, Trace};
+use super::world::{Body, Number, PartBody, Readier, State, Timer, World};
+
+/// A seeded world of one thread: clock, dice, parts and tasks.
+///
+/// This is the owner; it runs the world, whenever one of its methods is called and only then.
+/// What is to live in the world gets the [`Host`] from [`SimHost::host`]. Dropping the owner is a
+/// [crash](SimHost::crash).
+///
+/// # Panics
+/// Running a world from within one of its own turns or polls is a mistake of the test, and
+/// panics; all methods whose names begin with `run_`, [`step`](SimHost::step),
+/// [`advance`](SimHost::advance) and [`block_on`](SimHost::block_on) do.
+pub struct SimHost {
+    world: Arc<World>,
+    stepping: Cell<bool>,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a run that did not get where it should proves nothing"]
+pub enum Outcome {
+    /// What the caller waits for has come.
+    Reached,
+    /// Nothing is ready, and nothing ever will be without help from outside.
+    Idle,
+    /// [`SimConfig::steps_max`] steps were not enough.
+    StepsSpent,
+}
+
+/// A future that does not complete in its world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stuck {
+    /// With this seed.
+    pub seed: u64,
+    /// [`Outcome::Idle`] or [`Outcome::StepsSpent`].
+    pub outcome: Outcome,
+    /// The last steps, one a line.
+    pub last_steps: String,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.outcome {
+            Outcome::Idle => "nothing is left to run",
+            Outcome::Reached | Outcome::StepsSpent => "the steps are spent",
+        };
+        write!(
+            f,
+            "with seed {} the future does not complete: {why}; it ended with\n{}",
+            self.seed, self.last_steps
+        )
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// What one step did.
+#[derive(PartialEq, Eq)]
+enum Stepped {
+    Nothing,
+    Something,
+    /// The future of a `block_on` has completed.
+    MainFinished,
+}
+
+/// The future of a `block_on`.
+type Main<'a, 'b> = Option<Pin<&'a mut (dyn Future<Output = ()> + 'b)>>;
+
+impl SimHost {
+    /// An empty world.
+    #[must_use]
+    pub fn new(config: SimConfig) -> Self {
+        Self {
+            world: Arc::new(World::new(config)),
+            stepping: Cell::new(false),
+        }
+    }
+
+    /// The host of the present life. After a crash, ask again.
+    #[must_use]
+    pub fn host(&self) -> Arc<dyn Host> {
+        let life = self.world.lock().life;
+        Arc::new(Seam {
+            world: Arc::clone(&self.world),
+            life,
+        })
+    }
+
+    /// The seed it was made with, for the message of a failed test.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.world.config.seed
+    }
+
+    /// The virtual time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.world.lock().now
+    }
+
+    /// The names of the parts and tasks that run, oldest first.
+    #[must_use]
+    pub fn running(&self) -> Vec<Arc<str>> {
+        self.world
+            .lock()
+            .running
+            .values()
+            .map(|running| Arc::clone(&running.name))
+            .collect()
+    }
+
+    /// What has happened until now.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        self.world.lock().trace.clone()
+    }
+
+    /// Makes one step, without moving the clock to get one. False if nothing was ready.
+    pub fn step(&self) -> bool {
+        self.step_with(&mut None) != Stepped::Nothing
+    }
+
+    /// Runs what is ready until nothing is, without moving the clock to the next deadline.
+    pub fn run_ready(&self) -> Outcome {
+        let now = self.now();
+        self.run(&mut None, now, &mut || false)
+    }
+
+    /// Runs until nothing is ready and no deadline is left. A part that asks for a time after each
+    /// turn keeps a world from ever being idle.
+    pub fn run_until_idle(&self) -> Outcome {
+        self.run_until(|| false)
+    }
+
+    /// Runs until `reached` says so; it is asked before each step.
+    pub fn run_until(&self, mut reached: impl FnMut() -> bool) -> Outcome {
+        self.run(&mut None, Timestamp::MAX, &mut reached)
+    }
+
+    /// Lets `by` pass, and runs whatever becomes ready meanwhile.
+    ///
+    /// [`Outcome::Reached`], or [`Outcome::StepsSpent`] at an earlier time.
+    pub fn advance(&self, by: Duration) -> Outcome {
+        let end = self.now() + by;
+        let outcome = self.run(&mut None, end, &mut || false);
+        if outcome == Outcome::StepsSpent {
+            return outcome;
+        }
+        let mut state = self.world.lock();
+        state.now = state.now.max(end);
+        Outcome::Reached
+    }
+
+    /// Runs the world until `future` completes. It takes part in the draw like any task, and
+    /// survives a crash, as a test does.
+    ///
+    /// # Errors
+    /// When the world is idle, or its steps are spent, while the future still waits.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Stuck> {
+        let number = self.world.lock().add("block_on", Body::Main);
+        let mut output = None;
+        let outcome = {
+            let main = pin!(async { output = Some(future.await) });
+            self.run(&mut Some(main), Timestamp::MAX, &mut || false)
+        };
+        let mut state = self.world.lock();
+        state.running.remove(&number);
+        let last_steps = state.trace.tail(20);
+        drop(state);
+        output.ok_or(Stuck {
+            seed: self.seed(),
+            outcome,
+            last_steps,
+        })
+    }
+
+    /// Ends a life at once, as the end of a process would: no part and no task gets another turn
+    /// or poll, no exit callback is called, hosts of that life start nothing. The clock and the
+    /// dice go on.
+    ///
+    /// Unlike in a process that is killed, values are dropped. Called from within a turn, it takes
+    /// effect at once for all others, and at the end of the turn for that part.
+    pub fn crash(&self) {
+        self.world.crash();
+    }
+
+    /// What a simulated disk calls to end the life in the middle of a write: a
+    /// [crash](SimHost::crash) that can be carried into a part.
+    pub fn crasher(&self) -> impl Fn() + Clone + Send + Sync + 'static {
+        let world = Arc::downgrade(&self.world);
+        move || {
+            if let Some(world) = world.upgrade() {
+                world.crash();
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        main: &mut Main<'_, '_>,
+        time_max: Timestamp,
+        reached: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
+        for _ in 0..self.world.config.steps_max {
+            if reached() {
+                return Outcome::Reached;
+            }
+            match self.step_with(main) {
+                Stepped::MainFinished => return Outcome::Reached,
+                Stepped::Something => {}
+                Stepped::Nothing if self.jump(time_max) => {}
+                Stepped::Nothing => return Outcome::Idle,
+            }
+        }
+        if reached() {
+            Outcome::Reached
+        } else {
+            Outcome::StepsSpent
+        }
+    }
+
+    /// Moves the clock to the next deadline, if there is one and it is not after `time_max`.
+    fn jump(&self, time_max: Timestamp) -> bool {
+        let mut state = self.world.lock();
+        match state.timers.first_key_value() {
+            Some((&(at, _), _)) if at <= time_max => {
+                state.now = state.now.max(at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Wakes whoever waited for a time that has come.
+    fn fire_due(&self) {
+        loop {
+            let mut state = self.world.lock();
+            let Some(timer) = state.take_due() else {
+                return;
+            };
+            match timer {
+                Timer::Part(number) => state.make_ready(number),
+                Timer::Sleeper(waker) => {
+                    drop(state);
+                    waker.wake();
+                }
+            }
+        }
+    }
+
+    fn step_with(&self, main: &mut Main<'_, '_>) -> Stepped {
+        assert!(
+            !self.stepping.replace(true),
+            "a world cannot be run from within its own steps"
+        );
+        // Also when foreign code panics through here.
+        let _stepping = Stepping(&self.stepping);
+        self.fire_due();
+        let mut state = self.world.lock();
+        let Some(number) = state.draw() else {
+            return Stepped::Nothing;
+        };
+        let life = state.life;
+        let running = state.running.get_mut(&number).expect("what was drawn is running");
+        let name = Arc::clone(&running.name);
+        let stopping = running.stopping;
+        let body = running.body.take().expect("only one step is made at a time");
+        let budget = 1 + state.order.index(self.world.config.turn_budget_max);
+        let now = state.now;
+        drop(state);
+
+        let step = OneStep {
+            world: &self.world,
+            life,
+            number,
+            name,
+        };
+        let stepped = match body {
+            Body::Main => step.poll_main(main),
+            Body::Task(task) => step.poll_task(task, stopping),
+            Body::Part(part) => step.turn(part, stopping, now, budget),
+        };
+        let mut state = self.world.lock();
+        let step_micros = u64::try_from(self.world.config.step_time_max.as_micros()).unwrap_or(u64::MAX);
+        let took = state.order.below(step_micros.saturating_add(1));
+        state.now = state.now + Duration::from_micros(took);
+        stepped
+    }
+}
+
+struct Stepping<'a>(&'a Cell<bool>);
+
+impl Drop for Stepping<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// Runs what was drawn, without the lock, and puts it back.
+struct OneStep<'a> {
+    world: &'a Arc<World>,
+    life: u64,
+    number: Number,
+    name: Arc<str>,
+}
+
+impl OneStep<'_> {
+    fn waker(&self) -> Waker {
+        Waker::from(Arc::new(Readier {
+            world: Arc::downgrade(self.world),
+            number: self.number,
+        }))
+    }
+
+    fn record(&self, action: Action) {
+        self.world.lock().record(self.number, &self.name, action);
+    }
+
+    /// Puts it back for its next step. One whose life has ended meanwhile is dropped.
+    fn put_back(&self, body: Body, then: impl FnOnce(&mut State)) {
+        let mut state = self.world.lock();
+        let mut body = Some(body);
+        if let Some(running) = state.running.get_mut(&self.number) {
+            running.body = body.take();
+            then(&mut state);
+        }
+        drop(state);
+        drop(body);
+    }
+
+    fn remove(&self) {
+        let removed = self.world.lock().running.remove(&self.number);
+        drop(removed);
+    }
+
+    fn poll_main(&self, main: &mut Main<'_, '_>) -> Stepped {
+        let Some(main) = main.as_mut() else {
+            // A former `block_on` was cut off by a panic.
+            self.remove();
+            return Stepped::Something;
+        };
+        let finished = main
+            .as_mut()
+            .poll(&mut Context::from_waker(&self.waker()))
+            .is_ready();
+        self.record(if finished {
+            Action::Finished
+        } else {
+            Action::Pending
+        });
+        self.put_back(Body::Main, |_| {});
+        if finished {
+            Stepped::MainFinished
+        } else {
+            Stepped::Something
+        }
+    }
+
+    fn poll_task(&self, mut task: Task, stopping: bool) -> Stepped {
+        let action = if stopping {
+            Action::Aborted
+        } else {
+            let waker = self.waker();
+            let mut cx = Context::from_waker(&waker);
+            match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut cx).is_ready())) {
+                Ok(false) => Action::Pending,
+                Ok(true) => Action::Finished,
+                Err(_) => Action::Panicked,
+            }
+        };
+        let waits = action == Action::Pending;
+        self.record(action);
+        if waits {
+            self.put_back(Body::Task(task), |_| {});
+        } else {
+            drop(task);
+            self.remove();
+        }
+        Stepped::Something
+    }
+
+    fn turn(&self, mut body: PartBody, stopping: bool, now: Timestamp, budget: usize) -> Stepped {
+        let former = body
+            .timer
+            .take()
+            .and_then(|key| self.world.lock().timers.remove(&key));
+        drop(former);
+        if stopping {
+            self.exit(body, PartExit::Stopped);
+            return Stepped::Something;
+        }
+        body.bell.answer();
+        match catch_unwind(AssertUnwindSafe(|| body.part.turn(now, budget))) {
+            Ok(next) => {
+                self.record(Action::Turn(budget, next));
+                self.arrange(body, next);
+            }
+            Err(panic) => self.exit(body, PartExit::Panicked(message_of(panic.as_ref()))),
+        }
+        Stepped::Something
+    }
+
+    /// Does what a part asked for at the end of its turn.
+    fn arrange(&self, mut body: PartBody, next: Next) {
+        match next {
+            Next::Idle => self.put_back(Body::Part(body), |_| {}),
+            Next::Again => self.put_back(Body::Part(body), |state| state.make_ready(self.number)),
+            Next::At(at) => {
+                let mut state = self.world.lock();
+                if state.life == self.life {
+                    body.timer = Some(state.set_timer(at, Timer::Part(self.number)));
+                }
+                drop(state);
+                self.put_back(Body::Part(body), |_| {});
+            }
+            Next::Stop => self.exit(body, PartExit::Stopped),
+        }
+    }
+
+    /// Drops the part, then reports its end, unless its life has ended before.
+    fn exit(&self, body: PartBody, exit: PartExit) {
+        let PartBody {
+            part, bell, on_exit, ..
+        } = body;
+        bell.disconnect();
+        drop(part);
+        self.remove();
+        if self.world.lock().life == self.life {
+            self.record(Action::Exit(exit.clone()));
+            on_exit(exit);
+        }
+    }
+}
+
+/// What a panic said, if it said it in a string.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}
+
+impl Drop for SimHost {
+    fn drop(&mut self) {
+        self.crash();
+    }
+}
+
+impl fmt::Debug for SimHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimHost")
+            .field("seed", &self.seed())
+            .field("now", &self.now())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,3 @@
+//! The test tools, tested.
+
+mod sim;
