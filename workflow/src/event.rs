@@ -215,6 +215,43 @@ pub struct Started {
     pub id: InstanceId,
     /// The argument.
     pub input: Payload,
+    /// The limits that the code sees; set when the run begins.
+    pub(crate) bounds: Bounds,
+}
+
+impl Started {
+    /// The beginning of a run of this workflow.
+    #[must_use]
+    pub fn new(workflow: impl Into<Name>, id: InstanceId, input: Payload) -> Self {
+        Self {
+            workflow: workflow.into(),
+            id,
+            input,
+            bounds: Bounds::default(),
+        }
+    }
+}
+
+/// The [limits](crate::Limits) that the code sees: a run keeps those it was started with, or
+/// changing them would change what the code decides in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) payload_bytes_max: usize,
+    pub(crate) pending_len_max: usize,
+}
+
+impl Bounds {
+    /// Part of the stored format: a history that names no bounds has these.
+    pub(crate) const DEFAULT: Self = Self {
+        payload_bytes_max: 1 << 20,
+        pending_len_max: 10_000,
+    };
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// A call of an activity, complete enough to run it.
@@ -301,10 +338,17 @@ pub enum ParkReason {
     },
     /// The code does not fit the history.
     Nondeterminism(Box<Nondeterminism>),
-    /// The code awaits something that neither an operation nor a signal will wake.
+    /// The code awaits something that neither an operation nor a signal will wake, or was touched
+    /// from outside, or does not come to rest.
     Stuck {
         /// What was seen.
         message: String,
+    },
+    /// The history is twice as long as [`Limits::history_len_max`](crate::Limits::history_len_max).
+    /// The run goes on when that is raised.
+    HistoryFull {
+        /// How many events were too many.
+        len_max: u64,
     },
 }
 
@@ -317,6 +361,10 @@ impl fmt::Display for ParkReason {
             }
             Self::Nondeterminism(difference) => difference.fmt(f),
             Self::Stuck { message } => f.write_str(message),
+            Self::HistoryFull { len_max } => write!(
+                f,
+                "the history has {len_max} events: raise the limit, and let the code end runs earlier"
+            ),
         }
     }
 }

@@ -20,11 +20,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let code = Implementation::new(QUADRUPLE, quadruple);
-//! let started = Started {
-//!     workflow: QUADRUPLE.name().into(),
-//!     id: InstanceId::new("q")?,
-//!     input: Payload::encode(&5)?,
-//! };
+//! let started = Started::new(QUADRUPLE.name(), InstanceId::new("q")?, Payload::encode(&5)?);
 //! let moment = Moment { now: Timestamp::EPOCH, epoch: 1 };
 //! let run = RunId::new(Partition::of(b"q"), moment.now, 1);
 //!

@@ -37,13 +37,13 @@ impl Implementation {
         let start = move |cx: WorkflowContext, input: Payload| -> Code {
             let code = Arc::clone(&code);
             Box::pin(async move {
-                let input = input.decode().map_err(|error| unreadable("input", &error))?;
+                let input = input.decode().map_err(|error| undecodable("input", &error))?;
                 match code(cx, input).await {
-                    Ok(value) => Payload::encode(&value).map_err(|error| unreadable("result", &error)),
+                    Ok(value) => Payload::encode(&value).map_err(|error| undecodable("result", &error)),
                     Err(error) => Err(RunFailure {
                         message: error.to_string(),
                         is_cancelled: error.is_cancelled(),
-                        error: Payload::encode(&error).map_err(|error| unreadable("error", &error))?,
+                        error: Payload::encode(&error).map_err(|error| undecodable("error", &error))?,
                     }),
                 }
             })
@@ -71,9 +71,13 @@ impl fmt::Debug for Implementation {
     }
 }
 
-/// A failure that the code had no part in: a value did not encode or decode.
-fn unreadable(what: &str, error: &PayloadError) -> RunFailure {
-    let message = format!("the run's {what} is not of the workflow's type: {error}");
+/// A value did not encode or decode.
+fn undecodable(what: &str, error: &PayloadError) -> RunFailure {
+    unreadable(format!("the run's {what} is not of the workflow's type: {error}"))
+}
+
+/// A failure that the code had no part in.
+pub(crate) fn unreadable(message: String) -> RunFailure {
     let error = WorkflowError::failed(message.clone());
     let error = Payload::encode(&error).expect("a WorkflowError holds a string and a flag");
     RunFailure {

@@ -2,6 +2,7 @@
 
 mod compose;
 mod operation;
+mod pulse;
 mod shared;
 
 use std::panic::Location;
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 pub use compose::Either;
 pub use operation::{Call, CancelRequest, Receive, START_TO_CLOSE_DEFAULT, Sleep};
+pub(crate) use pulse::Pulse;
 pub(crate) use shared::{Decision, Resolution, Shared};
 
 use crate::retry::mix;
@@ -70,7 +72,8 @@ impl WorkflowContext {
     }
 
     /// Waits for a signal. Signals of one name are buffered from the run's start and taken in
-    /// the order of their arrival.
+    /// the order of their arrival. If several branches wait for the same name, the one that is
+    /// polled first takes it.
     pub fn signal<T>(&self, signal: Signal<T>) -> Receive<T> {
         Receive::new(Arc::clone(&self.shared), self.is_shielded, signal)
     }
@@ -106,6 +109,7 @@ impl WorkflowContext {
     /// Not for cryptography.
     #[must_use]
     pub fn random(&self) -> u64 {
+        self.shared.pulse().check_inside();
         let mut table = self.shared.lock();
         table.random_len += 1;
         let run = table.run.bits();

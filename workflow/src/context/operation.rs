@@ -58,7 +58,9 @@ impl Operation {
         cx: &Context<'_>,
         event: impl FnOnce(OperationId, u64, millrun_core::Timestamp) -> Event,
     ) -> Poll<Result<Resolution, Cancelled>> {
-        let mut table = self.shared.lock();
+        let Some(mut table) = self.shared.lock_polled() else {
+            return Poll::Pending;
+        };
         let resolution = match self.stage {
             Stage::New if table.is_cancel_requested && !self.is_shielded => {
                 self.stage = Stage::Done;
@@ -90,7 +92,11 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if let Stage::Issued(operation) = self.stage {
+        // Only the code itself, while it runs, decides anything by letting go. Whatever drops the
+        // whole future (unloading, a panic, the end) decides nothing.
+        if let Stage::Issued(operation) = self.stage
+            && self.shared.is_polled_here()
+        {
             self.shared.lock().abandon(operation);
         }
     }
@@ -304,19 +310,22 @@ impl<T: DeserializeOwned> Future for Receive<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let name = this.signal.name().into();
-        let mut table = this.shared.lock();
-        let output = if let Some(value) = table.take_signal(&name) {
-            value.decode().map_err(SignalError::Payload)
-        } else if table.is_cancel_requested && !this.is_shielded {
-            Err(SignalError::Cancelled(Cancelled))
-        } else {
-            this.waiter = Some(table.wait_signal(&name, this.waiter, this.is_shielded, cx.waker()));
+        let Some(mut table) = this.shared.lock_polled() else {
             return Poll::Pending;
         };
-        if let Some(waiter) = this.waiter.take() {
-            table.forget_waiter(&name, waiter);
+        let value = table.take_signal(&name);
+        if value.is_none() && (this.is_shielded || !table.is_cancel_requested) {
+            this.waiter = Some(table.wait_signal(&name, this.waiter, this.is_shielded, cx.waker()));
+            return Poll::Pending;
         }
-        Poll::Ready(output)
+        if let Some(waiter) = this.waiter.take() {
+            table.forget_signal(&name, waiter);
+        }
+        drop(table);
+        Poll::Ready(match value {
+            Some(value) => value.decode().map_err(SignalError::Payload),
+            None => Err(SignalError::Cancelled(Cancelled)),
+        })
     }
 }
 
@@ -325,7 +334,7 @@ impl<T> Drop for Receive<T> {
         if let Some(waiter) = self.waiter {
             self.shared
                 .lock()
-                .forget_waiter(&self.signal.name().into(), waiter);
+                .forget_signal(&self.signal.name().into(), waiter);
         }
     }
 }
@@ -339,11 +348,12 @@ impl<T> Drop for Receive<T> {
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct CancelRequest {
     shared: Arc<Shared>,
+    waiter: Option<u64>,
 }
 
 impl CancelRequest {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { shared, waiter: None }
     }
 }
 
@@ -351,11 +361,22 @@ impl Future for CancelRequest {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut table = self.shared.lock();
+        let this = self.get_mut();
+        let Some(mut table) = this.shared.lock_polled() else {
+            return Poll::Pending;
+        };
         if table.is_cancel_requested {
             return Poll::Ready(());
         }
-        table.wait_cancel(cx.waker());
+        this.waiter = Some(table.wait_cancel(this.waiter, cx.waker()));
         Poll::Pending
+    }
+}
+
+impl Drop for CancelRequest {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            self.shared.lock().forget_cancel(waiter);
+        }
     }
 }

@@ -6,21 +6,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use millrun_core::{RunId, Timestamp};
 
+use crate::context::Pulse;
 use crate::event::{ActivityFailure, Event, Name};
 use crate::machine::Limits;
 use crate::{OperationId, Payload};
 
 #[derive(Debug)]
-pub(crate) struct Shared(Mutex<Table>);
+pub(crate) struct Shared {
+    pulse: Arc<Pulse>,
+    table: Mutex<Table>,
+}
 
 impl Shared {
     pub(crate) fn new(run: RunId, limits: Limits, now: Timestamp) -> Self {
-        Self(Mutex::new(Table {
+        let table = Table {
             run,
             limits,
             now,
@@ -30,15 +34,40 @@ impl Shared {
             operations_len: 0,
             random_len: 0,
             slots: BTreeMap::new(),
+            waiting_len: 0,
             signals: BTreeMap::new(),
-            cancel_waiters: Vec::new(),
+            signals_len: 0,
+            cancel_waiters: Waiters::default(),
             decisions: Vec::new(),
-        }))
+        };
+        Self {
+            pulse: Arc::default(),
+            table: Mutex::new(table),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
         // A panic of the code is caught with the table unlocked or consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
+    /// The table, if the code is being polled by its machine. Everything else that polls or drops
+    /// one of its futures must not decide anything: a destructor after the end, another task.
+    pub(crate) fn lock_polled(&self) -> Option<MutexGuard<'_, Table>> {
+        if !self.pulse.check_inside() {
+            return None;
+        }
+        let table = self.lock();
+        table.is_polled.then_some(table)
+    }
+
+    /// Whether the code is being polled by its machine, on this thread.
+    pub(crate) fn is_polled_here(&self) -> bool {
+        self.lock().is_polled && self.pulse.check_inside()
     }
 }
 
@@ -59,8 +88,12 @@ pub(crate) struct Table {
     /// How many random numbers the code has drawn.
     pub(crate) random_len: u64,
     slots: BTreeMap<OperationId, Slot>,
+    /// How many slots are not resolved yet.
+    waiting_len: usize,
     signals: BTreeMap<Name, Inbox>,
-    cancel_waiters: Vec<Waker>,
+    /// How many signals wait in all inboxes.
+    signals_len: usize,
+    cancel_waiters: Waiters,
     decisions: Vec<Decision>,
 }
 
@@ -94,8 +127,14 @@ pub(crate) enum Resolution {
 #[derive(Debug, Default)]
 struct Inbox {
     values: VecDeque<Payload>,
-    waiters: Vec<Waiter>,
-    waiters_len: u64,
+    waiters: Waiters,
+}
+
+/// Those who wait for the same thing, in the order in which they began to.
+#[derive(Debug, Default)]
+struct Waiters {
+    waiting: Vec<Waiter>,
+    numbered: u64,
 }
 
 #[derive(Debug)]
@@ -103,6 +142,29 @@ struct Waiter {
     number: u64,
     is_shielded: bool,
     waker: Waker,
+}
+
+impl Waiters {
+    /// Keeps a waker; `number` is that of an earlier call for the same wait.
+    fn wait(&mut self, number: Option<u64>, is_shielded: bool, waker: &Waker) -> u64 {
+        if let Some(number) = number
+            && let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.number == number)
+        {
+            waiter.waker.clone_from(waker);
+            return number;
+        }
+        self.numbered += 1;
+        self.waiting.push(Waiter {
+            number: self.numbered,
+            is_shielded,
+            waker: waker.clone(),
+        });
+        self.numbered
+    }
+
+    fn forget(&mut self, number: u64) {
+        self.waiting.retain(|waiter| waiter.number != number);
+    }
 }
 
 impl Table {
@@ -130,6 +192,7 @@ impl Table {
                 state: SlotState::Waiting(waker.clone()),
             },
         );
+        self.waiting_len += 1;
         operation
     }
 
@@ -148,17 +211,14 @@ impl Table {
         }
     }
 
-    /// The code lost interest in an operation. A decision only while the code is being polled;
-    /// otherwise the whole future goes away, which decides nothing.
+    /// The code lost interest in an operation: a decision, if it had not ended yet.
     pub(crate) fn abandon(&mut self, operation: OperationId) {
-        if !self.is_polled {
-            return;
-        }
         if let Some(Slot {
             state: SlotState::Waiting(_),
             ..
         }) = self.slots.remove(&operation)
         {
+            self.waiting_len -= 1;
             let event = Event::OperationCancelled { operation };
             self.decisions.push(Decision {
                 event,
@@ -171,21 +231,29 @@ impl Table {
     pub(crate) fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Waker> {
         let slot = self.slots.get_mut(&operation)?;
         match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
-            SlotState::Waiting(waker) => Some(waker),
+            SlotState::Waiting(waker) => {
+                self.waiting_len -= 1;
+                Some(waker)
+            }
             SlotState::Resolved(_) => None,
         }
     }
 
-    /// The machine delivers a signal; those who wait for its name are woken in their order.
+    /// The machine delivers a signal; those who wait for its name are all woken, in their order:
+    /// one that nobody polls any more must not keep it from the others.
     pub(crate) fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
+        self.signals_len += 1;
         let inbox = self.inbox(name);
         inbox.values.push_back(value);
-        inbox.waiters.iter().map(|waiter| waiter.waker.clone()).collect()
+        let waiting = inbox.waiters.waiting.iter();
+        waiting.map(|waiter| waiter.waker.clone()).collect()
     }
 
     /// Takes the oldest signal of this name.
     pub(crate) fn take_signal(&mut self, name: &Name) -> Option<Payload> {
-        self.signals.get_mut(name)?.values.pop_front()
+        let value = self.signals.get_mut(name)?.values.pop_front()?;
+        self.signals_len -= 1;
+        Some(value)
     }
 
     /// Waits for a signal; `number` is that of an earlier call for the same wait.
@@ -196,27 +264,13 @@ impl Table {
         is_shielded: bool,
         waker: &Waker,
     ) -> u64 {
-        let inbox = self.inbox(name);
-        if let Some(number) = number
-            && let Some(waiter) = inbox.waiters.iter_mut().find(|waiter| waiter.number == number)
-        {
-            waiter.waker.clone_from(waker);
-            return number;
-        }
-        inbox.waiters_len += 1;
-        let number = inbox.waiters_len;
-        inbox.waiters.push(Waiter {
-            number,
-            is_shielded,
-            waker: waker.clone(),
-        });
-        number
+        self.inbox(name).waiters.wait(number, is_shielded, waker)
     }
 
     /// Ends a wait for a signal.
-    pub(crate) fn forget_waiter(&mut self, name: &Name, number: u64) {
+    pub(crate) fn forget_signal(&mut self, name: &Name, number: u64) {
         if let Some(inbox) = self.signals.get_mut(name) {
-            inbox.waiters.retain(|waiter| waiter.number != number);
+            inbox.waiters.forget(number);
         }
     }
 
@@ -229,17 +283,21 @@ impl Table {
             .expect("inserted just above if it was absent")
     }
 
-    /// Keeps a waker until the run is asked to cancel.
-    pub(crate) fn wait_cancel(&mut self, waker: &Waker) {
-        if !self.cancel_waiters.iter().any(|kept| kept.will_wake(waker)) {
-            self.cancel_waiters.push(waker.clone());
-        }
+    /// Waits until the run is asked to cancel; `number` is that of an earlier call.
+    pub(crate) fn wait_cancel(&mut self, number: Option<u64>, waker: &Waker) -> u64 {
+        self.cancel_waiters.wait(number, true, waker)
+    }
+
+    /// Ends a wait for the request to cancel.
+    pub(crate) fn forget_cancel(&mut self, number: u64) {
+        self.cancel_waiters.forget(number);
     }
 
     /// The machine passes on a request to cancel: everything unshielded is woken.
     pub(crate) fn request_cancel(&mut self) -> Vec<Waker> {
         self.is_cancel_requested = true;
-        let mut wakers = std::mem::take(&mut self.cancel_waiters);
+        let waiting = std::mem::take(&mut self.cancel_waiters.waiting);
+        let mut wakers: Vec<_> = waiting.into_iter().map(|waiter| waiter.waker).collect();
         for slot in self.slots.values() {
             if let SlotState::Waiting(waker) = &slot.state
                 && !slot.is_shielded
@@ -248,7 +306,7 @@ impl Table {
             }
         }
         for inbox in self.signals.values() {
-            let unshielded = inbox.waiters.iter().filter(|waiter| !waiter.is_shielded);
+            let unshielded = inbox.waiters.waiting.iter().filter(|waiter| !waiter.is_shielded);
             wakers.extend(unshielded.map(|waiter| waiter.waker.clone()));
         }
         wakers
@@ -256,11 +314,12 @@ impl Table {
 
     /// Whether anything the engine knows of can wake the code again.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.slots
-            .values()
-            .any(|slot| matches!(slot.state, SlotState::Waiting(_)))
-            || self.signals.values().any(|inbox| !inbox.waiters.is_empty())
-            || !self.cancel_waiters.is_empty()
+        self.waiting_len > 0
+            || !self.cancel_waiters.waiting.is_empty()
+            || self
+                .signals
+                .values()
+                .any(|inbox| !inbox.waiters.waiting.is_empty())
     }
 
     /// How many operations the code waits for.
@@ -270,12 +329,15 @@ impl Table {
 
     /// How many signals have arrived and not been taken.
     pub(crate) fn buffered_signals_len(&self) -> usize {
-        self.signals.values().map(|inbox| inbox.values.len()).sum()
+        self.signals_len
     }
 
     /// The names of signals that somebody waits for.
     pub(crate) fn awaited_signals(&self) -> Vec<String> {
-        let awaited = self.signals.iter().filter(|(_, inbox)| !inbox.waiters.is_empty());
+        let awaited = self
+            .signals
+            .iter()
+            .filter(|(_, inbox)| !inbox.waiters.waiting.is_empty());
         awaited.map(|(name, _)| name.to_string()).collect()
     }
 

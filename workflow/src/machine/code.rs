@@ -1,23 +1,14 @@
 //! Polling workflow code: with a waker of its own, outside any executor, panics caught.
 
-use std::cell::Cell;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use crate::context::Shared;
+use crate::context::{Pulse, Shared};
 use crate::event::RunFailure;
 use crate::registry::{Code, Implementation};
 use crate::{Payload, WorkflowContext};
-
-/// How often code may wake itself within one turn before it counts as stuck.
-const SELF_WAKES_MAX: u32 = 100_000;
-
-thread_local! {
-    /// The waker whose machine is at work on this thread; 0 if none is.
-    static INSIDE: Cell<usize> = const { Cell::new(0) };
-}
 
 /// What polling the code came to.
 #[derive(Debug)]
@@ -26,7 +17,7 @@ pub(super) enum Polled {
     Waiting,
     /// It has ended.
     Finished(Result<Payload, RunFailure>),
-    /// It waits for something the engine does not know, or was woken by it.
+    /// It waits for something the engine does not know, or was touched by it.
     Stuck(String),
     /// It panicked, and its future is gone.
     Panicked(String),
@@ -35,7 +26,7 @@ pub(super) enum Polled {
 /// A run's future and the waker at its root.
 pub(super) struct RunningCode {
     future: Option<Code>,
-    root: Arc<Root>,
+    pulse: Arc<Pulse>,
     waker: Waker,
 }
 
@@ -45,73 +36,43 @@ impl std::fmt::Debug for RunningCode {
     }
 }
 
-/// Notes that the code was woken, and whether by something inside it.
-#[derive(Debug, Default)]
-struct Root {
-    is_woken: AtomicBool,
-    is_foreign: AtomicBool,
-}
-
-impl Wake for Root {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if INSIDE.get() == identity(self) {
-            self.is_woken.store(true, Ordering::Relaxed);
-        } else {
-            self.is_foreign.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-fn identity(root: &Arc<Root>) -> usize {
-    Arc::as_ptr(root).addr()
-}
-
-/// Says which machine is at work, as long as it lives.
-struct Inside(usize);
-
-impl Inside {
-    fn enter(root: &Arc<Root>) -> Self {
-        Self(INSIDE.replace(identity(root)))
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.set(self.0);
-    }
-}
-
 impl RunningCode {
     pub(super) fn new(implementation: &Implementation, shared: &Arc<Shared>, input: Payload) -> Self {
-        let root = Arc::new(Root::default());
-        let future = implementation.start(WorkflowContext::new(Arc::clone(shared)), input);
+        let pulse = Arc::clone(shared.pulse());
         Self {
-            future: Some(future),
-            waker: Waker::from(Arc::clone(&root)),
-            root,
+            future: Some(implementation.start(WorkflowContext::new(Arc::clone(shared)), input)),
+            waker: Waker::from(Arc::clone(&pulse)),
+            pulse,
         }
     }
 
     /// Wakes what an event concerns, in order, then polls until nothing is woken any more.
     pub(super) fn poll(&mut self, shared: &Shared, wakers: Vec<Waker>, is_first: bool) -> Polled {
-        let _inside = Inside::enter(&self.root);
-        wakers.into_iter().for_each(Waker::wake);
-        if !self.root.is_woken.swap(false, Ordering::Relaxed) && !is_first {
+        if self.pulse.is_foreign() {
+            // Polling now could show the code something that no replay will.
+            return foreign();
+        }
+        let _inside = self.pulse.enter();
+        // A waker may be the user's own, and so may the panic in it.
+        let woken = catch_unwind(AssertUnwindSafe(|| wakers.into_iter().for_each(Waker::wake)));
+        if let Err(panic) = woken {
+            self.discard();
+            return Polled::Panicked(panic_message(panic));
+        }
+        let is_woken = self.pulse.take_woken();
+        if !is_woken && !is_first {
             return self.check_waiting(shared);
         }
         shared.lock().is_polled = true;
-        let polled = self.poll_until_quiet();
+        let polled = self.poll_until_quiet(shared);
         shared.lock().is_polled = false;
         match polled {
+            Ok(None) => self.check_waiting(shared),
+            Ok(Some(_)) if self.pulse.is_foreign() => foreign(),
             Ok(Some(result)) => {
                 self.discard();
                 Polled::Finished(result)
             }
-            Ok(None) => self.check_waiting(shared),
             Err(stopped) => {
                 self.discard();
                 stopped
@@ -119,44 +80,53 @@ impl RunningCode {
         }
     }
 
-    fn poll_until_quiet(&mut self) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
+    fn poll_until_quiet(&mut self, shared: &Shared) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
         let future = self
             .future
             .as_mut()
             .expect("the future is there until it has ended");
         let mut cx = Context::from_waker(&self.waker);
-        for _ in 0..SELF_WAKES_MAX {
+        let self_wakes_max = shared.lock().limits.self_wakes_max;
+        for _ in 0..=self_wakes_max {
             match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx))) {
                 Ok(Poll::Ready(result)) => return Ok(Some(result)),
-                Ok(Poll::Pending) if self.root.is_woken.swap(false, Ordering::Relaxed) => {}
+                Ok(Poll::Pending) if self.pulse.take_woken() => {}
                 Ok(Poll::Pending) => return Ok(None),
-                Err(panic) => return Err(Polled::Panicked(panic_message(panic.as_ref()))),
+                Err(panic) => return Err(Polled::Panicked(panic_message(panic))),
             }
         }
         Err(Polled::Stuck(format!(
-            "the code woke itself {SELF_WAKES_MAX} times in one turn without an end"
+            "the code woke itself more than {self_wakes_max} times in one turn, its limit"
         )))
     }
 
     /// The code waits: is it for something that can come?
     fn check_waiting(&self, shared: &Shared) -> Polled {
-        if self.root.is_foreign.swap(false, Ordering::Relaxed) {
+        if self.pulse.is_foreign() {
+            return foreign();
+        }
+        let table = shared.lock();
+        if !table.is_waiting() {
             return Polled::Stuck(
-                "the code was woken from outside: it awaits a timer, task or channel that is not the workflow's own"
-                    .into(),
+                "the code awaits something that no operation of the workflow context can wake".into(),
             );
         }
-        if shared.lock().is_waiting() {
-            return Polled::Waiting;
+        let (outstanding, len_max) = (table.outstanding_len(), table.limits.pending_len_max);
+        if outstanding > len_max {
+            return Polled::Stuck(format!(
+                "the run has {outstanding} operations outstanding, its limit is {len_max}: await some first"
+            ));
         }
-        Polled::Stuck("the code awaits something that no operation of the workflow context can wake".into())
+        Polled::Waiting
     }
 
     /// Drops the future now; a panic in its `Drop` ends here.
     fn discard(&mut self) {
         let future = self.future.take();
-        // What a destructor had to say after the end changes nothing any more.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(future))));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+            // What a destructor had to say after the end changes nothing any more.
+            drop(panic_message(panic));
+        }
     }
 }
 
@@ -166,11 +136,23 @@ impl Drop for RunningCode {
     }
 }
 
-/// The text of a panic.
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
+fn foreign() -> Polled {
+    Polled::Stuck(
+        "the code was touched from outside its run: it awaits a timer, task or channel that is not the \
+         workflow's own, or another task uses its context"
+            .into(),
+    )
+}
+
+/// The text of a panic, whose payload ends here: a payload may itself panic when dropped.
+fn panic_message(panic: Box<dyn Any + Send>) -> String {
+    let message = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".into())
+        .unwrap_or_else(|| "a panic without a message".into());
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(second);
+    }
+    message
 }

@@ -21,197 +21,25 @@
 //! What it leaves out on purpose: when its turn becomes durable, and who performs its commands.
 
 mod code;
+mod limits;
 mod replay;
+mod turn;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Resolution, Shared};
-use crate::event::{ActivityFailure, ActivityScheduled, Event, Name, ParkReason, Started};
-use crate::ledger::{Ledger, Outcome, Pending, PendingActivity};
+use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
+use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
-use crate::{OperationId, Payload};
+use crate::{NAME_BYTES_MAX, OperationId, Payload};
 
+pub use limits::Limits;
 pub use replay::ReplayError;
+pub use turn::{Command, Input, Moment, Refused, Turn};
 
 use code::{Polled, RunningCode};
-
-/// Bounds of one run. What happens at each is said at its field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// The largest payload in bytes, 1 MiB by default: a larger input of a call gives
-    /// [`CallError::TooLarge`](crate::CallError::TooLarge), a larger signal is refused.
-    pub payload_bytes_max: usize,
-    /// How many operations one run may have outstanding, 10,000 by default: one more call gives
-    /// [`CallError::TooManyPending`](crate::CallError::TooManyPending).
-    pub pending_len_max: usize,
-    /// How many signals may wait in a run's buffer, 10,000 by default: one more is refused.
-    pub signals_len_max: usize,
-    /// How many events a history may have before signals are refused, 1,000,000 by default. What
-    /// the code has already begun is still recorded.
-    pub history_len_max: u64,
-    /// How many times in a row code may panic before it is brought back no more, 5 by default.
-    pub panics_max: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            payload_bytes_max: 1 << 20,
-            pending_len_max: 10_000,
-            signals_len_max: 10_000,
-            history_len_max: 1_000_000,
-            panics_max: 5,
-        }
-    }
-}
-
-/// What the world says while an input is applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// The time.
-    pub now: Timestamp,
-    /// The epoch in which the run's partition is owned.
-    pub epoch: u64,
-}
-
-/// What one input made of an instance. The events become durable first; only then are the
-/// commands performed.
-#[derive(Debug, Default, PartialEq)]
-#[must_use]
-pub struct Turn {
-    /// What happened, in order.
-    pub events: Vec<Event>,
-    /// What is to be done about it, in order.
-    pub commands: Vec<Command>,
-}
-
-/// Something the world is asked to do, once the events of its turn are durable.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Command {
-    /// Run an activity and report how the attempt went.
-    RunActivity {
-        /// The call.
-        scheduled: Arc<ActivityScheduled>,
-        /// The number of the attempt.
-        attempt: u32,
-    },
-    /// Tell an activity to stop; nobody waits for its report.
-    CancelActivity {
-        /// The call.
-        operation: OperationId,
-    },
-    /// Report [`Input::TimerFired`] at the deadline, not before.
-    StartTimer {
-        /// The timer, or the call whose next attempt is due then.
-        operation: OperationId,
-        /// When.
-        deadline: Timestamp,
-    },
-    /// Forget a timer.
-    CancelTimer {
-        /// The timer.
-        operation: OperationId,
-        /// Its deadline.
-        deadline: Timestamp,
-    },
-    /// Report [`Input::Resume`] at this time.
-    ResumeAt {
-        /// When.
-        at: Timestamp,
-    },
-    /// The code does not run until it is resumed: tell those who wait for the result.
-    Park(ParkReason),
-    /// The run has ended: tell those who wait for the result.
-    Close(Outcome),
-}
-
-/// What may be told to an instance.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Input {
-    /// A signal arrived.
-    Signal {
-        /// Its name.
-        name: Name,
-        /// What it carries.
-        value: Payload,
-    },
-    /// An attempt of an activity gave a value.
-    ActivityCompleted {
-        /// The call.
-        operation: OperationId,
-        /// Which attempt.
-        attempt: u32,
-        /// The value.
-        result: Payload,
-    },
-    /// An attempt of an activity failed.
-    AttemptFailed {
-        /// The call.
-        operation: OperationId,
-        /// Which attempt.
-        attempt: u32,
-        /// What happened.
-        failure: ActivityFailure,
-        /// Whether another attempt may help.
-        is_retryable: bool,
-    },
-    /// A deadline passed.
-    TimerFired {
-        /// The timer, or the call whose next attempt is due.
-        operation: OperationId,
-    },
-    /// Somebody asks the run to cancel.
-    Cancel {
-        /// Why.
-        reason: String,
-    },
-    /// Somebody ends the run, without its code.
-    Terminate {
-        /// Why.
-        reason: String,
-    },
-    /// The code shall run again.
-    Resume,
-}
-
-/// Why an input changed nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The run has ended.
-    #[error("the run has ended")]
-    Closed,
-    /// It came late or twice: the operation has ended, or another attempt is under way.
-    #[error("the report is out of date")]
-    Stale,
-    /// The run has as many unread signals as one may have.
-    #[error("the run has {len_max} unread signals, its limit: it must take some first")]
-    TooManySignals {
-        /// The limit, `signals_len_max`.
-        len_max: usize,
-    },
-    /// The value is larger than a payload may be.
-    #[error("the value has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
-    TooLarge {
-        /// Its encoded size.
-        bytes: usize,
-        /// The limit, `payload_bytes_max`.
-        bytes_max: usize,
-    },
-    /// The history is as long as one may be.
-    #[error("the history has {len_max} events, its limit: end this run and start another")]
-    HistoryFull {
-        /// The limit, `history_len_max`.
-        len_max: u64,
-    },
-    /// The code cannot be brought back: the reason still holds.
-    #[error("the run stays parked: {0}")]
-    StillParked(String),
-}
 
 /// One run: its history's [`Ledger`], and its code as far as it is at hand.
 #[derive(Debug)]
@@ -237,11 +65,12 @@ impl Instance {
     pub fn start(
         implementation: Option<&Implementation>,
         run: RunId,
-        started: Started,
+        mut started: Started,
         limits: Limits,
         moment: Moment,
         turn: &mut Turn,
     ) -> Self {
+        started.bounds = limits.bounds();
         let mut instance = Self::empty(run, limits, moment.now);
         let event = Event::Started(started);
         instance.ledger.apply(&event, moment.now);
@@ -293,7 +122,7 @@ impl Instance {
         }
         let event = match input {
             Input::Signal { name, value } => {
-                self.check_signal(&value)?;
+                self.check_signal(&name, &value)?;
                 Event::SignalReceived { name, value }
             }
             Input::ActivityCompleted {
@@ -302,10 +131,17 @@ impl Instance {
                 result,
             } => {
                 self.check_report(operation, attempt)?;
-                Event::ActivityCompleted {
-                    operation,
-                    attempt,
-                    result,
+                match self.limits.oversize("result", &result) {
+                    Some(message) => Event::ActivityFailed {
+                        operation,
+                        attempt,
+                        failure: ActivityFailure::Unreadable { message },
+                    },
+                    None => Event::ActivityCompleted {
+                        operation,
+                        attempt,
+                        result,
+                    },
                 }
             }
             Input::AttemptFailed {
@@ -313,19 +149,31 @@ impl Instance {
                 attempt,
                 failure,
                 is_retryable,
-            } => match self.retry(operation, attempt, &failure, is_retryable, moment)? {
-                Some((event, command)) => {
+            } => {
+                let retry_at = self.retry_at(operation, attempt, is_retryable, moment)?;
+                let failure = self.limits.bounded_failure(failure);
+                if let Some(retry_at) = retry_at {
+                    let event = Event::AttemptFailed {
+                        operation,
+                        attempt,
+                        failure,
+                        retry_at,
+                        epoch: moment.epoch,
+                    };
                     self.ledger.apply(&event, moment.now);
                     turn.events.push(event);
-                    turn.commands.push(command);
+                    turn.commands.push(Command::StartTimer {
+                        operation,
+                        deadline: retry_at,
+                    });
                     return Ok(());
                 }
-                None => Event::ActivityFailed {
+                Event::ActivityFailed {
                     operation,
                     attempt,
                     failure,
-                },
-            },
+                }
+            }
             Input::TimerFired { operation } => match self.ledger.pending_operation(operation) {
                 Some(Pending::Timer { deadline }) if *deadline <= moment.now => {
                     Event::TimerFired { operation }
@@ -345,14 +193,17 @@ impl Instance {
                 if self.ledger.is_cancel_requested() {
                     return Ok(());
                 }
+                let reason = self.limits.cut(reason);
                 Event::CancelRequested { reason }
             }
             Input::Terminate { reason } => {
+                let reason = self.limits.cut(reason);
                 self.end(Event::Terminated { reason }, moment.now, turn);
                 return Ok(());
             }
             Input::Resume => return self.resume(moment, turn),
         };
+        self.check_history();
         self.record_parking(moment, turn);
         self.ledger.apply(&event, moment.now);
         turn.events.push(event.clone());
@@ -360,13 +211,16 @@ impl Instance {
         Ok(())
     }
 
-    fn check_signal(&self, value: &Payload) -> Result<(), Refused> {
+    fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), Refused> {
         let Limits {
             payload_bytes_max,
             signals_len_max,
             history_len_max,
             ..
         } = self.limits;
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(Refused::Name { bytes: name.len() });
+        }
         if value.len() > payload_bytes_max {
             return Err(Refused::TooLarge {
                 bytes: value.len(),
@@ -386,6 +240,15 @@ impl Instance {
         Ok(())
     }
 
+    /// The history is twice as long as one should be: the code runs no more.
+    fn check_history(&mut self) {
+        let len_max = self.limits.history_len_max.saturating_mul(2);
+        if self.code.is_some() && self.ledger.parked().is_none() && self.ledger.sequence().get() >= len_max {
+            self.code = None;
+            self.unrecorded = Some(ParkReason::HistoryFull { len_max });
+        }
+    }
+
     /// A report counts if its call is pending and it is not of an attempt already given up.
     fn check_report(&self, operation: OperationId, attempt: u32) -> Result<(), Refused> {
         match self.ledger.pending_operation(operation) {
@@ -394,42 +257,24 @@ impl Instance {
         }
     }
 
-    /// Decides whether a failed attempt is followed by another.
-    fn retry(
+    /// When a failed attempt is followed by another, if it is.
+    fn retry_at(
         &self,
         operation: OperationId,
         attempt: u32,
-        failure: &ActivityFailure,
         is_retryable: bool,
         moment: Moment,
-    ) -> Result<Option<(Event, Command)>, Refused> {
-        self.check_report(operation, attempt)?;
+    ) -> Result<Option<Timestamp>, Refused> {
         let Some(Pending::Activity(activity)) = self.ledger.pending_operation(operation) else {
             return Err(Refused::Stale);
         };
-        let failures = activity.failures + 1;
-        let pause = activity
-            .scheduled
-            .retry
-            .pause_after(failures, self.run, operation);
-        let Some(pause) = pause.filter(|_| is_retryable) else {
-            return Ok(None);
-        };
-        let retry_at = moment.now + pause;
-        let event = Event::AttemptFailed {
-            operation,
-            attempt,
-            failure: failure.clone(),
-            retry_at,
-            epoch: moment.epoch,
-        };
-        Ok(Some((
-            event,
-            Command::StartTimer {
-                operation,
-                deadline: retry_at,
-            },
-        )))
+        if attempt < activity.attempt(moment.epoch) {
+            // The owner has begun another since; that one decides.
+            return Err(Refused::Stale);
+        }
+        let retry = &activity.scheduled.retry;
+        let pause = retry.pause_after(activity.failures + 1, self.run, operation);
+        Ok(pause.filter(|_| is_retryable).map(|pause| moment.now + pause))
     }
 
     /// Shows a recorded input to the code, polls it, and appends its decisions.
@@ -500,8 +345,8 @@ impl Instance {
         let is_first = matches!(event, Event::Started(_));
         let failure = match code.poll(&self.shared, wakers, is_first) {
             Polled::Waiting => return Ok(()),
-            Polled::Finished(result) => {
-                let event = match result {
+            Polled::Finished(end) => {
+                let event = match self.limits.bounded_end(end) {
                     Ok(result) => Event::Completed { result },
                     Err(error) if error.is_cancelled && self.ledger.is_cancel_requested() => {
                         Event::Cancelled { error }
@@ -513,7 +358,10 @@ impl Instance {
                 return Ok(());
             }
             Polled::Stuck(message) => ParkReason::Stuck { message },
-            Polled::Panicked(message) => ParkReason::Panicked { message, count: 1 },
+            Polled::Panicked(message) => ParkReason::Panicked {
+                message: self.limits.cut(message),
+                count: 1,
+            },
         };
         self.code = None;
         self.shared.lock().take_decisions(&mut Vec::new());
@@ -544,7 +392,7 @@ impl Instance {
                     });
                 }
                 Event::OperationCancelled { operation } => {
-                    turn.commands.extend(self.cancel_command(*operation));
+                    self.undo(*operation, &mut turn.commands);
                 }
                 other => unreachable!("{} is no decision", other.label()),
             }
@@ -553,33 +401,28 @@ impl Instance {
         }
     }
 
-    /// What undoes a pending operation.
-    fn cancel_command(&self, operation: OperationId) -> Option<Command> {
-        self.ledger
-            .pending_operation(operation)
-            .map(|pending| match pending {
-                Pending::Activity(PendingActivity {
-                    retry_at: Some(deadline),
-                    ..
-                })
-                | Pending::Timer { deadline } => Command::CancelTimer {
+    /// Appends what undoes a pending operation.
+    fn undo(&self, operation: OperationId, commands: &mut Vec<Command>) {
+        let deadline = match self.ledger.pending_operation(operation) {
+            Some(Pending::Timer { deadline }) => Some(*deadline),
+            Some(Pending::Activity(activity)) => {
+                // Whether the next attempt has begun stands in no event: both are undone.
+                commands.push(Command::CancelActivity {
                     operation,
-                    deadline: *deadline,
-                },
-                Pending::Activity(PendingActivity { retry_at: None, .. }) => {
-                    Command::CancelActivity { operation }
-                }
-            })
+                    queue: activity.scheduled.queue.clone(),
+                });
+                activity.retry_at
+            }
+            None => None,
+        };
+        commands.extend(deadline.map(|deadline| Command::CancelTimer { operation, deadline }));
     }
 
     /// Ends the run: cancels what is outstanding, in the order in which it was issued.
     fn end(&mut self, event: Event, now: Timestamp, turn: &mut Turn) {
-        let outstanding: Vec<_> = self.ledger.pending().map(|(operation, _)| operation).collect();
-        turn.commands.extend(
-            outstanding
-                .into_iter()
-                .filter_map(|operation| self.cancel_command(operation)),
-        );
+        for (operation, _) in self.ledger.pending() {
+            self.undo(operation, &mut turn.commands);
+        }
         self.ledger.apply(&event, now);
         turn.commands
             .extend(self.ledger.outcome().cloned().map(Command::Close));
@@ -600,6 +443,11 @@ impl Instance {
         };
         if self.code.is_none() {
             let reason = self.unrecorded.as_ref().unwrap_or(reason);
+            return Err(Refused::StillParked(reason.to_string()));
+        }
+        let len_max = self.limits.history_len_max.saturating_mul(2);
+        if self.ledger.sequence().get() >= len_max {
+            let reason = ParkReason::HistoryFull { len_max };
             return Err(Refused::StillParked(reason.to_string()));
         }
         let before = self.ledger.clone();
@@ -680,6 +528,26 @@ impl Instance {
             .or_else(|| self.ledger.parked().map(|(reason, _)| reason))
     }
 
+    /// Whether the code is in memory, so that it can run or be [resumed](Input::Resume).
+    #[must_use]
+    pub fn has_code(&self) -> bool {
+        self.code.is_some()
+    }
+
+    /// Why the code does not run, if it does not come back by itself either.
+    #[must_use]
+    pub fn final_park_reason(&self) -> Option<&ParkReason> {
+        self.park_reason()
+            .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
+    }
+
+    /// Keeps the code from running, for this reason. It becomes part of the history with the next
+    /// input, which is recorded without running the code.
+    pub fn park(&mut self, reason: ParkReason) {
+        self.code = None;
+        self.unrecorded = Some(reason);
+    }
+
     /// Signals that the code waits for, by name.
     #[must_use]
     pub fn awaited_signals(&self) -> Vec<String> {
@@ -691,24 +559,6 @@ impl Instance {
     #[must_use]
     pub fn changed_values(&self) -> u64 {
         self.changed_values
-    }
-}
-
-impl Limits {
-    /// When a run that was parked at `since` is brought back by itself: after a panic, with a
-    /// pause of one second that doubles up to a minute, until [`Limits::panics_max`] is reached.
-    #[must_use]
-    pub fn resume_at(&self, reason: &ParkReason, since: Timestamp) -> Option<Timestamp> {
-        match reason {
-            ParkReason::Panicked { count, .. } if *count < self.panics_max => {
-                let pause = Duration::from_secs(1).saturating_mul(1 << (count - 1).min(6));
-                Some(since + pause.min(Duration::from_secs(60)))
-            }
-            ParkReason::Panicked { .. }
-            | ParkReason::NotRegistered { .. }
-            | ParkReason::Nondeterminism(_)
-            | ParkReason::Stuck { .. } => None,
-        }
     }
 }
 

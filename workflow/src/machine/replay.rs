@@ -20,6 +20,12 @@ pub enum ReplayError {
     /// The first event is not the run's start.
     #[error("the history begins with {0} instead of Started")]
     NoStart(&'static str),
+    /// There is a second start.
+    #[error("event {sequence} starts the run again")]
+    StartedTwice {
+        /// The event that should not be there.
+        sequence: u64,
+    },
     /// Something follows the run's last event.
     #[error("the history goes on after the run's end, with event {sequence}")]
     PastTheEnd {
@@ -46,20 +52,22 @@ impl Instance {
         let Some((first, started_at)) = history.next() else {
             return Err(ReplayError::Empty);
         };
-        if !matches!(first, Event::Started(_)) {
+        let Event::Started(started) = &first else {
             return Err(ReplayError::NoStart(first.label()));
-        }
-        let mut instance = Self::empty(run, limits, started_at);
+        };
+        let mut instance = Self::empty(run, limits.with_bounds(started.bounds), started_at);
         instance.ledger.apply(&first, started_at);
         instance.attach(implementation);
         let mut check = Check::default();
         let parked_at_once = matches!(history.peek(), Some((Event::Parked { .. }, _)));
         instance.replay_input(first, started_at, parked_at_once, &mut check);
         for (event, time) in history {
+            let sequence = instance.ledger.sequence().get() + 1;
             if instance.ledger.outcome().is_some() {
-                return Err(ReplayError::PastTheEnd {
-                    sequence: instance.ledger.sequence().get() + 1,
-                });
+                return Err(ReplayError::PastTheEnd { sequence });
+            }
+            if matches!(event, Event::Started(_)) {
+                return Err(ReplayError::StartedTwice { sequence });
             }
             instance.replay_event(event, time, &mut check);
         }
@@ -67,7 +75,12 @@ impl Instance {
         check.expect_settled(sequence, "the end of the history");
         if let Some(difference) = check.difference {
             instance.code = None;
-            instance.unrecorded = Some(ParkReason::Nondeterminism(Box::new(difference)));
+            let reason = ParkReason::Nondeterminism(Box::new(difference));
+            let is_recorded = instance
+                .ledger
+                .parked()
+                .is_some_and(|(parked, _)| *parked == reason);
+            instance.unrecorded = (!is_recorded).then_some(reason);
         } else if let Some((ParkReason::NotRegistered { .. }, _)) = instance.ledger.parked() {
             // An event says so already.
             instance.unrecorded = None;

@@ -13,7 +13,9 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
-use crate::event::{ActivityFailure, ActivityScheduled, Event, EventError, ParkReason, RunFailure, Started};
+use crate::event::{
+    ActivityFailure, ActivityScheduled, Bounds, Event, EventError, ParkReason, RunFailure, Started,
+};
 use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
 
 const STARTED: u8 = 1;
@@ -67,6 +69,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
             &StartedBody {
                 workflow: Cow::Borrowed(&started.workflow),
                 input: raw(&started.input),
+                bounds: BoundsWire::of(started.bounds),
             },
         ),
         Event::ActivityScheduled(scheduled) => write(out, &ScheduledBody::of(scheduled)),
@@ -163,12 +166,14 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         STARTED => {
             let id = opens.ok_or_else(|| EventError::Malformed("a first event without an id".into()))?;
             let id = InstanceId::new(id).map_err(|error| EventError::Malformed(error.to_string()))?;
-            let StartedBody { workflow, input } = read(body)?;
-            let workflow = Cow::Owned(workflow.into_owned());
-            Event::Started(Started {
+            let StartedBody {
                 workflow,
-                id,
-                input: payload(body, input),
+                input,
+                bounds,
+            } = read(body)?;
+            Event::Started(Started {
+                bounds: bounds.map_or(Bounds::DEFAULT, BoundsWire::into_event),
+                ..Started::new(workflow.into_owned(), id, payload(body, input))
             })
         }
         ACTIVITY_SCHEDULED => {
@@ -307,6 +312,33 @@ struct StartedBody<'a> {
     workflow: Cow<'a, str>,
     #[serde(rename = "i", borrow)]
     input: &'a Raw,
+    #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
+    bounds: Option<BoundsWire>,
+}
+
+/// Bounds that are not the default ones.
+#[derive(Serialize, Deserialize)]
+struct BoundsWire {
+    #[serde(rename = "b")]
+    payload_bytes_max: u64,
+    #[serde(rename = "o")]
+    pending_len_max: u64,
+}
+
+impl BoundsWire {
+    fn of(bounds: Bounds) -> Option<Self> {
+        (bounds != Bounds::DEFAULT).then_some(Self {
+            payload_bytes_max: u64::try_from(bounds.payload_bytes_max).unwrap_or(u64::MAX),
+            pending_len_max: u64::try_from(bounds.pending_len_max).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn into_event(self) -> Bounds {
+        Bounds {
+            payload_bytes_max: usize::try_from(self.payload_bytes_max).unwrap_or(usize::MAX),
+            pending_len_max: usize::try_from(self.pending_len_max).unwrap_or(usize::MAX),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -347,12 +379,13 @@ fn default_queue() -> Cow<'static, str> {
     Cow::Borrowed(crate::DEFAULT_QUEUE)
 }
 
-fn is_default_queue(queue: &Cow<'_, str>) -> bool {
+fn is_default_queue(queue: &str) -> bool {
     queue == crate::DEFAULT_QUEUE
 }
 
+/// Microseconds, rounded up: a timeout of a nanosecond must not become one of zero.
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 impl<'a> ScheduledBody<'a> {
@@ -539,6 +572,8 @@ enum ParkedWire<'a> {
     },
     #[serde(rename = "s")]
     Stuck(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "h")]
+    HistoryFull(u64),
 }
 
 impl<'a> ParkedWire<'a> {
@@ -555,6 +590,7 @@ impl<'a> ParkedWire<'a> {
                 replayed: Cow::Borrowed(&difference.replayed),
             },
             ParkReason::Stuck { message } => Self::Stuck(Cow::Borrowed(message)),
+            ParkReason::HistoryFull { len_max } => Self::HistoryFull(*len_max),
         }
     }
 
@@ -579,6 +615,7 @@ impl<'a> ParkedWire<'a> {
             Self::Stuck(message) => ParkReason::Stuck {
                 message: message.into_owned(),
             },
+            Self::HistoryFull(len_max) => ParkReason::HistoryFull { len_max },
         }
     }
 }

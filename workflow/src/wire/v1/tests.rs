@@ -32,12 +32,15 @@ fn samples() -> Vec<Event> {
         ParkReason::Stuck {
             message: "awaits a channel".into(),
         },
+        ParkReason::HistoryFull { len_max: 2_000_000 },
     ];
     let error = RunFailure {
         error: value.clone(),
         message: "no".into(),
         is_cancelled: true,
     };
+    let id = InstanceId::new("order-42").unwrap();
+    let started = Started::new("checkout", id, value.clone());
     let scheduled = ActivityScheduled {
         operation,
         activity: "charge".into(),
@@ -53,10 +56,13 @@ fn samples() -> Vec<Event> {
         ..scheduled.clone()
     };
     let mut events = vec![
+        Event::Started(started.clone()),
         Event::Started(Started {
-            workflow: "checkout".into(),
-            id: InstanceId::new("order-42").unwrap(),
-            input: value.clone(),
+            bounds: Bounds {
+                payload_bytes_max: usize::MAX,
+                pending_len_max: 3,
+            },
+            ..started
         }),
         Event::ActivityScheduled(Arc::new(scheduled)),
         Event::ActivityScheduled(Arc::new(custom)),

@@ -1,0 +1,161 @@
+//! What goes into the machine and what comes out of it.
+
+use std::sync::Arc;
+
+use millrun_core::Timestamp;
+
+use crate::event::{ActivityFailure, ActivityScheduled, Event, Name, ParkReason};
+use crate::ledger::Outcome;
+use crate::{OperationId, Payload};
+
+/// What the world says while an input is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The time.
+    pub now: Timestamp,
+    /// The epoch in which the run's partition is owned.
+    pub epoch: u64,
+}
+
+/// What one input made of an instance. The events become durable first; only then are the
+/// commands performed.
+#[derive(Debug, Default, PartialEq)]
+#[must_use]
+pub struct Turn {
+    /// What happened, in order.
+    pub events: Vec<Event>,
+    /// What is to be done about it, in order.
+    pub commands: Vec<Command>,
+}
+
+/// Something the world is asked to do, once the events of its turn are durable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Run an activity and report how the attempt went.
+    RunActivity {
+        /// The call.
+        scheduled: Arc<ActivityScheduled>,
+        /// The number of the attempt.
+        attempt: u32,
+    },
+    /// Tell an activity to stop; nobody waits for its report.
+    CancelActivity {
+        /// The call.
+        operation: OperationId,
+        /// The task queue it is in.
+        queue: Name,
+    },
+    /// Report [`Input::TimerFired`] at the deadline, not before.
+    StartTimer {
+        /// The timer, or the call whose next attempt is due then.
+        operation: OperationId,
+        /// When.
+        deadline: Timestamp,
+    },
+    /// Forget a timer.
+    CancelTimer {
+        /// The timer.
+        operation: OperationId,
+        /// Its deadline.
+        deadline: Timestamp,
+    },
+    /// Report [`Input::Resume`] at this time.
+    ResumeAt {
+        /// When.
+        at: Timestamp,
+    },
+    /// The code does not run until it is resumed: tell those who wait for the result.
+    Park(ParkReason),
+    /// The run has ended: tell those who wait for the result.
+    Close(Outcome),
+}
+
+/// What may be told to an instance.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A signal arrived.
+    Signal {
+        /// Its name.
+        name: Name,
+        /// What it carries.
+        value: Payload,
+    },
+    /// An attempt of an activity gave a value.
+    ActivityCompleted {
+        /// The call.
+        operation: OperationId,
+        /// Which attempt.
+        attempt: u32,
+        /// The value.
+        result: Payload,
+    },
+    /// An attempt of an activity failed.
+    AttemptFailed {
+        /// The call.
+        operation: OperationId,
+        /// Which attempt.
+        attempt: u32,
+        /// What happened.
+        failure: ActivityFailure,
+        /// Whether another attempt may help.
+        is_retryable: bool,
+    },
+    /// A deadline passed.
+    TimerFired {
+        /// The timer, or the call whose next attempt is due.
+        operation: OperationId,
+    },
+    /// Somebody asks the run to cancel.
+    Cancel {
+        /// Why.
+        reason: String,
+    },
+    /// Somebody ends the run, without its code.
+    Terminate {
+        /// Why.
+        reason: String,
+    },
+    /// The code shall run again.
+    Resume,
+}
+
+/// Why an input changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The run has ended.
+    #[error("the run has ended")]
+    Closed,
+    /// It came late or twice: the operation has ended, or another attempt is under way.
+    #[error("the report is out of date")]
+    Stale,
+    /// The run has as many unread signals as one may have.
+    #[error("the run has {len_max} unread signals, its limit: it must take some first")]
+    TooManySignals {
+        /// The limit, `signals_len_max`.
+        len_max: usize,
+    },
+    /// A signal's name is empty or longer than [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX).
+    #[error("a name has 1 to {} bytes, this one has {bytes}", crate::NAME_BYTES_MAX)]
+    Name {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The value is larger than a payload may be.
+    #[error("the value has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+    /// The history is as long as one may be.
+    #[error("the history has {len_max} events, its limit: end this run and start another")]
+    HistoryFull {
+        /// The limit, `history_len_max`.
+        len_max: u64,
+    },
+    /// The code cannot be brought back: the reason still holds.
+    #[error("the run stays parked: {0}")]
+    StillParked(String),
+}

@@ -1,0 +1,13 @@
+//! The engine from outside: every test runs event by event and by replay from every prefix.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod bytes;
+mod cancelling;
+mod histories;
+mod model;
+mod mutants;
+mod parking;
+mod signals;
+mod steps;
+mod waking;
+mod world;

@@ -1,0 +1,270 @@
+//! Changed code is caught: each mutant replays a history that the original made.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use millrun_workflow::{
+    Activity, Either, Implementation, ParkReason, Signal, Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::world::World;
+
+const RESERVE: Activity<u64, u64> = Activity::named("reserve");
+const CHARGE: Activity<u64, u64> = Activity::named("charge");
+const SHIP: Activity<u64, u64> = Activity::named("ship");
+const GO: Signal<u64> = Signal::named("go");
+const FLOW: Workflow<u64, u64> = Workflow::named("flow");
+
+type Flow = Pin<Box<dyn Future<Output = Result<u64, WorkflowError>> + Send>>;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Reserve and charge at once, then wait for a go or a minute, then ship.
+fn original(cx: WorkflowContext, order: u64) -> Flow {
+    Box::pin(async move {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        let sum = reserved? + charged?;
+        match cx.race(cx.signal(GO), cx.sleep(seconds(60))).await {
+            Either::Left(go) => Ok(cx.call(SHIP, sum + go?).await?),
+            Either::Right(_) => Ok(0),
+        }
+    })
+}
+
+/// A history of the original, up to `steps` of its six inputs.
+fn world(code: fn(WorkflowContext, u64) -> Flow, steps: usize) -> World {
+    let mut world = World::start(Implementation::new(FLOW, code), &7_u64);
+    let inputs: [fn(&mut World); 4] = [
+        |world| world.complete(2, &2),
+        |world| world.complete(1, &1),
+        |world| world.signal(GO, &3),
+        |world| world.complete(4, &4),
+    ];
+    inputs.iter().take(steps).for_each(|input| input(&mut world));
+    world
+}
+
+#[track_caller]
+fn check_caught(name: &str, mutant: fn(WorkflowContext, u64) -> Flow) {
+    let mut world = world(original, 4);
+    world.check_replays();
+    let finished = world.history().len();
+    // A finished run is replayed as it is; a live one, up to its last turn, must be caught.
+    let mut live = self::world(original, 3);
+    live.reload_with(Some(Implementation::new(FLOW, mutant)));
+    assert!(
+        matches!(live.parked(), Some(ParkReason::Nondeterminism(_))),
+        "{name}: {:?}",
+        live.parked()
+    );
+    assert!(live.history().len() < finished);
+    world.reload();
+}
+
+macro_rules! mutants {
+    ($($name:ident: |$cx:ident, $order:ident| $body:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                fn mutant($cx: WorkflowContext, $order: u64) -> Flow {
+                    Box::pin(async move { $body })
+                }
+                check_caught(stringify!($name), mutant);
+            }
+        )+
+    };
+}
+
+/// The original, with its parts to be replaced.
+async fn rest(cx: &WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
+    match cx.race(cx.signal(GO), cx.sleep(seconds(60))).await {
+        Either::Left(go) => Ok(cx.call(SHIP, sum + go?).await?),
+        Either::Right(_) => Ok(0),
+    }
+}
+
+mutants! {
+    calls_swapped: |cx, order| {
+        let (charged, reserved) = cx.join(cx.call(CHARGE, order), cx.call(RESERVE, order)).await;
+        rest(&cx, reserved? + charged?).await
+    };
+    first_call_removed: |cx, order| {
+        let charged = cx.call(CHARGE, order).await?;
+        rest(&cx, charged).await
+    };
+    second_call_removed: |cx, order| {
+        let reserved = cx.call(RESERVE, order).await?;
+        rest(&cx, reserved).await
+    };
+    call_added_first: |cx, order| {
+        cx.call(SHIP, order).await?;
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        rest(&cx, reserved? + charged?).await
+    };
+    call_added_beside: |cx, order| {
+        let two = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order));
+        let ((reserved, charged), _) = cx.join(two, cx.call(SHIP, order)).await;
+        rest(&cx, reserved? + charged?).await
+    };
+    call_added_in_between: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        let more = cx.call(SHIP, order).await?;
+        rest(&cx, reserved? + charged? + more).await
+    };
+    call_renamed: |cx, order| {
+        const RENAMED: Activity<u64, u64> = Activity::named("reserve-2");
+        let (reserved, charged) = cx.join(cx.call(RENAMED, order), cx.call(CHARGE, order)).await;
+        rest(&cx, reserved? + charged?).await
+    };
+    last_call_renamed: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        let sum = reserved? + charged?;
+        match cx.race(cx.signal(GO), cx.sleep(seconds(60))).await {
+            Either::Left(go) => Ok(cx.call(CHARGE, sum + go?).await?),
+            Either::Right(_) => Ok(0),
+        }
+    };
+    join_made_sequential: |cx, order| {
+        let reserved = cx.call(RESERVE, order).await?;
+        let charged = cx.call(CHARGE, order).await?;
+        rest(&cx, reserved + charged).await
+    };
+    join_made_a_race: |cx, order| {
+        let sum = match cx.race(cx.call(RESERVE, order), cx.call(CHARGE, order)).await {
+            Either::Left(value) | Either::Right(value) => value?,
+        };
+        rest(&cx, sum).await
+    };
+    timer_in_place_of_a_call: |cx, order| {
+        let (slept, charged) = cx.join(cx.sleep(seconds(1)), cx.call(CHARGE, order)).await;
+        slept?;
+        rest(&cx, charged?).await
+    };
+    timer_added: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        cx.sleep(seconds(1)).await?;
+        rest(&cx, reserved? + charged?).await
+    };
+    timer_removed: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        let go = cx.signal(GO).await?;
+        Ok(cx.call(SHIP, reserved? + charged? + go).await?)
+    };
+    signal_not_waited_for: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        cx.sleep(seconds(60)).await?;
+        Ok(cx.call(SHIP, reserved? + charged?).await?)
+    };
+    signal_renamed: |cx, order| {
+        const RENAMED: Signal<u64> = Signal::named("go-2");
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        match cx.race(cx.signal(RENAMED), cx.sleep(seconds(60))).await {
+            Either::Left(go) => Ok(cx.call(SHIP, reserved? + charged? + go?).await?),
+            Either::Right(_) => Ok(0),
+        }
+    };
+    loser_kept_alive: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        let mut sleep = Box::pin(cx.sleep(seconds(60)));
+        match cx.race(cx.signal(GO), &mut sleep).await {
+            Either::Left(go) => {
+                let shipped = cx.call(SHIP, reserved? + charged? + go?).await?;
+                sleep.await?;
+                Ok(shipped)
+            }
+            Either::Right(_) => Ok(0),
+        }
+    };
+    ends_early: |_cx, order| Ok(order);
+    ends_after_the_first_step: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        Ok(reserved? + charged?)
+    };
+    fails_instead: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        Err(WorkflowError::failed(format!("{}", reserved? + charged?)))
+    };
+    panics: |cx, order| {
+        let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
+        panic!("{}", reserved? + charged?)
+    };
+    cancels_what_it_kept: |cx, order| {
+        let mut reserve = Box::pin(cx.call(RESERVE, order));
+        let charged = match cx.race(&mut reserve, cx.call(CHARGE, order)).await {
+            Either::Left(value) | Either::Right(value) => value?,
+        };
+        drop(reserve);
+        rest(&cx, charged).await
+    };
+}
+
+/// Code that looks at the world by itself: at its clock, at a hash map's order, at dice. `world`
+/// stands for what it sees there, which is one thing live and another in a replay.
+#[test]
+fn what_the_world_shows_differently_each_time_is_caught() {
+    type Peek = fn(WorkflowContext, u64) -> Flow;
+    let peeks: [(&str, Peek); 3] = [
+        ("clock", |cx, clock| {
+            Box::pin(async move {
+                if clock > 0 {
+                    cx.call(CHARGE, clock).await?;
+                }
+                rest(&cx, 0).await
+            })
+        }),
+        ("hash map", |cx, hash| {
+            Box::pin(async move {
+                let mut activities = [(0, RESERVE), (1, CHARGE)];
+                activities.sort_by_key(|(key, _)| key ^ hash);
+                let calls = activities.iter().map(|(_, activity)| cx.call(*activity, 0));
+                let values = cx.join_all(calls).await;
+                rest(&cx, values.len() as u64).await
+            })
+        }),
+        ("dice", |cx, dice| {
+            Box::pin(async move {
+                let values = cx.join_all((0..=dice).map(|_| cx.call(RESERVE, 0))).await;
+                rest(&cx, values.len() as u64).await
+            })
+        }),
+    ];
+    for (name, peek) in peeks {
+        let world_shows = Arc::new(AtomicU64::new(0));
+        let shown = Arc::clone(&world_shows);
+        let code = Implementation::new(FLOW, move |cx, _: u64| peek(cx, shown.load(Ordering::Relaxed)));
+        let mut world = World::start(code, &7_u64);
+        world.check_replays();
+        world_shows.store(1, Ordering::Relaxed);
+        world.reload();
+        assert!(
+            matches!(world.parked(), Some(ParkReason::Nondeterminism(_))),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_original_is_not_caught() {
+    for steps in 0..=4 {
+        let mut world = world(original, steps);
+        world.reload();
+        assert_eq!(world.parked(), None);
+        assert_eq!(world.instance.changed_values(), 0);
+    }
+}
+
+#[test]
+fn another_value_is_counted_and_goes_on() {
+    fn added_field(cx: WorkflowContext, order: u64) -> Flow {
+        original(cx, order + 1)
+    }
+    let mut world = world(original, 3);
+    world.reload_with(Some(Implementation::new(FLOW, added_field)));
+    assert_eq!(world.parked(), None);
+    // The two first calls have another input; the third one's follows from recorded results.
+    assert_eq!(world.instance.changed_values(), 2);
+}

@@ -1,0 +1,189 @@
+//! Signals: buffered, in order, and taken by nobody but the one who gets them.
+
+use std::time::Duration;
+
+use millrun_workflow::{
+    Activity, Either, Implementation, Input, Limits, NAME_BYTES_MAX, Payload, Refused, Signal, SignalError,
+    Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::world::World;
+
+const NUMBER: Signal<u64> = Signal::named("number");
+const TEXT: Signal<String> = Signal::named("text");
+const STEP: Activity<(), ()> = Activity::named("step");
+const COLLECT: Workflow<usize, Vec<u64>> = Workflow::named("collect");
+
+async fn collect(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
+    let mut values = Vec::new();
+    while values.len() < len {
+        values.push(cx.signal(NUMBER).await?);
+    }
+    Ok(values)
+}
+
+#[test]
+fn signals_come_in_the_order_of_their_arrival() {
+    let mut world = World::start(Implementation::new(COLLECT, collect), &50);
+    (0..50).for_each(|value| world.signal(NUMBER, &value));
+    assert_eq!(world.result::<Vec<u64>>(), (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn signals_wait_for_whoever_comes_to_take_them() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, len: usize| {
+        cx.call(STEP, ()).await?;
+        collect(cx, len).await
+    });
+    let mut world = World::start(code, &3);
+    for value in 0..3 {
+        world.signal(TEXT, &"of another name".into());
+        world.signal(NUMBER, &value);
+    }
+    world.complete(1, &());
+    assert_eq!(world.result::<Vec<u64>>(), [0, 1, 2]);
+}
+
+#[test]
+fn a_wait_that_is_dropped_loses_no_signal() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, len: usize| {
+        let mut values = Vec::new();
+        while values.len() < len {
+            // Both are ready in one turn when the signal arrived during the pause of the last one.
+            match cx.race(cx.sleep(Duration::from_secs(1)), cx.signal(NUMBER)).await {
+                Either::Left(tick) => tick?,
+                Either::Right(value) => values.push(value?),
+            }
+        }
+        Ok::<_, WorkflowError>(values)
+    });
+    let mut world = World::start(code, &4);
+    for value in 0..4 {
+        assert!(world.fire_next());
+        world.signal(NUMBER, &value);
+    }
+    assert_eq!(world.result::<Vec<u64>>(), [0, 1, 2, 3]);
+}
+
+/// A wait that is still in scope but polled no more must not swallow what others wait for.
+#[test]
+fn a_wait_that_nobody_polls_does_not_keep_the_signal_from_others() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, _: usize| {
+        let mut idle = Box::pin(cx.signal(NUMBER));
+        let tick = cx.sleep(Duration::from_secs(1));
+        assert!(matches!(cx.race(&mut idle, tick).await, Either::Right(_)));
+        let value = cx.signal(NUMBER).await?;
+        Ok::<_, WorkflowError>(vec![value, idle.await?])
+    });
+    let mut world = World::start(code, &0);
+    assert!(world.fire_next());
+    world.signal(NUMBER, &1);
+    world.signal(NUMBER, &2);
+    assert_eq!(world.result::<Vec<u64>>(), [1, 2]);
+}
+
+#[test]
+fn each_of_several_waits_gets_one() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, len: usize| {
+        let values = cx.join_all((0..len).map(|_| cx.signal(NUMBER))).await;
+        Ok::<_, WorkflowError>(values.into_iter().collect::<Result<Vec<_>, _>>()?)
+    });
+    for len in [2, 40] {
+        let mut world = World::start(code.clone(), &len);
+        (0..len as u64).for_each(|value| world.signal(NUMBER, &value));
+        assert_eq!(world.result::<Vec<u64>>(), (0..len as u64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_signal_of_the_wrong_type_is_an_error_and_is_gone() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, _: usize| {
+        assert!(matches!(cx.signal(NUMBER).await, Err(SignalError::Payload(_))));
+        Ok::<_, WorkflowError>(vec![cx.signal(NUMBER).await?])
+    });
+    let mut world = World::start(code, &0);
+    let (name, value) = (NUMBER.name().into(), Payload::encode("text").unwrap());
+    world.apply(Input::Signal { name, value }).unwrap();
+    world.signal(NUMBER, &5);
+    assert_eq!(world.result::<Vec<u64>>(), [5]);
+}
+
+#[test]
+fn a_signal_out_of_bounds_is_refused() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, _: usize| {
+        cx.call(STEP, ()).await?;
+        Ok::<_, WorkflowError>(Vec::new())
+    });
+    let mut limits = Limits::default();
+    limits.signals_len_max = 2;
+    limits.payload_bytes_max = 64;
+    let mut world = World::start_with(Some(code), &0, limits);
+    let signal = |name: String, value: &str| Input::Signal {
+        name: name.into(),
+        value: Payload::encode(value).unwrap(),
+    };
+    let long = "n".repeat(NAME_BYTES_MAX + 1);
+    let refusals = [
+        (signal(long, "x"), Refused::Name { bytes: 256 }),
+        (signal(String::new(), "x"), Refused::Name { bytes: 0 }),
+        (
+            signal("s".into(), &"x".repeat(64)),
+            Refused::TooLarge {
+                bytes: 67,
+                bytes_max: 64,
+            },
+        ),
+    ];
+    for (input, refusal) in refusals {
+        assert_eq!(world.apply(input), Err(refusal));
+    }
+    for _ in 0..2 {
+        world.apply(signal("s".into(), "x")).unwrap();
+    }
+    let full = Refused::TooManySignals { len_max: 2 };
+    assert_eq!(world.apply(signal("s".into(), "x")), Err(full.clone()));
+    // The bound holds after a reload too.
+    world.reload();
+    assert_eq!(world.apply(signal("s".into(), "x")), Err(full));
+    world.check_replays();
+}
+
+#[test]
+fn a_history_that_is_full_takes_no_more_signals_and_ends_at_twice_its_length() {
+    let code = Implementation::new(COLLECT, async |cx: WorkflowContext, _: usize| {
+        loop {
+            cx.sleep(Duration::from_secs(1)).await?;
+        }
+        #[expect(unreachable_code, reason = "gives the block its type")]
+        Ok::<_, WorkflowError>(Vec::new())
+    });
+    let mut limits = Limits::default();
+    limits.history_len_max = 20;
+    let mut world = World::start_with(Some(code), &0, limits);
+    while world.history().len() < 20 {
+        assert!(world.fire_next());
+    }
+    let (name, value) = (NUMBER.name().into(), Payload::encode(&1).unwrap());
+    let signal = Input::Signal { name, value };
+    assert_eq!(world.apply(signal), Err(Refused::HistoryFull { len_max: 20 }));
+    while world.parked().is_none() {
+        assert!(world.fire_next());
+    }
+    assert_eq!(
+        world.labels()[world.labels().len() - 2..],
+        ["Parked", "TimerFired"]
+    );
+    assert!(matches!(world.apply(Input::Resume), Err(Refused::StillParked(_))));
+    world.check_replays();
+
+    world.limits.history_len_max = 1_000;
+    world.reload();
+    world.apply(Input::Resume).unwrap();
+    assert_eq!(world.parked(), None);
+    assert!(world.fire_next());
+    assert_eq!(
+        world.labels().last(),
+        Some(&"TimerStarted"),
+        "the code runs again"
+    );
+}

@@ -1,0 +1,361 @@
+//! Calls, retries, timers, and what holds several of them together.
+
+use std::time::Duration;
+
+use millrun_workflow::{
+    Activity, ActivityError, CallError, Command, Either, Implementation, Input, Limits, Refused, Retry,
+    TimeoutKind, Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::world::World;
+
+const DOUBLE: Activity<u64, u64> = Activity::named("double");
+const FLOW: Workflow<u64, u64> = Workflow::named("flow");
+const TEXT: Workflow<u64, String> = Workflow::named("text");
+
+#[test]
+fn steps_in_sequence_give_their_values_to_each_other() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, mut value: u64| {
+        for _ in 0..20 {
+            value = cx.call(DOUBLE, value).await? % 1_000_003;
+        }
+        Ok::<_, WorkflowError>(value)
+    });
+    let mut world = World::start(code, &3_u64);
+    for number in 1..=20 {
+        let input: u64 = world.activities[&World::operation(number)]
+            .0
+            .input
+            .decode()
+            .unwrap();
+        world.complete(number, &(2 * input));
+    }
+    assert_eq!(world.result::<u64>(), 3 * (1 << 20) % 1_000_003);
+}
+
+#[test]
+fn an_activity_is_tried_again_with_growing_pauses_until_the_limit() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, value: u64| {
+        let call = cx.call(DOUBLE, value).retry(Retry::exponential().attempts(3));
+        Ok::<_, WorkflowError>(match call.await {
+            Err(CallError::Failed(error)) => error.message().to_string(),
+            other => format!("{other:?}"),
+        })
+    });
+    let mut world = World::start(code, &1_u64);
+    let mut attempts = Vec::new();
+    for failure in ["first", "second", "third"] {
+        attempts.push(world.activities[&World::operation(1)].1);
+        world.fail(1, failure, true);
+        if failure != "third" {
+            let began = world.moment.now;
+            assert!(world.fire_next());
+            let pause = world.moment.now.saturating_since(began);
+            assert!(
+                pause >= Duration::from_millis(80) && pause <= Duration::from_millis(240),
+                "{pause:?}"
+            );
+        }
+    }
+    assert_eq!(attempts, [1, 2, 3]);
+    assert_eq!(world.result::<String>(), "third");
+}
+
+#[test]
+fn an_error_that_another_attempt_cannot_help_ends_the_call_at_once() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, value: u64| {
+        let error = cx.call(DOUBLE, value).await.unwrap_err();
+        Ok::<_, WorkflowError>(format!("{error}"))
+    });
+    let mut world = World::start(code, &1_u64);
+    world.fail(1, "declined", false);
+    assert_eq!(world.result::<String>(), "the activity failed: declined");
+}
+
+#[test]
+fn a_timeout_is_told_from_a_failure() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, value: u64| {
+        let call = cx.call(DOUBLE, value).retry(Retry::never());
+        Ok::<_, WorkflowError>(match call.await {
+            Err(CallError::TimedOut(kind)) => kind.to_string(),
+            other => format!("{other:?}"),
+        })
+    });
+    let mut world = World::start(code, &1_u64);
+    let input = Input::AttemptFailed {
+        operation: World::operation(1),
+        attempt: 1,
+        failure: millrun_workflow::ActivityFailure::TimedOut(TimeoutKind::StartToClose),
+        is_retryable: true,
+    };
+    world.apply(input).unwrap();
+    assert_eq!(world.result::<String>(), "start-to-close");
+}
+
+#[test]
+fn a_crash_gives_the_attempt_a_higher_number_and_the_late_one_is_refused() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        Ok::<_, WorkflowError>(cx.call(DOUBLE, value).await?)
+    });
+    let mut world = World::start(code, &21_u64);
+    world.reopen();
+    world.reopen();
+    assert_eq!(world.activities[&World::operation(1)].1, 3);
+    // What an attempt of an earlier owner failed at is of no interest while a later one runs.
+    let late = Input::AttemptFailed {
+        operation: World::operation(1),
+        attempt: 1,
+        failure: crate::world::failure("late", true),
+        is_retryable: true,
+    };
+    assert_eq!(world.apply(late), Err(Refused::Stale));
+    world.complete(1, &42_u64);
+    assert_eq!(world.result::<u64>(), 42);
+}
+
+/// A call that was dropped while its second attempt ran used to have its (fired) timer
+/// cancelled and the attempt left running: nothing in the history says that it began.
+#[test]
+fn a_dropped_call_stops_its_attempt_and_its_pause_alike() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        let long = cx.sleep(Duration::from_secs(3_600));
+        match cx.race(cx.call(DOUBLE, value), long).await {
+            Either::Left(value) => Ok(value?),
+            Either::Right(_) => Err(WorkflowError::failed("late")),
+        }
+    });
+    let mut world = World::start(code, &1_u64);
+    world.fail(1, "busy", true);
+    assert!(world.fire_next());
+    assert!(
+        world.activities.contains_key(&World::operation(1)),
+        "attempt 2 runs"
+    );
+    let two = World::operation(2);
+    world.moment.now = world.timers[&two];
+    world.apply(Input::TimerFired { operation: two }).unwrap();
+    assert!(world.commands.iter().any(
+        |command| matches!(command, Command::CancelActivity { operation, queue } if operation.get() == 1 && queue == "default")
+    ));
+    world.check_replays();
+}
+
+#[test]
+fn the_loser_of_a_race_is_cancelled_durably_and_may_not_answer() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        let first = match cx.race(cx.call(DOUBLE, value), cx.call(DOUBLE, value + 1)).await {
+            Either::Left(value) | Either::Right(value) => value?,
+        };
+        cx.sleep(Duration::from_secs(1)).await?;
+        Ok::<_, WorkflowError>(first)
+    });
+    let mut world = World::start(code, &1_u64);
+    world.complete(2, &4_u64);
+    assert_eq!(
+        world.labels()[2..],
+        ["ActivityCompleted", "OperationCancelled", "TimerStarted"]
+    );
+    let late = Input::ActivityCompleted {
+        operation: World::operation(1),
+        attempt: 1,
+        result: millrun_workflow::Payload::encode(&2_u64).unwrap(),
+    };
+    assert_eq!(world.apply(late), Err(Refused::Stale));
+    assert!(world.fire_next());
+    assert_eq!(world.result::<u64>(), 4);
+}
+
+#[test]
+fn a_join_waits_for_both_in_any_order() {
+    for order in [[1, 2], [2, 1]] {
+        let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+            let (left, right) = cx.join(cx.call(DOUBLE, value), cx.call(DOUBLE, value + 1)).await;
+            Ok::<_, WorkflowError>(10 * left? + right?)
+        });
+        let mut world = World::start(code, &1_u64);
+        for number in order {
+            world.complete(number, &u64::from(number));
+        }
+        assert_eq!(world.result::<u64>(), 12);
+    }
+}
+
+#[test]
+fn a_call_that_was_never_polled_decides_nothing() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        drop(cx.call(DOUBLE, value));
+        drop(cx.sleep(Duration::from_secs(1)));
+        Ok::<_, WorkflowError>(cx.call(DOUBLE, value).await?)
+    });
+    let mut world = World::start(code, &1_u64);
+    world.complete(1, &2_u64);
+    assert_eq!(
+        world.labels(),
+        ["ActivityScheduled", "ActivityCompleted", "Completed"]
+    );
+    assert_eq!(world.result::<u64>(), 2);
+}
+
+#[test]
+fn the_end_cancels_what_is_outstanding_in_the_order_of_issue() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        // Kept by a box that outlives the code's last poll.
+        let calls: Vec<_> = (0..3).map(|index| cx.call(DOUBLE, value + index)).collect();
+        let mut all = Box::pin(cx.join_all(calls));
+        let stop = cx.race(&mut all, cx.call(DOUBLE, 99)).await;
+        std::mem::forget(all);
+        match stop {
+            Either::Left(_) => Ok::<_, WorkflowError>(0),
+            Either::Right(value) => Ok(value?),
+        }
+    });
+    let mut world = World::start(code, &1_u64);
+    world.complete(4, &7_u64);
+    let stopped: Vec<_> = world
+        .commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::CancelActivity { operation, .. } => Some(operation.get()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stopped, [1, 2, 3]);
+    assert!(matches!(world.commands.last(), Some(Command::Close(_))));
+    assert_eq!(world.result::<u64>(), 7);
+}
+
+#[test]
+fn an_input_too_large_is_refused_to_the_code_and_records_nothing() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, _: u64| {
+        const SEND: Activity<String, ()> = Activity::named("send");
+        let error = cx.call(SEND, "x".repeat(100)).await.unwrap_err();
+        Ok::<_, WorkflowError>(error.to_string())
+    });
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 99;
+    let world = World::start_with(Some(code), &1_u64, limits);
+    assert_eq!(world.labels(), ["Completed"]);
+    assert!(world.result::<String>().contains("a payload may have 99"));
+}
+
+#[test]
+fn one_call_too_many_is_refused_to_the_code() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        let results = cx
+            .join_all((0..5).map(|index| cx.call(DOUBLE, value + index)))
+            .await;
+        let refused = results
+            .iter()
+            .filter(|result| matches!(result, Err(CallError::TooManyPending { len_max: 3 })));
+        Ok::<_, WorkflowError>(refused.count() as u64)
+    });
+    let mut limits = Limits::default();
+    limits.pending_len_max = 3;
+    let mut world = World::start_with(Some(code), &1_u64, limits);
+    (1..=3).for_each(|number| world.complete(number, &0_u64));
+    assert_eq!(world.result::<u64>(), 2);
+}
+
+/// The code sees some of the limits, so a run keeps those it began with: with others, a replay
+/// would decide differently and park every run that had ever met its limit.
+#[test]
+fn a_run_keeps_the_limits_it_was_started_with() {
+    let code = || {
+        Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+            let (left, right) = cx.join(cx.call(DOUBLE, value), cx.call(DOUBLE, value)).await;
+            Ok::<_, WorkflowError>(left? + u64::from(right.is_err()))
+        })
+    };
+    let mut limits = Limits::default();
+    limits.pending_len_max = 1;
+    let mut world = World::start_with(Some(code()), &1_u64, limits);
+    world.limits = Limits::default();
+    world.reload();
+    assert_eq!(world.parked(), None);
+    world.complete(1, &2_u64);
+    assert_eq!(world.result::<u64>(), 3);
+}
+
+#[test]
+fn a_result_too_large_fails_the_call_and_the_run() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, value: u64| {
+        const FETCH: Activity<u64, String> = Activity::named("fetch");
+        let fetched = cx.call(FETCH, value).await;
+        assert!(matches!(fetched, Err(CallError::Payload(_))), "{fetched:?}");
+        Ok::<_, WorkflowError>("x".repeat(100))
+    });
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 99;
+    let mut world = World::start_with(Some(code), &1_u64, limits);
+    world.complete(1, &"x".repeat(100));
+    assert_eq!(world.labels(), ["ActivityScheduled", "ActivityFailed", "Failed"]);
+    world.check_replays();
+}
+
+#[test]
+fn a_typed_error_comes_back_as_itself() {
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    enum Declined {
+        Limit { cents: u64 },
+    }
+    impl std::fmt::Display for Declined {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("declined")
+        }
+    }
+    impl millrun_workflow::TypedError for Declined {}
+    const PAY: Activity<u64, (), Declined> = Activity::named("pay");
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        match cx.call(PAY, value).retry(Retry::never()).await {
+            Err(CallError::Failed(Declined::Limit { cents })) => Ok(cents),
+            other => Err(WorkflowError::failed(format!("{other:?}"))),
+        }
+    });
+    let mut world = World::start(code, &1_u64);
+    let error = Declined::Limit { cents: 500 };
+    let failure = millrun_workflow::ActivityFailure::Failed {
+        error: millrun_workflow::Payload::encode(&error).unwrap(),
+        message: error.to_string(),
+    };
+    let input = Input::AttemptFailed {
+        operation: World::operation(1),
+        attempt: 1,
+        failure,
+        is_retryable: true,
+    };
+    world.apply(input).unwrap();
+    assert_eq!(world.result::<u64>(), 500);
+}
+
+#[test]
+fn a_workflow_ends_with_its_own_error() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        Ok::<_, WorkflowError>(cx.call(DOUBLE, value).await?)
+    });
+    let mut world = World::start(code, &1_u64);
+    world.fail(1, "declined", false);
+    assert_eq!(world.labels().last(), Some(&"Failed"));
+    world.check_replays();
+    // The ready-made errors compare by text.
+    let error = ActivityError::fatal("declined");
+    assert_eq!(error.message(), "declined");
+}
+
+#[test]
+fn time_and_dice_are_the_same_in_a_replay_and_differ_between_draws() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, value: u64| {
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            cx.sleep(Duration::from_secs(value)).await?;
+            seen.push((cx.now(), cx.random(), cx.random()));
+        }
+        Ok::<_, WorkflowError>(format!("{seen:?}"))
+    });
+    let mut world = World::start(code, &5_u64);
+    while world.fire_next() {}
+    let once = world.result::<String>();
+    assert!(
+        once.contains("(6000000)") && once.contains("(16000000)"),
+        "{once}"
+    );
+}

@@ -1,0 +1,340 @@
+//! A scripted world for one run, which checks by itself that replay changes nothing.
+//!
+//! ```text
+//!   test ── input ──► Instance ── turn ──► history (as bytes) ── replay of each prefix ──► Instance
+//!                                   │                                                        │ same input
+//!                                   └──────────────── must be the same turn ◄────────────────┘
+//! ```
+//!
+//! Each input is applied to the live instance. [`World::check_replays`] then replays every prefix
+//! of the history that ends where a turn ended, applies the next input to the replayed instance,
+//! and compares events, commands and state. Histories pass through their stored form on the way.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrun_core::{InstanceId, Partition, RunId, Timestamp};
+use millrun_workflow::{
+    ActivityFailure, ActivityScheduled, Command, Event, Implementation, Input, Instance, Limits, Moment,
+    OperationId, Outcome, ParkReason, Payload, Refused, Signal, Started, Turn, wire,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Up to this many prefixes are all replayed; of more, an even sample of [`PREFIXES_SAMPLED`].
+const PREFIXES_MAX: usize = 200;
+const PREFIXES_SAMPLED: usize = 40;
+
+pub(crate) fn run_id() -> RunId {
+    RunId::new(Partition::of(b"world"), Timestamp::from_micros(1_000_000), 7)
+}
+
+/// One input and what it made of the instance.
+#[derive(Debug)]
+struct Step {
+    /// The code and the limits it was applied with.
+    code: Option<Implementation>,
+    limits: Limits,
+    /// How many events stood before it.
+    from: usize,
+    input: Input,
+    moment: Moment,
+    commands: Vec<Command>,
+    events_len: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    code: Option<Implementation>,
+    pub(crate) limits: Limits,
+    pub(crate) moment: Moment,
+    pub(crate) instance: Instance,
+    history: Vec<(Event, Timestamp)>,
+    steps: Vec<Step>,
+    /// Attempts that have been asked for and not reported, by operation.
+    pub(crate) activities: BTreeMap<OperationId, (Arc<ActivityScheduled>, u32)>,
+    /// Deadlines that have been asked for and not fired.
+    pub(crate) timers: BTreeMap<OperationId, Timestamp>,
+    pub(crate) commands: Vec<Command>,
+}
+
+impl World {
+    pub(crate) fn start(code: Implementation, input: &impl Serialize) -> Self {
+        Self::start_with(Some(code), input, Limits::default())
+    }
+
+    pub(crate) fn start_with(code: Option<Implementation>, input: &impl Serialize, limits: Limits) -> Self {
+        let moment = Moment {
+            now: Timestamp::from_micros(1_000_000),
+            epoch: 1,
+        };
+        let name = code.as_ref().map_or("unknown", Implementation::name);
+        let started = Started::new(
+            name,
+            InstanceId::new("world").unwrap(),
+            Payload::encode(input).unwrap(),
+        );
+        let mut turn = Turn::default();
+        let instance = Instance::start(code.as_ref(), run_id(), started, limits, moment, &mut turn);
+        let mut world = Self {
+            code,
+            limits,
+            moment,
+            instance,
+            history: Vec::new(),
+            steps: Vec::new(),
+            activities: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            commands: Vec::new(),
+        };
+        world.record(turn);
+        world
+    }
+
+    /// Takes up a run from its history, with this code.
+    pub(crate) fn from_history(code: Option<Implementation>, history: Vec<(Event, Timestamp)>) -> Self {
+        let limits = Limits::default();
+        let instance = Instance::replay(code.as_ref(), run_id(), history.clone(), limits).unwrap();
+        let now = history.last().map_or(Timestamp::EPOCH, |(_, time)| *time);
+        Self {
+            code,
+            limits,
+            moment: Moment { now, epoch: 2 },
+            instance,
+            history,
+            steps: Vec::new(),
+            activities: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            commands: Vec::new(),
+        }
+    }
+
+    fn record(&mut self, turn: Turn) {
+        for event in turn.events {
+            self.history.push((event, self.moment.now));
+        }
+        for command in &turn.commands {
+            match command {
+                Command::RunActivity { scheduled, attempt } => {
+                    self.activities
+                        .insert(scheduled.operation, (Arc::clone(scheduled), *attempt));
+                }
+                Command::CancelActivity { operation, .. } => {
+                    self.activities.remove(operation);
+                }
+                Command::StartTimer { operation, deadline } => {
+                    self.timers.insert(*operation, *deadline);
+                }
+                Command::CancelTimer { operation, .. } => {
+                    self.timers.remove(operation);
+                }
+                Command::ResumeAt { .. } | Command::Park(_) | Command::Close(_) => {}
+            }
+        }
+        self.commands = turn.commands;
+    }
+
+    /// Applies an input; the commands it led to are in `commands` afterwards.
+    pub(crate) fn apply(&mut self, input: Input) -> Result<(), Refused> {
+        let before = format!("{:?}", self.instance.ledger());
+        let mut turn = Turn::default();
+        let applied = self.instance.apply(input.clone(), self.moment, &mut turn);
+        if let Err(refused) = applied {
+            assert_eq!(turn, Turn::default(), "a refused input appends nothing");
+            assert_eq!(
+                format!("{:?}", self.instance.ledger()),
+                before,
+                "a refused input changes nothing"
+            );
+            return Err(refused);
+        }
+        self.steps.push(Step {
+            code: self.code.clone(),
+            limits: self.limits,
+            from: self.history.len(),
+            input,
+            moment: self.moment,
+            commands: turn.commands.clone(),
+            events_len: turn.events.len(),
+        });
+        self.record(turn);
+        Ok(())
+    }
+
+    pub(crate) fn operation(number: u32) -> OperationId {
+        OperationId::new(number)
+    }
+
+    /// Reports the value of an activity that was asked for.
+    pub(crate) fn complete(&mut self, number: u32, value: &impl Serialize) {
+        let operation = OperationId::new(number);
+        let (_, attempt) = self
+            .activities
+            .remove(&operation)
+            .unwrap_or_else(|| panic!("activity {number} was not asked for"));
+        let result = Payload::encode(value).unwrap();
+        let input = Input::ActivityCompleted {
+            operation,
+            attempt,
+            result,
+        };
+        self.apply(input).unwrap();
+    }
+
+    /// Reports the failure of an activity that was asked for.
+    pub(crate) fn fail(&mut self, number: u32, message: &str, is_retryable: bool) {
+        let operation = OperationId::new(number);
+        let (_, attempt) = self
+            .activities
+            .remove(&operation)
+            .unwrap_or_else(|| panic!("activity {number} was not asked for"));
+        let failure = failure(message, is_retryable);
+        let input = Input::AttemptFailed {
+            operation,
+            attempt,
+            failure,
+            is_retryable,
+        };
+        self.apply(input).unwrap();
+    }
+
+    pub(crate) fn signal<T: Serialize>(&mut self, signal: Signal<T>, value: &T) {
+        let value = Payload::encode(value).unwrap();
+        let name = signal.name().into();
+        self.apply(Input::Signal { name, value }).unwrap();
+    }
+
+    pub(crate) fn cancel(&mut self) {
+        let reason = "test".into();
+        self.apply(Input::Cancel { reason }).unwrap();
+    }
+
+    /// Moves the time to the earliest deadline and fires it. Whether there was one.
+    pub(crate) fn fire_next(&mut self) -> bool {
+        let earliest = self
+            .timers
+            .iter()
+            .min_by_key(|(operation, deadline)| (**deadline, **operation));
+        let Some((&operation, &deadline)) = earliest else {
+            return false;
+        };
+        self.timers.remove(&operation);
+        self.moment.now = self.moment.now.max(deadline);
+        self.apply(Input::TimerFired { operation }).unwrap();
+        true
+    }
+
+    /// What a crash and a restart do: memory is lost, the history is replayed, with a new epoch.
+    pub(crate) fn reopen(&mut self) {
+        self.moment.epoch += 1;
+        self.reload();
+        let pending: Vec<_> = self.instance.ledger().pending().collect();
+        self.activities.clear();
+        for (operation, pending) in pending {
+            if let millrun_workflow::Pending::Activity(activity) = pending
+                && activity.retry_at.is_none()
+            {
+                let attempt = activity.attempt(self.moment.epoch);
+                self.activities
+                    .insert(operation, (Arc::clone(&activity.scheduled), attempt));
+            }
+        }
+    }
+
+    /// What unloading and waking does: memory is lost, the history is replayed.
+    pub(crate) fn reload(&mut self) {
+        self.instance = self.replay(self.code.as_ref(), self.limits, self.history.len());
+    }
+
+    /// Goes on with other code.
+    pub(crate) fn reload_with(&mut self, code: Option<Implementation>) {
+        self.code = code;
+        self.reload();
+    }
+
+    fn replay(&self, code: Option<&Implementation>, limits: Limits, len: usize) -> Instance {
+        let history = self.history[..len].iter().map(stored);
+        Instance::replay(code, run_id(), history, limits).expect("the world recorded a history")
+    }
+
+    /// Replays every prefix and compares what the next input makes of it.
+    pub(crate) fn check_replays(&self) {
+        let is_sampled = self.steps.len() > PREFIXES_MAX;
+        let stride = if is_sampled {
+            self.steps.len() / PREFIXES_SAMPLED
+        } else {
+            1
+        };
+        for step in self.steps.iter().rev().step_by(stride) {
+            let mut instance = self.replay(step.code.as_ref(), step.limits, step.from);
+            let mut turn = Turn::default();
+            instance
+                .apply(step.input.clone(), step.moment, &mut turn)
+                .unwrap_or_else(|refused| {
+                    panic!("replayed up to {}, {:?}: {refused}", step.from, step.input)
+                });
+            let events = self.history[step.from..step.from + step.events_len].iter();
+            let events: Vec<_> = events.map(|(event, _)| event.clone()).collect();
+            assert_eq!(turn.events, events, "replayed up to event {}", step.from);
+            assert_eq!(turn.commands, step.commands, "replayed up to event {}", step.from);
+            assert_eq!(instance.changed_values(), 0);
+        }
+        let replayed = self.replay(self.code.as_ref(), self.limits, self.history.len());
+        let ledgers = [&replayed, &self.instance].map(|instance| format!("{:?}", instance.ledger()));
+        assert_eq!(ledgers[0], ledgers[1]);
+        assert_eq!(replayed.park_reason(), self.instance.park_reason());
+    }
+
+    pub(crate) fn history(&self) -> &[(Event, Timestamp)] {
+        &self.history
+    }
+
+    /// The history in words, without the first event.
+    pub(crate) fn labels(&self) -> Vec<&'static str> {
+        self.history[1..].iter().map(|(event, _)| event.label()).collect()
+    }
+
+    pub(crate) fn parked(&self) -> Option<&ParkReason> {
+        self.instance.park_reason()
+    }
+
+    /// Checks all replays, and gives the value that the run ended with.
+    #[track_caller]
+    pub(crate) fn result<T: DeserializeOwned + Debug>(&self) -> T {
+        self.check_replays();
+        match self.instance.ledger().outcome() {
+            Some(Outcome::Completed(value)) => value.decode().unwrap(),
+            other => panic!(
+                "the run has not completed: {other:?}, parked: {:?}",
+                self.parked()
+            ),
+        }
+    }
+}
+
+/// The event as a journal gives it back.
+fn stored((event, time): &(Event, Timestamp)) -> (Event, Timestamp) {
+    let mut body = Vec::new();
+    wire::encode(event, &mut body).unwrap();
+    let opens = match event {
+        Event::Started(started) => Some(started.id.as_str()),
+        _ => None,
+    };
+    let event = wire::decode(wire::kind(event), &Bytes::from(body), opens).unwrap();
+    (event, *time)
+}
+
+/// A failure with the ready-made error.
+pub(crate) fn failure(message: &str, is_retryable: bool) -> ActivityFailure {
+    let error = if is_retryable {
+        millrun_workflow::ActivityError::retryable(message)
+    } else {
+        millrun_workflow::ActivityError::fatal(message)
+    };
+    ActivityFailure::Failed {
+        error: Payload::encode(&error).unwrap(),
+        message: message.into(),
+    }
+}
