@@ -3,6 +3,7 @@
 
 mod append;
 mod contract;
+mod crash;
 mod durability;
 mod files;
 mod host;

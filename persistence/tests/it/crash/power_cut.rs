@@ -1,0 +1,136 @@
+//! Power cuts at random moments, with a second cut while the store is being opened again.
+//!
+//! For each seed: a workload, a cut in the middle of it (between any two accesses of the disk),
+//! what the cut has left is opened (sometimes cut again while it is being repaired), and
+//! everything is compared with the workload's own record. Then the work goes on in the store
+//! that was found, so that a fault which only shows later shows as well.
+
+use millrun_persistence::RedbJournal;
+
+use super::disk::{Dice, Plan, SimDisk};
+use super::workload::{Record, open};
+use crate::host::HandHost;
+
+/// What one seed came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    cuts: u64,
+    batches: usize,
+    acknowledged: usize,
+    /// More was found than had been acknowledged.
+    surplus: usize,
+}
+
+/// Runs one seed; the error says what was violated.
+fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
+    let mut dice = Dice::new(seed);
+    let mut outcome = Outcome::default();
+    let mut record = Record::new();
+    let mut image = Vec::new();
+    let mut base = 0;
+    for life in 0..3_u64 {
+        let host = HandHost::new();
+        let disk = SimDisk::planned(image.clone(), seed ^ (life << 32), Plan::default());
+        let journal = open(disk.clone(), &host).map_err(|error| format!("life {life}: {error}"))?;
+        // The next life may only begin when there is something to lose.
+        record.resume(&journal, base);
+        disk.set_plan(plan);
+        disk.cut_after(dice.below(150));
+        let acknowledged = work_until_cut(&disk, &journal, &host, &mut record, &mut dice, &mut outcome);
+        outcome.acknowledged += acknowledged;
+        image = disk.image().unwrap_or_else(|| disk.cut_now());
+        outcome.cuts += 1;
+        if dice.one_in(2) {
+            image = cut_while_opening(image, seed, &mut dice)?;
+            outcome.cuts += 1;
+        }
+        let host = HandHost::new();
+        let disk = SimDisk::new(image.clone(), seed);
+        let found = open(disk.clone(), &host).map_err(|error| format!("after the cut: {error}"))?;
+        base = record.check(&found, acknowledged)?;
+        outcome.surplus += base - acknowledged;
+        drop(found);
+        host.run();
+        image = disk.current();
+    }
+    Ok(outcome)
+}
+
+/// Works until the cut has happened; returns how many batches were acknowledged before it.
+fn work_until_cut(
+    disk: &SimDisk,
+    journal: &RedbJournal,
+    host: &HandHost,
+    record: &mut Record,
+    dice: &mut Dice,
+    outcome: &mut Outcome,
+) -> usize {
+    let mut acknowledged = 0;
+    for _ in 0..100 {
+        for _ in 0..dice.below(4) {
+            if record.enqueue(journal, dice) {
+                outcome.batches += 1;
+            }
+        }
+        for _ in 0..dice.below(6) {
+            host.step();
+            if disk.image().is_some() {
+                return acknowledged;
+            }
+            acknowledged = record.acknowledged(journal);
+        }
+    }
+    acknowledged
+}
+
+/// Opens what a cut has left and cuts the power again before that is done.
+fn cut_while_opening(image: Vec<u8>, seed: u64, dice: &mut Dice) -> Result<Vec<u8>, String> {
+    let host = HandHost::new();
+    let disk = SimDisk::new(image, seed.rotate_left(17));
+    disk.cut_after(dice.below(20));
+    let journal = open(disk.clone(), &host).map_err(|error| format!("before the second cut: {error}"))?;
+    drop(journal);
+    host.run();
+    Ok(disk.image().unwrap_or_else(|| disk.cut_now()))
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let count = std::env::var("MILLRUN_CRASH_SEEDS")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(300);
+    let first = std::env::var("MILLRUN_CRASH_FIRST")
+        .ok()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0);
+    first..first + count
+}
+
+#[test]
+fn no_power_cut_loses_what_was_acknowledged() {
+    let mut total = Outcome::default();
+    for seed in seeds() {
+        let outcome = run(seed, Plan::default()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        total.cuts += outcome.cuts;
+        total.batches += outcome.batches;
+        total.acknowledged += outcome.acknowledged;
+        total.surplus += outcome.surplus;
+    }
+    println!("{total:?}");
+    assert!(
+        total.acknowledged > 0 && total.batches > total.acknowledged,
+        "the cuts came too early or too late"
+    );
+}
+
+/// The control: if the simulation could not notice a loss, the test above would mean nothing.
+#[test]
+fn a_disk_that_lies_about_syncs_is_caught() {
+    let lying = Plan {
+        lies_one_in: Some(50),
+        ..Plan::default()
+    };
+    let caught = (0..300).find_map(|seed| run(seed, lying).err().map(|error| (seed, error)));
+    println!("{caught:?}");
+    assert!(caught.is_some());
+}

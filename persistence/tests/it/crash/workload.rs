@@ -1,0 +1,182 @@
+//! A random workload that keeps its own record of what it enqueued and what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
+use millrun_persistence::contract::Author;
+use millrun_persistence::{Batch, Disk, Journal, JournalConfig, OpenError, ReadError, RedbJournal};
+
+use super::disk::Dice;
+use crate::host::HandHost;
+
+/// How long each run was after a batch.
+type Lengths = BTreeMap<RunId, usize>;
+
+/// Opens a journal on a disk.
+pub(crate) fn open(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+    RedbJournal::open_disk(disk, "simulated", JournalConfig::default(), host.clone())
+}
+
+/// What was enqueued, in order, with the states it went through.
+pub(crate) struct Record {
+    authors: Vec<Author>,
+    epoch: Epoch,
+    /// The state after each batch since the journal was opened, the one before them first.
+    states: Vec<Lengths>,
+    /// The offset of each of these batches.
+    offsets: Vec<Offset>,
+    /// How many runs were ever begun.
+    begun: u64,
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        let states = vec![Lengths::new()];
+        Self {
+            authors: Vec::new(),
+            epoch: Epoch::ZERO,
+            states,
+            offsets: Vec::new(),
+            begun: 0,
+        }
+    }
+
+    /// Everyone who has written.
+    pub(crate) fn authors(&self) -> &[Author] {
+        &self.authors
+    }
+
+    /// Begins to write to a journal that holds the state after `batch`.
+    pub(crate) fn resume(&mut self, journal: &RedbJournal, batch: usize) {
+        let lengths = self.states.swap_remove(batch);
+        self.authors.retain(|author| lengths.contains_key(&author.run));
+        for author in &mut self.authors {
+            author.written.truncate(lengths[&author.run]);
+            author.head = Sequence::new(author.written.len() as u64);
+        }
+        self.states = vec![lengths];
+        self.offsets.clear();
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        if let Ok(epoch) = journal.take_over(&all) {
+            self.epoch = epoch;
+        }
+    }
+
+    /// Enqueues a batch of a few turns. Says whether the journal took it.
+    pub(crate) fn enqueue(&mut self, journal: &RedbJournal, dice: &mut Dice) -> bool {
+        let mut batch = Batch::new();
+        let mut authors = self.authors.clone();
+        for _ in 0..=dice.below(4) {
+            let live: Vec<_> = (0..authors.len())
+                .filter(|index| !is_closed(&authors[*index]))
+                .collect();
+            let index = if live.is_empty() || dice.one_in(3) {
+                self.begun += 1;
+                authors.push(author(self.begun));
+                authors.len() - 1
+            } else {
+                live[usize::try_from(dice.below(live.len() as u64)).unwrap()]
+            };
+            let author = &mut authors[index];
+            author.epoch = self.epoch;
+            let len_max = if dice.one_in(10) { 20_000 } else { 200 };
+            let len = usize::try_from(dice.below(len_max)).unwrap();
+            let body = vec![dice.roll().to_le_bytes()[0]; len];
+            let closes = dice.one_in(5);
+            let last: &[u8] = if closes { b"closed" } else { b"turn" };
+            author.put(&mut batch, &[&body, last], closes);
+        }
+        let Ok(enqueued) = journal.enqueue(&batch) else {
+            return false;
+        };
+        assert_eq!(enqueued.refused, []);
+        self.authors = authors;
+        let lengths = self
+            .authors
+            .iter()
+            .map(|author| (author.run, author.written.len()))
+            .collect();
+        self.states.push(lengths);
+        self.offsets.push(enqueued.offset);
+        true
+    }
+
+    /// How many batches are acknowledged.
+    pub(crate) fn acknowledged(&self, journal: &RedbJournal) -> usize {
+        let watermark = journal.high_watermark();
+        self.offsets
+            .iter()
+            .take_while(|offset| **offset <= watermark)
+            .count()
+    }
+
+    /// Looks at a journal that was opened after a crash. What it holds must be the state after
+    /// some batch, not before `acknowledged`; otherwise the answer says what is wrong.
+    pub(crate) fn check(&self, journal: &RedbJournal, acknowledged: usize) -> Result<usize, String> {
+        let mut found = Lengths::new();
+        for author in &self.authors {
+            let history = match journal.history(author.run) {
+                Ok(history) => history,
+                Err(ReadError::UnknownRun { .. }) => continue,
+                Err(error) => return Err(format!("{}: {error}", author.id)),
+            };
+            for (record, body) in history.records.iter().zip(&author.written) {
+                if record.body != *body {
+                    return Err(format!(
+                        "{}: record {} has another body",
+                        author.id, record.sequence
+                    ));
+                }
+            }
+            if history.records.len() > author.written.len() || history.id != author.id {
+                return Err(format!("{}: records that nobody wrote", author.id));
+            }
+            found.insert(author.run, history.records.len());
+        }
+        let report = journal
+            .recover(&mut [&mut |_| {}], &mut |_| {})
+            .map_err(|error| error.to_string())?;
+        if !report.damaged.is_empty() {
+            return Err(format!("damage: {:?}", report.damaged));
+        }
+        let Some(batch) = self.states.iter().rposition(|state| *state == found) else {
+            return Err("what is there is not the state after any batch".to_owned());
+        };
+        if batch < acknowledged {
+            return Err(format!(
+                "{acknowledged} batches were acknowledged, {batch} are there"
+            ));
+        }
+        for author in &self.authors {
+            let retained = journal.finished(&author.id).map_err(|error| error.to_string())?;
+            let is_whole = found.get(&author.run) == Some(&author.written.len());
+            if retained.is_some() != (is_whole && is_closed(author)) {
+                return Err(format!(
+                    "{}: found as finished: {}",
+                    author.id,
+                    retained.is_some()
+                ));
+            }
+        }
+        Ok(batch)
+    }
+}
+
+fn author(number: u64) -> Author {
+    let id = InstanceId::new(&format!("instance-{number}")).unwrap();
+    let time = Timestamp::from_micros(1_700_000_000_000_000 + number);
+    let run = RunId::new(id.partition(), time, number);
+    Author {
+        id,
+        run,
+        head: Sequence::ZERO,
+        epoch: Epoch::ZERO,
+        time,
+        written: Vec::new(),
+    }
+}
+
+fn is_closed(author: &Author) -> bool {
+    author.written.last().is_some_and(|body| body == b"closed")
+}
