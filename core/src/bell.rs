@@ -61,6 +61,12 @@ impl Bell {
         }
     }
 
+    /// Whether both are the same bell.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Called by the driver, right before a turn: silences the bell and says whether it had rung.
     pub fn answer(&self) -> bool {
         self.0.rung.swap(false, Ordering::SeqCst)

@@ -1,5 +1,64 @@
-//! Placeholder.
+//! Durable workflows, a topic broker and supervised actors in one process and one file.
+//!
+//! Workflow code is a plain `async fn`; what it has done survives crashes, and goes on where it
+//! was. Steps with side effects are activities, which run at least once.
+//!
+//! ```
+//! use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
+//!
+//! const GREET: Activity<String, String> = Activity::named("greet");
+//! const WELCOME: Workflow<String, String> = Workflow::named("welcome");
+//!
+//! async fn greet(_cx: ActivityContext, name: String) -> Result<String, ActivityError> {
+//!     Ok(format!("Hello, {name}!"))
+//! }
+//!
+//! async fn welcome(cx: WorkflowContext, name: String) -> Result<String, WorkflowError> {
+//!     Ok(cx.call(GREET, name).await?)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("app.redb");
+//! let runtime = Runtime::open(path).register(GREET, greet).register(WELCOME, welcome).start().await?;
+//! let run = runtime.start(WELCOME, "welcome-ada", "Ada".to_string()).await?; // durable from here on
+//! assert_eq!(run.result().await?, "Hello, Ada!");
+//! runtime.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
 
+mod activity;
+mod assembly;
+mod builder;
+mod config;
+mod describe;
+mod error;
+mod handle;
 mod host;
+mod reader;
+mod recovery;
+mod registry;
+mod runtime;
+mod shard;
+mod timers;
 
+pub use activity::ActivityContext;
+pub use builder::RuntimeBuilder;
+pub use config::RuntimeConfig;
+pub use describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
+pub use error::{OpenError, ResultError, RunError, StartError, StopCause};
+pub use handle::RunHandle;
 pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
+pub use recovery::StartupReport;
+pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
+pub use runtime::{OnConflict, PartStatus, Runtime, RuntimeStats, ShutdownReport};
+
+pub use millrun_core::{Host, InstanceId, InstanceIdError, RunId, Sequence, Timestamp};
+pub use millrun_persistence::{Durability, FinishedRun, Journal, JournalConfig, Retention};
+pub use millrun_workflow::{
+    Activity, ActivityError, Call, CallError, CancelRequest, Cancelled, Either, Limits, Nondeterminism,
+    OperationId, ParkReason, Payload, PayloadError, Receive, Refused, Retry, Signal, SignalError, Sleep,
+    TimeoutKind, TypedError, Workflow, WorkflowContext, WorkflowError,
+};

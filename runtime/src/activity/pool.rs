@@ -1,0 +1,229 @@
+//! A pool runs the activities of one task queue: each as a task of its own, as many at once as
+//! the limit allows, each with its deadline.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrun_core::{Host, Next, Part, RunId, TaskHandle, Timestamp};
+use millrun_workflow::{ActivityFailure, OperationId, TimeoutKind};
+use rustc_hash::FxBuildHasher;
+
+use super::{ActivityReport, ActivityTask, TaskQueue, TaskQueues, attempt};
+use crate::shard::ShardDoors;
+
+/// Names an attempt under way: a step has one at a time.
+type Key = (RunId, OperationId);
+
+/// What a pool knows of its attempts. It outlives the pool's part, so that a restarted pool knows
+/// what is still running.
+#[derive(Debug, Default)]
+pub(crate) struct PoolState {
+    running: Mutex<Running>,
+    started: AtomicUsize,
+    is_stopping: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    attempts: HashMap<Key, Attempt, FxBuildHasher>,
+    deadlines: BTreeSet<(Timestamp, Key)>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    number: u32,
+    deadline: Timestamp,
+    handle: Option<TaskHandle>,
+}
+
+impl PoolState {
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many attempts are under way.
+    pub(crate) fn running_len(&self) -> usize {
+        self.lock().attempts.len()
+    }
+
+    /// How many attempts have been started since the runtime was.
+    pub(crate) fn started_len(&self) -> usize {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Starts nothing more.
+    pub(crate) fn stop_starting(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Stops an attempt whose report nobody waits for.
+    pub(crate) fn cancel(&self, key: Key) {
+        let cancelled = self.lock().remove(key, None);
+        if let Some(Attempt {
+            handle: Some(handle), ..
+        }) = cancelled
+        {
+            handle.abort();
+        }
+    }
+}
+
+impl Running {
+    /// Takes an attempt off the list, if it is still this one.
+    fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
+        let current = self.attempts.get(&key)?;
+        if number.is_some_and(|number| number != current.number) {
+            return None;
+        }
+        let attempt = self.attempts.remove(&key)?;
+        self.deadlines.remove(&(attempt.deadline, key));
+        Some(attempt)
+    }
+}
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    queue: Arc<TaskQueue>,
+    queues: Arc<TaskQueues>,
+    state: Arc<PoolState>,
+    doors: ShardDoors,
+    host: Arc<dyn Host>,
+    running_max: usize,
+    payload_bytes_max: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        queue: Arc<TaskQueue>,
+        queues: Arc<TaskQueues>,
+        state: Arc<PoolState>,
+        doors: ShardDoors,
+        host: Arc<dyn Host>,
+        running_max: usize,
+        payload_bytes_max: usize,
+    ) -> Self {
+        Self {
+            queue,
+            queues,
+            state,
+            doors,
+            host,
+            running_max,
+            payload_bytes_max,
+        }
+    }
+
+    fn start(&self, task: Arc<ActivityTask>, now: Timestamp) {
+        let Some(implementation) = self.queues.activity(&task.scheduled.activity).cloned() else {
+            // The shard sends only what is registered; what is not waits in its history.
+            return;
+        };
+        let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
+        let deadline = now + task.scheduled.start_to_close;
+        {
+            let mut running = self.state.lock();
+            if let Some(older) = running.remove(key, None)
+                && let Some(handle) = older.handle
+            {
+                handle.abort();
+            }
+            running.attempts.insert(
+                key,
+                Attempt {
+                    number,
+                    deadline,
+                    handle: None,
+                },
+            );
+            running.deadlines.insert((deadline, key));
+        }
+        self.state.started.fetch_add(1, Ordering::Relaxed);
+        let (state, doors, bell) = (
+            Arc::clone(&self.state),
+            self.doors.clone(),
+            self.queue.bell.clone(),
+        );
+        let (running_max, payload_bytes_max) = (self.running_max, self.payload_bytes_max);
+        let work = async move {
+            let report = attempt::run(implementation, task, payload_bytes_max).await;
+            let (was_listed, was_full) = {
+                let mut running = state.lock();
+                let was_full = running.attempts.len() >= running_max;
+                (running.remove(key, Some(number)).is_some(), was_full)
+            };
+            if was_listed {
+                doors.report(report);
+            }
+            if was_full {
+                bell.ring();
+            }
+        };
+        let handle = self.host.spawn("activity", Box::pin(work));
+        if let Some(attempt) = self.state.lock().attempts.get_mut(&key)
+            && attempt.number == number
+        {
+            attempt.handle = Some(handle);
+        }
+    }
+
+    fn next_deadline(&self) -> Next {
+        self.state
+            .lock()
+            .deadlines
+            .first()
+            .map_or(Next::Idle, |(deadline, _)| Next::At(*deadline))
+    }
+
+    /// Reports attempts whose time is up, and stops them.
+    fn expire(&self, now: Timestamp) {
+        loop {
+            let expired = {
+                let mut running = self.state.lock();
+                let first = running
+                    .deadlines
+                    .first()
+                    .filter(|(deadline, _)| *deadline <= now)
+                    .copied();
+                first.and_then(|(_, key)| running.remove(key, None).map(|attempt| (key, attempt)))
+            };
+            let Some((key, attempt)) = expired else {
+                return;
+            };
+            if let Some(handle) = attempt.handle {
+                handle.abort();
+            }
+            let failure = ActivityFailure::TimedOut(TimeoutKind::StartToClose);
+            let (run, operation) = key;
+            let outcome = Err((failure, true));
+            self.doors.report(ActivityReport {
+                run,
+                operation,
+                attempt: attempt.number,
+                outcome,
+            });
+        }
+    }
+}
+
+impl Part for Pool {
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        self.expire(now);
+        let room = self
+            .running_max
+            .saturating_sub(self.state.running_len())
+            .min(budget);
+        // A hand that is put down unfinished rings again, so nothing is taken up without room.
+        if room == 0 || self.state.is_stopping.load(Ordering::Acquire) {
+            return self.next_deadline();
+        }
+        let mut hand = self.queue.tasks.take();
+        for task in hand.by_ref().take(room) {
+            self.start(task, now);
+        }
+        drop(hand);
+        self.queue.announce_room();
+        self.next_deadline()
+    }
+}

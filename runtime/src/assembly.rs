@@ -1,0 +1,410 @@
+//! The supervision tree: which parts there are, who restarts them, and what stops everything.
+//!
+//! ```text
+//! runtime
+//! ├── writer (thread)     failure stops the runtime
+//! ├── timers              failure stops the runtime
+//! ├── reader (thread)     restarted
+//! ├── shard 0 ..          restarted: takes a new epoch, recovers its runs from the journal
+//! └── pool <queue> ..     restarted: what runs goes on
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use millrun_broker::mailbox::{Mailbox, MailboxConfig};
+use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
+use millrun_persistence::Batch;
+use millrun_workflow::Implementation;
+
+use crate::activity::{ActivityImplementation, Pool, PoolState, TaskQueue, TaskQueues};
+use crate::builder::Opened;
+use crate::host::TokioHost;
+use crate::reader::{Reader, ReaderDoor};
+use crate::recovery;
+use crate::runtime::{Inner, PartStatus, StopCell};
+use crate::shard::{Counters, Shard, ShardDoors, ShardShared};
+use crate::timers::{Timers, TimersDoor};
+use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
+
+/// The code of a runtime, by name.
+pub(crate) struct Code {
+    pub(crate) workflows: BTreeMap<&'static str, Implementation>,
+    pub(crate) activities: BTreeMap<&'static str, ActivityImplementation>,
+}
+
+/// Builds all parts on top of an open store, and starts them.
+pub(crate) fn assemble(
+    host: Arc<dyn Host>,
+    tokio_host: Option<TokioHost>,
+    config: RuntimeConfig,
+    code: Code,
+    opened: Opened,
+) -> Result<Runtime, OpenError> {
+    let shards_len = config.shards_len;
+    let mailbox = |capacity| {
+        let config = MailboxConfig {
+            capacity,
+            ..MailboxConfig::default()
+        };
+        Mailbox::new(config, Bell::new()).expect("the configuration was checked")
+    };
+    let doors = ShardDoors::new(
+        (0..shards_len)
+            .map(|_| mailbox(config.shard_queue_len_max))
+            .collect(),
+    );
+    let queues = Arc::new(TaskQueues::new(code.activities, config.task_queue_len_max));
+    let pools: Vec<_> = queues
+        .iter()
+        .map(|queue| (Arc::clone(queue), Arc::new(PoolState::default())))
+        .collect();
+    let (timers_bell, reader_bell) = (Bell::new(), Bell::new());
+    let shared = Arc::new(ShardShared {
+        host: Arc::clone(&host),
+        journal: Arc::clone(&opened.journal),
+        config,
+        workflows: code.workflows,
+        queues,
+        pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
+        timers: TimersDoor::new(timers_bell.clone()),
+        reader: ReaderDoor::new(reader_bell.clone()),
+        counters: Counters::default(),
+    });
+    let stop = Arc::new(StopCell::default());
+    let tree = Arc::new(Tree {
+        shared: Arc::clone(&shared),
+        doors: doors.clone(),
+        stop: Arc::clone(&stop),
+        branches: Mutex::new(Branches::default()),
+    });
+    tree.spawn(Role::Timers(timers_bell), None)?;
+    tree.spawn(Role::Reader(reader_bell), None)?;
+    let mut report = opened.report;
+    for (index, runs) in opened.shards.into_iter().enumerate() {
+        let unregistered = runs
+            .iter()
+            .filter(|run| !shared.workflows.contains_key(&*run.workflow))
+            .count();
+        report.not_registered += unregistered as u64;
+        let mut shard = Shard::new(Arc::clone(&shared), doors.all()[index].clone(), opened.epoch);
+        shard.seed(runs, host.now());
+        tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
+    }
+    for (queue, state) in pools {
+        tree.spawn(Role::Pool(queue, state), None)?;
+    }
+    tracing::info!(
+        live = report.live,
+        timers = report.timers,
+        activities = report.activities,
+        elapsed_ms = report.elapsed.as_millis(),
+        "the runtime has started"
+    );
+    let journal = opened.journal;
+    let tokio_host = Mutex::new(tokio_host);
+    Ok(Runtime::new(Inner {
+        shared,
+        doors,
+        journal,
+        tree,
+        report,
+        stop,
+        tokio_host,
+    }))
+}
+
+/// What a part is, and what is needed to make it again.
+#[derive(Clone, Debug)]
+enum Role {
+    Timers(Bell),
+    Reader(Bell),
+    Shard(usize),
+    Pool(Arc<TaskQueue>, Arc<PoolState>),
+}
+
+impl Role {
+    fn name(&self) -> String {
+        match self {
+            Self::Timers(_) => "timers".into(),
+            Self::Reader(_) => "reader".into(),
+            Self::Shard(index) => format!("shard {index}"),
+            Self::Pool(queue, _) => format!("pool {}", queue.name),
+        }
+    }
+}
+
+/// The parts and their supervision.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    shared: Arc<ShardShared>,
+    doors: ShardDoors,
+    stop: Arc<StopCell>,
+    branches: Mutex<Branches>,
+}
+
+#[derive(Debug, Default)]
+struct Branches {
+    by_name: BTreeMap<String, Branch>,
+    is_abandoned: bool,
+}
+
+#[derive(Debug)]
+struct Branch {
+    role: Role,
+    handle: Option<PartHandle>,
+    restarts: u32,
+    recent: VecDeque<Timestamp>,
+}
+
+impl Tree {
+    fn lock(&self) -> MutexGuard<'_, Branches> {
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a part, made anew unless one is given.
+    fn spawn(self: &Arc<Self>, role: Role, part: Option<Box<dyn Part>>) -> Result<(), OpenError> {
+        let shared = &self.shared;
+        let (placement, bell) = match &role {
+            Role::Timers(bell) => (Placement::Actor, bell.clone()),
+            Role::Reader(bell) => (Placement::Thread, bell.clone()),
+            Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].bell().clone()),
+            Role::Pool(queue, _) => (Placement::Actor, queue.bell.clone()),
+        };
+        let part = part.unwrap_or_else(|| self.make(&role));
+        let name = role.name();
+        let tree: Weak<Self> = Arc::downgrade(self);
+        let exited = name.clone();
+        let on_exit = Box::new(move |exit: PartExit| {
+            if let Some(tree) = tree.upgrade() {
+                tree.on_exit(&exited, exit);
+            }
+        });
+        // Listed first: the part may end before this function does.
+        let branch = Branch {
+            role,
+            handle: None,
+            restarts: 0,
+            recent: VecDeque::new(),
+        };
+        self.lock().by_name.entry(name.clone()).or_insert(branch);
+        let handle = shared.host.spawn_part(&name, placement, bell, part, on_exit)?;
+        let mut branches = self.lock();
+        if branches.is_abandoned {
+            handle.stop();
+        }
+        if let Some(branch) = branches.by_name.get_mut(&name) {
+            branch.handle = Some(handle);
+        }
+        Ok(())
+    }
+
+    fn make(&self, role: &Role) -> Box<dyn Part> {
+        let shared = &self.shared;
+        match role {
+            Role::Timers(_) => Box::new(Timers::new(shared.timers.clone(), self.doors.clone())),
+            Role::Reader(_) => Box::new(Reader::new(
+                shared.reader.clone(),
+                self.doors.clone(),
+                Arc::clone(&shared.journal),
+            )),
+            Role::Shard(index) => Box::new(RestartedShard::new(
+                Arc::clone(shared),
+                self.doors.clone(),
+                *index,
+            )),
+            Role::Pool(queue, state) => Box::new(Pool::new(
+                Arc::clone(queue),
+                Arc::clone(&shared.queues),
+                Arc::clone(state),
+                self.doors.clone(),
+                Arc::clone(&shared.host),
+                shared.config.activities_running_max,
+                shared.config.limits.payload_bytes_max,
+            )),
+        }
+    }
+
+    /// A part has ended: restart it, or stop everything.
+    fn on_exit(self: &Arc<Self>, name: &str, exit: PartExit) {
+        let message = match exit {
+            PartExit::Stopped => {
+                if let Some(branch) = self.lock().by_name.get_mut(name) {
+                    branch.handle = None;
+                }
+                return;
+            }
+            PartExit::Panicked(message) => message,
+        };
+        tracing::error!(part = name, message, "a part of the runtime failed");
+        let role = {
+            let mut branches = self.lock();
+            if branches.is_abandoned {
+                return;
+            }
+            let Some(branch) = branches.by_name.get_mut(name) else {
+                return;
+            };
+            branch.handle = None;
+            branch
+                .may_restart(self.shared.host.now(), &self.shared.config)
+                .then(|| branch.role.clone())
+        };
+        let restarted = role.map(|role| self.spawn(role, None));
+        if !matches!(restarted, Some(Ok(()))) {
+            self.fail(StopCause::Part {
+                part: name.into(),
+                message: message.into(),
+            });
+        }
+    }
+
+    /// Stops everything, and tells every handle why.
+    fn fail(&self, cause: StopCause) {
+        tracing::error!(%cause, "the runtime stops");
+        self.stop.set(cause);
+        for door in self.doors.all() {
+            drop(door.close_discarding());
+        }
+        self.shared.reader.close();
+        self.abandon();
+        self.shared.journal.begin_close();
+    }
+
+    /// Stops all parts and restarts none.
+    pub(crate) fn abandon(&self) {
+        let mut branches = self.lock();
+        branches.is_abandoned = true;
+        for branch in branches.by_name.values() {
+            if let Some(handle) = &branch.handle {
+                handle.stop();
+            }
+        }
+    }
+
+    pub(crate) fn shards_running(&self) -> usize {
+        let branches = self.lock();
+        let shards = branches
+            .by_name
+            .values()
+            .filter(|branch| matches!(branch.role, Role::Shard(_)));
+        shards.filter(|branch| branch.handle.is_some()).count()
+    }
+
+    pub(crate) fn status(&self) -> Vec<PartStatus> {
+        let branches = self.lock();
+        let status = branches.by_name.iter().map(|(name, branch)| PartStatus {
+            name: name.clone(),
+            is_running: branch.handle.is_some(),
+            restarts: branch.restarts,
+        });
+        status.collect()
+    }
+}
+
+impl Branch {
+    /// Counts a failure; whether it is restarted.
+    fn may_restart(&mut self, now: Timestamp, config: &RuntimeConfig) -> bool {
+        match self.role {
+            Role::Timers(_) => return false,
+            Role::Reader(_) | Role::Shard(_) | Role::Pool(..) => {}
+        }
+        self.recent.push_back(now);
+        while self
+            .recent
+            .front()
+            .is_some_and(|at| now.saturating_since(*at) > config.restart_window)
+        {
+            self.recent.pop_front();
+        }
+        if self.recent.len() > config.restarts_max as usize {
+            return false;
+        }
+        self.restarts += 1;
+        true
+    }
+}
+
+/// A shard that takes the place of one that failed: it takes a new epoch, waits until all that
+/// its predecessor queued is durable, and recovers its runs.
+#[derive(Debug)]
+struct RestartedShard {
+    shared: Arc<ShardShared>,
+    doors: ShardDoors,
+    index: usize,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    New,
+    Waiting { epoch: Epoch, until: Offset },
+    Running(Box<Shard>),
+}
+
+impl RestartedShard {
+    fn new(shared: Arc<ShardShared>, doors: ShardDoors, index: usize) -> Self {
+        Self {
+            shared,
+            doors,
+            index,
+            stage: Stage::New,
+        }
+    }
+
+    fn recover(&self, epoch: Epoch, now: Timestamp) -> Option<Shard> {
+        let shards_len = self.shared.config.shards_len;
+        let journal = self.shared.journal.as_ref();
+        let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index)).ok()?;
+        let mut shard = Shard::new(
+            Arc::clone(&self.shared),
+            self.doors.all()[self.index].clone(),
+            epoch,
+        );
+        let runs = shards.swap_remove(self.index);
+        self.shared
+            .counters
+            .live
+            .store(0, std::sync::atomic::Ordering::Relaxed);
+        shard.seed(runs, now);
+        Some(shard)
+    }
+}
+
+impl Part for RestartedShard {
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        if let Stage::New = self.stage {
+            let partitions = recovery::partitions_of(self.index, self.shared.config.shards_len);
+            let Ok(epoch) = self.shared.journal.take_over(&partitions) else {
+                return Next::Stop;
+            };
+            // The offset of a batch without turns is that of the last one queued before it.
+            let Ok(queued) = self.shared.journal.enqueue(&Batch::new()) else {
+                return Next::Again;
+            };
+            self.shared
+                .journal
+                .watch(self.doors.all()[self.index].bell().clone());
+            self.stage = Stage::Waiting {
+                epoch,
+                until: queued.offset,
+            };
+        }
+        if let Stage::Waiting { epoch, until } = self.stage {
+            if self.shared.journal.failure().is_some() {
+                return Next::Stop;
+            }
+            if self.shared.journal.high_watermark() < until {
+                return Next::Idle;
+            }
+            let Some(shard) = self.recover(epoch, now) else {
+                return Next::Stop;
+            };
+            self.stage = Stage::Running(Box::new(shard));
+        }
+        match &mut self.stage {
+            Stage::Running(shard) => shard.turn(now, budget),
+            Stage::New | Stage::Waiting { .. } => Next::Again,
+        }
+    }
+}

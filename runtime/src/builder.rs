@@ -1,0 +1,218 @@
+//! From a path and some code to a running runtime.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
+use millrun_persistence::{Durability, Journal, MemoryJournal, RedbJournal};
+use tokio::sync::oneshot;
+
+use crate::assembly::{self, Code};
+use crate::host::{HostConfig, TokioHost};
+use crate::recovery::{self, RecoveredRun, StartupReport};
+use crate::registry::{Definition, Registered, Registration};
+use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
+
+/// Collects code and configuration; [`start`](Self::start) makes a [`Runtime`] of them.
+#[must_use = "nothing happens before start"]
+#[derive(Debug)]
+pub struct RuntimeBuilder {
+    path: Option<PathBuf>,
+    config: RuntimeConfig,
+    registrations: Vec<Registration>,
+    host: Option<Arc<dyn Host>>,
+    journal: Option<Arc<dyn Journal>>,
+}
+
+impl RuntimeBuilder {
+    pub(crate) fn new(path: Option<PathBuf>) -> Self {
+        Self {
+            path,
+            config: RuntimeConfig::default(),
+            registrations: Vec::new(),
+            host: None,
+            journal: None,
+        }
+    }
+
+    /// Binds code to a workflow or an activity.
+    ///
+    /// ```
+    /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
+    ///
+    /// const GREET: Activity<String, String> = Activity::named("greet");
+    ///
+    /// async fn greet(_cx: ActivityContext, name: String) -> Result<String, ActivityError> {
+    ///     Ok(format!("Hello, {name}!"))
+    /// }
+    /// let builder = Runtime::volatile().register(GREET, greet);
+    /// ```
+    pub fn register<D, F, Marker>(mut self, definition: D, code: F) -> Self
+    where
+        D: Definition<F, Marker>,
+    {
+        self.registrations.push(definition.bind(code));
+        self
+    }
+
+    /// Sets all bounds and modes.
+    pub fn config(mut self, config: RuntimeConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes some bounds or modes.
+    ///
+    /// ```
+    /// let builder = millrun::Runtime::volatile().configure(|config| config.shards_len = 2);
+    /// ```
+    pub fn configure(mut self, change: impl FnOnce(&mut RuntimeConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Takes time, randomness, tasks and threads from this host instead of tokio: for tests.
+    pub fn host(mut self, host: Arc<dyn Host>) -> Self {
+        self.host = Some(host);
+        self
+    }
+
+    /// Keeps everything in this journal instead of a file of the runtime's own.
+    pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
+        self.journal = Some(journal);
+        self
+    }
+
+    /// Opens the store, recovers what was alive, and starts everything. When this returns, the
+    /// doors are open and work that was cut off goes on.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; each says what to do.
+    ///
+    /// # Cancel safety
+    /// Dropping the future undoes the start; nothing in the store is lost.
+    pub async fn start(self) -> Result<Runtime, OpenError> {
+        self.config.check()?;
+        let code = collect(self.registrations)?;
+        let (tokio_host, host) = match self.host {
+            Some(host) => (None, host),
+            None => {
+                let owner = TokioHost::spawn(HostConfig::default()).await?;
+                let host = owner.host();
+                (Some(owner), host)
+            }
+        };
+        let opener = Opener {
+            path: self.path,
+            journal: self.journal,
+            config: self.config.clone(),
+            host: Arc::clone(&host),
+        };
+        let opened = open(opener).await?;
+        assembly::assemble(host, tokio_host, self.config, code, opened)
+    }
+}
+
+fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
+    let mut code = Code {
+        workflows: BTreeMap::new(),
+        activities: BTreeMap::new(),
+    };
+    for Registration(registered) in registrations {
+        let (kind, name, is_new) = match registered {
+            Registered::Workflow(workflow) => {
+                let name = workflow.name();
+                ("workflow", name, code.workflows.insert(name, workflow).is_none())
+            }
+            Registered::Activity(activity) => {
+                let name = activity.name;
+                ("activity", name, code.activities.insert(name, activity).is_none())
+            }
+        };
+        if !is_new {
+            return Err(OpenError::RegisteredTwice { kind, name });
+        }
+    }
+    Ok(code)
+}
+
+/// An open store and what was alive in it.
+pub(crate) struct Opened {
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) epoch: Epoch,
+    pub(crate) shards: Vec<Vec<RecoveredRun>>,
+    pub(crate) report: StartupReport,
+}
+
+/// Opens and recovers on a thread, where it may wait for the disk.
+#[derive(Debug)]
+struct Opener {
+    path: Option<PathBuf>,
+    journal: Option<Arc<dyn Journal>>,
+    config: RuntimeConfig,
+    host: Arc<dyn Host>,
+}
+
+/// The replay actor: it has one turn, and then leaves.
+struct OpenerPart {
+    work: Option<(Opener, oneshot::Sender<Result<Opened, OpenError>>)>,
+}
+
+impl Part for OpenerPart {
+    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+        if let Some((opener, reply)) = self.work.take() {
+            // If nobody waits any more, the store is closed by dropping it.
+            drop(reply.send(opener.open()));
+        }
+        Next::Stop
+    }
+}
+
+async fn open(opener: Opener) -> Result<Opened, OpenError> {
+    let host = Arc::clone(&opener.host);
+    let (reply, answer) = oneshot::channel();
+    let part = OpenerPart {
+        work: Some((opener, reply)),
+    };
+    let on_exit = Box::new(|exit: PartExit| tracing::debug!(?exit, "the replay actor has left"));
+    let _handle = host.spawn_part("replay", Placement::Thread, Bell::new(), Box::new(part), on_exit)?;
+    answer.await.unwrap_or_else(|_| {
+        let message = "it ended without having opened the store".into();
+        Err(OpenError::Stopped(StopCause::Part {
+            part: "replay".into(),
+            message,
+        }))
+    })
+}
+
+impl Opener {
+    fn open(self) -> Result<Opened, OpenError> {
+        let started = self.host.elapsed();
+        let journal: Arc<dyn Journal> = match (self.journal, self.path) {
+            (Some(journal), _) => journal,
+            (None, Some(path)) => Arc::new(RedbJournal::open(
+                &path,
+                self.config.journal.clone(),
+                Arc::clone(&self.host),
+            )?),
+            (None, None) => {
+                let mut config = self.config.journal.clone();
+                config.durability = Durability::Volatile;
+                Arc::new(MemoryJournal::new(config)?)
+            }
+        };
+        let all: Vec<Partition> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let epoch = journal.take_over(&all).map_err(StopCause::Journal)?;
+        let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (shards, mut report) =
+            recovery::recover(journal.as_ref(), self.config.shards_len, lanes_len, None)?;
+        report.elapsed = self.host.elapsed().saturating_sub(started);
+        Ok(Opened {
+            journal,
+            epoch,
+            shards,
+            report,
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The bounds of a runtime.
+
+use std::time::Duration;
+
+use millrun_persistence::JournalConfig;
+use millrun_workflow::Limits;
+
+use crate::OpenError;
+
+/// Bounds and modes of a runtime. Each bound says what happens when it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuntimeConfig {
+    /// How many shards host the instances, 1 by default; at most 1,024. More than one helps when
+    /// the code of workflows itself is heavy.
+    pub shards_len: usize,
+    /// How many requests wait at one shard, 4,096 by default. At the bound callers wait.
+    pub shard_queue_len_max: usize,
+    /// How many turns of the shard may be on their way to the disk at once, 32 by default. At the
+    /// bound the shard takes no further requests.
+    pub sweeps_in_flight_max: usize,
+    /// How many instances may be alive, 10,000,000 by default. At the bound a start gives
+    /// [`StartError::TooManyLive`](crate::StartError::TooManyLive).
+    pub live_len_max: usize,
+    /// How many instances of one shard are kept in memory with their code, 100,000 by default. At
+    /// the bound those that waited longest are unloaded; a message to one brings it back by
+    /// replay.
+    pub hot_len_max: usize,
+    /// How many histories one shard has read at once, 64 by default. At the bound further
+    /// wake-ups wait.
+    pub loads_in_flight_max: usize,
+    /// How many results of finished runs one shard keeps at hand, 1,024 by default. Older ones
+    /// are read from the store.
+    pub result_cache_len_max: usize,
+    /// How many activities wait in the memory of one task queue, 4,096 by default. At the bound
+    /// the rest waits in the histories of its runs, and is fed in as room appears.
+    pub task_queue_len_max: usize,
+    /// How many activities of one task queue run at once, 4,096 by default.
+    pub activities_running_max: usize,
+    /// How long a shutdown waits for running activities, 10 s by default. Those cut off run again
+    /// when the store is opened next.
+    pub shutdown_grace: Duration,
+    /// How often a shard or pool may fail within [`restart_window`](Self::restart_window) before
+    /// the runtime stops, 5 by default.
+    pub restarts_max: u32,
+    /// The window in which [`restarts_max`](Self::restarts_max) counts, 60 s by default.
+    pub restart_window: Duration,
+    /// The bounds of each run.
+    pub limits: Limits,
+    /// The bounds and the durability of the journal.
+    pub journal: JournalConfig,
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        Self {
+            shards_len: 1,
+            shard_queue_len_max: 4_096,
+            sweeps_in_flight_max: 32,
+            live_len_max: 10_000_000,
+            hot_len_max: 100_000,
+            loads_in_flight_max: 64,
+            result_cache_len_max: 1_024,
+            task_queue_len_max: 4_096,
+            activities_running_max: 4_096,
+            shutdown_grace: Duration::from_secs(10),
+            restarts_max: 5,
+            restart_window: Duration::from_secs(60),
+            limits: Limits::default(),
+            journal: JournalConfig::default(),
+        }
+    }
+}
+
+impl RuntimeConfig {
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let positive = [
+            ("shards_len", self.shards_len),
+            ("shard_queue_len_max", self.shard_queue_len_max),
+            ("sweeps_in_flight_max", self.sweeps_in_flight_max),
+            ("live_len_max", self.live_len_max),
+            ("hot_len_max", self.hot_len_max),
+            ("loads_in_flight_max", self.loads_in_flight_max),
+            ("task_queue_len_max", self.task_queue_len_max),
+            ("activities_running_max", self.activities_running_max),
+        ];
+        if let Some((field, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(OpenError::Config {
+                field,
+                problem: "must not be zero".into(),
+            });
+        }
+        if self.shards_len > usize::from(millrun_core::Partition::COUNT) {
+            let problem = format!("must not exceed {}", millrun_core::Partition::COUNT);
+            return Err(OpenError::Config {
+                field: "shards_len",
+                problem,
+            });
+        }
+        if self.limits.payload_bytes_max.saturating_mul(2) > self.journal.turn_bytes_max {
+            let problem = "must be at most half of the journal's turn_bytes_max".into();
+            return Err(OpenError::Config {
+                field: "payload_bytes_max",
+                problem,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! Errors of the runtime's doors, one enum per family of operation.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millrun_core::{InstanceIdError, RunId};
+use millrun_persistence::JournalFailure;
+use millrun_workflow::{ParkReason, PayloadError, Refused};
+
+use crate::host::HostError;
+
+/// Why a runtime no longer answers. A cheap clone; every handle gives the same.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopCause {
+    /// It was shut down, or its last handle was dropped.
+    #[error("the runtime has been shut down")]
+    Shutdown,
+    /// The journal failed. What was acknowledged is safe: open the store again.
+    #[error("the journal failed; what was acknowledged is safe, open the store again")]
+    Journal(#[source] JournalFailure),
+    /// A part of the runtime failed, and could not or must not be restarted.
+    #[error("{part} failed and is not restarted: {message}")]
+    Part {
+        /// Which part.
+        part: Arc<str>,
+        /// What it said.
+        message: Arc<str>,
+    },
+}
+
+/// Why a runtime could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The store could not be opened.
+    #[error("the store could not be opened")]
+    Store(#[from] millrun_persistence::OpenError),
+    /// The store was opened, but what it holds could not be brought back.
+    #[error("the store could not be recovered")]
+    Recovery(#[from] millrun_persistence::ReadError),
+    /// A part of the runtime could not be started.
+    #[error(transparent)]
+    Spawn(#[from] millrun_core::SpawnError),
+    /// There is no tokio runtime to run on.
+    #[error("the runtime needs tokio")]
+    Host(#[from] HostError),
+    /// A field of the configuration is out of range.
+    #[error("{field} {problem}")]
+    Config {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Two implementations were registered under one name.
+    #[error("{kind} {name:?} is registered twice")]
+    RegisteredTwice {
+        /// `workflow` or `activity`.
+        kind: &'static str,
+        /// The name.
+        name: &'static str,
+    },
+    /// The runtime stopped while it was starting.
+    #[error("the runtime stopped while it was starting")]
+    Stopped(#[from] StopCause),
+}
+
+/// Why an instance was not started.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The id is no instance id.
+    #[error(transparent)]
+    Id(#[from] InstanceIdError),
+    /// The input could not be encoded.
+    #[error("the input could not be encoded")]
+    Payload(#[from] PayloadError),
+    /// The input is larger than a payload may be.
+    #[error("the input has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+    /// The first turn of the run is larger than one may be: it issues too much at once.
+    #[error("the run's first turn does not fit the journal: {0}")]
+    Turn(String),
+    /// An instance with this id runs, and [`OnConflict::Refuse`](crate::OnConflict) was asked for.
+    #[error("the instance is running already, as run {run}")]
+    AlreadyRunning {
+        /// The live run.
+        run: RunId,
+    },
+    /// An instance with this id has finished, and [`OnConflict::Refuse`](crate::OnConflict) was
+    /// asked for.
+    #[error("the instance has finished already, as run {run}")]
+    AlreadyFinished {
+        /// The finished run.
+        run: RunId,
+    },
+    /// The id belongs to an instance of another workflow.
+    #[error("the id belongs to an instance of workflow {workflow:?}")]
+    OtherWorkflow {
+        /// That workflow.
+        workflow: String,
+    },
+    /// There are as many live instances as there may be.
+    #[error("there are {len_max} live instances, the limit: wait until some have finished")]
+    TooManyLive {
+        /// The limit, `live_len_max`.
+        len_max: usize,
+    },
+    /// The store could not be read.
+    #[error("the store could not be read")]
+    Read(#[from] millrun_persistence::ReadError),
+    /// The runtime has stopped. Whether the instance was started is not known: start it again
+    /// under the same id.
+    #[error("the runtime has stopped")]
+    Stopped(#[from] StopCause),
+}
+
+impl StartError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::TooManyLive { .. } | Self::Stopped(_))
+    }
+}
+
+/// Why a message did not reach a run: a signal, a request to cancel, terminate or resume, or a
+/// question.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no such instance, or it finished so long ago that it is retained no longer.
+    #[error("there is no instance of this id (or none that is retained)")]
+    NotFound,
+    /// The run has ended.
+    #[error("the run has ended")]
+    Finished,
+    /// The run does not take it at the moment.
+    #[error(transparent)]
+    Refused(Refused),
+    /// The value could not be encoded.
+    #[error("the value could not be encoded")]
+    Payload(#[from] PayloadError),
+    /// The turn that the message leads to does not fit the journal; the message was not taken.
+    #[error("what the message leads to does not fit the journal: {0}")]
+    Turn(String),
+    /// The run's history could not be read.
+    #[error("the run's history could not be read")]
+    Read(#[from] millrun_persistence::ReadError),
+    /// The run's history could be read but not understood.
+    #[error("the run's history could not be understood: {0}")]
+    History(String),
+    /// The runtime has stopped. Whether the message was taken is not known.
+    #[error("the runtime has stopped")]
+    Stopped(#[from] StopCause),
+}
+
+impl From<Refused> for RunError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Closed => Self::Finished,
+            other => Self::Refused(other),
+        }
+    }
+}
+
+/// Why a run has no result.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ResultError<E> {
+    /// The workflow ended with its own error.
+    Failed(E),
+    /// It was cancelled, and ended with this error.
+    Cancelled(E),
+    /// It was terminated.
+    Terminated {
+        /// Why.
+        reason: String,
+    },
+    /// It is not over, but its code does not run: fix the cause, [resume](crate::RunHandle::resume)
+    /// it, and ask again.
+    Parked(Box<ParkReason>),
+    /// The recorded value is not of the expected type.
+    Payload(PayloadError),
+    /// The run was not reached.
+    Run(RunError),
+}
+
+impl<E: fmt::Display> fmt::Display for ResultError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "the workflow failed: {error}"),
+            Self::Cancelled(error) => write!(f, "the workflow was cancelled: {error}"),
+            Self::Terminated { reason } => write!(f, "the workflow was terminated: {reason}"),
+            Self::Parked(reason) => write!(f, "the workflow is parked: {reason}"),
+            Self::Payload(_) => f.write_str("the recorded value is not of the expected type"),
+            Self::Run(_) => f.write_str("the run was not reached"),
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Payload(error) => Some(error),
+            Self::Run(error) => Some(error),
+            Self::Failed(_) | Self::Cancelled(_) | Self::Terminated { .. } | Self::Parked(_) => None,
+        }
+    }
+}

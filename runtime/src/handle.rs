@@ -1,0 +1,182 @@
+//! A handle to one instance.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use millrun_core::{InstanceId, RunId};
+use millrun_workflow::{Outcome, Payload, RunFailure, Signal, TypedError, WorkflowError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use crate::describe::InstanceDescription;
+use crate::runtime::Inner;
+use crate::shard::{ShardMessage, Standing, Target, Tell};
+use crate::{ResultError, RunError};
+
+/// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
+///
+/// A handle from [`Runtime::start`](crate::Runtime::start) means that run; one from
+/// [`Runtime::attach`](crate::Runtime::attach) means the latest run of its id.
+///
+/// # Cancel safety
+/// Dropping a method's future gives up the answer. What was asked may happen all the same.
+pub struct RunHandle<O, E = WorkflowError> {
+    inner: Arc<Inner>,
+    target: Target,
+    id: InstanceId,
+    types: PhantomData<fn() -> (O, E)>,
+}
+
+impl<O, E> Clone for RunHandle<O, E> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            target: self.target.clone(),
+            id: self.id.clone(),
+            types: PhantomData,
+        }
+    }
+}
+
+impl<O, E> fmt::Debug for RunHandle<O, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle")
+            .field("id", &self.id)
+            .field("run", &self.run_id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<O, E> RunHandle<O, E> {
+    pub(crate) fn new(inner: Arc<Inner>, id: InstanceId, target: Target) -> Self {
+        Self {
+            inner,
+            target,
+            id,
+            types: PhantomData,
+        }
+    }
+
+    /// The id of the instance.
+    #[must_use]
+    pub fn id(&self) -> &InstanceId {
+        &self.id
+    }
+
+    /// The run that is meant; `None` if it is the latest of its id, whichever that is.
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        match self.target {
+            Target::Run(run) => Some(run),
+            Target::Id(_) => None,
+        }
+    }
+
+    /// Sends a signal. It is durable when this returns; signals from one caller that awaits each
+    /// arrive in that order.
+    ///
+    /// # Errors
+    /// When there is no such run (any more), it takes no more signals, or the runtime has stopped.
+    pub async fn signal<T: Serialize>(&self, signal: Signal<T>, value: T) -> Result<(), RunError> {
+        let value = Payload::encode(&value)?;
+        self.tell(Tell::Signal {
+            name: signal.name().into(),
+            value,
+        })
+        .await
+    }
+
+    /// Asks the run to cancel: its outstanding operations end with
+    /// [`Cancelled`](crate::Cancelled), and its code decides what to do about that. Asking twice
+    /// is asking once. The request is durable when this returns.
+    ///
+    /// # Errors
+    /// When there is no such run (any more), or the runtime has stopped.
+    pub async fn cancel(&self, reason: &str) -> Result<(), RunError> {
+        self.tell(Tell::Cancel {
+            reason: reason.into(),
+        })
+        .await
+    }
+
+    /// Ends the run without asking its code, and stops its activities. Durable when this returns.
+    ///
+    /// # Errors
+    /// When there is no such run (any more), or the runtime has stopped.
+    pub async fn terminate(&self, reason: &str) -> Result<(), RunError> {
+        self.tell(Tell::Terminate {
+            reason: reason.into(),
+        })
+        .await
+    }
+
+    /// Lets a parked run's code run again: it is replayed, and takes up what arrived meanwhile.
+    /// Resuming a run that is not parked changes nothing.
+    ///
+    /// # Errors
+    /// When the code still does not fit the history, or the run was not reached.
+    pub async fn resume(&self) -> Result<(), RunError> {
+        self.tell(Tell::Resume).await
+    }
+
+    async fn tell(&self, what: Tell) -> Result<(), RunError> {
+        let (reply, answer) = oneshot::channel();
+        self.inner
+            .ask(
+                &self.target,
+                ShardMessage::Tell {
+                    target: self.target.clone(),
+                    what,
+                    reply,
+                },
+                answer,
+            )
+            .await
+    }
+
+    /// What the run does and what it waits for.
+    ///
+    /// # Errors
+    /// When there is no such live run, or the runtime has stopped.
+    pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
+        let (reply, answer) = oneshot::channel();
+        let question = ShardMessage::Describe {
+            target: self.target.clone(),
+            reply,
+        };
+        self.inner.ask(&self.target, question, answer).await
+    }
+
+    async fn standing(&self) -> Result<Standing, RunError> {
+        let (reply, answer) = oneshot::channel();
+        let question = ShardMessage::Await {
+            target: self.target.clone(),
+            reply,
+        };
+        match self.inner.ask(&self.target, question, answer).await {
+            Err(RunError::NotFound) => self.inner.finished_standing(self.target.clone()).await,
+            answer => answer,
+        }
+    }
+}
+
+impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
+    /// Waits for the run's end and gives its result, also after a restart and as long as the run
+    /// is retained.
+    ///
+    /// # Errors
+    /// [`ResultError::Failed`] and its kin say how the run ended without a value;
+    /// [`ResultError::Parked`] that it is not over but needs somebody to look after it.
+    pub async fn result(&self) -> Result<O, ResultError<E>> {
+        let decode = |error: RunFailure| error.error.decode().map_err(ResultError::Payload);
+        match self.standing().await.map_err(ResultError::Run)? {
+            Standing::Ended(Outcome::Completed(value)) => value.decode().map_err(ResultError::Payload),
+            Standing::Ended(Outcome::Failed(error)) => Err(ResultError::Failed(decode(error)?)),
+            Standing::Ended(Outcome::Cancelled(error)) => Err(ResultError::Cancelled(decode(error)?)),
+            Standing::Ended(Outcome::Terminated(reason)) => Err(ResultError::Terminated { reason }),
+            Standing::Parked(reason) => Err(ResultError::Parked(Box::new(reason))),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What code a runtime has: one `register` for workflows and activities alike.
+
+use std::future::Future;
+
+use millrun_workflow::{Activity, Implementation, TypedError, Workflow, WorkflowContext};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::activity::{ActivityContext, ActivityImplementation};
+
+/// Code bound to a definition.
+#[derive(Clone, Debug)]
+pub struct Registration(pub(crate) Registered);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Registered {
+    Workflow(Implementation),
+    Activity(ActivityImplementation),
+}
+
+/// A definition that code of type `F` can implement: an [`Activity`] or a [`Workflow`].
+///
+/// `Marker` only keeps the implementations apart; it is inferred.
+#[diagnostic::on_unimplemented(
+    message = "this function does not implement the definition",
+    note = "a workflow is an `async fn(WorkflowContext, I) -> Result<O, E>`, an activity an `async fn(ActivityContext, I) -> Result<O, E>`, with the types of the definition"
+)]
+pub trait Definition<F, Marker> {
+    /// Binds the code.
+    fn bind(self, code: F) -> Registration;
+}
+
+/// Marks the implementation for workflows.
+#[derive(Debug)]
+pub struct OfWorkflow<Fut>(std::marker::PhantomData<Fut>);
+
+/// Marks the implementation for activities.
+#[derive(Debug)]
+pub struct OfActivity<Fut>(std::marker::PhantomData<Fut>);
+
+impl<I, O, E, F, Fut> Definition<F, OfWorkflow<Fut>> for Workflow<I, O, E>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + Send + 'static,
+    E: TypedError,
+    F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, E>> + Send + 'static,
+{
+    fn bind(self, code: F) -> Registration {
+        Registration(Registered::Workflow(Implementation::new(self, code)))
+    }
+}
+
+impl<I, O, E, F, Fut> Definition<F, OfActivity<Fut>> for Activity<I, O, E>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + Send + 'static,
+    E: TypedError,
+    F: Fn(ActivityContext, I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, E>> + Send + 'static,
+{
+    fn bind(self, code: F) -> Registration {
+        Registration(Registered::Activity(ActivityImplementation::new(self, code)))
+    }
+}

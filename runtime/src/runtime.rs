@@ -1,0 +1,429 @@
+//! The runtime as its users hold it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use millrun_core::{Host, InstanceId, RunId};
+use millrun_persistence::{FinishedRun, Journal};
+use millrun_workflow::{Payload, Workflow};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::assembly::Tree;
+use crate::builder::RuntimeBuilder;
+use crate::describe::InstanceSummary;
+use crate::host::TokioHost;
+use crate::recovery::StartupReport;
+use crate::shard::{ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, Target};
+use crate::{RunError, RunHandle, StartError, StopCause};
+
+/// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
+///
+/// Dropping the last clone, handles included, is a crash: it loses nothing that was acknowledged.
+/// [`shutdown`](Self::shutdown) ends gracefully.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+/// What to do when the id of a start is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnConflict {
+    /// Give a handle to the run that is there, live or finished: starting is idempotent.
+    #[default]
+    Attach,
+    /// Refuse, whether the run that is there is live or finished.
+    Refuse,
+    /// Attach to a live run; if the latest run has finished, start another.
+    RestartFinished,
+}
+
+/// Counts since the runtime was started, and sizes now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuntimeStats {
+    /// Runs started.
+    pub started: u64,
+    /// Runs ended.
+    pub finished: u64,
+    /// Instances that are alive.
+    pub live: u64,
+    /// Instances with their code in memory.
+    pub hot: u64,
+    /// Histories read to wake an instance.
+    pub loads: u64,
+    /// Instances that are parked.
+    pub parked: u64,
+    /// Events decided.
+    pub events: u64,
+    /// Attempts of activities started.
+    pub attempts: u64,
+    /// Attempts of activities under way.
+    pub attempts_running: u64,
+    /// The journal's counts and sizes.
+    pub journal: millrun_persistence::Stats,
+}
+
+/// A part of the runtime as the supervision tree shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it runs now.
+    pub is_running: bool,
+    /// How often it has been restarted.
+    pub restarts: u32,
+}
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<ShardShared>,
+    pub(crate) doors: ShardDoors,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) report: StartupReport,
+    pub(crate) stop: Arc<StopCell>,
+    pub(crate) tokio_host: std::sync::Mutex<Option<TokioHost>>,
+}
+
+/// Why and whether a runtime stops.
+#[derive(Debug, Default)]
+pub(crate) struct StopCell {
+    cause: OnceLock<StopCause>,
+    is_closing: AtomicBool,
+}
+
+impl StopCell {
+    pub(crate) fn set(&self, cause: StopCause) {
+        // The first cause is the one that counts.
+        drop(self.cause.set(cause));
+    }
+
+    pub(crate) fn get(&self) -> Option<&StopCause> {
+        self.cause.get()
+    }
+}
+
+impl Inner {
+    /// Why the runtime does not answer.
+    pub(crate) fn stop_cause(&self) -> StopCause {
+        if let Some(cause) = self.stop.get() {
+            return cause.clone();
+        }
+        match self.journal.failure() {
+            Some(failure) if !self.stop.is_closing.load(Ordering::Acquire) => StopCause::Journal(failure),
+            Some(_) => StopCause::Shutdown,
+            None => StopCause::Part {
+                part: "shard".into(),
+                message: "it was restarted while it worked on this; ask again".into(),
+            },
+        }
+    }
+
+    /// Sends a message to a shard, which may mean waiting for room, and waits for the answer.
+    pub(crate) async fn ask<T, E: From<StopCause>>(
+        &self,
+        target: &Target,
+        message: ShardMessage,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        self.ask_at(self.doors.of_target(target), message, answer).await
+    }
+
+    async fn ask_at<T, E: From<StopCause>>(
+        &self,
+        door: &millrun_broker::mailbox::Mailbox<ShardMessage>,
+        message: ShardMessage,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        if self.stop.is_closing.load(Ordering::Acquire) {
+            return Err(StopCause::Shutdown.into());
+        }
+        if door.push(message).await.is_err() {
+            return Err(self.stop_cause().into());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.stop_cause().into()))
+    }
+
+    pub(crate) async fn finished_standing(&self, target: Target) -> Result<Standing, RunError> {
+        let answer = self.shared.reader.outcome(target).await;
+        answer.unwrap_or_else(|| Err(self.stop_cause().into()))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.set(StopCause::Shutdown);
+        self.tree.abandon();
+        let host = self.tokio_host.get_mut().map(Option::take).unwrap_or_default();
+        if host.is_some() {
+            self.journal.begin_close();
+        }
+        drop(host);
+    }
+}
+
+impl Runtime {
+    /// Configures a runtime on the store at `path`, which is created if it does not exist.
+    pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
+        RuntimeBuilder::new(Some(path.into()))
+    }
+
+    /// Configures a runtime that keeps everything in memory and forgets it with its end.
+    #[must_use]
+    pub fn volatile() -> RuntimeBuilder {
+        RuntimeBuilder::new(None)
+    }
+
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Starts an instance of a workflow under an id of the caller's choice. Durable when this
+    /// returns.
+    ///
+    /// If the id is taken, by a live run or by a finished one that is retained, this gives a
+    /// handle to that run: a start can be repeated until it succeeds. For other policies see
+    /// [`start_with`](Self::start_with). The workflow's code need not be registered here; the
+    /// instance then waits for a runtime that has it.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not leave the instance started; start it again.
+    pub async fn start<I: Serialize, O, E>(
+        &self,
+        workflow: Workflow<I, O, E>,
+        id: &str,
+        input: I,
+    ) -> Result<RunHandle<O, E>, StartError> {
+        self.start_with(workflow, id, input, OnConflict::default()).await
+    }
+
+    /// As [`start`](Self::start), and says what to do when the id is taken.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Cancel safety
+    /// As [`start`](Self::start).
+    pub async fn start_with<I: Serialize, O, E>(
+        &self,
+        workflow: Workflow<I, O, E>,
+        id: &str,
+        input: I,
+        on_conflict: OnConflict,
+    ) -> Result<RunHandle<O, E>, StartError> {
+        let id = InstanceId::new(id)?;
+        let input = Payload::encode(&input)?;
+        let bytes_max = self.inner.shared.config.limits.payload_bytes_max;
+        if input.len() > bytes_max {
+            return Err(StartError::TooLarge {
+                bytes: input.len(),
+                bytes_max,
+            });
+        }
+        let (reply, answer) = oneshot::channel();
+        let workflow = workflow.name().into();
+        let request = StartRequest {
+            id: id.clone(),
+            workflow,
+            input,
+            on_conflict,
+            reply,
+        };
+        let door = self.inner.doors.of(id.partition());
+        let run = self
+            .inner
+            .ask_at(door, ShardMessage::Start(Box::new(request)), answer)
+            .await?;
+        Ok(RunHandle::new(Arc::clone(&self.inner), id, Target::Run(run)))
+    }
+
+    /// A handle to the latest run of an id, without asking whether there is one.
+    ///
+    /// # Errors
+    /// When `id` is no instance id.
+    pub fn attach<I, O, E>(
+        &self,
+        _workflow: Workflow<I, O, E>,
+        id: &str,
+    ) -> Result<RunHandle<O, E>, millrun_core::InstanceIdError> {
+        let id = InstanceId::new(id)?;
+        Ok(RunHandle::new(
+            Arc::clone(&self.inner),
+            id.clone(),
+            Target::Id(id),
+        ))
+    }
+
+    /// Up to `len_max` live instances in the order of their ids, beginning behind `after`.
+    /// Instances whose workflow is not registered are among them.
+    ///
+    /// # Errors
+    /// When the runtime has stopped.
+    pub async fn list(
+        &self,
+        after: Option<&InstanceId>,
+        len_max: usize,
+    ) -> Result<Vec<InstanceSummary>, RunError> {
+        let mut all = Vec::new();
+        for door in self.inner.doors.all() {
+            let (reply, answer) = oneshot::channel();
+            let question = ShardMessage::List {
+                after: after.cloned(),
+                len_max,
+                reply,
+            };
+            all.extend(self.inner.ask_at(door, question, answer).await?);
+        }
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all.truncate(len_max);
+        Ok(all)
+    }
+
+    /// Up to `len_max` finished runs that are retained, the earliest ended first, beginning
+    /// behind the run `after`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn list_finished(&self, after: Option<RunId>, len_max: usize) -> Result<Vec<FinishedRun>, RunError> {
+        Ok(self.inner.journal.list_finished(after, len_max)?)
+    }
+
+    /// What was found in the store when it was opened.
+    #[must_use]
+    pub fn startup_report(&self) -> &StartupReport {
+        &self.inner.report
+    }
+
+    /// Counts and sizes.
+    #[must_use]
+    pub fn stats(&self) -> RuntimeStats {
+        let counters = &self.inner.shared.counters;
+        let pools = &self.inner.shared.pools;
+        RuntimeStats {
+            started: counters.started.load(Ordering::Relaxed),
+            finished: counters.finished.load(Ordering::Relaxed),
+            live: counters.live.load(Ordering::Relaxed),
+            hot: counters.hot.load(Ordering::Relaxed),
+            loads: counters.loads.load(Ordering::Relaxed),
+            parked: counters.parked.load(Ordering::Relaxed),
+            events: counters.events.load(Ordering::Relaxed),
+            attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
+            attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
+            journal: self.inner.journal.stats(),
+        }
+    }
+
+    /// The parts of the runtime and how often each was restarted.
+    #[must_use]
+    pub fn parts(&self) -> Vec<PartStatus> {
+        self.inner.tree.status()
+    }
+
+    /// Why the runtime has stopped; `None` while it runs.
+    #[must_use]
+    pub fn stop_cause(&self) -> Option<StopCause> {
+        self.inner
+            .stop
+            .get()
+            .cloned()
+            .or_else(|| self.inner.journal.failure().map(StopCause::Journal))
+    }
+
+    /// Stops gracefully: closes the doors, starts no further activity, waits for running ones up
+    /// to the configured grace, flushes the journal, closes the file. All clones and handles give
+    /// [`StopCause::Shutdown`] from then on.
+    ///
+    /// # Errors
+    /// When the runtime had failed before, or the journal fails while it is flushed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the runtime closed to requests; call it again to finish.
+    pub async fn shutdown(&self) -> Result<ShutdownReport, StopCause> {
+        let inner = &self.inner;
+        inner.stop.is_closing.store(true, Ordering::Release);
+        let failed = inner
+            .stop
+            .get()
+            .cloned()
+            .or_else(|| inner.journal.failure().map(StopCause::Journal));
+        let host = Arc::clone(&inner.shared.host);
+        for pool in &inner.shared.pools {
+            pool.stop_starting();
+        }
+        let pools = Arc::clone(&inner.shared);
+        let grace = inner.shared.config.shutdown_grace;
+        let is_idle = move || pools.pools.iter().all(|pool| pool.running_len() == 0);
+        wait_until(host.as_ref(), grace, is_idle).await;
+        let activities_cut = inner
+            .shared
+            .pools
+            .iter()
+            .map(|pool| pool.running_len() as u64)
+            .sum();
+        for door in inner.doors.all() {
+            door.close();
+        }
+        let tree = Arc::clone(&inner.tree);
+        wait_until(host.as_ref(), grace, move || tree.shards_running() == 0).await;
+        inner.shared.reader.close();
+        inner.tree.abandon();
+        inner.journal.begin_close();
+        let journal = Arc::clone(&inner.journal);
+        wait_until(host.as_ref(), grace, move || journal.is_closed()).await;
+        let is_closed = inner.journal.is_closed();
+        inner.stop.set(StopCause::Shutdown);
+        let owner = inner
+            .tokio_host
+            .lock()
+            .map(|mut host| host.take())
+            .unwrap_or_default();
+        if let Some(owner) = owner
+            && let Err(running) = owner.shutdown(grace).await
+        {
+            tracing::warn!(%running, "the shutdown ran out of time");
+        }
+        match failed {
+            Some(StopCause::Shutdown) | None if is_closed => Ok(ShutdownReport { activities_cut }),
+            Some(cause) => Err(cause),
+            None => Err(StopCause::Part {
+                part: "writer".into(),
+                message: "it did not close the store in time".into(),
+            }),
+        }
+    }
+}
+
+/// What a shutdown cut short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Activities that were still running when the grace was over. They run again when the store
+    /// is opened next.
+    pub activities_cut: u64,
+}
+
+/// Looks every millisecond, up to `wait_max`. Only a shutdown looks like this.
+async fn wait_until(host: &dyn Host, wait_max: Duration, condition: impl Fn() -> bool) {
+    let deadline = host.now() + wait_max;
+    while !condition() && host.now() < deadline {
+        host.sleep_until(host.now() + Duration::from_millis(1)).await;
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("stop_cause", &self.stop_cause())
+            .finish_non_exhaustive()
+    }
+}

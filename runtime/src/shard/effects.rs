@@ -1,0 +1,99 @@
+//! Decide, commit, act: what a sweep wants done waits here until the journal holds the decision.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use millrun_core::{Offset, RunId};
+use millrun_workflow::OperationId;
+
+use super::message::{Reply, Standing};
+use crate::activity::ActivityTask;
+use crate::describe::{InstanceDescription, InstanceSummary};
+use crate::timers::TimerCommand;
+use crate::{RunError, StartError};
+
+/// One thing to do.
+pub(super) enum Effect {
+    AnswerStart(Reply<RunId, StartError>, Result<RunId, StartError>),
+    Answer(Reply<()>, Result<(), RunError>),
+    AnswerStanding(Reply<Standing>, Result<Standing, RunError>),
+    AnswerDescribe(
+        Reply<InstanceDescription>,
+        Result<Box<InstanceDescription>, RunError>,
+    ),
+    AnswerList(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
+    Run(Arc<ActivityTask>),
+    CancelActivity {
+        run: RunId,
+        operation: OperationId,
+    },
+    Timer(TimerCommand),
+    /// The run's end is durable: its place can be given up.
+    Retire(RunId),
+}
+
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AnswerStart(..) => "AnswerStart",
+            Self::Answer(..) => "Answer",
+            Self::AnswerStanding(..) => "AnswerStanding",
+            Self::AnswerDescribe(..) => "AnswerDescribe",
+            Self::AnswerList(..) => "AnswerList",
+            Self::Run(_) => "Run",
+            Self::CancelActivity { .. } => "CancelActivity",
+            Self::Timer(_) => "Timer",
+            Self::Retire(_) => "Retire",
+        })
+    }
+}
+
+/// The effects of sweeps whose commits are under way, in order.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    sweeps: VecDeque<Sweep>,
+    spare: Vec<Vec<Effect>>,
+}
+
+/// The effects of one sweep.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// Durable once the watermark has reached this.
+    offset: Offset,
+    /// The number of the sweep, counted by its shard.
+    pub(super) number: u64,
+    pub(super) effects: Vec<Effect>,
+}
+
+impl InFlight {
+    /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
+    /// leaves `effects` empty.
+    pub(super) fn push(&mut self, offset: Offset, number: u64, effects: &mut Vec<Effect>) {
+        let empty = self.spare.pop().unwrap_or_default();
+        let effects = std::mem::replace(effects, empty);
+        self.sweeps.push_back(Sweep {
+            offset,
+            number,
+            effects,
+        });
+    }
+
+    /// The oldest sweep, if it is durable.
+    pub(super) fn pop_durable(&mut self, watermark: Offset) -> Option<Sweep> {
+        self.sweeps.pop_front_if(|sweep| sweep.offset <= watermark)
+    }
+
+    /// Gives an emptied list back for later use.
+    pub(super) fn recycle(&mut self, effects: Vec<Effect>) {
+        const SPARE_MAX: usize = 4;
+        if self.spare.len() < SPARE_MAX && effects.is_empty() {
+            self.spare.push(effects);
+        }
+    }
+
+    /// How many sweeps wait for their commits.
+    pub(super) fn len(&self) -> usize {
+        self.sweeps.len()
+    }
+}

@@ -1,0 +1,613 @@
+//! The instances of a shard: in memory with their code, on disk, or on their way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+use millrun_persistence::{Batch, TurnError, TurnHeader};
+use millrun_workflow::{
+    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, ParkReason, Pending,
+    Refused, Turn, wire,
+};
+
+use super::Shard;
+use super::effects::Effect;
+use super::message::{Reply, Standing, Tell};
+use crate::RunError;
+use crate::activity::{ActivityReport, ActivityTask};
+use crate::describe::InstanceDescription;
+use crate::recovery::RecoveredRun;
+use crate::timers::{Alarm, TimerCommand};
+
+/// What a shard knows of one run.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: InstanceId,
+    pub(super) workflow: Name,
+    pub(super) place: Place,
+    /// Those who wait for the result.
+    pub(super) waiters: Vec<Reply<Standing>>,
+    pub(super) is_parked: bool,
+    /// Used since it was last considered for unloading.
+    is_touched: bool,
+    /// Stands in the list of those with code in memory.
+    is_listed: bool,
+    /// The number of the sweep with its last turn.
+    last_sweep: u64,
+    /// Its code must not run when it is brought back, for this reason.
+    park_on_load: Option<ParkReason>,
+}
+
+/// Where a run is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// On disk only.
+    Cold,
+    /// Being read; what came meanwhile waits here, in order.
+    Loading(Vec<Held>),
+    /// In memory.
+    Hot(Box<Instance>),
+    /// Ended, with its outcome at hand.
+    Ended(Outcome),
+}
+
+/// Something to be done with a run that is in memory.
+#[derive(Debug)]
+pub(super) enum Held {
+    Tell(Tell, Reply<()>),
+    Input(Input),
+    Resume,
+    Describe(Reply<InstanceDescription>),
+    Dispatch(OperationId),
+}
+
+impl Entry {
+    pub(super) fn new(id: InstanceId, workflow: Name, place: Place) -> Self {
+        Self {
+            id,
+            workflow,
+            place,
+            waiters: Vec::new(),
+            is_parked: false,
+            is_touched: true,
+            is_listed: false,
+            last_sweep: 0,
+            park_on_load: None,
+        }
+    }
+}
+
+/// Appends a turn to the batch, all or nothing.
+pub(super) fn write_turn(
+    batch: &mut Batch,
+    header: TurnHeader<'_>,
+    events: &[Event],
+) -> Result<(), TurnError> {
+    let mut writer = batch.turn(header);
+    for event in events {
+        let encoded: Result<(), EventError> =
+            writer.record(wire::kind(event), |body| wire::encode(event, body));
+        encoded.expect("events made by the engine encode");
+    }
+    writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
+}
+
+impl Shard {
+    /// Does something with a run, at once or when it has been read.
+    pub(super) fn with_run(&mut self, run: RunId, held: Held, moment: Moment) {
+        let held_max = self.shared.config.limits.signals_len_max;
+        let Some(entry) = self.entries.get_mut(&run) else {
+            return self.answer_unknown(held, RunError::NotFound);
+        };
+        entry.is_touched = true;
+        match &mut entry.place {
+            Place::Hot(_) => self.apply_held(run, held, moment),
+            Place::Loading(queue) if queue.len() >= held_max && matches!(held, Held::Tell(..)) => {
+                self.answer_unknown(
+                    held,
+                    RunError::Refused(Refused::TooManySignals { len_max: held_max }),
+                );
+            }
+            Place::Loading(queue) => queue.push(held),
+            Place::Cold => {
+                entry.place = Place::Loading(vec![held]);
+                self.loads.push_back(run);
+                self.start_loads();
+            }
+            Place::Ended(_) => self.answer_unknown(held, RunError::Finished),
+        }
+    }
+
+    /// Says that a run cannot be reached to whoever asks.
+    pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
+        match held {
+            Held::Tell(_, reply) => self.effects.push(Effect::Answer(reply, Err(error))),
+            Held::Describe(reply) => self.effects.push(Effect::AnswerDescribe(reply, Err(error))),
+            // Late: the run has ended.
+            Held::Input(_) | Held::Resume | Held::Dispatch(_) => {}
+        }
+    }
+
+    fn apply_held(&mut self, run: RunId, held: Held, moment: Moment) {
+        match held {
+            Held::Tell(Tell::Resume, reply) => {
+                if self.needs_code(run) {
+                    return self.reload(run, Held::Tell(Tell::Resume, reply));
+                }
+                let answer = self.apply(run, Input::Resume, moment);
+                self.effects.push(Effect::Answer(reply, answer));
+            }
+            Held::Tell(tell, reply) => {
+                let input = match tell {
+                    Tell::Signal { name, value } => Input::Signal { name, value },
+                    Tell::Cancel { reason } => Input::Cancel { reason },
+                    Tell::Terminate { reason } => Input::Terminate { reason },
+                    Tell::Resume => Input::Resume,
+                };
+                let answer = self.apply(run, input, moment);
+                self.effects.push(Effect::Answer(reply, answer));
+            }
+            Held::Resume => {
+                if self.needs_code(run) {
+                    return self.reload(run, Held::Resume);
+                }
+                self.apply_quietly(run, Input::Resume, moment);
+            }
+            Held::Input(input) => self.apply_quietly(run, input, moment),
+            Held::Describe(reply) => {
+                let description = self.describe(run, moment).ok_or(RunError::NotFound);
+                self.effects
+                    .push(Effect::AnswerDescribe(reply, description.map(Box::new)));
+            }
+            Held::Dispatch(operation) => {
+                if let Some(task) = self.task_of(run, operation, moment) {
+                    self.stage_task(task);
+                }
+            }
+        }
+    }
+
+    /// Whether a run is parked and its code not in memory, although there is code to run.
+    fn needs_code(&self, run: RunId) -> bool {
+        self.entries.get(&run).is_some_and(|entry| match &entry.place {
+            Place::Hot(instance) => {
+                !instance.has_code() && self.shared.workflows.contains_key(&*entry.workflow)
+            }
+            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        })
+    }
+
+    /// Lets go of a run's memory, to read it again and go on with `held`.
+    fn reload(&mut self, run: RunId, held: Held) {
+        if let Some(entry) = self.entries.get_mut(&run) {
+            if matches!(entry.place, Place::Hot(_)) {
+                self.hot_len -= 1;
+            }
+            entry.place = Place::Loading(vec![held]);
+            self.loads.push_back(run);
+        }
+    }
+
+    fn apply_quietly(&mut self, run: RunId, input: Input, moment: Moment) {
+        if let Err(error) = self.apply(run, input, moment) {
+            tracing::debug!(%run, %error, "an input was passed over");
+        }
+    }
+
+    /// Applies an input to a run in memory.
+    fn apply(&mut self, run: RunId, input: Input, moment: Moment) -> Result<(), RunError> {
+        let Some(Entry {
+            place: Place::Hot(instance),
+            ..
+        }) = self.entries.get_mut(&run)
+        else {
+            return Err(RunError::NotFound);
+        };
+        let head = instance.sequence();
+        let mut turn = std::mem::take(&mut self.turn);
+        let retried = matches!(input, Input::ActivityCompleted { .. } | Input::TimerFired { .. })
+            .then(|| input.clone());
+        let applied = instance.apply(input, moment, &mut turn);
+        let outcome = match applied {
+            Err(refused) => Err(RunError::from(refused)),
+            Ok(()) => self.adopt(run, head, None, &mut turn, moment).map_err(|error| {
+                // The machine is ahead of what can be recorded: it is rebuilt, and what it was
+                // told is recorded without running the code, which stays parked.
+                let held = retried.map(Held::Input);
+                self.park_unrecordable(run, held, &error);
+                RunError::Turn(error.to_string())
+            }),
+        };
+        turn.events.clear();
+        turn.commands.clear();
+        self.turn = turn;
+        outcome
+    }
+
+    fn park_unrecordable(&mut self, run: RunId, held: Option<Held>, error: &TurnError) {
+        tracing::error!(%run, %error, "a turn does not fit the journal; the run is parked");
+        let Some(entry) = self.entries.get_mut(&run) else {
+            return;
+        };
+        self.hot_len -= 1;
+        if let Some(held) = held {
+            entry.park_on_load = Some(ParkReason::Stuck {
+                message: format!("its turn cannot be recorded: {error}"),
+            });
+            entry.place = Place::Loading(vec![held]);
+            self.loads.push_back(run);
+        } else {
+            entry.place = Place::Cold;
+        }
+    }
+
+    /// Writes a turn into the sweep's batch and its commands into the sweep's effects.
+    pub(super) fn adopt(
+        &mut self,
+        run: RunId,
+        head: Sequence,
+        opens: Option<&InstanceId>,
+        turn: &mut Turn,
+        moment: Moment,
+    ) -> Result<(), TurnError> {
+        if !turn.events.is_empty() {
+            let header = TurnHeader {
+                run,
+                head,
+                epoch: self.epoch,
+                time: moment.now,
+                opens,
+            };
+            write_turn(&mut self.batch, header, &turn.events)?;
+            self.shared
+                .counters
+                .events
+                .fetch_add(turn.events.len() as u64, Ordering::Relaxed);
+        }
+        let Some(entry) = self.entries.get_mut(&run) else {
+            return Ok(());
+        };
+        if !turn.events.is_empty() {
+            entry.last_sweep = self.sweeps_len + 1;
+        }
+        for command in turn.commands.drain(..) {
+            match command {
+                Command::RunActivity { scheduled, attempt } => {
+                    let task = ActivityTask {
+                        run,
+                        id: entry.id.clone(),
+                        attempt,
+                        scheduled,
+                    };
+                    self.effects.push(Effect::Run(Arc::new(task)));
+                }
+                Command::CancelActivity { operation, queue: _ } => {
+                    self.effects.push(Effect::CancelActivity { run, operation });
+                }
+                Command::StartTimer { operation, deadline } => {
+                    let command = TimerCommand::Set(deadline, run, Alarm::Operation(operation));
+                    self.effects.push(Effect::Timer(command));
+                }
+                Command::CancelTimer { operation, deadline } => {
+                    let command = TimerCommand::Clear(deadline, run, Alarm::Operation(operation));
+                    self.effects.push(Effect::Timer(command));
+                }
+                Command::ResumeAt { at } => {
+                    self.effects
+                        .push(Effect::Timer(TimerCommand::Set(at, run, Alarm::Resume)));
+                }
+                Command::Park(reason) => {
+                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
+                    for waiter in entry.waiters.drain(..) {
+                        let standing = Ok(Standing::Parked(reason.clone()));
+                        self.effects.push(Effect::AnswerStanding(waiter, standing));
+                    }
+                }
+                Command::Close(outcome) => {
+                    for waiter in entry.waiters.drain(..) {
+                        let standing = Ok(Standing::Ended(outcome.clone()));
+                        self.effects.push(Effect::AnswerStanding(waiter, standing));
+                    }
+                    if matches!(entry.place, Place::Hot(_)) {
+                        self.hot_len -= 1;
+                    }
+                    entry.place = Place::Ended(outcome);
+                    self.live_len -= 1;
+                    self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
+                    self.shared.counters.finished.fetch_add(1, Ordering::Relaxed);
+                    self.effects.push(Effect::Retire(run));
+                }
+            }
+        }
+        if let Place::Hot(instance) = &entry.place {
+            let is_parked = instance.park_reason().is_some();
+            if is_parked != entry.is_parked {
+                entry.is_parked = is_parked;
+                let parked = &self.shared.counters.parked;
+                if is_parked {
+                    parked.fetch_add(1, Ordering::Relaxed)
+                } else {
+                    parked.fetch_sub(1, Ordering::Relaxed)
+                };
+            }
+        } else if std::mem::take(&mut entry.is_parked) {
+            self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Counts a run as one with code in memory.
+    pub(super) fn list_hot(&mut self, run: RunId) {
+        self.hot_len += 1;
+        if let Some(entry) = self.entries.get_mut(&run)
+            && !std::mem::replace(&mut entry.is_listed, true)
+        {
+            self.hot.push_back(run);
+        }
+    }
+
+    /// Asks the reader for the histories of runs that are waited for, as far as there is room.
+    pub(super) fn start_loads(&mut self) {
+        for _ in 0..self.loads.len() {
+            if self.loads_in_flight >= self.shared.config.loads_in_flight_max {
+                return;
+            }
+            let Some(run) = self.loads.pop_front() else { return };
+            let Some(entry) = self.entries.get(&run) else {
+                continue;
+            };
+            if entry.last_sweep > self.durable_len {
+                // Not all of it could be read yet. The bell rings with the next commit.
+                self.loads.push_back(run);
+                continue;
+            }
+            self.loads_in_flight += 1;
+            self.shared.reader.load(run);
+        }
+    }
+
+    /// A history has been read: the run is brought back, and what waited for it is done.
+    pub(super) fn on_loaded(
+        &mut self,
+        run: RunId,
+        history: Result<Vec<(Event, Timestamp)>, RunError>,
+        moment: Moment,
+    ) {
+        self.loads_in_flight -= 1;
+        self.shared.counters.loads.fetch_add(1, Ordering::Relaxed);
+        let Some(entry) = self.entries.get_mut(&run) else {
+            return;
+        };
+        let Place::Loading(held) = &mut entry.place else {
+            return;
+        };
+        let held = std::mem::take(held);
+        let implementation = self.shared.workflows.get(&*entry.workflow);
+        let replayed = history.and_then(|history| {
+            Instance::replay(implementation, run, history, self.shared.config.limits)
+                .map_err(|error| RunError::History(error.to_string()))
+        });
+        match replayed {
+            Ok(mut instance) => {
+                if let Some(reason) = entry.park_on_load.take() {
+                    instance.park(reason);
+                }
+                if let Some(reason) = instance.park_reason()
+                    && !entry.is_parked
+                {
+                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
+                    entry.is_parked = true;
+                    self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+                    for waiter in entry.waiters.drain(..) {
+                        let standing = Ok(Standing::Parked(reason.clone()));
+                        self.effects.push(Effect::AnswerStanding(waiter, standing));
+                    }
+                }
+                entry.place = Place::Hot(Box::new(instance));
+                self.list_hot(run);
+                for held in held {
+                    self.with_run(run, held, moment);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
+                entry.place = Place::Cold;
+                let waiters = std::mem::take(&mut entry.waiters);
+                for waiter in waiters {
+                    self.effects
+                        .push(Effect::AnswerStanding(waiter, Err(error.clone())));
+                }
+                for held in held {
+                    self.answer_unknown(held, error.clone());
+                }
+            }
+        }
+    }
+
+    /// Lets go of the code of runs that waited longest, while there are too many.
+    pub(super) fn unload_coldest(&mut self) {
+        const STEPS_MAX: usize = 1_024;
+        for _ in 0..STEPS_MAX {
+            if self.hot_len <= self.shared.config.hot_len_max
+                && self.hot.len() <= 2 * self.hot_len + STEPS_MAX
+            {
+                return;
+            }
+            let Some(run) = self.hot.pop_front() else { return };
+            let Some(entry) = self.entries.get_mut(&run) else {
+                continue;
+            };
+            if !matches!(entry.place, Place::Hot(_)) {
+                entry.is_listed = false;
+                continue;
+            }
+            let is_over = self.hot_len > self.shared.config.hot_len_max;
+            if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
+                self.hot.push_back(run);
+                continue;
+            }
+            entry.is_listed = false;
+            entry.place = Place::Cold;
+            self.hot_len -= 1;
+        }
+    }
+
+    /// A run's end is durable: its result stays at hand until there are too many.
+    pub(super) fn retire(&mut self, run: RunId) {
+        self.ended.push_back(run);
+        while self.ended.len() > self.shared.config.result_cache_len_max {
+            let Some(oldest) = self.ended.pop_front() else {
+                return;
+            };
+            let Some(entry) = self.entries.remove(&oldest) else {
+                continue;
+            };
+            if self.latest.get(&entry.id) == Some(&oldest) {
+                self.latest.remove(&entry.id);
+            }
+        }
+    }
+
+    /// The task of a call whose next attempt is due, if it is still waited for.
+    fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<Arc<ActivityTask>> {
+        let entry = self.entries.get(&run)?;
+        let Place::Hot(instance) = &entry.place else {
+            return None;
+        };
+        match instance.ledger().pending_operation(operation)? {
+            Pending::Activity(activity) if activity.retry_at.is_none_or(|at| at <= moment.now) => {
+                let attempt = activity.attempt(moment.epoch);
+                let scheduled = Arc::clone(&activity.scheduled);
+                Some(Arc::new(ActivityTask {
+                    run,
+                    id: entry.id.clone(),
+                    attempt,
+                    scheduled,
+                }))
+            }
+            Pending::Activity(_) | Pending::Timer { .. } => None,
+        }
+    }
+
+    /// Moves backlog into the windows of its queues, as far as there is room.
+    pub(super) fn feed_queues(&mut self, now: Timestamp) {
+        const FED_MAX: usize = 256;
+        let moment = self.moment(now);
+        let names: Vec<_> = self
+            .backlog
+            .iter()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(name, _)| *name)
+            .collect();
+        for name in names {
+            let Some(queue) = self.shared.queues.queue(name).cloned() else {
+                continue;
+            };
+            let mut tasks = Vec::new();
+            let mut cold = Vec::new();
+            let room = queue.room().min(FED_MAX);
+            while tasks.len() + cold.len() < room
+                && let Some((run, operation)) = self
+                    .backlog
+                    .get_mut(name)
+                    .and_then(std::collections::VecDeque::pop_front)
+            {
+                match self.entries.get(&run).map(|entry| &entry.place) {
+                    Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
+                    Some(Place::Cold | Place::Loading(_)) => cold.push((run, operation)),
+                    Some(Place::Ended(_)) | None => {}
+                }
+            }
+            for (run, operation) in cold {
+                self.with_run(run, Held::Dispatch(operation), moment);
+            }
+            let rest = if tasks.is_empty() {
+                tasks
+            } else {
+                queue.offer(tasks, &self.bell)
+            };
+            let backlog = self.backlog.entry(name).or_default();
+            for task in rest.iter().rev() {
+                backlog.push_front((task.run, task.scheduled.operation));
+            }
+            if !backlog.is_empty() {
+                queue.wait_for_room(&self.bell);
+            }
+        }
+    }
+
+    /// Takes in a run that was alive when the store was last closed.
+    pub(super) fn seed_run(&mut self, recovered: RecoveredRun, now: Timestamp) {
+        let RecoveredRun {
+            run,
+            id,
+            workflow,
+            pending,
+            parked,
+        } = recovered;
+        let is_registered = self.shared.workflows.contains_key(&*workflow);
+        let mut entry = Entry::new(id.clone(), workflow, Place::Cold);
+        entry.is_parked = parked.is_some();
+        if entry.is_parked {
+            self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+        }
+        self.entries.insert(run, entry);
+        self.latest.insert(id.clone(), run);
+        self.live_len += 1;
+        self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
+        for (operation, pending) in pending {
+            let due = match &pending {
+                Pending::Timer { deadline } => Some(*deadline),
+                Pending::Activity(activity) => activity.retry_at.filter(|at| *at > now),
+            };
+            match (due, pending) {
+                (Some(deadline), _) => {
+                    self.timer_commands
+                        .push(TimerCommand::Set(deadline, run, Alarm::Operation(operation)));
+                }
+                (None, Pending::Activity(activity)) => {
+                    let attempt = activity.attempt(self.epoch.get());
+                    let scheduled = activity.scheduled;
+                    self.stage_task(Arc::new(ActivityTask {
+                        run,
+                        id: id.clone(),
+                        attempt,
+                        scheduled,
+                    }));
+                }
+                (None, Pending::Timer { .. }) => {}
+            }
+        }
+        if let Some((reason, since)) = parked
+            && is_registered
+        {
+            // The code may have been changed since; after a panic the pause is kept.
+            let at = self.shared.config.limits.resume_at(&reason, since).unwrap_or(now);
+            self.timer_commands
+                .push(TimerCommand::Set(at, run, Alarm::Resume));
+        }
+    }
+
+    /// A report of an attempt, as the machine takes it.
+    pub(super) fn input_of(report: ActivityReport) -> Input {
+        let ActivityReport {
+            operation,
+            attempt,
+            outcome,
+            ..
+        } = report;
+        match outcome {
+            Ok(result) => Input::ActivityCompleted {
+                operation,
+                attempt,
+                result,
+            },
+            Err((failure, is_retryable)) => Input::AttemptFailed {
+                operation,
+                attempt,
+                failure,
+                is_retryable,
+            },
+        }
+    }
+}

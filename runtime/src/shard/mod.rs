@@ -1,0 +1,300 @@
+//! A shard hosts the instances of its partitions: it applies what arrives, appends each sweep's
+//! turns at once, and performs their effects when the journal holds them.
+//!
+//! ```text
+//!  clients ─┐ bounded mailbox      one sweep                      commit order
+//!  reports ─┼──────────────► apply to instances ─► batch ─► journal ─► watermark ─► effects
+//!  timers ──┘ reserved places     │      ▲                                  │  answers, tasks,
+//!                                 │      └── loads: histories, replayed     │  timers
+//!                                 └──────── (state) ◄───────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - Whatever depends on an instance's state, answers and refusals included, leaves as an effect
+//!   of its sweep, after that sweep's commit.
+//! - A run is read from the journal only when all its turns are durable.
+//! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
+//!   messages, which is what those who push feel.
+
+mod effects;
+mod instances;
+mod message;
+mod requests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millrun_broker::mailbox::Mailbox;
+use millrun_core::{Bell, Epoch, Host, InstanceId, Next, Offset, Part, RunId, Timestamp};
+use millrun_persistence::{Batch, EnqueueError, Journal};
+use millrun_workflow::{Implementation, Moment, OperationId, Turn};
+use rustc_hash::FxHashMap;
+
+pub(crate) use message::{Reply, ShardDoors, ShardMessage, Standing, StartRequest, Target, Tell};
+
+use crate::RuntimeConfig;
+use crate::activity::{ActivityTask, PoolState, TaskQueues};
+use crate::reader::ReaderDoor;
+use crate::recovery::RecoveredRun;
+use crate::timers::{TimerCommand, TimersDoor};
+use effects::{Effect, InFlight};
+use instances::Entry;
+
+/// What all shards share.
+#[derive(Debug)]
+pub(crate) struct ShardShared {
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) config: RuntimeConfig,
+    pub(crate) workflows: BTreeMap<&'static str, Implementation>,
+    pub(crate) queues: Arc<TaskQueues>,
+    pub(crate) pools: Vec<Arc<PoolState>>,
+    pub(crate) timers: TimersDoor,
+    pub(crate) reader: ReaderDoor,
+    pub(crate) counters: Counters,
+}
+
+/// What has happened since the runtime was started.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) started: AtomicU64,
+    pub(crate) finished: AtomicU64,
+    pub(crate) live: AtomicU64,
+    pub(crate) hot: AtomicU64,
+    pub(crate) loads: AtomicU64,
+    pub(crate) parked: AtomicU64,
+    pub(crate) events: AtomicU64,
+}
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    shared: Arc<ShardShared>,
+    mailbox: Mailbox<ShardMessage>,
+    bell: Bell,
+    epoch: Epoch,
+    /// The instances, by run.
+    entries: FxHashMap<RunId, Entry>,
+    /// The latest run of each instance that is at hand, in the order of ids.
+    latest: BTreeMap<InstanceId, RunId>,
+    live_len: usize,
+    /// Runs whose code is in memory, those that waited longest first (second chance).
+    hot: VecDeque<RunId>,
+    hot_len: usize,
+    /// Ended runs whose results are at hand, oldest first.
+    ended: VecDeque<RunId>,
+    /// Runs to be read when their turns are durable and there is room.
+    loads: VecDeque<RunId>,
+    loads_in_flight: usize,
+    /// Activities that did not fit their queue's window.
+    backlog: BTreeMap<&'static str, VecDeque<(RunId, OperationId)>>,
+    batch: Batch,
+    effects: Vec<Effect>,
+    in_flight: InFlight,
+    /// The offset of the last batch that was queued.
+    last_offset: Offset,
+    /// How many sweeps have been queued, and how many of them are durable.
+    sweeps_len: u64,
+    durable_len: u64,
+    turn: Turn,
+    timer_commands: Vec<TimerCommand>,
+    tasks: BTreeMap<&'static str, Vec<Arc<ActivityTask>>>,
+}
+
+impl Shard {
+    pub(crate) fn new(shared: Arc<ShardShared>, mailbox: Mailbox<ShardMessage>, epoch: Epoch) -> Self {
+        let batch = Batch::with_turn_bytes_max(shared.config.journal.turn_bytes_max);
+        let bell = mailbox.bell().clone();
+        shared.journal.watch(bell.clone());
+        Self {
+            shared,
+            mailbox,
+            bell,
+            epoch,
+            entries: FxHashMap::default(),
+            latest: BTreeMap::new(),
+            live_len: 0,
+            hot: VecDeque::new(),
+            hot_len: 0,
+            ended: VecDeque::new(),
+            loads: VecDeque::new(),
+            loads_in_flight: 0,
+            backlog: BTreeMap::new(),
+            batch,
+            effects: Vec::new(),
+            in_flight: InFlight::default(),
+            last_offset: Offset::ZERO,
+            sweeps_len: 0,
+            durable_len: 0,
+            turn: Turn::default(),
+            timer_commands: Vec::new(),
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what recovery found.
+    pub(crate) fn seed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+        for run in runs {
+            self.seed_run(run, now);
+        }
+        self.send_timers();
+        self.send_tasks();
+    }
+
+    fn moment(&self, now: Timestamp) -> Moment {
+        Moment {
+            now,
+            epoch: self.epoch.get(),
+        }
+    }
+
+    /// Queues the sweep's turns. Whether there was room.
+    fn flush(&mut self) -> bool {
+        if self.batch.is_empty() && self.effects.is_empty() {
+            return true;
+        }
+        if !self.batch.is_empty() {
+            let enqueued = match self.shared.journal.enqueue(&self.batch) {
+                Ok(enqueued) => enqueued,
+                // A failure is noticed at the next turn, for which the bell rings.
+                Err(EnqueueError::Full | EnqueueError::Failed(_)) => return false,
+                Err(_) => return false,
+            };
+            assert!(
+                enqueued.refused.is_empty(),
+                "the journal refused a turn of its owner, which must start over: {:?}",
+                enqueued.refused.first()
+            );
+            self.batch.clear();
+            self.last_offset = enqueued.offset;
+        }
+        self.sweeps_len += 1;
+        self.in_flight
+            .push(self.last_offset, self.sweeps_len, &mut self.effects);
+        true
+    }
+
+    /// Performs the effects of all sweeps that are durable, in order.
+    fn perform_durable(&mut self) {
+        let watermark = self.shared.journal.high_watermark();
+        while let Some(mut sweep) = self.in_flight.pop_durable(watermark) {
+            self.durable_len = sweep.number;
+            for effect in sweep.effects.drain(..) {
+                self.perform(effect);
+            }
+            self.in_flight.recycle(sweep.effects);
+        }
+        self.send_timers();
+        self.send_tasks();
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        // An answer that nobody waits for any more is no error.
+        match effect {
+            Effect::AnswerStart(reply, answer) => drop(reply.send(answer)),
+            Effect::Answer(reply, answer) => drop(reply.send(answer)),
+            Effect::AnswerStanding(reply, answer) => drop(reply.send(answer)),
+            Effect::AnswerDescribe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
+            Effect::AnswerList(reply, answer) => drop(reply.send(Ok(answer))),
+            Effect::Run(task) => self.stage_task(task),
+            Effect::CancelActivity { run, operation } => {
+                for pool in &self.shared.pools {
+                    pool.cancel((run, operation));
+                }
+            }
+            Effect::Timer(command) => self.timer_commands.push(command),
+            Effect::Retire(run) => self.retire(run),
+        }
+    }
+
+    /// Collects a task for its queue; a queue without code here leaves it in its history.
+    fn stage_task(&mut self, task: Arc<ActivityTask>) {
+        if self.shared.queues.activity(&task.scheduled.activity).is_none() {
+            return;
+        }
+        if let Some(queue) = self.shared.queues.queue(&task.scheduled.queue) {
+            self.tasks.entry(queue.name).or_default().push(task);
+        }
+    }
+
+    /// Hands the collected tasks to their queues; what does not fit becomes backlog.
+    fn send_tasks(&mut self) {
+        for (name, tasks) in &mut self.tasks {
+            if tasks.is_empty() {
+                continue;
+            }
+            let queue = self
+                .shared
+                .queues
+                .queue(name)
+                .expect("tasks are staged only for queues that exist");
+            let backlog = self.backlog.entry(queue.name).or_default();
+            let tasks = std::mem::take(tasks);
+            // What waits longer goes first.
+            let rest = if backlog.is_empty() {
+                queue.offer(tasks, &self.bell)
+            } else {
+                tasks
+            };
+            backlog.extend(rest.iter().map(|task| (task.run, task.scheduled.operation)));
+        }
+    }
+
+    fn send_timers(&mut self) {
+        if !self.timer_commands.is_empty() {
+            self.shared.timers.send(std::mem::take(&mut self.timer_commands));
+        }
+    }
+
+    /// Handles up to `budget` messages. Whether there are more.
+    fn sweep(&mut self, now: Timestamp, budget: usize) -> bool {
+        let moment = self.moment(now);
+        let bytes_max = self.shared.config.journal.batch_bytes_max / 2;
+        let mut hand = self.mailbox.take();
+        let mut left = budget;
+        while left > 0
+            && self.batch.bytes() < bytes_max
+            && let Some(message) = hand.next()
+        {
+            self.handle(message, moment);
+            left -= 1;
+        }
+        !hand.is_empty()
+    }
+}
+
+impl Part for Shard {
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        if self.shared.journal.failure().is_some() {
+            // Nobody gets an answer: dropping the questions tells them that the runtime stopped.
+            drop(self.mailbox.close_discarding());
+            return Next::Stop;
+        }
+        self.perform_durable();
+        self.feed_queues(now);
+        self.start_loads();
+        if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
+            return Next::Idle;
+        }
+        let is_more = self.sweep(now, budget);
+        let is_flushed = self.flush();
+        if is_flushed {
+            // Answers that depend on nothing new need not wait for another commit.
+            self.perform_durable();
+        }
+        self.unload_coldest();
+        self.shared
+            .counters
+            .hot
+            .store(self.hot_len as u64, Ordering::Relaxed);
+        if self.mailbox.is_finished() && is_flushed && self.in_flight.len() == 0 {
+            return Next::Stop;
+        }
+        if is_more && is_flushed {
+            Next::Again
+        } else {
+            Next::Idle
+        }
+    }
+}

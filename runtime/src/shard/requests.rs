@@ -1,0 +1,275 @@
+//! What a shard does with each message.
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_workflow::{Input, Instance, Moment, Pending, Started};
+
+use super::effects::Effect;
+use super::instances::{Entry, Held, Place};
+use super::message::{ShardMessage, Standing, StartRequest, Target};
+use super::{Reply, Shard};
+use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
+use crate::{OnConflict, RunError, StartError};
+
+impl Shard {
+    pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
+        match message {
+            ShardMessage::Start(request) => self.on_start(*request, moment),
+            ShardMessage::Tell { target, what, reply } => match self.find(&target) {
+                Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
+                None => {
+                    let error = self.absent(&target);
+                    self.effects.push(Effect::Answer(reply, Err(error)));
+                }
+            },
+            ShardMessage::Await { target, reply } => self.on_await(&target, reply),
+            ShardMessage::Describe { target, reply } => match self.find(&target) {
+                Some(run) => self.with_run(run, Held::Describe(reply), moment),
+                None => {
+                    let error = self.absent(&target);
+                    self.effects.push(Effect::AnswerDescribe(reply, Err(error)));
+                }
+            },
+            ShardMessage::List {
+                after,
+                len_max,
+                reply,
+            } => {
+                let list = self.list(after, len_max);
+                self.effects.push(Effect::AnswerList(reply, list));
+            }
+            ShardMessage::Report(report) => {
+                let run = report.run;
+                self.with_run(run, Held::Input(Self::input_of(report)), moment);
+            }
+            ShardMessage::TimerFired { run, operation } => {
+                self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
+            }
+            ShardMessage::ResumeDue { run } => self.with_run(run, Held::Resume, moment),
+            ShardMessage::Loaded { run, history } => self.on_loaded(run, history, moment),
+        }
+    }
+
+    fn find(&self, target: &Target) -> Option<RunId> {
+        match target {
+            Target::Id(id) => self.latest.get(id).copied(),
+            Target::Run(run) => self.entries.contains_key(run).then_some(*run),
+        }
+    }
+
+    /// Why a run is not here.
+    fn absent(&self, target: &Target) -> RunError {
+        let is_finished = match target {
+            Target::Id(id) => match self.shared.journal.finished(id) {
+                Ok(finished) => finished.is_some(),
+                Err(error) => return RunError::Read(error),
+            },
+            Target::Run(run) => self.shared.journal.history(*run).is_ok(),
+        };
+        if is_finished {
+            RunError::Finished
+        } else {
+            RunError::NotFound
+        }
+    }
+
+    fn on_start(&mut self, request: StartRequest, moment: Moment) {
+        let StartRequest {
+            id,
+            workflow,
+            input,
+            on_conflict,
+            reply,
+        } = request;
+        match self.conflict(&id, &workflow, on_conflict) {
+            Ok(None) => {}
+            Ok(Some(run)) => return self.effects.push(Effect::AnswerStart(reply, Ok(run))),
+            Err(error) => return self.effects.push(Effect::AnswerStart(reply, Err(error))),
+        }
+        let live_len_max = self.shared.config.live_len_max;
+        if self.live_len >= live_len_max {
+            let error = StartError::TooManyLive {
+                len_max: live_len_max,
+            };
+            return self.effects.push(Effect::AnswerStart(reply, Err(error)));
+        }
+        let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
+        let implementation = self.shared.workflows.get(&*workflow);
+        let mut turn = std::mem::take(&mut self.turn);
+        let started = Started::new(workflow.clone(), id.clone(), input);
+        let limits = self.shared.config.limits;
+        let instance = Instance::start(implementation, run, started, limits, moment, &mut turn);
+        let replaced = self.latest.insert(id.clone(), run);
+        self.entries.insert(
+            run,
+            Entry::new(id.clone(), workflow, Place::Hot(Box::new(instance))),
+        );
+        self.live_len += 1;
+        self.list_hot(run);
+        self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
+        let answer = match self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment) {
+            Ok(()) => {
+                self.shared.counters.started.fetch_add(1, Ordering::Relaxed);
+                Ok(run)
+            }
+            Err(error) => {
+                self.forget(run, &id, replaced);
+                Err(StartError::Turn(error.to_string()))
+            }
+        };
+        self.effects.push(Effect::AnswerStart(reply, answer));
+        turn.events.clear();
+        turn.commands.clear();
+        self.turn = turn;
+    }
+
+    /// Undoes a start that could not be recorded.
+    fn forget(&mut self, run: RunId, id: &InstanceId, replaced: Option<RunId>) {
+        self.entries.remove(&run);
+        match replaced {
+            Some(former) => self.latest.insert(id.clone(), former),
+            None => self.latest.remove(id),
+        };
+        self.live_len -= 1;
+        self.hot_len -= 1;
+        self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The run to attach to, or why there must be none. `None` if the way is free.
+    fn conflict(
+        &self,
+        id: &InstanceId,
+        workflow: &str,
+        policy: OnConflict,
+    ) -> Result<Option<RunId>, StartError> {
+        let (run, is_live) = match self.latest.get(id) {
+            Some(run) => {
+                let entry = self
+                    .entries
+                    .get(run)
+                    .expect("what is listed by id is listed by run");
+                if entry.workflow != workflow && policy == OnConflict::Attach {
+                    return Err(StartError::OtherWorkflow {
+                        workflow: entry.workflow.to_string(),
+                    });
+                }
+                (*run, !matches!(entry.place, Place::Ended(_)))
+            }
+            None => match self.shared.journal.finished(id)? {
+                Some(finished) => (finished.run, false),
+                None => return Ok(None),
+            },
+        };
+        match (policy, is_live) {
+            (OnConflict::Attach, _) | (OnConflict::RestartFinished, true) => Ok(Some(run)),
+            (OnConflict::RestartFinished, false) => Ok(None),
+            (OnConflict::Refuse, true) => Err(StartError::AlreadyRunning { run }),
+            (OnConflict::Refuse, false) => Err(StartError::AlreadyFinished { run }),
+        }
+    }
+
+    fn on_await(&mut self, target: &Target, reply: Reply<Standing>) {
+        let Some(run) = self.find(target) else {
+            // Not here: whoever asked looks among the finished runs.
+            return self
+                .effects
+                .push(Effect::AnswerStanding(reply, Err(RunError::NotFound)));
+        };
+        let entry = self.entries.get_mut(&run).expect("found just now");
+        match &entry.place {
+            Place::Ended(outcome) => {
+                let standing = Ok(Standing::Ended(outcome.clone()));
+                self.effects.push(Effect::AnswerStanding(reply, standing));
+            }
+            Place::Hot(instance) => match instance.final_park_reason() {
+                Some(reason) => {
+                    let standing = Ok(Standing::Parked(reason.clone()));
+                    self.effects.push(Effect::AnswerStanding(reply, standing));
+                }
+                None => entry.wait(reply),
+            },
+            Place::Cold | Place::Loading(_) => entry.wait(reply),
+        }
+    }
+
+    pub(super) fn describe(&self, run: RunId, moment: Moment) -> Option<InstanceDescription> {
+        let entry = self.entries.get(&run)?;
+        let Place::Hot(instance) = &entry.place else {
+            return None;
+        };
+        let ledger = instance.ledger();
+        let pending = ledger.pending().map(|(operation, pending)| match pending {
+            Pending::Activity(activity) => PendingDescription::Activity {
+                operation,
+                activity: activity.scheduled.activity.to_string(),
+                queue: activity.scheduled.queue.to_string(),
+                attempt: activity.attempt(moment.epoch),
+                retry_at: activity.retry_at,
+                is_registered: self
+                    .shared
+                    .queues
+                    .activity(&activity.scheduled.activity)
+                    .is_some(),
+            },
+            Pending::Timer { deadline } => PendingDescription::Timer {
+                operation,
+                deadline: *deadline,
+            },
+        });
+        Some(InstanceDescription {
+            id: entry.id.clone(),
+            run,
+            workflow: entry.workflow.to_string(),
+            status: self.status(entry),
+            started_at: ledger.started_at(),
+            sequence: ledger.sequence(),
+            is_cancel_requested: ledger.is_cancel_requested(),
+            parked: instance.park_reason().cloned(),
+            pending: pending.collect(),
+            awaited_signals: instance.awaited_signals(),
+        })
+    }
+
+    fn status(&self, entry: &Entry) -> InstanceStatus {
+        if matches!(entry.place, Place::Ended(_)) {
+            InstanceStatus::Finished
+        } else if !self.shared.workflows.contains_key(&*entry.workflow) {
+            InstanceStatus::NotRegistered
+        } else if entry.is_parked {
+            InstanceStatus::Parked
+        } else {
+            InstanceStatus::Running
+        }
+    }
+
+    /// Live instances in the order of their ids, beginning behind `after`.
+    fn list(&self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let listed = self
+            .latest
+            .range((from, Bound::Unbounded))
+            .filter_map(|(id, run)| {
+                let entry = self.entries.get(run)?;
+                let status = self.status(entry);
+                (status != InstanceStatus::Finished).then(|| InstanceSummary {
+                    id: id.clone(),
+                    run: *run,
+                    workflow: entry.workflow.to_string(),
+                    status,
+                })
+            });
+        listed.take(len_max).collect()
+    }
+}
+
+impl Entry {
+    /// Adds somebody who waits for the result, and forgets those who gave up.
+    fn wait(&mut self, reply: Reply<Standing>) {
+        if self.waiters.len() == self.waiters.capacity() {
+            self.waiters.retain(|waiter| !waiter.is_closed());
+        }
+        self.waiters.push(reply);
+    }
+}

@@ -1,0 +1,94 @@
+//! Durable timers, earliest deadline first. Their truth is in the histories; this part holds
+//! those of live instances, and tells a shard when a deadline has passed, never before.
+
+use std::collections::BTreeSet;
+
+use millrun_broker::mailbox::{Mailbox, MailboxConfig};
+use millrun_core::{Bell, Next, Part, RunId, Timestamp};
+use millrun_workflow::OperationId;
+
+use crate::shard::{ShardDoors, ShardMessage};
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alarm {
+    /// A timer, or the next attempt of a call.
+    Operation(OperationId),
+    /// Bringing a run's code back after a panic.
+    Resume,
+}
+
+/// What is told to the timers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimerCommand {
+    Set(Timestamp, RunId, Alarm),
+    Clear(Timestamp, RunId, Alarm),
+}
+
+/// The door of the timers. A cheap clone.
+///
+/// Its places are reserved: each command stems from a decision of a live run, and a run's
+/// operations are bounded.
+#[derive(Clone, Debug)]
+pub(crate) struct TimersDoor {
+    commands: Mailbox<Vec<TimerCommand>>,
+}
+
+impl TimersDoor {
+    pub(crate) fn new(bell: Bell) -> Self {
+        let commands =
+            Mailbox::new(MailboxConfig::default(), bell).expect("the default configuration is valid");
+        Self { commands }
+    }
+
+    pub(crate) fn send(&self, commands: Vec<TimerCommand>) {
+        // Refused only when the runtime has stopped; the histories know of the timers.
+        drop(self.commands.push_reserved(commands));
+    }
+}
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    door: TimersDoor,
+    shards: ShardDoors,
+    deadlines: BTreeSet<(Timestamp, RunId, Alarm)>,
+}
+
+impl Timers {
+    pub(crate) fn new(door: TimersDoor, shards: ShardDoors) -> Self {
+        Self {
+            door,
+            shards,
+            deadlines: BTreeSet::new(),
+        }
+    }
+}
+
+impl Part for Timers {
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        for command in self.door.commands.take().flatten() {
+            match command {
+                TimerCommand::Set(deadline, run, alarm) => self.deadlines.insert((deadline, run, alarm)),
+                TimerCommand::Clear(deadline, run, alarm) => self.deadlines.remove(&(deadline, run, alarm)),
+            };
+        }
+        for _ in 0..budget {
+            match self.deadlines.first() {
+                None => return Next::Idle,
+                Some((deadline, ..)) if *deadline > now => return Next::At(*deadline),
+                Some(_) => {}
+            }
+            if let Some((_, run, alarm)) = self.deadlines.pop_first() {
+                self.shards.push(
+                    run,
+                    match alarm {
+                        Alarm::Operation(operation) => ShardMessage::TimerFired { run, operation },
+                        Alarm::Resume => ShardMessage::ResumeDue { run },
+                    },
+                );
+            }
+        }
+        Next::Again
+    }
+}
