@@ -1,5 +1,9 @@
 //! Parts on ractor actors, under one supervisor.
 
+use std::future::poll_fn;
+use std::mem;
+use std::task::Poll;
+
 use millrun_core::{Next, PartExit, Timestamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::runtime::Handle;
@@ -58,6 +62,20 @@ impl PartState {
     }
 }
 
+/// Lets every task that is ready have its turn first. Tokio's own `yield_now` would wait for more
+/// than that: for the next look at timers and sockets.
+pub(super) async fn to_the_back_of_the_queue() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl Actor for PartActor {
     type Msg = ();
     type State = PartState;
@@ -88,7 +106,11 @@ impl Actor for PartActor {
             }
         }
         match next {
-            Next::Again => state.driven.bell.ring(),
+            Next::Again => {
+                state.driven.bell.ring();
+                // Ractor would take the next message at once.
+                to_the_back_of_the_queue().await;
+            }
             Next::Stop => myself.stop(None),
             Next::Idle | Next::At(_) => {}
         }

@@ -162,6 +162,46 @@ fn a_part_that_always_wants_another_turn_can_be_stopped() {
 }
 
 #[test]
+fn a_part_that_always_wants_another_turn_lets_others_go_first() {
+    let tokio = Builder::new_current_thread().enable_time().build().unwrap();
+    tokio.block_on(async {
+        let host = spawn().await;
+        let (counted, turns) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&turns);
+        start(
+            &host.host(),
+            Placement::Actor,
+            &Bell::new(),
+            ignore_exit(),
+            move |_, _| {
+                count.fetch_add(1, Ordering::SeqCst);
+                Next::Again
+            },
+        )
+        .unwrap();
+        let (other, seen) = oneshot::channel();
+        host.host().spawn(
+            "other",
+            Box::pin(async move {
+                for _ in 0..100 {
+                    let before = turns.load(Ordering::SeqCst);
+                    super::actor::to_the_back_of_the_queue().await;
+                    let between = turns.load(Ordering::SeqCst) - before;
+                    counted.fetch_max(between, Ordering::SeqCst);
+                }
+                other.send(counted.load(Ordering::SeqCst)).unwrap();
+            }),
+        );
+        assert_eq!(
+            seen.await,
+            Ok(1),
+            "between two polls of a ready task a part has one turn"
+        );
+        shut_down(host).await;
+    });
+}
+
+#[test]
 fn a_part_that_has_finished_gets_no_further_turn() {
     on_both(async || {
         for placement in BOTH_PLACEMENTS {
