@@ -23,6 +23,34 @@ use super::world::{Body, Number, PartBody, Readier, State, Timer, World};
 /// What is to live in the world gets the [`Host`] from [`SimHost::host`]. Dropping the owner is a
 /// [crash](SimHost::crash).
 ///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::{AtomicU32, Ordering};
+/// # use std::time::Duration;
+/// # use millrun_core::{Bell, Next, Part, Placement, Timestamp};
+/// # use millrun_testkit::{Outcome, SimConfig, SimHost};
+/// struct Daily(Arc<AtomicU32>);
+///
+/// impl Part for Daily {
+///     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         Next::At(now + Duration::from_secs(86_400))
+///     }
+/// }
+///
+/// let world = SimHost::new(SimConfig::seeded(42));
+/// let turns = Arc::new(AtomicU32::new(0));
+/// let part = Box::new(Daily(Arc::clone(&turns)));
+/// world.host().spawn_part("daily", Placement::Actor, Bell::new(), part, Box::new(drop))?;
+///
+/// assert_eq!(world.advance(Duration::from_secs(7 * 86_400)), Outcome::Reached);
+/// assert_eq!(turns.load(Ordering::Relaxed), 8);
+///
+/// world.crash();
+/// assert_eq!(world.run_until_idle(), Outcome::Idle); // nobody is left to ask for a time
+/// # Ok::<(), millrun_core::SpawnError>(())
+/// ```
+///
 /// # Panics
 /// Running a world from within one of its own turns or polls is a mistake of the test, and
 /// panics; all methods whose names begin with `run_`, [`step`](SimHost::step),
