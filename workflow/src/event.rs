@@ -101,6 +101,16 @@ pub enum Event {
         /// Which one.
         operation: OperationId,
     },
+    /// Decision: a value that the code took from the world, once.
+    ValueRecorded {
+        /// The value; or why it could not be encoded.
+        value: Result<Payload, String>,
+    },
+    /// Decision: the code took the new way of a change.
+    Patched {
+        /// The name of the change.
+        id: Name,
+    },
     /// Input: somebody asked the run to cancel.
     CancelRequested {
         /// Why.
@@ -149,6 +159,8 @@ impl Event {
             Self::TimerFired { .. } => "TimerFired",
             Self::SignalReceived { .. } => "SignalReceived",
             Self::OperationCancelled { .. } => "OperationCancelled",
+            Self::ValueRecorded { .. } => "ValueRecorded",
+            Self::Patched { .. } => "Patched",
             Self::CancelRequested { .. } => "CancelRequested",
             Self::Completed { .. } => "Completed",
             Self::Failed { .. } => "Failed",
@@ -176,6 +188,8 @@ impl Event {
             | Self::TimerFired { .. }
             | Self::SignalReceived { .. }
             | Self::OperationCancelled { .. }
+            | Self::ValueRecorded { .. }
+            | Self::Patched { .. }
             | Self::CancelRequested { .. }
             | Self::Parked { .. }
             | Self::Resumed => false,
@@ -189,6 +203,8 @@ impl Event {
             Self::ActivityScheduled(_)
             | Self::TimerStarted { .. }
             | Self::OperationCancelled { .. }
+            | Self::ValueRecorded { .. }
+            | Self::Patched { .. }
             | Self::Completed { .. }
             | Self::Failed { .. }
             | Self::Cancelled { .. } => true,

@@ -91,6 +91,8 @@ impl Outcome {
             | Event::TimerFired { .. }
             | Event::SignalReceived { .. }
             | Event::OperationCancelled { .. }
+            | Event::ValueRecorded { .. }
+            | Event::Patched { .. }
             | Event::CancelRequested { .. }
             | Event::Parked { .. }
             | Event::Resumed => None,
@@ -145,7 +147,7 @@ impl Ledger {
             | Event::OperationCancelled { operation } => {
                 self.pending.remove(operation);
             }
-            Event::SignalReceived { .. } => {}
+            Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
             Event::CancelRequested { .. } => self.is_cancel_requested = true,
             Event::Completed { .. }
             | Event::Failed { .. }

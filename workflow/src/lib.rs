@@ -50,7 +50,9 @@ mod retry;
 /// Events as bytes.
 pub mod wire;
 
-pub use context::{Call, CancelRequest, Either, Receive, START_TO_CLOSE_DEFAULT, Sleep, WorkflowContext};
+pub use context::{
+    Call, CancelRequest, Either, Receive, Record, START_TO_CLOSE_DEFAULT, Sleep, WorkflowContext,
+};
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Signal, Workflow};
 pub use error::{ActivityError, CallError, Cancelled, SignalError, TimeoutKind, TypedError, WorkflowError};
 pub use event::{

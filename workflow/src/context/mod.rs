@@ -3,6 +3,7 @@
 mod compose;
 mod operation;
 mod pulse;
+mod record;
 mod shared;
 
 use std::panic::Location;
@@ -11,14 +12,16 @@ use std::time::Duration;
 
 use millrun_core::{RunId, Timestamp};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 pub use compose::Either;
 pub use operation::{Call, CancelRequest, Receive, START_TO_CLOSE_DEFAULT, Sleep};
 pub(crate) use pulse::Pulse;
+pub use record::Record;
 pub(crate) use shared::{Decision, Resolution, Shared};
 
 use crate::retry::mix;
-use crate::{Activity, Signal};
+use crate::{Activity, NAME_BYTES_MAX, Signal};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -116,6 +119,73 @@ impl WorkflowContext {
         let high = u64::try_from(run >> 64).expect("a shift leaves 64 bits");
         let low = u64::try_from(run & u128::from(u64::MAX)).expect("a mask leaves 64 bits");
         mix(mix(mix(high) ^ low) ^ table.random_len)
+    }
+
+    /// A random UUID (version 4) as text, the same in every replay of this run. Like
+    /// [`random`](Self::random), it is not for cryptography.
+    #[must_use]
+    pub fn uuid(&self) -> String {
+        let (high, low) = (self.random(), self.random());
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            0x8000 | (low >> 48 & 0x3fff),
+            low & 0xffff_ffff_ffff,
+        )
+    }
+
+    /// Takes a value from the world, once: the effect runs when the future is first polled, its
+    /// value is recorded, and a replay sees the recorded value without running the effect again.
+    ///
+    /// For what is quick and cannot fail in a way worth a retry: reading a configuration, an id
+    /// from another system. It runs on the thread of the run, before anything of its turn is
+    /// durable: after a crash in between it runs once more. Use an [activity](Self::call) for
+    /// anything else.
+    #[track_caller]
+    pub fn record<T, F>(&self, effect: F) -> Record<F, T>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> T + Unpin,
+    {
+        Record::new(Arc::clone(&self.shared), Location::caller(), effect)
+    }
+
+    /// Whether to take the new way of a change: `true` in every run that gets here for the first
+    /// time, `false` in those that got here before the change was made. Runs of both kinds can be
+    /// alive at once.
+    ///
+    /// When no run from before the change is left, remove the call and the old way: the markers
+    /// that the new way left in histories are passed over.
+    ///
+    /// ```
+    /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
+    /// # const CHARGE: Activity<u64, ()> = Activity::named("charge");
+    /// # const CHARGE_WITH_LIMIT: Activity<u64, ()> = Activity::named("charge-with-limit");
+    /// # async fn pay(cx: WorkflowContext, cents: u64) -> Result<(), WorkflowError> {
+    /// if cx.patched("charge-with-limit") {
+    ///     cx.call(CHARGE_WITH_LIMIT, cents).await?;
+    /// } else {
+    ///     cx.call(CHARGE, cents).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// When the id is empty or longer than [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX).
+    #[must_use]
+    #[track_caller]
+    pub fn patched(&self, id: &'static str) -> bool {
+        assert!(
+            !id.is_empty() && id.len() <= NAME_BYTES_MAX,
+            "a name has 1 to 255 bytes"
+        );
+        let location = Location::caller();
+        self.shared
+            .lock_polled()
+            .is_some_and(|mut table| table.patch(id, location))
     }
 
     /// The identity of this run.

@@ -39,6 +39,8 @@ impl Shared {
             signals_len: 0,
             cancel_waiters: Waiters::default(),
             decisions: Vec::new(),
+            replayed: None,
+            patches: BTreeMap::new(),
         };
         Self {
             pulse: Arc::default(),
@@ -95,6 +97,10 @@ pub(crate) struct Table {
     signals_len: usize,
     cancel_waiters: Waiters,
     decisions: Vec<Decision>,
+    /// In a replay, what the turn that is replayed recorded and the code needs back.
+    replayed: Option<VecDeque<Event>>,
+    /// Which way the code took at each change.
+    patches: BTreeMap<Name, bool>,
 }
 
 /// Something the code decided, and where.
@@ -114,6 +120,17 @@ struct Slot {
 enum SlotState {
     Waiting(Waker),
     Resolved(Resolution),
+}
+
+/// What a replay knows of a value that the code asks for.
+#[derive(Debug)]
+pub(crate) enum Replayed<T> {
+    /// This is no replay.
+    Live,
+    /// It was recorded.
+    Value(T),
+    /// It was not: the code does not fit the history.
+    Absent,
 }
 
 /// How an operation ended.
@@ -341,12 +358,44 @@ impl Table {
         awaited.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// Adds a decision that is no operation: the run's end.
-    pub(crate) fn decide(&mut self, event: Event) {
-        self.decisions.push(Decision {
-            event,
-            location: None,
+    /// Adds a decision that is no operation.
+    pub(crate) fn decide(&mut self, event: Event, location: Option<&'static Location<'static>>) {
+        self.decisions.push(Decision { event, location });
+    }
+
+    /// Before code is polled in a replay: what the turn recorded. `None` when it is over.
+    pub(crate) fn set_replayed(&mut self, events: Option<VecDeque<Event>>) {
+        self.replayed = events;
+    }
+
+    /// The next value that was recorded in the turn that is replayed.
+    pub(crate) fn replay_value(&mut self) -> Replayed<Result<Payload, String>> {
+        let Some(events) = &mut self.replayed else {
+            return Replayed::Live;
+        };
+        let at = events
+            .iter()
+            .position(|event| matches!(event, Event::ValueRecorded { .. }));
+        match at.and_then(|at| events.remove(at)) {
+            Some(Event::ValueRecorded { value }) => Replayed::Value(value),
+            _ => Replayed::Absent,
+        }
+    }
+
+    /// Which way to take at a change: the new one, unless the run has been here before the change.
+    pub(crate) fn patch(&mut self, id: &'static str, location: &'static Location<'static>) -> bool {
+        if let Some(is_new) = self.patches.get(id) {
+            return *is_new;
+        }
+        let is_new = self.replayed.as_ref().is_none_or(|events| {
+            let mut patches = events.iter();
+            patches.any(|event| matches!(event, Event::Patched { id: recorded } if recorded == id))
         });
+        self.patches.insert(id.into(), is_new);
+        if is_new {
+            self.decide(Event::Patched { id: id.into() }, Some(location));
+        }
+        is_new
     }
 
     /// Moves the decisions made since the last call into `into`, which is empty.

@@ -334,6 +334,8 @@ impl Instance {
             | Event::AttemptFailed { .. }
             | Event::TimerStarted { .. }
             | Event::OperationCancelled { .. }
+            | Event::ValueRecorded { .. }
+            | Event::Patched { .. }
             | Event::Completed { .. }
             | Event::Failed { .. }
             | Event::Cancelled { .. }
@@ -353,7 +355,7 @@ impl Instance {
                     }
                     Err(error) => Event::Failed { error },
                 };
-                self.shared.lock().decide(event);
+                self.shared.lock().decide(event, None);
                 self.code = None;
                 return Ok(());
             }
@@ -394,6 +396,7 @@ impl Instance {
                 Event::OperationCancelled { operation } => {
                     self.undo(*operation, &mut turn.commands);
                 }
+                Event::ValueRecorded { .. } | Event::Patched { .. } => {}
                 other => unreachable!("{} is no decision", other.label()),
             }
             self.ledger.apply(&event, now);

@@ -1,6 +1,7 @@
 //! Bringing a run's code back: it is shown its history, and must decide again what it decided.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::panic::Location;
 
 use millrun_core::{RunId, Timestamp};
@@ -59,9 +60,13 @@ impl Instance {
         instance.ledger.apply(&first, started_at);
         instance.attach(implementation);
         let mut check = Check::default();
-        let parked_at_once = matches!(history.peek(), Some((Event::Parked { .. }, _)));
-        instance.replay_input(first, started_at, parked_at_once, &mut check);
-        for (event, time) in history {
+        let mut decisions = VecDeque::new();
+        take_decisions(&mut history, &mut decisions);
+        let is_parked = decisions.is_empty() && matches!(history.peek(), Some((Event::Parked { .. }, _)));
+        instance.show(&decisions);
+        instance.replay_input(first, started_at, is_parked, &mut check);
+        instance.confirm(&mut decisions, &mut check)?;
+        while let Some((event, time)) = history.next() {
             let sequence = instance.ledger.sequence().get() + 1;
             if instance.ledger.outcome().is_some() {
                 return Err(ReplayError::PastTheEnd { sequence });
@@ -69,8 +74,12 @@ impl Instance {
             if matches!(event, Event::Started(_)) {
                 return Err(ReplayError::StartedTwice { sequence });
             }
+            take_decisions(&mut history, &mut decisions);
+            instance.show(&decisions);
             instance.replay_event(event, time, &mut check);
+            instance.confirm(&mut decisions, &mut check)?;
         }
+        instance.shared.lock().set_replayed(None);
         let sequence = instance.ledger.sequence().get() + 1;
         check.expect_settled(sequence, "the end of the history");
         if let Some(difference) = check.difference {
@@ -93,15 +102,17 @@ impl Instance {
         Ok(instance)
     }
 
+    /// Gives the code back what it recorded in the turn that is about to be replayed.
+    fn show(&self, decisions: &VecDeque<(Event, Timestamp)>) {
+        let events = decisions.iter().map(|(event, _)| event);
+        let recorded =
+            events.filter(|event| matches!(event, Event::ValueRecorded { .. } | Event::Patched { .. }));
+        self.shared.lock().set_replayed(Some(recorded.cloned().collect()));
+    }
+
+    /// Replays an event that is no decision.
     fn replay_event(&mut self, event: Event, time: Timestamp, check: &mut Check) {
         let sequence = self.ledger.sequence().get() + 1;
-        if event.is_decision() {
-            if self.code.is_some() || !check.produced.is_empty() {
-                check.compare(sequence, &event);
-            }
-            self.ledger.apply(&event, time);
-            return;
-        }
         check.expect_settled(sequence, event.label());
         self.ledger.apply(&event, time);
         match event {
@@ -136,6 +147,36 @@ impl Instance {
             }
         }
     }
+
+    /// Compares what the history decided with what the code did, and takes it in.
+    fn confirm(
+        &mut self,
+        decisions: &mut VecDeque<(Event, Timestamp)>,
+        check: &mut Check,
+    ) -> Result<(), ReplayError> {
+        let is_compared = self.code.is_some() || !check.produced.is_empty();
+        for (event, time) in decisions.drain(..) {
+            let sequence = self.ledger.sequence().get() + 1;
+            if self.ledger.outcome().is_some() {
+                return Err(ReplayError::PastTheEnd { sequence });
+            }
+            if is_compared {
+                check.compare(sequence, &event);
+            }
+            self.ledger.apply(&event, time);
+        }
+        Ok(())
+    }
+}
+
+/// Moves the decisions that come next in the history into `decisions`.
+fn take_decisions(
+    history: &mut Peekable<impl Iterator<Item = (Event, Timestamp)>>,
+    decisions: &mut VecDeque<(Event, Timestamp)>,
+) {
+    while let Some(decision) = history.next_if(|(event, _)| event.is_decision()) {
+        decisions.push_back(decision);
+    }
 }
 
 /// Decisions that the code made and the history has not confirmed yet.
@@ -157,6 +198,10 @@ impl Check {
 
     /// The history has a decision here: the code must have made it.
     fn compare(&mut self, sequence: u64, recorded: &Event) {
+        if matches!(recorded, Event::Patched { .. }) && !self.is_next(recorded) {
+            // The call was removed, as it may be once every run is past the change.
+            return;
+        }
         let Some(decision) = self.produced.pop_front() else {
             return self.differ(sequence, describe(recorded, None), "nothing".into());
         };
@@ -168,6 +213,12 @@ impl Check {
                 self.differ(sequence, describe(recorded, None), replayed);
             }
         }
+    }
+
+    fn is_next(&self, recorded: &Event) -> bool {
+        self.produced
+            .front()
+            .is_some_and(|decision| decision.event == *recorded)
     }
 
     /// The history has something else here, or ends: the code must have decided nothing more.
@@ -218,6 +269,8 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         {
             Sameness::Same
         }
+        (Event::ValueRecorded { .. }, Event::ValueRecorded { .. }) => Sameness::Same,
+        (Event::Patched { id: a }, Event::Patched { id: b }) if a == b => Sameness::Same,
         (Event::Completed { result: a }, Event::Completed { result: b }) => Sameness::of_values(a == b),
         (Event::Failed { error: a }, Event::Failed { error: b })
         | (Event::Cancelled { error: a }, Event::Cancelled { error: b }) => Sameness::of_values(a == b),
@@ -236,6 +289,8 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         }
         Event::TimerStarted { operation, .. } => format!("timer (operation {operation})"),
         Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),
+        Event::ValueRecorded { .. } => "record of a value".into(),
+        Event::Patched { id } => format!("change {id:?}"),
         other => other.label().to_string(),
     };
     location.map_or(what.clone(), |location| format!("{what} at {location}"))

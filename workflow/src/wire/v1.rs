@@ -34,6 +34,8 @@ const CANCELLED: u8 = 13;
 const TERMINATED: u8 = 14;
 const PARKED: u8 = 15;
 const RESUMED: u8 = 16;
+const VALUE_RECORDED: u8 = 17;
+const PATCHED: u8 = 18;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -55,6 +57,8 @@ pub fn kind(event: &Event) -> u8 {
         Event::Terminated { .. } => TERMINATED,
         Event::Parked { .. } => PARKED,
         Event::Resumed => RESUMED,
+        Event::ValueRecorded { .. } => VALUE_RECORDED,
+        Event::Patched { .. } => PATCHED,
     }
 }
 
@@ -152,6 +156,13 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
         ),
         Event::Parked { reason } => write(out, &ParkedWire::of(reason)),
         Event::Resumed => Ok(()),
+        Event::ValueRecorded { value } => write(out, &RecordedWire::of(value)),
+        Event::Patched { id } => write(
+            out,
+            &PatchedBody {
+                id: Cow::Borrowed(id),
+            },
+        ),
     }
 }
 
@@ -261,6 +272,15 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         },
         RESUMED if body.is_empty() => Event::Resumed,
         RESUMED => return Err(EventError::Malformed("bytes left over".into())),
+        VALUE_RECORDED => Event::ValueRecorded {
+            value: match read(body)? {
+                RecordedWire::Value(value) => Ok(payload(body, value)),
+                RecordedWire::Error(message) => Err(message.into_owned()),
+            },
+        },
+        PATCHED => Event::Patched {
+            id: Cow::Owned(read::<PatchedBody<'_>>(body)?.id.into_owned()),
+        },
         unknown => return Err(EventError::UnknownKind(unknown)),
     })
 }
@@ -526,6 +546,29 @@ struct SignalBody<'a> {
     name: Cow<'a, str>,
     #[serde(rename = "v", borrow)]
     value: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+enum RecordedWire<'a> {
+    #[serde(rename = "v")]
+    Value(#[serde(borrow)] &'a Raw),
+    #[serde(rename = "e")]
+    Error(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl<'a> RecordedWire<'a> {
+    fn of(value: &'a Result<Payload, String>) -> Self {
+        match value {
+            Ok(value) => Self::Value(raw(value)),
+            Err(message) => Self::Error(Cow::Borrowed(message)),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct PatchedBody<'a> {
+    #[serde(rename = "i", borrow)]
+    id: Cow<'a, str>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -7,6 +7,7 @@ mod histories;
 mod model;
 mod mutants;
 mod parking;
+mod recording;
 mod signals;
 mod steps;
 mod waking;

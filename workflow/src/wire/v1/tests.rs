@@ -84,6 +84,13 @@ fn samples() -> Vec<Event> {
         Event::CancelRequested {
             reason: "customer".into(),
         },
+        Event::ValueRecorded {
+            value: Ok(value.clone()),
+        },
+        Event::ValueRecorded {
+            value: Err("too large".into()),
+        },
+        Event::Patched { id: "tax".into() },
         Event::Completed { result: value },
         Event::Failed { error: error.clone() },
         Event::Cancelled { error },
@@ -166,7 +173,7 @@ fn any_bytes_give_a_value_or_an_error() {
             }
             let at = usize::try_from(state % bytes.len() as u64).unwrap();
             bytes[at] ^= u8::try_from(state >> 56).unwrap() | 1;
-            let kind = u8::try_from((state >> 32) % 20).unwrap();
+            let kind = u8::try_from((state >> 32) % 40).unwrap();
             drop(decode(kind, &Bytes::from(bytes), Some("id")));
         }
     }
