@@ -41,7 +41,7 @@ struct Bar {
     /// bar is absolute.
     #[serde(default)]
     against: Vec<Pick>,
-    /// Rows that never count as the best.
+    /// Rows of others that do not count.
     #[serde(default)]
     except: Vec<Pick>,
     /// The cells, each with its own limit.
@@ -140,22 +140,22 @@ impl Bars {
 impl Bar {
     fn judge(&self, cell: &Cell, rows: &[Value]) -> Option<Verdict> {
         let at_most = cell.at_most.is_some();
-        let best = |picks: &[Pick]| {
+        let best = |picks: &[Pick], except: &[Pick]| {
             rows.iter()
                 .filter(|row| matches(row, &cell.at) && picks.iter().any(|pick| matches(row, pick)))
-                .filter(|row| !self.except.iter().any(|pick| matches(row, pick)))
+                .filter(|row| !except.iter().any(|pick| matches(row, pick)))
                 .filter_map(|row| row.get(&self.field)?.as_f64())
                 .reduce(if at_most { f64::min } else { f64::max })
         };
-        let ours = best(std::slice::from_ref(&self.ours))?;
+        let ours = best(std::slice::from_ref(&self.ours), &[])?;
         let value = if self.against.is_empty() {
             ours
         } else {
-            ours / best(&self.against)?
+            ours / best(&self.against, &self.except)?
         };
         let mut bar = cell.at_least.or(cell.at_most)?;
         if let Some(share) = &cell.or_share
-            && let Some(reference) = best(std::slice::from_ref(&share.of))
+            && let Some(reference) = best(std::slice::from_ref(&share.of), &[])
         {
             bar = bar.min(reference * share.times);
         }
@@ -248,13 +248,13 @@ mod tests {
         unit = "x"
         ours = { who = "us" }
         against = [{ kind = "peer" }]
-        except = [{ who = "reference" }]
+        except = [{ who = "reference" }, { who = "us" }]
         cells = [{ at = { size = 1 }, at_least = 2.0 }, { at = { size = 2 }, at_least = 2.0 }]
     "#;
 
     fn rows() -> Vec<Value> {
         vec![
-            json!({ "who": "us", "size": 1, "median_per_s": 10.0 }),
+            json!({ "who": "us", "kind": "peer", "size": 1, "median_per_s": 10.0 }),
             json!({ "who": "a", "kind": "peer", "size": 1, "median_per_s": 4.0 }),
             json!({ "who": "b", "kind": "peer", "size": 1, "median_per_s": 5.0 }),
             json!({ "who": "reference", "kind": "peer", "size": 1, "median_per_s": 9.0 }),

@@ -10,13 +10,13 @@ use std::time::Duration;
 use ::actix::dev::SendError;
 use ::actix::{Actor, Addr, Arbiter, Context, Handler, Message, ResponseFuture, System};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
 use crate::BenchError;
 
 /// The bound of the consumer's mailbox where the way to send heeds it.
-const CAPACITY: usize = 1_024;
+const CAPACITY: usize = 256;
 
-pub(super) fn pair() -> Vec<Box<dyn Contestant>> {
+pub(super) fn direct() -> Vec<Box<dyn Contestant>> {
     vec![
         Box::new(Actix(Mode::Send)),
         Box::new(Actix(Mode::DoSend)),
@@ -36,9 +36,9 @@ struct Actix(Mode);
 impl Contestant for Actix {
     fn identity(&self) -> Identity {
         let (mode, queue, in_flight) = match self.0 {
-            Mode::Send => ("send().await", "1,024, sender waits", "1"),
+            Mode::Send => ("send().await", "256, sender waits", "1"),
             Mode::DoSend => ("do_send", "bound ignored", "all"),
-            Mode::TrySend => ("try_send", "1,024, refuses", "1,024"),
+            Mode::TrySend => ("try_send", "256, refuses", "256"),
         };
         Identity {
             framework: "actix",
@@ -66,18 +66,22 @@ impl Contestant for Actix {
                 Some((here, there)) => (here.handle(), there.handle()),
             };
             let mut producers = Vec::new();
-            for (feed, ledger) in feeds.into_iter().zip(ledgers) {
+            let mut consumers = Vec::new();
+            for ledger in ledgers {
                 let consumer = Consumer::start_in_arbiter(&there, |context: &mut Context<Consumer>| {
                     context.set_mailbox_capacity(CAPACITY);
                     Consumer(ledger)
                 });
-                let mode = self.0;
-                let producer = Producer::start_in_arbiter(&here, move |_| Producer {
-                    feed: Some(feed),
-                    consumer,
-                    mode,
-                });
                 // An answer proves that the actor runs.
+                consumer
+                    .send(Ready)
+                    .await
+                    .map_err(|error| BenchError::failed(&name, error))?;
+                consumers.push(consumer);
+            }
+            for feed in feeds {
+                let work = (feed, Turns::new(consumers.clone()), self.0);
+                let producer = Producer::start_in_arbiter(&here, move |_| Producer(Some(work)));
                 producer
                     .send(Ready)
                     .await
@@ -120,53 +124,43 @@ impl Message for Payload {
     type Result = ();
 }
 
-struct Producer {
-    feed: Option<Feed>,
-    consumer: Addr<Consumer>,
-    mode: Mode,
-}
+struct Producer(Option<(Feed, Turns<Addr<Consumer>>, Mode)>);
 
 impl Actor for Producer {
     type Context = Context<Self>;
 }
 
 impl Handler<Ready> for Producer {
-    type Result = ResponseFuture<()>;
+    type Result = ();
 
-    /// Asks the consumer in turn, so that both are known to run.
-    fn handle(&mut self, Ready: Ready, _: &mut Context<Self>) -> ResponseFuture<()> {
-        let asked = self.consumer.send(Ready);
-        Box::pin(async move {
-            // A consumer that does not answer is noticed by the sample: nothing arrives.
-            asked.await.ok();
-        })
-    }
+    fn handle(&mut self, Ready: Ready, _: &mut Context<Self>) {}
 }
 
 impl Handler<Go> for Producer {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, Go: Go, _: &mut Context<Self>) -> ResponseFuture<()> {
-        let consumer = self.consumer.clone();
-        let mode = self.mode;
-        let feed = self.feed.take();
+        let work = self.0.take();
         Box::pin(async move {
-            let Some(mut feed) = feed else { return };
+            let Some((mut feed, mut consumers, mode)) = work else {
+                return;
+            };
             match mode {
                 Mode::Send => {
                     while let Some(payload) = feed.next_payload() {
-                        if consumer.send(Payload(payload)).await.is_err() {
+                        if consumers.next_turn().send(Payload(payload)).await.is_err() {
                             return;
                         }
                     }
                 }
                 Mode::DoSend => {
                     while let Some(payload) = feed.next_payload() {
-                        consumer.do_send(Payload(payload));
+                        consumers.next_turn().do_send(Payload(payload));
                     }
                 }
                 Mode::TrySend => {
                     while let Some(payload) = feed.next_payload() {
+                        let consumer = consumers.next_turn();
                         let mut waiting = Payload(payload);
                         while let Err(refused) = consumer.try_send(waiting) {
                             match refused {

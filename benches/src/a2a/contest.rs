@@ -3,18 +3,118 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Contestant, Flavor, Load, Row};
+use super::rows::Cell;
+use super::{Contestant, Flavor, Load, Row, round_trip};
 use crate::{BenchError, Progress, interleaved};
 
 /// Below this number of messages a sample is not shortened further.
 const MESSAGES_MIN: u64 = 1_000;
+
+/// A shape of load that contestants are compared in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Group {
+    /// One producer, one topic, one consumer.
+    Pair,
+    /// One producer, one topic, 8 or 64 consumers.
+    FanOut,
+    /// One producer, 64 or 1,024 topics in turn, a consumer for each.
+    Topics,
+    /// Four producers, one topic, one consumer.
+    Producers,
+    /// There and back, one at a time.
+    Latency,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Pair,
+        Self::FanOut,
+        Self::Topics,
+        Self::Producers,
+        Self::Latency,
+    ];
+
+    /// As the rows name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pair => "pair",
+            Self::FanOut => "fan-out",
+            Self::Topics => "topics",
+            Self::Producers => "producers",
+            Self::Latency => "latency",
+        }
+    }
+
+    fn contestants(self) -> Vec<Box<dyn Contestant>> {
+        let mut all = super::millrun::pair();
+        all.extend(super::maiko::brokered());
+        match self {
+            Self::Pair | Self::Producers => {
+                all.extend(super::actix::direct());
+                all.extend(super::ractor::direct());
+                all.extend(super::kameo::direct());
+                all.extend(super::channel::direct());
+            }
+            Self::FanOut => {
+                all.extend(super::ractor_groups::brokered());
+                all.extend(super::kameo_pubsub::fan_out());
+                all.extend(super::channel::fan_out());
+            }
+            Self::Topics => {
+                all.extend(super::ractor_groups::brokered());
+                all.extend(super::ractor::direct());
+                all.extend(super::kameo::direct());
+                all.extend(super::channel::direct());
+            }
+            Self::Latency => all.clear(),
+        }
+        all
+    }
+
+    fn loads(self, effort: &Effort) -> Vec<Load> {
+        let messages = effort.messages.last().copied().unwrap_or(MESSAGES_MIN);
+        match self {
+            Self::Pair => effort
+                .messages
+                .iter()
+                .flat_map(|messages| {
+                    effort
+                        .payloads
+                        .iter()
+                        .map(|payload| Load::pair(*messages, *payload))
+                })
+                .collect(),
+            Self::FanOut => [8, 64]
+                .map(|subscribers| Load {
+                    subscribers,
+                    ..Load::pair(messages / 10, 256)
+                })
+                .into(),
+            Self::Topics => [64, 1_024]
+                .map(|topics| Load {
+                    topics,
+                    ..Load::pair(messages, 32)
+                })
+                .into(),
+            Self::Producers => [32, 256]
+                .map(|payload| Load {
+                    producers: 4,
+                    ..Load::pair(messages, payload)
+                })
+                .into(),
+            Self::Latency => vec![Load::pair(messages / 10, 32)],
+        }
+    }
+}
 
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub struct Effort {
     /// Samples per contestant and cell, besides one that is thrown away.
     pub rounds: usize,
-    /// The numbers of messages.
+    /// The numbers of messages, the largest last.
     pub messages: Vec<u64>,
     /// The sizes of the payloads.
     pub payloads: Vec<usize>,
@@ -50,106 +150,123 @@ impl Effort {
 #[derive(Debug)]
 pub struct Contest {
     effort: Effort,
+    only: Option<String>,
     /// The rates seen so far, to shorten the samples of the very slow.
-    rates: HashMap<(String, Flavor), f64>,
+    rates: HashMap<(Group, String, Flavor), f64>,
 }
 
 impl Contest {
-    /// Prepares a run.
+    /// Prepares a run of all contestants, or of those whose name contains `only`.
     #[must_use]
-    pub fn new(effort: Effort) -> Self {
+    pub fn new(effort: Effort, only: Option<String>) -> Self {
         Self {
             effort,
+            only,
             rates: HashMap::new(),
         }
     }
 
-    /// One producer, one topic, one consumer, in every size and on both runtimes.
+    /// Runs these groups, on both runtimes.
     ///
     /// # Errors
     /// When a contestant loses, doubles, cuts or reorders a message, or its library fails.
-    pub fn pair(&mut self, only: Option<&str>) -> Result<Vec<Row>, BenchError> {
-        let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
-        contestants.extend(super::millrun::pair());
-        contestants.extend(super::maiko::pair());
-        contestants.extend(super::actix::pair());
-        contestants.extend(super::ractor::pair());
-        contestants.extend(super::kameo::pair());
-        contestants.extend(super::channel::pair());
-        let loads: Vec<Load> = self
-            .effort
-            .messages
+    pub fn run(&mut self, groups: &[Group]) -> Result<Vec<Row>, BenchError> {
+        let cells: Vec<(Flavor, Group, Load)> = Flavor::ALL
             .iter()
-            .flat_map(|messages| {
-                self.effort
-                    .payloads
-                    .iter()
-                    .map(|payload| Load::pair(*messages, *payload))
+            .flat_map(|flavor| groups.iter().map(move |group| (*flavor, *group)))
+            .flat_map(|(flavor, group)| {
+                group
+                    .loads(&self.effort)
+                    .into_iter()
+                    .map(move |load| (flavor, group, load))
             })
             .collect();
-        self.group("pair", &chosen(contestants, only), &loads)
-    }
-
-    fn group(
-        &mut self,
-        group: &'static str,
-        contestants: &[Box<dyn Contestant>],
-        loads: &[Load],
-    ) -> Result<Vec<Row>, BenchError> {
-        let progress = Progress::new((loads.len() * Flavor::ALL.len()) as u64);
+        let progress = Progress::new(cells.len() as u64);
         let mut rows = Vec::new();
-        for flavor in Flavor::ALL {
-            for load in loads {
-                progress.running(format!(
-                    "{group}, {}, {} messages of {} B",
-                    flavor.name(),
-                    load.messages,
-                    load.payload_bytes
-                ));
-                rows.extend(self.cell(group, contestants, flavor, *load)?);
-                progress.step();
-            }
+        for (flavor, group, load) in cells {
+            progress.running(format!(
+                "{}, {}, {} messages of {} B",
+                group.name(),
+                flavor.name(),
+                load.messages,
+                load.payload_bytes
+            ));
+            rows.extend(match group {
+                Group::Latency => self.trips(flavor, load)?,
+                group => self.cell(group, flavor, load)?,
+            });
+            progress.step();
         }
         progress.finish();
         Ok(rows)
     }
 
-    fn cell(
-        &mut self,
-        group: &'static str,
-        contestants: &[Box<dyn Contestant>],
-        flavor: Flavor,
-        load: Load,
-    ) -> Result<Vec<Row>, BenchError> {
-        let shortened: Vec<Load> = contestants
+    fn cell(&mut self, group: Group, flavor: Flavor, load: Load) -> Result<Vec<Row>, BenchError> {
+        let mut contestants = group.contestants();
+        contestants.retain(|contestant| self.takes_part(&contestant.identity().name()));
+        let measured: Vec<Load> = contestants
             .iter()
-            .map(|contestant| self.shortened(contestant.identity().name(), flavor, load))
+            .map(|contestant| self.shortened(group, contestant.identity().name(), flavor, load))
             .collect();
         let samples = interleaved(contestants.len(), self.effort.rounds, |place| {
-            let load = shortened[place];
-            let took = contestants[place].run(flavor, load)?;
-            Ok(load.deliveries() as f64 / took.as_secs_f64())
+            let took = contestants[place].run(flavor, measured[place])?;
+            Ok(measured[place].deliveries() as f64 / took.as_secs_f64())
         })?;
         let mut rows = Vec::new();
-        for (place, samples) in samples.iter().enumerate() {
-            let identity = contestants[place].identity();
-            if let Some(row) = Row::new(group, identity, flavor, load, shortened[place].messages, samples) {
-                let sent_per_s = row.median_per_s / load.subscribers as f64;
-                self.rates.insert((identity.name(), flavor), sent_per_s);
+        for ((contestant, measured), rates) in contestants.iter().zip(measured).zip(&samples) {
+            let identity = contestant.identity();
+            let cell = Cell {
+                group: group.name(),
+                runtime: flavor,
+                load,
+                measured,
+            };
+            if let Some(row) = Row::new(cell, identity, rates, &[]) {
+                let messages_per_s = row.median_per_s / load.subscribers as f64;
+                self.rates
+                    .insert((group, identity.name(), flavor), messages_per_s);
                 rows.push(row);
             }
         }
         Ok(rows)
     }
 
+    fn trips(&self, flavor: Flavor, load: Load) -> Result<Vec<Row>, BenchError> {
+        let mut contestants = round_trip::all();
+        contestants.retain(|contestant| self.takes_part(&contestant.identity().name()));
+        let samples = interleaved(contestants.len(), self.effort.rounds, |place| {
+            contestants[place].run(flavor, load.messages, load.payload_bytes)
+        })?;
+        let cell = Cell {
+            group: Group::Latency.name(),
+            runtime: flavor,
+            load,
+            measured: load,
+        };
+        Ok(contestants
+            .iter()
+            .zip(samples)
+            .filter_map(|(contestant, laps)| {
+                let (rates, trips): (Vec<_>, Vec<_>) = laps
+                    .into_iter()
+                    .map(|laps| (load.messages as f64 / laps.elapsed.as_secs_f64(), laps.nanos))
+                    .unzip();
+                Row::new(cell, contestant.identity(), &rates, &trips)
+            })
+            .collect())
+    }
+
+    fn takes_part(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+
     /// The load, with as many messages as fit the time for a sample.
     #[expect(
         clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
         reason = "a count of messages, and float casts saturate"
     )]
-    fn shortened(&self, name: String, flavor: Flavor, load: Load) -> Load {
-        let Some(rate) = self.rates.get(&(name, flavor)) else {
+    fn shortened(&self, group: Group, name: String, flavor: Flavor, load: Load) -> Load {
+        let Some(rate) = self.rates.get(&(group, name, flavor)) else {
             return load;
         };
         let fitting = (rate * self.effort.sample_time_max.as_secs_f64()) as u64;
@@ -158,11 +275,4 @@ impl Contest {
             ..load
         }
     }
-}
-
-fn chosen(contestants: Vec<Box<dyn Contestant>>, only: Option<&str>) -> Vec<Box<dyn Contestant>> {
-    contestants
-        .into_iter()
-        .filter(|contestant| only.is_none_or(|only| contestant.identity().name().contains(only)))
-        .collect()
 }

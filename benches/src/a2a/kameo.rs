@@ -8,12 +8,12 @@ use ::kameo::actor::{ActorRef, Spawn};
 use ::kameo::mailbox;
 use ::kameo::message::{Context, Message};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
 use crate::BenchError;
 
 const CAPACITY: usize = 1_024;
 
-pub(super) fn pair() -> Vec<Box<dyn Contestant>> {
+pub(super) fn direct() -> Vec<Box<dyn Contestant>> {
     vec![Box::new(Kameo)]
 }
 
@@ -40,12 +40,14 @@ impl Contestant for Kameo {
             } = load.race();
             let mut consumers = Vec::new();
             let mut producers = Vec::new();
-            for (feed, ledger) in feeds.into_iter().zip(ledgers) {
+            for ledger in ledgers {
                 let consumer = Consumer::spawn_with_mailbox(Consumer(ledger), mailbox::bounded(CAPACITY));
                 consumer.wait_for_startup().await;
-                let producer = Producer::spawn(Producer(feed, consumer.clone()));
-                producer.wait_for_startup().await;
                 consumers.push(consumer);
+            }
+            for feed in feeds {
+                let producer = Producer::spawn(Producer(feed, Turns::new(consumers.clone())));
+                producer.wait_for_startup().await;
                 producers.push(producer);
             }
             for producer in &producers {
@@ -70,7 +72,7 @@ impl Contestant for Kameo {
 
 struct Go;
 
-struct Producer(Feed, ActorRef<Consumer>);
+struct Producer(Feed, Turns<ActorRef<Consumer>>);
 
 impl Actor for Producer {
     type Args = Self;
@@ -85,9 +87,9 @@ impl Message<Go> for Producer {
     type Reply = ();
 
     async fn handle(&mut self, Go: Go, _: &mut Context<Self, ()>) {
-        let Self(feed, consumer) = self;
+        let Self(feed, consumers) = self;
         while let Some(payload) = feed.next_payload() {
-            if consumer.tell(Payload(payload)).await.is_err() {
+            if consumers.next_turn().tell(Payload(payload)).await.is_err() {
                 break;
             }
         }

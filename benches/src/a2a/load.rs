@@ -124,11 +124,35 @@ impl Feed {
         self.next += 1;
         Some(payload)
     }
+}
 
-    /// How many payloads were made so far: one less is the number of the last.
+/// Addresses used in turn: message `i` of a producer goes to number `i % len`.
+#[derive(Debug)]
+pub struct Turns<T> {
+    addresses: Vec<T>,
+    next: usize,
+}
+
+impl<T> Turns<T> {
+    /// Starts with the first of `addresses`.
+    ///
+    /// # Panics
+    /// Later, in [`Turns::next_turn`], if there are none.
     #[must_use]
-    pub fn made(&self) -> u64 {
-        self.next
+    pub fn new(addresses: Vec<T>) -> Self {
+        Self { addresses, next: 0 }
+    }
+
+    /// Whose turn it is.
+    #[inline]
+    pub fn next_turn(&mut self) -> &mut T {
+        let turn = self.next;
+        self.next = if turn + 1 == self.addresses.len() {
+            0
+        } else {
+            turn + 1
+        };
+        &mut self.addresses[turn]
     }
 }
 

@@ -7,10 +7,10 @@ use ::maiko::{
 };
 use tokio::sync::oneshot;
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
 use crate::BenchError;
 
-pub(super) fn pair() -> Vec<Box<dyn Contestant>> {
+pub(super) fn brokered() -> Vec<Box<dyn Contestant>> {
     vec![Box::new(Maiko)]
 }
 
@@ -56,13 +56,14 @@ impl Contestant for Maiko {
             let mut gates = Vec::new();
             for (place, feed) in feeds.into_iter().enumerate() {
                 let (open, gate) = oneshot::channel();
+                let topics = Turns::new((0..load.topics).map(Number).collect());
                 gates.push(open);
                 supervisor
                     .add_actor(
                         &format!("producer {place}"),
                         |context| Producer {
                             feed,
-                            topics: load.topics,
+                            topics,
                             gate: Some(gate),
                             context,
                         },
@@ -87,7 +88,7 @@ impl Contestant for Maiko {
 
 #[derive(Clone)]
 struct Message {
-    topic: usize,
+    topic: Number,
     payload: Vec<u8>,
 }
 
@@ -98,7 +99,7 @@ struct Number(usize);
 
 impl Topic<Message> for Number {
     fn from_event(event: &Message) -> Self {
-        Self(event.topic)
+        event.topic
     }
 
     fn overflow_policy(&self) -> OverflowPolicy {
@@ -108,7 +109,7 @@ impl Topic<Message> for Number {
 
 struct Producer {
     feed: Feed,
-    topics: usize,
+    topics: Turns<Number>,
     gate: Option<oneshot::Receiver<()>>,
     context: Context<Message>,
 }
@@ -122,13 +123,11 @@ impl Actor for Producer {
             gate.await.ok();
             self.gate = None;
         }
-        loop {
-            let topic = usize::try_from(self.feed.made()).unwrap_or(usize::MAX) % self.topics;
-            let Some(payload) = self.feed.next_payload() else {
-                return Ok(StepAction::Never);
-            };
+        while let Some(payload) = self.feed.next_payload() {
+            let topic = *self.topics.next_turn();
             self.context.send(Message { topic, payload }).await?;
         }
+        Ok(StepAction::Never)
     }
 }
 

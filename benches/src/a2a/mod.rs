@@ -3,7 +3,9 @@
 //! ```text
 //!   producer ──► topic ──► consumer      pair:      1 producer, 1 topic, 1 consumer
 //!   producer ──► topic ─┬► consumer      fan-out:   1 producer, 1 topic, 8 or 64 consumers
-//!                       └► consumer
+//!                       └► consumer      topics:    1 producer, 64 or 1,024 topics in turn
+//!   producer ─┐                          producers: 4 producers, 1 topic, 1 consumer
+//!   producer ─┴► topic ──► consumer      latency:   there and back, one at a time
 //! ```
 //!
 //! Every contestant is driven by the same [`Feed`], which makes a fresh `Vec<u8>` for each
@@ -18,16 +20,23 @@
 mod contest;
 mod contestant;
 mod load;
+mod report;
 mod rows;
 
 mod actix;
 mod channel;
 mod kameo;
+mod kameo_pubsub;
 mod maiko;
 mod millrun;
 mod ractor;
+mod ractor_groups;
 
-pub use contest::{Contest, Effort};
+mod round_trip;
+
+pub use contest::{Contest, Effort, Group};
 pub use contestant::{Contestant, Flavor, Identity, Kind};
-pub use load::{Feed, Finish, Ledger, Load, Race};
-pub use rows::{Row, tables};
+pub use load::{Feed, Finish, Ledger, Load, Race, Turns};
+pub use report::{charts, tables};
+pub use round_trip::{Laps, Laptimes, RoundTrip, Stopwatch};
+pub use rows::Row;

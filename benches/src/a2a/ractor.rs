@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
 use crate::BenchError;
 
-pub(super) fn pair() -> Vec<Box<dyn Contestant>> {
+pub(super) fn direct() -> Vec<Box<dyn Contestant>> {
     vec![Box::new(Ractor)]
 }
 
@@ -35,12 +35,15 @@ impl Contestant for Ractor {
             } = load.race();
             let mut actors = Vec::new();
             let mut producers = Vec::new();
-            for (feed, ledger) in feeds.into_iter().zip(ledgers) {
+            let mut consumers = Vec::new();
+            for ledger in ledgers {
                 let (consumer, ended) = Actor::spawn(None, Consumer, ledger).await.map_err(failed)?;
                 actors.push((consumer.get_cell(), ended));
-                let (producer, ended) = Actor::spawn(None, Producer, (feed, consumer))
-                    .await
-                    .map_err(failed)?;
+                consumers.push(consumer);
+            }
+            for feed in feeds {
+                let state = (feed, Turns::new(consumers.clone()));
+                let (producer, ended) = Actor::spawn(None, Producer, state).await.map_err(failed)?;
                 actors.push((producer.get_cell(), ended));
                 producers.push(producer);
             }
@@ -67,7 +70,7 @@ struct Producer;
 
 impl Actor for Producer {
     type Msg = Go;
-    type State = (Feed, ActorRef<Message>);
+    type State = (Feed, Turns<ActorRef<Message>>);
     type Arguments = Self::State;
 
     async fn pre_start(
@@ -82,10 +85,10 @@ impl Actor for Producer {
         &self,
         _: ActorRef<Go>,
         Go: Go,
-        (feed, consumer): &mut Self::State,
+        (feed, consumers): &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         while let Some(payload) = feed.next_payload() {
-            consumer.cast(Message(payload))?;
+            consumers.next_turn().cast(Message(payload))?;
         }
         Ok(())
     }

@@ -4,9 +4,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
-use millrun_benches::a2a::{Contest, Effort, tables};
+use millrun_benches::a2a::{Contest, Effort, Group, charts, tables};
 use millrun_benches::{Bars, BenchError, Machine, Output, Verdict};
 
 /// Producer actor, broker topic, consumer actor: millrun beside other actor libraries.
@@ -21,6 +22,9 @@ struct Arguments {
     /// Only contestants whose name contains this.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Only these shapes of load.
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_enum)]
+    group: Option<Vec<Group>>,
     /// Only these numbers of messages.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<Vec<u64>>,
@@ -54,9 +58,10 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
         effort.messages = messages;
     }
 
+    let started = Instant::now();
     let machine = Machine::current();
     println!("{machine}");
-    let rows = Contest::new(effort).pair(arguments.only.as_deref())?;
+    let rows = Contest::new(effort, arguments.only).run(arguments.group.as_deref().unwrap_or(&Group::ALL))?;
     for table in tables(&rows) {
         print!("{table}");
     }
@@ -65,9 +70,16 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     }
     let verdicts = bars.judge("a2a", &rows)?;
     let path = output.write("a2a", &machine, &rows, &verdicts)?;
+    for (name, chart) in charts(&rows) {
+        chart.write(&output.folder().join(format!("{name}.svg")))?;
+    }
     if !verdicts.is_empty() {
         print!("{}", Verdict::table(&verdicts));
     }
-    println!("\nrows: {}", path.display());
+    println!(
+        "\n{:.0} s; rows: {}, plots beside it",
+        started.elapsed().as_secs_f64(),
+        path.display()
+    );
     Ok(())
 }
