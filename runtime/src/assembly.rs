@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millrun_broker::mailbox::{Mailbox, MailboxConfig};
+use millrun_broker::{Broker, BrokerConfig};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
 use millrun_persistence::Batch;
 use millrun_workflow::Implementation;
@@ -42,19 +42,14 @@ pub(crate) fn assemble(
     opened: Opened,
 ) -> Result<Runtime, OpenError> {
     let shards_len = config.shards_len;
-    let mailbox = |capacity| {
-        let config = MailboxConfig {
-            capacity,
-            ..MailboxConfig::default()
-        };
-        Mailbox::new(config, Bell::new()).expect("the configuration was checked")
-    };
-    let doors = ShardDoors::new(
-        (0..shards_len)
-            .map(|_| mailbox(config.shard_queue_len_max))
-            .collect(),
-    );
-    let queues = Arc::new(TaskQueues::new(code.activities, config.task_queue_len_max));
+    let broker = Broker::new(BrokerConfig::default(), Arc::clone(&host));
+    let doors = ShardDoors::new(&broker, shards_len, config.shard_queue_len_max)
+        .expect("names and bounds of the runtime's own topics are valid");
+    let queues = Arc::new(TaskQueues::new(
+        &broker,
+        code.activities,
+        config.task_queue_len_max,
+    )?);
     let pools: Vec<_> = queues
         .iter()
         .map(|queue| (Arc::clone(queue), Arc::new(PoolState::default())))
@@ -87,7 +82,7 @@ pub(crate) fn assemble(
             .filter(|run| !shared.workflows.contains_key(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
-        let mut shard = Shard::new(Arc::clone(&shared), doors.all()[index].clone(), opened.epoch);
+        let mut shard = Shard::new(Arc::clone(&shared), &doors.all()[index], opened.epoch);
         shard.seed(runs, host.now());
         tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
     }
@@ -105,6 +100,7 @@ pub(crate) fn assemble(
     let tokio_host = Mutex::new(tokio_host);
     Ok(Runtime::new(Inner {
         shared,
+        broker,
         doors,
         journal,
         tree,
@@ -168,8 +164,8 @@ impl Tree {
         let (placement, bell) = match &role {
             Role::Timers(bell) => (Placement::Actor, bell.clone()),
             Role::Reader(bell) => (Placement::Thread, bell.clone()),
-            Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].bell().clone()),
-            Role::Pool(queue, _) => (Placement::Actor, queue.bell.clone()),
+            Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
+            Role::Pool(queue, _) => (Placement::Actor, queue.inbox.bell().clone()),
         };
         let part = part.unwrap_or_else(|| self.make(&role));
         let name = role.name();
@@ -264,7 +260,7 @@ impl Tree {
         tracing::error!(%cause, "the runtime stops");
         self.stop.set(cause);
         for door in self.doors.all() {
-            drop(door.close_discarding());
+            door.close_discarding();
         }
         self.shared.reader.close();
         self.abandon();
@@ -356,11 +352,7 @@ impl RestartedShard {
         let shards_len = self.shared.config.shards_len;
         let journal = self.shared.journal.as_ref();
         let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index)).ok()?;
-        let mut shard = Shard::new(
-            Arc::clone(&self.shared),
-            self.doors.all()[self.index].clone(),
-            epoch,
-        );
+        let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors.all()[self.index], epoch);
         let runs = shards.swap_remove(self.index);
         self.shared
             .counters
@@ -384,7 +376,7 @@ impl Part for RestartedShard {
             };
             self.shared
                 .journal
-                .watch(self.doors.all()[self.index].bell().clone());
+                .watch(self.doors.all()[self.index].mailbox.bell().clone());
             self.stage = Stage::Waiting {
                 epoch,
                 until: queued.offset,

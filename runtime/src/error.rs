@@ -61,6 +61,14 @@ pub enum OpenError {
         /// The name.
         name: &'static str,
     },
+    /// A task queue's name cannot be part of a topic's name.
+    #[error("the task queue {name:?} cannot be named like this: {problem}")]
+    QueueName {
+        /// The name.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The runtime stopped while it was starting.
     #[error("the runtime stopped while it was starting")]
     Stopped(#[from] StopCause),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use millrun_broker::Broker;
 use millrun_core::{Host, InstanceId, RunId};
 use millrun_persistence::{FinishedRun, Journal};
 use millrun_workflow::{Payload, Workflow};
@@ -17,7 +18,7 @@ use crate::builder::RuntimeBuilder;
 use crate::describe::InstanceSummary;
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
-use crate::shard::{ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, Target};
+use crate::shard::{ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, Target};
 use crate::{RunError, RunHandle, StartError, StopCause};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
@@ -82,6 +83,7 @@ pub struct PartStatus {
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<ShardShared>,
+    pub(crate) broker: Broker,
     pub(crate) doors: ShardDoors,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) tree: Arc<Tree>,
@@ -136,14 +138,14 @@ impl Inner {
 
     async fn ask_at<T, E: From<StopCause>>(
         &self,
-        door: &millrun_broker::mailbox::Mailbox<ShardMessage>,
+        door: &ShardDoor,
         message: ShardMessage,
         answer: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
         if self.stop.is_closing.load(Ordering::Acquire) {
             return Err(StopCause::Shutdown.into());
         }
-        if door.push(message).await.is_err() {
+        if door.mailbox.push(message).await.is_err() {
             return Err(self.stop_cause().into());
         }
         answer.await.unwrap_or_else(|_| Err(self.stop_cause().into()))
@@ -298,6 +300,14 @@ impl Runtime {
         Ok(self.inner.journal.list_finished(after, len_max)?)
     }
 
+    /// The topic broker that the runtime's own parts use too: tasks travel on
+    /// `millrun.tasks.<queue>`, reports on `millrun.reports.<shard>`. Names that begin with
+    /// `millrun.` are the runtime's; all others are free to use. Topics are in memory.
+    #[must_use]
+    pub fn broker(&self) -> &Broker {
+        &self.inner.broker
+    }
+
     /// What was found in the store when it was opened.
     #[must_use]
     pub fn startup_report(&self) -> &StartupReport {
@@ -371,7 +381,7 @@ impl Runtime {
             .map(|pool| pool.running_len() as u64)
             .sum();
         for door in inner.doors.all() {
-            door.close();
+            door.mailbox.close();
         }
         let tree = Arc::clone(&inner.tree);
         wait_until(host.as_ref(), grace, move || tree.shards_running() == 0).await;

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use millrun_broker::Envelope;
 use millrun_workflow::ActivityFailure;
 
 use super::{ActivityContext, ActivityImplementation, ActivityReport, ActivityTask, AttemptOutcome};
@@ -11,10 +12,10 @@ use super::{ActivityContext, ActivityImplementation, ActivityReport, ActivityTas
 /// Runs the code and says how it went.
 pub(super) async fn run(
     implementation: ActivityImplementation,
-    task: Arc<ActivityTask>,
+    envelope: Arc<Envelope<ActivityTask>>,
     payload_bytes_max: usize,
 ) -> ActivityReport {
-    let cx = ActivityContext::new(Arc::clone(&task));
+    let cx = ActivityContext::new(Arc::clone(&envelope));
     // The code before the first await runs inside as well, so that its panic is caught too.
     let attempt = AssertUnwindSafe(async move { implementation.start(cx).await });
     let outcome = match attempt.catch_unwind().await {
@@ -26,6 +27,7 @@ pub(super) async fn run(
             true,
         )),
     };
+    let task = envelope.payload();
     ActivityReport {
         run: task.run,
         operation: task.scheduled.operation,

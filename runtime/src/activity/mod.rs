@@ -3,7 +3,7 @@
 //! ```text
 //!   shard ──effect──► topic "millrun.tasks.<queue>" ──► pool ──► attempt (a task of its own)
 //!     ▲                  bounded window                 limit      panic, timeout, cancel
-//!     └────────────── report, through the shard's mailbox ───────────┘
+//!     └──────────────── topic "millrun.reports.<shard>" ◄────────────┘
 //! ```
 
 mod attempt;
@@ -15,6 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use millrun_broker::Envelope;
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{Activity, ActivityFailure, ActivityScheduled, OperationId, Payload, TypedError};
 use serde::Serialize;
@@ -33,7 +34,7 @@ pub(crate) struct ActivityTask {
 }
 
 /// How an attempt went, as it travels back to the instance.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ActivityReport {
     pub(crate) run: RunId,
     pub(crate) operation: OperationId,
@@ -47,12 +48,16 @@ pub(crate) type AttemptOutcome = Result<Payload, (ActivityFailure, bool)>;
 /// What an activity knows about itself. A cheap clone.
 #[derive(Clone, Debug)]
 pub struct ActivityContext {
-    task: Arc<ActivityTask>,
+    envelope: Arc<Envelope<ActivityTask>>,
 }
 
 impl ActivityContext {
-    pub(crate) fn new(task: Arc<ActivityTask>) -> Self {
-        Self { task }
+    pub(crate) fn new(envelope: Arc<Envelope<ActivityTask>>) -> Self {
+        Self { envelope }
+    }
+
+    fn task(&self) -> &ActivityTask {
+        self.envelope.payload()
     }
 
     /// Names this step for ever: the same for each attempt, another for every other step of any
@@ -60,32 +65,32 @@ impl ActivityContext {
     /// doing it once.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
-        format!("{}-{}", self.task.run, self.task.scheduled.operation)
+        format!("{}-{}", self.task().run, self.task().scheduled.operation)
     }
 
     /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of
     /// this step, also of one that a crash cut off.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.task.attempt
+        self.task().attempt
     }
 
     /// The id of the instance that called.
     #[must_use]
     pub fn instance_id(&self) -> &InstanceId {
-        &self.task.id
+        &self.task().id
     }
 
     /// The run that called.
     #[must_use]
     pub fn run_id(&self) -> RunId {
-        self.task.run
+        self.task().run
     }
 
     /// The name of the activity.
     #[must_use]
     pub fn activity(&self) -> &str {
-        &self.task.scheduled.activity
+        &self.task().scheduled.activity
     }
 }
 
@@ -114,7 +119,7 @@ impl ActivityImplementation {
         let start = move |cx: ActivityContext| -> AttemptFuture {
             let code = Arc::clone(&code);
             Box::pin(async move {
-                let input = cx.task.scheduled.input.decode().map_err(|error| {
+                let input = cx.task().scheduled.input.decode().map_err(|error| {
                     let message = format!("the input is not of the activity's type: {error}");
                     (ActivityFailure::Unreadable { message }, false)
                 })?;

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use millrun_broker::Envelope;
 use millrun_core::{Host, Next, Part, RunId, TaskHandle, Timestamp};
 use millrun_workflow::{ActivityFailure, OperationId, TimeoutKind};
 use rustc_hash::FxBuildHasher;
@@ -115,7 +116,8 @@ impl Pool {
         }
     }
 
-    fn start(&self, task: Arc<ActivityTask>, now: Timestamp) {
+    fn start(&self, envelope: Arc<Envelope<ActivityTask>>, now: Timestamp) {
+        let task = envelope.payload();
         let Some(implementation) = self.queues.activity(&task.scheduled.activity).cloned() else {
             // The shard sends only what is registered; what is not waits in its history.
             return;
@@ -143,18 +145,18 @@ impl Pool {
         let (state, doors, bell) = (
             Arc::clone(&self.state),
             self.doors.clone(),
-            self.queue.bell.clone(),
+            self.queue.inbox.bell().clone(),
         );
         let (running_max, payload_bytes_max) = (self.running_max, self.payload_bytes_max);
         let work = async move {
-            let report = attempt::run(implementation, task, payload_bytes_max).await;
+            let report = attempt::run(implementation, envelope, payload_bytes_max).await;
             let (was_listed, was_full) = {
                 let mut running = state.lock();
                 let was_full = running.attempts.len() >= running_max;
                 (running.remove(key, Some(number)).is_some(), was_full)
             };
             if was_listed {
-                doors.report(report);
+                doors.report(report).await;
             }
             if was_full {
                 bell.ring();
@@ -197,12 +199,18 @@ impl Pool {
             let failure = ActivityFailure::TimedOut(TimeoutKind::StartToClose);
             let (run, operation) = key;
             let outcome = Err((failure, true));
-            self.doors.report(ActivityReport {
+            let report = ActivityReport {
                 run,
                 operation,
                 attempt: attempt.number,
                 outcome,
-            });
+            };
+            let doors = self.doors.clone();
+            // The shard may have no room; a pool does not wait for it.
+            drop(
+                self.host
+                    .spawn("timeout", Box::pin(async move { doors.report(report).await })),
+            );
         }
     }
 }
@@ -218,7 +226,7 @@ impl Part for Pool {
         if room == 0 || self.state.is_stopping.load(Ordering::Acquire) {
             return self.next_deadline();
         }
-        let mut hand = self.queue.tasks.take();
+        let mut hand = self.queue.inbox.take();
         for task in hand.by_ref().take(room) {
             self.start(task, now);
         }

@@ -6,57 +6,67 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrun_broker::mailbox::{Mailbox, MailboxConfig, TryPushBatchError};
-use millrun_core::Bell;
+use millrun_broker::mailbox::MailboxConfig;
+use millrun_broker::{Broker, Envelope, Inbox, Overflow, SubscriptionConfig, Topic};
+use millrun_core::{Bell, RunId};
+use millrun_workflow::OperationId;
 
 use super::{ActivityImplementation, ActivityTask};
+use crate::OpenError;
 
-/// One task queue.
+/// One task queue: a topic, and the inbox that its pool works through.
 #[derive(Debug)]
 pub(crate) struct TaskQueue {
     pub(crate) name: &'static str,
-    pub(crate) tasks: Mailbox<Arc<ActivityTask>>,
-    pub(crate) bell: Bell,
+    pub(crate) inbox: Inbox<Envelope<ActivityTask>>,
+    topic: Topic<ActivityTask>,
+    len_max: usize,
     waiting: Mutex<Vec<Bell>>,
 }
 
 impl TaskQueue {
-    fn new(name: &'static str, len_max: usize) -> Self {
-        let bell = Bell::new();
-        let config = MailboxConfig {
-            capacity: len_max,
-            ..MailboxConfig::default()
+    fn new(broker: &Broker, name: &'static str, len_max: usize) -> Result<Self, OpenError> {
+        let invalid = |problem: String| OpenError::QueueName { name, problem };
+        let topic_name = format!("millrun.tasks.{name}");
+        let config = SubscriptionConfig {
+            name: format!("pool {name}"),
+            inbox: MailboxConfig {
+                capacity: len_max,
+                ..MailboxConfig::default()
+            },
+            overflow: Overflow::Fail,
+            ..SubscriptionConfig::default()
         };
-        let tasks = Mailbox::new(config, bell.clone()).expect("the configuration was checked");
-        Self {
+        let inbox = broker
+            .subscribe(&topic_name, config)
+            .map_err(|error| invalid(error.to_string()))?;
+        let topic = broker
+            .topic(&topic_name)
+            .map_err(|error| invalid(error.to_string()))?;
+        Ok(Self {
             name,
-            tasks,
-            bell,
+            inbox,
+            topic,
+            len_max,
             waiting: Mutex::new(Vec::new()),
-        }
+        })
     }
 
-    /// Puts tasks in, and returns those for which there was no room. `shard` rings when there is.
-    pub(crate) fn offer(&self, tasks: Vec<Arc<ActivityTask>>, shard: &Bell) -> Vec<Arc<ActivityTask>> {
-        let rest = self.push(tasks);
-        if rest.is_empty() {
-            return rest;
-        }
-        self.wait_for_room(shard);
-        // Room that appeared before the bell was left would otherwise be noticed by nobody.
-        self.push(rest)
-    }
-
-    fn push(&self, tasks: Vec<Arc<ActivityTask>>) -> Vec<Arc<ActivityTask>> {
-        match self.tasks.try_push_batch(tasks) {
-            Ok(()) => Vec::new(),
-            Err(TryPushBatchError::Full(rest) | TryPushBatchError::Closed(rest)) => rest,
+    /// Puts a task in. If there is no room, the task stays in its run's history, and this names it.
+    pub(crate) fn offer(&self, task: ActivityTask) -> Result<(), (RunId, OperationId)> {
+        match self.topic.try_publish(task) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let refused = error.into_refused();
+                let task = refused.envelope().payload();
+                Err((task.run, task.scheduled.operation))
+            }
         }
     }
 
     /// How many tasks would fit now, about.
     pub(crate) fn room(&self) -> usize {
-        self.tasks.capacity().saturating_sub(self.tasks.len())
+        self.len_max.saturating_sub(self.inbox.len())
     }
 
     /// Rings `shard` when tasks have been taken.
@@ -82,15 +92,19 @@ pub(crate) struct TaskQueues {
 }
 
 impl TaskQueues {
-    pub(crate) fn new(activities: BTreeMap<&'static str, ActivityImplementation>, len_max: usize) -> Self {
+    pub(crate) fn new(
+        broker: &Broker,
+        activities: BTreeMap<&'static str, ActivityImplementation>,
+        len_max: usize,
+    ) -> Result<Self, OpenError> {
         let mut queues = BTreeMap::new();
         let names = activities.values().map(|activity| activity.queue);
         for name in names.chain([millrun_workflow::DEFAULT_QUEUE]) {
-            queues
-                .entry(name)
-                .or_insert_with(|| Arc::new(TaskQueue::new(name, len_max)));
+            if !queues.contains_key(name) {
+                queues.insert(name, Arc::new(TaskQueue::new(broker, name, len_max)?));
+            }
         }
-        Self { queues, activities }
+        Ok(Self { queues, activities })
     }
 
     pub(crate) fn queue(&self, name: &str) -> Option<&Arc<TaskQueue>> {

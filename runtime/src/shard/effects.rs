@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 
 use millrun_core::{Offset, RunId};
 use millrun_workflow::OperationId;
@@ -23,7 +22,7 @@ pub(super) enum Effect {
         Result<Box<InstanceDescription>, RunError>,
     ),
     AnswerList(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
-    Run(Arc<ActivityTask>),
+    Run(Box<ActivityTask>),
     CancelActivity {
         run: RunId,
         operation: OperationId,

@@ -279,7 +279,7 @@ impl Shard {
                         attempt,
                         scheduled,
                     };
-                    self.effects.push(Effect::Run(Arc::new(task)));
+                    self.effects.push(Effect::Run(Box::new(task)));
                 }
                 Command::CancelActivity { operation, queue: _ } => {
                     self.effects.push(Effect::CancelActivity { run, operation });
@@ -469,7 +469,7 @@ impl Shard {
     }
 
     /// The task of a call whose next attempt is due, if it is still waited for.
-    fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<Arc<ActivityTask>> {
+    fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<ActivityTask> {
         let entry = self.entries.get(&run)?;
         let Place::Hot(instance) = &entry.place else {
             return None;
@@ -478,12 +478,12 @@ impl Shard {
             Pending::Activity(activity) if activity.retry_at.is_none_or(|at| at <= moment.now) => {
                 let attempt = activity.attempt(moment.epoch);
                 let scheduled = Arc::clone(&activity.scheduled);
-                Some(Arc::new(ActivityTask {
+                Some(ActivityTask {
                     run,
                     id: entry.id.clone(),
                     attempt,
                     scheduled,
-                }))
+                })
             }
             Pending::Activity(_) | Pending::Timer { .. } => None,
         }
@@ -521,14 +521,13 @@ impl Shard {
             for (run, operation) in cold {
                 self.with_run(run, Held::Dispatch(operation), moment);
             }
-            let rest = if tasks.is_empty() {
-                tasks
-            } else {
-                queue.offer(tasks, &self.bell)
-            };
+            let mut refused: Vec<_> = tasks
+                .into_iter()
+                .filter_map(|task| queue.offer(task).err())
+                .collect();
             let backlog = self.backlog.entry(name).or_default();
-            for task in rest.iter().rev() {
-                backlog.push_front((task.run, task.scheduled.operation));
+            while let Some(earlier) = refused.pop() {
+                backlog.push_front(earlier);
             }
             if !backlog.is_empty() {
                 queue.wait_for_room(&self.bell);
@@ -568,12 +567,12 @@ impl Shard {
                 (None, Pending::Activity(activity)) => {
                     let attempt = activity.attempt(self.epoch.get());
                     let scheduled = activity.scheduled;
-                    self.stage_task(Arc::new(ActivityTask {
+                    self.stage_task(ActivityTask {
                         run,
                         id: id.clone(),
                         attempt,
                         scheduled,
-                    }));
+                    });
                 }
                 (None, Pending::Timer { .. }) => {}
             }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use millrun_broker::mailbox::Mailbox;
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_broker::mailbox::{Mailbox, MailboxConfig};
+use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, Topic};
+use millrun_core::{Bell, InstanceId, RunId, Timestamp};
 use millrun_workflow::{Event, Name, OperationId, Outcome, ParkReason, Payload};
 use tokio::sync::oneshot;
 
@@ -54,7 +55,6 @@ pub(crate) enum ShardMessage {
     },
 
     // From inside: the place was reserved when the command was decided.
-    Report(ActivityReport),
     TimerFired {
         run: RunId,
         operation: OperationId,
@@ -87,25 +87,69 @@ pub(crate) enum Tell {
     Resume,
 }
 
-/// The mailboxes of all shards. A cheap clone.
+/// The ways into all shards. A cheap clone.
 #[derive(Clone, Debug)]
-pub(crate) struct ShardDoors(Arc<[Mailbox<ShardMessage>]>);
+pub(crate) struct ShardDoors(Arc<[ShardDoor]>);
 
-impl ShardDoors {
-    pub(crate) fn new(mailboxes: Vec<Mailbox<ShardMessage>>) -> Self {
-        Self(mailboxes.into())
+/// The ways into one shard.
+#[derive(Debug)]
+pub(crate) struct ShardDoor {
+    /// Requests from outside, and what has its place reserved.
+    pub(crate) mailbox: Mailbox<ShardMessage>,
+    /// Reports of activities come through this topic.
+    reports: Topic<ActivityReport>,
+    /// Where they arrive.
+    pub(crate) inbox: Inbox<Envelope<ActivityReport>>,
+}
+
+impl ShardDoor {
+    fn new(broker: &Broker, index: usize, len_max: usize) -> Result<Self, SubscribeError> {
+        let config = MailboxConfig {
+            capacity: len_max,
+            ..MailboxConfig::default()
+        };
+        let mailbox = Mailbox::new(config, Bell::new())?;
+        let name = format!("millrun.reports.{index}");
+        let subscription = SubscriptionConfig {
+            name: format!("shard {index}"),
+            inbox: config,
+            ..SubscriptionConfig::default()
+        };
+        let inbox = broker.subscribe(&name, subscription)?;
+        let bell = mailbox.bell().clone();
+        inbox.bell().connect(move || bell.ring());
+        let reports = broker.topic(&name)?;
+        Ok(Self {
+            mailbox,
+            reports,
+            inbox,
+        })
     }
 
-    pub(crate) fn all(&self) -> &[Mailbox<ShardMessage>] {
+    pub(crate) fn close_discarding(&self) {
+        drop(self.mailbox.close_discarding());
+        self.inbox.close_discarding();
+    }
+}
+
+impl ShardDoors {
+    pub(crate) fn new(broker: &Broker, shards_len: usize, len_max: usize) -> Result<Self, SubscribeError> {
+        (0..shards_len)
+            .map(|index| ShardDoor::new(broker, index, len_max))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    pub(crate) fn all(&self) -> &[ShardDoor] {
         &self.0
     }
 
     /// The shard that hosts a partition. Nothing stored depends on this.
-    pub(crate) fn of(&self, partition: millrun_core::Partition) -> &Mailbox<ShardMessage> {
+    pub(crate) fn of(&self, partition: millrun_core::Partition) -> &ShardDoor {
         &self.0[usize::from(partition.index()) % self.0.len()]
     }
 
-    pub(crate) fn of_target(&self, target: &Target) -> &Mailbox<ShardMessage> {
+    pub(crate) fn of_target(&self, target: &Target) -> &ShardDoor {
         match target {
             Target::Id(id) => self.of(id.partition()),
             Target::Run(run) => self.of(run.partition()),
@@ -115,10 +159,13 @@ impl ShardDoors {
     /// Sends from inside the runtime, into a reserved place.
     pub(crate) fn push(&self, run: RunId, message: ShardMessage) {
         // Refused only when the runtime has stopped; what was decided is in the journal.
-        drop(self.of(run.partition()).push_reserved(message));
+        drop(self.of(run.partition()).mailbox.push_reserved(message));
     }
 
-    pub(crate) fn report(&self, report: ActivityReport) {
-        self.push(report.run, ShardMessage::Report(report));
+    /// Publishes how an attempt went; waits for room in the shard's inbox.
+    pub(crate) async fn report(&self, report: ActivityReport) {
+        let door = self.of(report.run.partition());
+        // A shard that is gone does not wait for it; the attempt is made again after the restart.
+        drop(door.reports.publish(report).await);
     }
 }

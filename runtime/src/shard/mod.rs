@@ -26,20 +26,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_broker::mailbox::Mailbox;
+use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, InstanceId, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Moment, OperationId, Turn};
 use rustc_hash::FxHashMap;
 
-pub(crate) use message::{Reply, ShardDoors, ShardMessage, Standing, StartRequest, Target, Tell};
+pub(crate) use message::{Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartRequest, Target, Tell};
 
 use crate::RuntimeConfig;
-use crate::activity::{ActivityTask, PoolState, TaskQueues};
+use crate::activity::{ActivityReport, ActivityTask, PoolState, TaskQueues};
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
 use effects::{Effect, InFlight};
-use instances::Entry;
+use instances::{Entry, Held};
 
 /// What all shards share.
 #[derive(Debug)]
@@ -72,6 +73,7 @@ pub(crate) struct Counters {
 pub(crate) struct Shard {
     shared: Arc<ShardShared>,
     mailbox: Mailbox<ShardMessage>,
+    reports: Inbox<Envelope<ActivityReport>>,
     bell: Bell,
     epoch: Epoch,
     /// The instances, by run.
@@ -99,17 +101,18 @@ pub(crate) struct Shard {
     durable_len: u64,
     turn: Turn,
     timer_commands: Vec<TimerCommand>,
-    tasks: BTreeMap<&'static str, Vec<Arc<ActivityTask>>>,
+    tasks: Vec<ActivityTask>,
 }
 
 impl Shard {
-    pub(crate) fn new(shared: Arc<ShardShared>, mailbox: Mailbox<ShardMessage>, epoch: Epoch) -> Self {
+    pub(crate) fn new(shared: Arc<ShardShared>, door: &ShardDoor, epoch: Epoch) -> Self {
         let batch = Batch::with_turn_bytes_max(shared.config.journal.turn_bytes_max);
-        let bell = mailbox.bell().clone();
+        let bell = door.mailbox.bell().clone();
         shared.journal.watch(bell.clone());
         Self {
             shared,
-            mailbox,
+            mailbox: door.mailbox.clone(),
+            reports: door.inbox.clone(),
             bell,
             epoch,
             entries: FxHashMap::default(),
@@ -129,7 +132,7 @@ impl Shard {
             durable_len: 0,
             turn: Turn::default(),
             timer_commands: Vec::new(),
-            tasks: BTreeMap::new(),
+            tasks: Vec::new(),
         }
     }
 
@@ -197,7 +200,7 @@ impl Shard {
             Effect::AnswerStanding(reply, answer) => drop(reply.send(answer)),
             Effect::AnswerDescribe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
             Effect::AnswerList(reply, answer) => drop(reply.send(Ok(answer))),
-            Effect::Run(task) => self.stage_task(task),
+            Effect::Run(task) => self.stage_task(*task),
             Effect::CancelActivity { run, operation } => {
                 for pool in &self.shared.pools {
                     pool.cancel((run, operation));
@@ -209,35 +212,31 @@ impl Shard {
     }
 
     /// Collects a task for its queue; a queue without code here leaves it in its history.
-    fn stage_task(&mut self, task: Arc<ActivityTask>) {
-        if self.shared.queues.activity(&task.scheduled.activity).is_none() {
-            return;
-        }
-        if let Some(queue) = self.shared.queues.queue(&task.scheduled.queue) {
-            self.tasks.entry(queue.name).or_default().push(task);
+    fn stage_task(&mut self, task: ActivityTask) {
+        if self.shared.queues.activity(&task.scheduled.activity).is_some() {
+            self.tasks.push(task);
         }
     }
 
-    /// Hands the collected tasks to their queues; what does not fit becomes backlog.
+    /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
     fn send_tasks(&mut self) {
-        for (name, tasks) in &mut self.tasks {
-            if tasks.is_empty() {
+        for task in self.tasks.drain(..) {
+            let Some(queue) = self.shared.queues.queue(&task.scheduled.queue) else {
                 continue;
-            }
-            let queue = self
-                .shared
-                .queues
-                .queue(name)
-                .expect("tasks are staged only for queues that exist");
-            let backlog = self.backlog.entry(queue.name).or_default();
-            let tasks = std::mem::take(tasks);
-            // What waits longer goes first.
-            let rest = if backlog.is_empty() {
-                queue.offer(tasks, &self.bell)
-            } else {
-                tasks
             };
-            backlog.extend(rest.iter().map(|task| (task.run, task.scheduled.operation)));
+            let backlog = self.backlog.entry(queue.name).or_default();
+            // What has waited longer goes first.
+            let refused = if backlog.is_empty() {
+                queue.offer(task).err()
+            } else {
+                Some((task.run, task.scheduled.operation))
+            };
+            if let Some(refused) = refused {
+                if backlog.is_empty() {
+                    queue.wait_for_room(&self.bell);
+                }
+                backlog.push_back(refused);
+            }
         }
     }
 
@@ -247,20 +246,34 @@ impl Shard {
         }
     }
 
-    /// Handles up to `budget` messages. Whether there are more.
+    /// Handles up to `budget` messages, and as many reports. Whether there are more.
     fn sweep(&mut self, now: Timestamp, budget: usize) -> bool {
         let moment = self.moment(now);
         let bytes_max = self.shared.config.journal.batch_bytes_max / 2;
-        let mut hand = self.mailbox.take();
+        let mut reports = self.reports.take();
         let mut left = budget;
         while left > 0
             && self.batch.bytes() < bytes_max
-            && let Some(message) = hand.next()
+            && let Some(envelope) = reports.next()
+        {
+            // Whoever else subscribed to the topic has the envelope too.
+            let report = envelope
+                .into_payload()
+                .unwrap_or_else(|envelope| envelope.payload().clone());
+            let run = report.run;
+            self.with_run(run, Held::Input(Self::input_of(report)), moment);
+            left -= 1;
+        }
+        let mut messages = self.mailbox.take();
+        let mut left = budget;
+        while left > 0
+            && self.batch.bytes() < bytes_max
+            && let Some(message) = messages.next()
         {
             self.handle(message, moment);
             left -= 1;
         }
-        !hand.is_empty()
+        !reports.is_empty() || !messages.is_empty()
     }
 }
 
@@ -269,8 +282,10 @@ impl Part for Shard {
         if self.shared.journal.failure().is_some() {
             // Nobody gets an answer: dropping the questions tells them that the runtime stopped.
             drop(self.mailbox.close_discarding());
+            self.reports.close_discarding();
             return Next::Stop;
         }
+        self.reports.bell().answer();
         self.perform_durable();
         self.feed_queues(now);
         self.start_loads();

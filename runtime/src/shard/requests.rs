@@ -40,10 +40,6 @@ impl Shard {
                 let list = self.list(after, len_max);
                 self.effects.push(Effect::AnswerList(reply, list));
             }
-            ShardMessage::Report(report) => {
-                let run = report.run;
-                self.with_run(run, Held::Input(Self::input_of(report)), moment);
-            }
             ShardMessage::TimerFired { run, operation } => {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
             }
