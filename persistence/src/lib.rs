@@ -41,6 +41,8 @@ mod wire;
 
 #[cfg(feature = "contract")]
 pub mod contract;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 
 pub use append::Appender;
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};

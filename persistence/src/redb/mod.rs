@@ -33,6 +33,8 @@ use std::time::Duration;
 use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, RunId};
 
 pub use self::disk::{Disk, FileDisk};
+#[cfg(feature = "fuzz")]
+pub(crate) use self::log::walk as walk_row;
 use self::rebuild::Place;
 use self::shared::Shared;
 use self::state::State;
@@ -184,7 +186,7 @@ impl Journal for RedbJournal {
     }
 
     fn failure(&self) -> Option<JournalFailure> {
-        self.shared.lock().failure.clone()
+        self.shared.failure()
     }
 
     fn watch(&self, bell: Bell) {

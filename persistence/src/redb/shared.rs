@@ -1,7 +1,7 @@
 //! What the journal's handle and its writer hold together.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use millrun_core::{Bell, Host, Offset, PartExit};
@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     state: Mutex<State>,
     watermark: AtomicU64,
+    /// Whether `State::failure` is set, so that a look at it needs no lock.
+    has_failed: AtomicBool,
     /// `None` once the journal has let go of the file.
     store: RwLock<Option<Arc<Store>>>,
     /// Whether the writer has ended.
@@ -33,6 +35,7 @@ impl Shared {
             bell: Bell::new(),
             state: Mutex::new(state),
             watermark: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
             store: RwLock::new(Some(store)),
             ended: Mutex::new(false),
             ending: Condvar::new(),
@@ -58,10 +61,19 @@ impl Shared {
         store.clone().ok_or_else(JournalFailure::closed)
     }
 
+    pub(crate) fn failure(&self) -> Option<JournalFailure> {
+        if self.has_failed.load(Ordering::Acquire) {
+            self.lock().failure.clone()
+        } else {
+            None
+        }
+    }
+
     /// Stops the journal for good and tells everyone. The first failure stays.
     pub(crate) fn fail(&self, failure: JournalFailure) {
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
+        self.has_failed.store(true, Ordering::Release);
         let watchers = state.watchers.clone();
         drop(state);
         for bell in watchers {

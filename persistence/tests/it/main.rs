@@ -6,4 +6,6 @@ mod contract;
 mod crash;
 mod durability;
 mod files;
+mod fuzz;
+mod golden;
 mod host;

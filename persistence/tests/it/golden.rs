@@ -1,0 +1,115 @@
+//! Stores of every released format are read for ever.
+//!
+//! `tests/golden/v1/store.pages` is a whole store, kept as its pages that are not zero: each is its
+//! index (u32, little-endian) and 4,096 bytes. The file is never written again; a new format gets
+//! a new folder.
+
+use std::path::{Path, PathBuf};
+
+use millrun_core::{InstanceId, Sequence};
+use millrun_persistence::contract::Author;
+use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal};
+
+use crate::crash::disk::SimDisk;
+use crate::host::HandHost;
+
+const PAGE: usize = 4_096;
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1/store.pages")
+}
+
+fn pack(image: &[u8]) -> Vec<u8> {
+    let mut packed = u32::try_from(image.len() / PAGE).unwrap().to_le_bytes().to_vec();
+    for (index, page) in (0_u32..).zip(image.chunks(PAGE)) {
+        if page.iter().any(|byte| *byte != 0) {
+            packed.extend_from_slice(&index.to_le_bytes());
+            packed.extend_from_slice(page);
+        }
+    }
+    packed
+}
+
+fn unpack(packed: &[u8]) -> Vec<u8> {
+    let word = |bytes: &[u8]| usize::try_from(u32::from_le_bytes(bytes[..4].try_into().unwrap())).unwrap();
+    let mut image = vec![0; word(packed) * PAGE];
+    for entry in packed[4..].chunks(4 + PAGE) {
+        image[word(entry) * PAGE..][..PAGE].copy_from_slice(&entry[4..]);
+    }
+    image
+}
+
+/// The store as it is on disk.
+pub(crate) fn image() -> Vec<u8> {
+    unpack(&std::fs::read(path()).unwrap())
+}
+
+/// What was written into the golden store: a live run of three turns, a finished one, and one with
+/// large records.
+fn work(journal: &RedbJournal, host: &HandHost) -> Vec<Author> {
+    let mut authors: Vec<_> = (1..)
+        .zip(["live", "finished", "large"])
+        .map(|(number, id)| Author::new(journal, id, number))
+        .collect();
+    let large: Vec<u8> = (0..9_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+    for turn in 0..3_u8 {
+        let mut batch = Batch::new();
+        authors[0].put(&mut batch, &[&[turn], b"and more"], false);
+        if turn < 2 {
+            authors[1].put(&mut batch, &[&[turn; 200]], turn == 1);
+        }
+        authors[2].put(&mut batch, &[&large], false);
+        assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
+        host.run();
+    }
+    authors
+}
+
+fn fresh() -> (std::sync::Arc<SimDisk>, Vec<Author>) {
+    let (host, disk) = (HandHost::new(), SimDisk::new(Vec::new(), 1));
+    let journal =
+        RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
+    let authors = work(&journal, &host);
+    journal.begin_close();
+    host.run();
+    (disk, authors)
+}
+
+#[test]
+fn the_store_of_format_1_is_read() {
+    let (_, mut authors) = fresh();
+    let host = HandHost::new();
+    let disk = SimDisk::new(image(), 1);
+    let journal = RedbJournal::open_disk(disk, "golden", JournalConfig::default(), host.clone()).unwrap();
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    let finished = journal
+        .finished(&InstanceId::new("finished").unwrap())
+        .unwrap()
+        .unwrap();
+    assert_eq!((finished.run, finished.head), (authors[1].run, Sequence::new(2)));
+    let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
+    assert_eq!(
+        (report.live_runs, report.finished_runs, report.records),
+        (2, 1, 9)
+    );
+    assert_eq!(report.damaged, []);
+
+    // And it is written to as any other.
+    authors[0].epoch = journal.take_over(&[authors[0].id.partition()]).unwrap();
+    let batch = authors[0].batch(&[b"today"], false);
+    assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
+    host.run();
+    authors[0].assert_history(&journal);
+}
+
+#[test]
+#[ignore = "writes the golden file of a new format, once"]
+fn write_golden_file() {
+    assert!(!path().exists(), "golden files are never written again");
+    let (disk, _) = fresh();
+    let image = disk.current();
+    assert_eq!(unpack(&pack(&image)), image);
+    std::fs::write(path(), pack(&image)).unwrap();
+}
