@@ -38,3 +38,7 @@ ci:
 # `--quick` takes less than a minute; `--help` lists the rest.
 bench-a2a *ARGS:
     cargo run --release -p millrun-benches --bin bench-a2a -- {{ARGS}}
+
+# Durable workflows per second, and how long one takes.
+bench-workflows *ARGS:
+    cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}

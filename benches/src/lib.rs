@@ -19,6 +19,7 @@ mod rounds;
 mod tables;
 
 pub mod a2a;
+pub mod workflows;
 
 pub use bars::{Bars, Verdict};
 pub use error::BenchError;

@@ -1,0 +1,24 @@
+//! Workflows per second and per commit: what a durable step costs from start to result.
+//!
+//! ```text
+//!   clients ──start──► run ──► activities ──► result ──► client checks it and starts the next
+//!   (1 to 65,536)      every start and every result is on disk before anyone hears of it
+//! ```
+//!
+//! Each row names its durability. `durable` means one fsync per group commit, before any answer;
+//! `in memory` keeps nothing. In the same run, on the same disk, a bare redb commit of one row is
+//! timed: the price that no durable step can avoid.
+
+mod definitions;
+mod floor;
+mod row;
+mod saturate;
+mod suite;
+
+pub use definitions::{
+    FIVE_TASKS, ONE_STEP, PARALLEL, SEQUENCE, STEP, THREE_STEPS, registered, sum_of_parallel,
+};
+pub use floor::bare_commits;
+pub use row::{Row, Store, tables};
+pub use saturate::{Sample, Saturation, quantiles, saturate};
+pub use suite::{Effort, Suite};

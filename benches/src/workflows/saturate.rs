@@ -1,0 +1,161 @@
+//! A closed loop: so many clients, each starting its next operation when the last one is done.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+
+use crate::BenchError;
+
+/// Longer operations count as this long: ten minutes.
+const NANOS_MAX: u64 = 600_000_000_000;
+
+/// How hard and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Saturation {
+    /// Clients at a time.
+    pub concurrency: usize,
+    /// How long they run before anything counts.
+    pub warm_up: Duration,
+    /// How long what they complete counts.
+    pub measured: Duration,
+}
+
+/// What one loop did.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Operations completed while it counted.
+    pub completed: u64,
+    /// How long it counted.
+    pub measured: Duration,
+    /// The time of each completed operation, in nanoseconds.
+    pub nanos: Histogram<u64>,
+}
+
+impl Sample {
+    /// Of operations that were timed one by one, elsewhere.
+    #[must_use]
+    pub fn of(times: &[Duration]) -> Self {
+        let mut nanos = histogram();
+        for time in times {
+            nanos.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        }
+        Self {
+            completed: times.len() as u64,
+            measured: times.iter().sum(),
+            nanos,
+        }
+    }
+
+    /// Operations per second.
+    #[must_use]
+    pub fn per_s(&self) -> f64 {
+        self.completed as f64 / self.measured.as_secs_f64()
+    }
+}
+
+/// Runs the loop on the current tokio runtime. Each operation gets a number that no other has.
+///
+/// # Errors
+/// The first error of an operation ends it all.
+pub async fn saturate<F, O>(load: Saturation, operation: F) -> Result<Sample, BenchError>
+where
+    F: Fn(u64) -> O + Clone + Send + 'static,
+    O: Future<Output = Result<(), BenchError>> + Send,
+{
+    let numbers = Arc::new(AtomicU64::new(0));
+    let counts_from = Instant::now() + load.warm_up;
+    let ends = counts_from + load.measured;
+    let mut clients = JoinSet::new();
+    for _ in 0..load.concurrency {
+        let operation = operation.clone();
+        let numbers = Arc::clone(&numbers);
+        clients.spawn(async move {
+            let mut times = Vec::new();
+            let mut started = Instant::now();
+            while started < ends {
+                operation(numbers.fetch_add(1, Ordering::Relaxed)).await?;
+                let ended = Instant::now();
+                if ended >= counts_from && ended < ends {
+                    times.push(ended.duration_since(started));
+                }
+                started = ended;
+            }
+            Ok::<_, BenchError>(times)
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(client) = clients.join_next().await {
+        let times = client.map_err(|error| BenchError::failed("a client", error))??;
+        all.extend(times);
+    }
+    Ok(Sample {
+        measured: load.measured,
+        ..Sample::of(&all)
+    })
+}
+
+/// Of each sample the time that this share of its operations stayed within, in microseconds.
+#[must_use]
+pub fn quantiles(samples: &[Sample], quantile: f64) -> Vec<f64> {
+    samples
+        .iter()
+        .map(|sample| sample.nanos.value_at_quantile(quantile) as f64 / 1e3)
+        .collect()
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, NANOS_MAX, 3)
+        .expect("the bounds are in order and three digits are within a histogram's precision")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_operation_has_its_own_number_and_counts_once() {
+        let load = Saturation {
+            concurrency: 8,
+            warm_up: Duration::ZERO,
+            measured: Duration::from_millis(20),
+        };
+        let seen = Arc::new(AtomicU64::new(0));
+        let sum = Arc::clone(&seen);
+        let sample = saturate(load, move |number| {
+            let sum = Arc::clone(&sum);
+            async move {
+                sum.fetch_add(number + 1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+        })
+        .await
+        .unwrap();
+        assert!(sample.completed > 0);
+        assert_eq!(sample.nanos.len(), sample.completed);
+        let runs = (1_u64..)
+            .find(|runs| runs * (runs + 1) / 2 >= seen.load(Ordering::Relaxed))
+            .unwrap();
+        assert_eq!(runs * (runs + 1) / 2, seen.load(Ordering::Relaxed));
+        assert!(
+            (sample.completed..sample.completed + 9).contains(&runs),
+            "{runs} {}",
+            sample.completed
+        );
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_it() {
+        let load = Saturation {
+            concurrency: 2,
+            warm_up: Duration::ZERO,
+            measured: Duration::from_secs(60),
+        };
+        let outcome = saturate(load, |_| async { Err(BenchError::failed("it", "no")) }).await;
+        assert!(matches!(outcome, Err(BenchError::Failed { .. })));
+    }
+}
