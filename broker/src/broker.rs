@@ -9,27 +9,35 @@
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use millrun_core::{Bell, Host, Timestamp};
 
+use crate::dead_letter::{DEAD_LETTERS, Undeliverable};
 use crate::envelope::{AnyEnvelope, Envelope, TopicId};
 use crate::hub::Hub;
+use crate::inbox::Inbox;
 use crate::mailbox::{Mailbox, MailboxConfigError};
+use crate::monitor::BrokerEvent;
 use crate::name::{Filter, NameError, TopicName};
 use crate::route::GroupCore;
-use crate::subscription::{GroupConfig, Inbox, SubscriptionConfig, SubscriptionCore, SubscriptionId};
-use crate::topic::{AnyTopic, Subscribed, Topic, TopicConfig, TopicCore};
+use crate::subscription::{GroupConfig, SubscriptionConfig, SubscriptionCore, SubscriptionId};
+use crate::topic::{AnyMailbox, AnyTopic, Subscribed, Topic, TopicConfig, TopicCore};
+use crate::topology::{SubscriptionInfo, TopicInfo, Topology};
 use crate::trie::Trie;
+use crate::wait::LongWait;
 
 /// The bounds of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// The most topics. Default 65,536.
+    /// The most topics; one is the broker's own. When they are used up, those are forgotten that
+    /// nobody holds, publishes to or listens to. Default 65,536.
     pub topics_max: usize,
     /// The most subscriptions. Default 65,536.
     pub subscriptions_max: usize,
+    /// How long a publish may wait before it is reported. It goes on waiting. Default 5 s.
+    pub wait_report_after: Duration,
 }
 
 impl Default for BrokerConfig {
@@ -37,6 +45,7 @@ impl Default for BrokerConfig {
         Self {
             topics_max: 1 << 16,
             subscriptions_max: 1 << 16,
+            wait_report_after: Duration::from_secs(5),
         }
     }
 }
@@ -105,6 +114,9 @@ pub enum SubscribeError {
     },
 }
 
+/// The first topic of each broker.
+const DEAD_LETTER_TOPIC: TopicId = TopicId(0);
+
 /// Topics and subscriptions of one process. A cheap clone; all clones are the same broker.
 #[derive(Clone)]
 pub struct Broker(Arc<Shared>);
@@ -117,7 +129,8 @@ pub(crate) struct Shared {
 
 struct Table {
     topics: BTreeMap<TopicName, TopicId>,
-    entries: Vec<(TopicName, Arc<dyn AnyTopic>)>,
+    entries: BTreeMap<TopicId, (TopicName, Arc<dyn AnyTopic>)>,
+    next_topic: u32,
     names: Trie<TopicId>,
     filters: Trie<SubscriptionId>,
     subscriptions: BTreeMap<SubscriptionId, Subscribed>,
@@ -139,24 +152,34 @@ impl Broker {
     }
 
     fn build(config: BrokerConfig, host: Option<Arc<dyn Host>>) -> Self {
-        Self(Arc::new(Shared {
+        let broker = Self(Arc::new(Shared {
             config,
-            hub: Arc::new(Hub::new(host)),
+            hub: Arc::new(Hub::new(host, DEAD_LETTER_TOPIC, config.wait_report_after)),
             table: Mutex::new(Table {
                 topics: BTreeMap::new(),
-                entries: Vec::new(),
+                entries: BTreeMap::new(),
+                next_topic: DEAD_LETTER_TOPIC.0,
                 names: Trie::new(),
                 filters: Trie::new(),
                 subscriptions: BTreeMap::new(),
                 groups: BTreeMap::new(),
                 next_subscription: 1,
             }),
-        }))
+        }));
+        let name = TopicName::new(DEAD_LETTERS).expect("the name follows the rules");
+        let dead_letters = broker
+            .0
+            .table()
+            .declare(&broker.0.hub, name, &TopicConfig::default());
+        broker.0.hub.set_dead_letters(&dead_letters);
+        broker
     }
 
-    /// Tells a broker without a host what time it is. Time never moves backwards.
+    /// Tells a broker without a host what time it is: deadlines pass, and publishes that have waited
+    /// for long are reported. Time never moves backwards.
     pub fn advance(&self, now: Timestamp) {
-        self.0.hub.advance(now);
+        self.0.hub.clock().advance(now);
+        self.0.hub.waits().report(now);
     }
 
     /// The topic with this name, declared now if it is new.
@@ -187,11 +210,7 @@ impl Broker {
     /// The name of a topic of this broker.
     #[must_use]
     pub fn topic_name(&self, id: TopicId) -> Option<TopicName> {
-        self.0
-            .table()
-            .entries
-            .get(id.0 as usize)
-            .map(|(name, _)| name.clone())
+        self.0.table().entries.get(&id).map(|(name, _)| name.clone())
     }
 
     /// Subscribes to all topics that the filter selects and that carry a `T`, present and future.
@@ -237,16 +256,66 @@ impl Broker {
         self.0.subscribe(parsed, config, mailbox)
     }
 
-    /// How many envelopes found no inbox that wanted them.
+    /// How many envelopes were given up for this reason.
     #[must_use]
-    pub fn unrouted(&self) -> u64 {
-        self.0.hub.unrouted()
+    pub fn given_up(&self, reason: Undeliverable) -> u64 {
+        self.0.hub.losses().of(reason)
     }
 
-    /// How many envelopes full inboxes have dropped by their policy.
+    /// How many dead letters found no room in an inbox that wanted them.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.0.hub.dropped()
+    pub fn dead_letters_lost(&self) -> u64 {
+        self.0.hub.dead_letters_lost()
+    }
+
+    /// The publishes that have waited for longer than [`BrokerConfig::wait_report_after`], with the
+    /// cycles they are part of.
+    #[must_use]
+    pub fn long_waits(&self) -> Vec<LongWait> {
+        self.0.hub.waits().long_waits(self.0.hub.clock().exact_now())
+    }
+
+    /// Calls `hook` for each [`BrokerEvent`] from now on, in place of any former hook.
+    ///
+    /// It is called on the thread on which the event happens and holds it up; it may use the
+    /// broker's counters, but must neither block nor subscribe.
+    pub fn monitor(&self, hook: impl Fn(&BrokerEvent) + Send + Sync + 'static) {
+        self.0.hub.monitor().set(Arc::new(hook));
+    }
+
+    /// All topics and subscriptions with their counters.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        let table = self.0.table();
+        let topics = table.topics.iter().map(|(name, id)| {
+            let (_, entry) = &table.entries[id];
+            TopicInfo {
+                name: name.clone(),
+                payload: entry.payload_type(),
+                published: entry.published(),
+                subscriptions: entry.subscriptions(),
+            }
+        });
+        let subscriptions = table.subscriptions.values().map(|subscribed| {
+            let core = &subscribed.core;
+            SubscriptionInfo {
+                id: core.id,
+                name: core.name.clone(),
+                filter: core.filter.clone(),
+                overflow: core.overflow,
+                group: core.group.as_ref().map(|group| group.name.clone()),
+                inbox: subscribed.mailbox.stats(),
+                capacity: subscribed.mailbox.capacity(),
+                stats: core.stats(),
+            }
+        });
+        Topology {
+            topics: topics.collect(),
+            subscriptions: subscriptions.collect(),
+            given_up: self.0.hub.losses().all(),
+            waiting: self.0.hub.waits().len(),
+            long_waits: self.long_waits(),
+        }
     }
 }
 
@@ -258,12 +327,18 @@ fn parse(filter: &str) -> Result<Filter, SubscribeError> {
 }
 
 impl Shared {
-    pub(crate) fn unsubscribe(&self, id: SubscriptionId) {
-        let removed = self.table().remove(id);
-        drop(removed);
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
     }
 
-    fn subscribe<E: ?Sized + Send + Sync + 'static>(
+    pub(crate) fn unsubscribe(&self, id: SubscriptionId) {
+        let removed = self.table().remove(id);
+        if removed.is_some() {
+            self.hub.monitor().tell(|| BrokerEvent::Unsubscribed(id));
+        }
+    }
+
+    fn subscribe<E: AnyEnvelope + ?Sized>(
         self: &Arc<Self>,
         filter: Filter,
         config: SubscriptionConfig,
@@ -271,7 +346,8 @@ impl Shared {
     ) -> Result<Inbox<E>, SubscribeError> {
         let core = self
             .table()
-            .add(self.config, filter, config, Box::new(mailbox.clone()))?;
+            .add(self.config, filter, config, Arc::new(mailbox.clone()))?;
+        self.hub.monitor().tell(|| BrokerEvent::Subscribed(core.id));
         Ok(Inbox::new(core, mailbox, Arc::clone(self)))
     }
 
@@ -288,7 +364,7 @@ impl Table {
         config: &TopicConfig<T>,
     ) -> Result<Arc<TopicCore<T>>, TopicError> {
         if let Some(id) = self.topics.get(&name) {
-            let (_, entry) = &self.entries[id.0 as usize];
+            let (_, entry) = &self.entries[id];
             if entry.payload_type_id() != TypeId::of::<T>() {
                 let declared = entry.payload_type();
                 let wanted = std::any::type_name::<T>();
@@ -303,18 +379,51 @@ impl Table {
         }
         let topics_max = broker.config.topics_max;
         if self.entries.len() >= topics_max {
+            self.forget_unused();
+        }
+        if self.entries.len() >= topics_max || self.next_topic == u32::MAX {
             return Err(TopicError::TooMany { topics_max });
         }
-        let id = u32::try_from(self.entries.len()).map_err(|_| TopicError::TooMany { topics_max })?;
-        let id = TopicId(id);
-        let core = Arc::new(TopicCore::new(id, name.clone(), config, Arc::clone(&broker.hub)));
+        Ok(self.declare(&broker.hub, name, config))
+    }
+
+    fn declare<T: Send + Sync + 'static>(
+        &mut self,
+        hub: &Arc<Hub>,
+        name: TopicName,
+        config: &TopicConfig<T>,
+    ) -> Arc<TopicCore<T>> {
+        let id = TopicId(self.next_topic);
+        self.next_topic += 1;
+        let core = Arc::new(TopicCore::new(id, name.clone(), config, Arc::clone(hub)));
         for subscription in self.filters.matching_filters(name.tokens()) {
             core.attach(&self.subscriptions[&subscription]);
         }
         self.names.insert(name.tokens(), id);
         self.topics.insert(name.clone(), id);
-        self.entries.push((name, Arc::<TopicCore<T>>::clone(&core)));
-        Ok(core)
+        self.entries.insert(id, (name, Arc::<TopicCore<T>>::clone(&core)));
+        core
+    }
+
+    /// Forgets topics that have no handle, no subscription and no retained envelope.
+    fn forget_unused(&mut self) {
+        let unused: Vec<TopicId> = self
+            .entries
+            .iter()
+            .filter(|(id, (_, topic))| {
+                **id != DEAD_LETTER_TOPIC
+                    && Arc::strong_count(topic) == 1
+                    && topic.subscriptions().is_empty()
+                    && !topic.has_retained()
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in unused {
+            if let Some((name, _)) = self.entries.remove(&id) {
+                self.names.remove(name.tokens(), id);
+                self.topics.remove(&name);
+            }
+        }
     }
 
     fn add(
@@ -322,7 +431,7 @@ impl Table {
         bounds: BrokerConfig,
         filter: Filter,
         config: SubscriptionConfig,
-        mailbox: Box<dyn std::any::Any + Send + Sync>,
+        mailbox: Arc<dyn AnyMailbox>,
     ) -> Result<Arc<SubscriptionCore>, SubscribeError> {
         let subscriptions_max = bounds.subscriptions_max;
         if self.subscriptions.len() >= subscriptions_max {
@@ -331,15 +440,7 @@ impl Table {
         let group = config.group.as_ref().map(|group| self.join(group)).transpose()?;
         let id = SubscriptionId(self.next_subscription);
         self.next_subscription += 1;
-        let core = Arc::new(SubscriptionCore {
-            id,
-            name: config.name,
-            filter,
-            overflow: config.overflow,
-            group: config.group,
-            dropped_newest: AtomicU64::new(0),
-            dropped_oldest: AtomicU64::new(0),
-        });
+        let core = Arc::new(SubscriptionCore::new(id, filter, config));
         let subscribed = Subscribed {
             core: Arc::clone(&core),
             group,
@@ -347,7 +448,7 @@ impl Table {
         };
         self.filters.insert(core.filter.tokens(), id);
         for topic in self.names.matching_names(core.filter.tokens()) {
-            self.entries[topic.0 as usize].1.attach(&subscribed);
+            self.entries[&topic].1.attach(&subscribed);
         }
         self.subscriptions.insert(id, subscribed);
         Ok(core)
@@ -358,7 +459,7 @@ impl Table {
         let filter = &removed.core.filter;
         self.filters.remove(filter.tokens(), id);
         for topic in self.names.matching_names(filter.tokens()) {
-            self.entries[topic.0 as usize].1.detach(id);
+            self.entries[&topic].1.detach(id);
         }
         if let Some(group) = &removed.core.group {
             self.leave(group);

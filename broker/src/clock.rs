@@ -6,24 +6,36 @@
 //! without any; the first one after that asks the host. Without a host, whoever owns the broker
 //! feeds it.
 
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use millrun_core::{Host, Timestamp};
+use millrun_core::{Host, Task, Timestamp};
 
 /// How exact the time of an envelope is, with a host.
 const TICK: Duration = Duration::from_millis(1);
 /// After how many ticks without an envelope the task ends.
 const IDLE_TICKS_MAX: u32 = 16;
 
-/// Says "ask the host": no tick task runs.
+/// Says "ask the host": no task renews the time.
 const STALE: u64 = 0;
 
 pub(crate) struct Clock {
     host: Option<Arc<dyn Host>>,
     micros: AtomicU64,
     used: AtomicBool,
+    /// Those who wait for a time, when the clock is fed. By time, then by arrival.
+    sleepers: Mutex<Sleepers>,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    wakers: BTreeMap<(Timestamp, u64), Waker>,
+    next: u64,
 }
 
 impl Clock {
@@ -32,10 +44,16 @@ impl Clock {
             host,
             micros: AtomicU64::new(STALE),
             used: AtomicBool::new(false),
+            sleepers: Mutex::default(),
         })
     }
 
+    pub(crate) const fn host(&self) -> Option<&Arc<dyn Host>> {
+        self.host.as_ref()
+    }
+
     /// The time of the last tick.
+    #[inline]
     pub(crate) fn now(self: &Arc<Self>) -> Timestamp {
         let micros = self.micros.load(Ordering::Relaxed);
         if micros == STALE {
@@ -47,9 +65,46 @@ impl Clock {
         Timestamp::from_micros(micros)
     }
 
-    /// Sets the time; it never moves backwards.
+    /// The time as exactly as it can be had.
+    pub(crate) fn exact_now(&self) -> Timestamp {
+        match &self.host {
+            Some(host) => host.now(),
+            None => Timestamp::from_micros(self.micros.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Time since some fixed moment, to measure durations; zero without a host.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.host.as_ref().map_or(Duration::ZERO, |host| host.elapsed())
+    }
+
+    /// Feeds a clock without a host and wakes those whose time has come. Time never moves
+    /// backwards.
     pub(crate) fn advance(&self, now: Timestamp) {
         self.micros.fetch_max(now.as_micros(), Ordering::Relaxed);
+        let due = {
+            let mut sleepers = self.sleepers();
+            let later = sleepers.wakers.split_off(&(now + Duration::from_micros(1), 0));
+            std::mem::replace(&mut sleepers.wakers, later)
+        };
+        due.into_values().for_each(Waker::wake);
+    }
+
+    /// Completes `after` from now.
+    pub(crate) fn alarm(self: &Arc<Self>, after: Duration) -> Alarm {
+        let deadline = self.exact_now() + after;
+        match &self.host {
+            Some(host) => Alarm::Host(host.sleep_until(deadline)),
+            None => Alarm::Fed {
+                clock: Arc::clone(self),
+                deadline,
+                key: None,
+            },
+        }
+    }
+
+    fn sleepers(&self) -> std::sync::MutexGuard<'_, Sleepers> {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cold]
@@ -104,5 +159,90 @@ impl Drop for Ticking {
         if let Some(clock) = self.clock.upgrade() {
             clock.micros.store(STALE, Ordering::Relaxed);
         }
+    }
+}
+
+/// Completes at a time, never before it.
+pub(crate) enum Alarm {
+    Host(Task),
+    Fed {
+        clock: Arc<Clock>,
+        deadline: Timestamp,
+        key: Option<(Timestamp, u64)>,
+    },
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self {
+            Self::Host(task) => task.as_mut().poll(cx),
+            Self::Fed { clock, deadline, key } => {
+                let mut sleepers = clock.sleepers();
+                if clock.exact_now() >= *deadline {
+                    return Poll::Ready(());
+                }
+                let key = *key.get_or_insert_with(|| {
+                    sleepers.next += 1;
+                    (*deadline, sleepers.next)
+                });
+                let stale = sleepers.wakers.insert(key, cx.waker().clone());
+                drop(sleepers);
+                drop(stale);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Self::Fed {
+            clock,
+            key: Some(key),
+            ..
+        } = self
+        {
+            let stale = clock.sleepers().wakers.remove(key);
+            drop(stale);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+
+    #[test]
+    fn a_fed_clock_wakes_at_the_deadline_and_not_before() {
+        let clock = Clock::new(None);
+        clock.advance(Timestamp::from_micros(1_000));
+        let mut alarm = pin!(clock.alarm(Duration::from_micros(500)));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(alarm.as_mut().poll(&mut cx).is_pending());
+        clock.advance(Timestamp::from_micros(1_499));
+        assert!(alarm.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(clock.sleepers().wakers.len(), 1);
+        clock.advance(Timestamp::from_micros(1_500));
+        assert!(clock.sleepers().wakers.is_empty());
+        assert!(alarm.as_mut().poll(&mut cx).is_ready());
+        clock.advance(Timestamp::from_micros(7));
+        assert_eq!(clock.exact_now(), Timestamp::from_micros(1_500));
+    }
+
+    #[test]
+    fn a_dropped_alarm_leaves_nothing_behind() {
+        let clock = Clock::new(None);
+        let mut alarm = Box::pin(clock.alarm(Duration::from_secs(1)));
+        assert!(
+            alarm
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        drop(alarm);
+        assert!(clock.sleepers().wakers.is_empty());
     }
 }

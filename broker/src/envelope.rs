@@ -29,6 +29,11 @@ impl EnvelopeId {
         }
     }
 
+    pub(crate) fn from_counter(number: u64) -> Self {
+        // After 2^64 envelopes the counter passes zero once; that envelope shares its id.
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+    }
+
     /// The number.
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -283,6 +288,8 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     fn any_payload(&self) -> &dyn Any;
     /// The envelope, to be downcast.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+    /// The envelope without its type.
+    fn into_dyn(self: Arc<Self>) -> Arc<dyn AnyEnvelope>;
 }
 
 impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
@@ -331,6 +338,10 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn into_dyn(self: Arc<Self>) -> Arc<dyn AnyEnvelope> {
         self
     }
 }

@@ -1,40 +1,78 @@
-//! What all topics of a broker share on the data path: time, ids, counters.
+//! What all topics of a broker share on the data path: time, ids, losses, waits.
 //!
-//! It knows neither topics nor subscriptions, so that a topic can hold on to it.
+//! It does not hold on to topics or subscriptions, so that a topic can hold on to it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use millrun_core::{Host, Timestamp};
 
-use crate::clock::Clock;
-use crate::envelope::AnyEnvelope;
+use crate::clock::{Alarm, Clock};
+use crate::dead_letter::{DeadLetter, Losses, Undeliverable};
+use crate::envelope::{AnyEnvelope, TopicId};
+use crate::monitor::{BrokerEvent, Monitor};
+use crate::subscription::SubscriptionId;
+use crate::topic::TopicCore;
+use crate::wait::Waits;
 
 pub(crate) struct Hub {
     clock: Arc<Clock>,
     next_id: AtomicU64,
-    unrouted: AtomicU64,
-    dropped: AtomicU64,
+    dead_letters: OnceLock<Weak<TopicCore<DeadLetter>>>,
+    dead_letter_topic: TopicId,
+    losses: Losses,
+    dead_letters_lost: AtomicU64,
+    waits: Arc<Waits>,
+    monitor: Arc<Monitor>,
 }
 
 impl Hub {
-    pub(crate) fn new(host: Option<Arc<dyn Host>>) -> Self {
+    /// `dead_letter_topic` is the id that the topic of dead letters is going to have.
+    pub(crate) fn new(
+        host: Option<Arc<dyn Host>>,
+        dead_letter_topic: TopicId,
+        wait_report_after: Duration,
+    ) -> Self {
+        let monitor = Arc::<Monitor>::default();
         // The low 40 bits count; the rest is the mark of this run.
         let mark = host.as_ref().map_or(0, |host| host.random()) << 40;
         Self {
             clock: Clock::new(host),
             next_id: AtomicU64::new(mark | 1),
-            unrouted: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            dead_letters: OnceLock::new(),
+            dead_letter_topic,
+            losses: Losses::default(),
+            dead_letters_lost: AtomicU64::new(0),
+            waits: Arc::new(Waits::new(wait_report_after, Arc::clone(&monitor))),
+            monitor,
         }
     }
 
+    pub(crate) fn set_dead_letters(&self, topic: &Arc<TopicCore<DeadLetter>>) {
+        let topic = Arc::downgrade(topic);
+        self.dead_letters.get_or_init(|| topic);
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    pub(crate) fn advance(&self, now: Timestamp) {
-        self.clock.advance(now);
+    pub(crate) fn alarm(&self, after: Duration) -> Alarm {
+        self.clock.alarm(after)
+    }
+
+    pub(crate) fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    pub(crate) fn waits(&self) -> &Arc<Waits> {
+        &self.waits
     }
 
     /// Takes `count` consecutive ids and returns the first.
@@ -42,23 +80,43 @@ impl Hub {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Nobody wants this envelope.
-    pub(crate) fn on_unrouted(&self, envelope: Arc<dyn AnyEnvelope>) {
-        self.unrouted.fetch_add(1, Ordering::Relaxed);
-        drop(envelope);
+    /// Counts an envelope that is given up, and passes it on to those who listen for that.
+    #[cold]
+    pub(crate) fn give_up(
+        &self,
+        envelope: Arc<dyn AnyEnvelope>,
+        reason: Undeliverable,
+        subscription: Option<SubscriptionId>,
+    ) {
+        if envelope.topic() == self.dead_letter_topic {
+            self.dead_letters_lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.losses.count(reason);
+        self.monitor.tell(|| BrokerEvent::GivenUp {
+            envelope: envelope.id(),
+            reason,
+            subscription,
+        });
+        let Some(topic) = self.dead_letters.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        if topic.has_lanes()
+            && !topic.publish_dead_letter(DeadLetter {
+                reason,
+                subscription,
+                envelope,
+            })
+        {
+            self.dead_letters_lost.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// An inbox let go of this envelope, as its policy says.
-    pub(crate) fn on_dropped(&self, envelope: Arc<dyn AnyEnvelope>) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-        drop(envelope);
+    pub(crate) const fn losses(&self) -> &Losses {
+        &self.losses
     }
 
-    pub(crate) fn unrouted(&self) -> u64 {
-        self.unrouted.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    pub(crate) fn dead_letters_lost(&self) -> u64 {
+        self.dead_letters_lost.load(Ordering::Relaxed)
     }
 }

@@ -29,24 +29,48 @@ mod name;
 mod topic;
 
 mod envelope;
-mod publish;
+mod inbox;
+mod publisher;
 mod receiver;
-mod route;
+mod service;
 mod subscription;
+
+mod offer;
+mod outcome;
+mod publish;
+mod route;
+mod trie;
+
+mod ask;
+mod cause;
+mod dead_letter;
+mod monitor;
+mod topology;
+mod wait;
 
 mod clock;
 mod hub;
-mod trie;
-
 pub mod mailbox;
 #[cfg(feature = "ractor")]
 pub mod ractor;
 mod sync;
+mod tally;
 
+pub use ask::{AskError, Request};
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
+pub use dead_letter::{DEAD_LETTERS, DeadLetter, Undeliverable};
 pub use envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, TopicId, TraceContext};
+pub use inbox::Inbox;
+pub use monitor::BrokerEvent;
 pub use name::{Filter, NameError, TopicName};
-pub use publish::{Publish, PublishError, Published, Refused};
+pub use outcome::{PublishBatchError, PublishError, Published, Refused};
+pub use publish::{Publish, PublishBatch, PublishWithin};
+pub use publisher::Publisher;
 pub use receiver::Receiver;
-pub use subscription::{GroupChoice, GroupConfig, Inbox, Overflow, SubscriptionConfig, SubscriptionId};
-pub use topic::{Publisher, Topic, TopicConfig};
+pub use service::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig, ServiceEnd};
+pub use subscription::{
+    GroupChoice, GroupConfig, Overflow, SubscriptionConfig, SubscriptionId, SubscriptionStats,
+};
+pub use topic::{Topic, TopicConfig};
+pub use topology::{SubscriptionInfo, TopicInfo, Topology};
+pub use wait::LongWait;

@@ -1,7 +1,8 @@
 //! Topic names and the filters that select them.
 //!
 //! A name is one or more tokens with dots between them: `orders.eu.placed`. In a filter `*`
-//! stands for exactly one token and a final `>` for one or more, as in NATS:
+//! stands for exactly one token and a final `>` for one or more, as in NATS. Names that begin with
+//! `$` are for the broker's own topics: a wildcard in the first place does not select them.
 //!
 //! ```
 //! use millrun_broker::{Filter, TopicName};
@@ -124,14 +125,17 @@ impl Filter {
     /// Whether the filter selects this topic.
     #[must_use]
     pub fn matches(&self, name: &TopicName) -> bool {
+        let mut hidden = name.as_str().starts_with('$');
         let mut tokens = name.tokens();
         for wanted in self.tokens() {
             match (wanted, tokens.next()) {
+                ("*" | ">", Some(_)) if hidden => return false,
                 (">", Some(_)) => return true,
                 ("*", Some(_)) => {}
                 (literal, Some(token)) if literal == token => {}
                 _ => return false,
             }
+            hidden = false;
         }
         tokens.next().is_none()
     }
@@ -246,6 +250,9 @@ mod tests {
         check("a.>", "a.b.c", true);
         check("a.*.>", "a.b", false);
         check("a.*.>", "a.b.c", true);
+        check(">", "$a.b", false);
+        check("*.b", "$a.b", false);
+        check("$a.>", "$a.b", true);
     }
 
     #[test]

@@ -63,18 +63,19 @@ use std::sync::Arc;
 
 use ::ractor::{ActorRef, Message};
 
+use crate::envelope::AnyEnvelope;
+use crate::inbox::Inbox;
 use crate::mailbox::InHand;
-use crate::subscription::Inbox;
 
 /// How many batches a turn takes before other messages of the actor get theirs.
 const BATCHES_PER_TURN: u32 = 4;
 
 /// An inbox that rings for an actor.
-pub struct Attached<E: ?Sized>(Inbox<E>);
+pub struct Attached<E: AnyEnvelope + ?Sized>(Inbox<E>);
 
 /// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of whomever it rang
 /// for before. If envelopes are waiting already, it rings at once.
-pub fn attach<E: ?Sized + Send + Sync + 'static, M: Message>(
+pub fn attach<E: AnyEnvelope + ?Sized, M: Message>(
     inbox: Inbox<E>,
     actor: &ActorRef<M>,
     doorbell: impl Fn() -> M + Send + Sync + 'static,
@@ -91,7 +92,7 @@ pub fn attach<E: ?Sized + Send + Sync + 'static, M: Message>(
     Attached(inbox)
 }
 
-impl<E: ?Sized> Attached<E> {
+impl<E: AnyEnvelope + ?Sized> Attached<E> {
     /// What is there now, to be called when the doorbell message arrives. After a few batches the
     /// turn ends and, if there is more, rings for the next one, so that the actor can also be
     /// stopped, supervised and sent other messages.
@@ -115,7 +116,7 @@ impl<E: ?Sized> Attached<E> {
     }
 }
 
-impl<E: ?Sized> fmt::Debug for Attached<E> {
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for Attached<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Attached").field(&self.0).finish()
     }
@@ -123,13 +124,13 @@ impl<E: ?Sized> fmt::Debug for Attached<E> {
 
 /// One turn of an attached actor: the envelopes to handle, in order.
 #[must_use = "dropping the turn puts everything back"]
-pub struct Turn<'a, E: ?Sized> {
+pub struct Turn<'a, E: AnyEnvelope + ?Sized> {
     inbox: &'a Inbox<E>,
     hand: InHand<Arc<E>>,
     batches_left: u32,
 }
 
-impl<E: ?Sized> Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Turn<'_, E> {
     /// Tells waiting publishers what has been handed out so far. Call it before awaiting anything
     /// within a turn.
     pub fn announce(&mut self) {
@@ -137,14 +138,16 @@ impl<E: ?Sized> Turn<'_, E> {
     }
 }
 
-impl<E: ?Sized> Iterator for Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
     type Item = Arc<E>;
 
     #[inline]
     fn next(&mut self) -> Option<Arc<E>> {
         loop {
-            if let Some(envelope) = self.hand.next() {
-                return Some(envelope);
+            for envelope in self.hand.by_ref() {
+                if let Some(envelope) = self.inbox.unless_expired(envelope) {
+                    return Some(envelope);
+                }
             }
             if self.batches_left == 0 {
                 return None;
@@ -158,7 +161,7 @@ impl<E: ?Sized> Iterator for Turn<'_, E> {
     }
 }
 
-impl<E: ?Sized> Drop for Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
     fn drop(&mut self) {
         // Whatever is left, here or in the queue, needs another turn.
         self.hand.put_down();
@@ -168,7 +171,7 @@ impl<E: ?Sized> Drop for Turn<'_, E> {
     }
 }
 
-impl<E: ?Sized> fmt::Debug for Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for Turn<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")
             .field("hand", &self.hand)

@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::envelope::AnyEnvelope;
+use crate::inbox::Inbox;
 use crate::mailbox::InHand;
-use crate::subscription::Inbox;
 
 /// After how many batches in a row a receiver lets other tasks run once.
 const BATCHES_IN_A_ROW_MAX: u32 = 8;
@@ -15,7 +16,7 @@ const BATCHES_IN_A_ROW_MAX: u32 = 8;
 ///
 /// # Ordering
 /// As [`Inbox`].
-pub struct Receiver<E: ?Sized> {
+pub struct Receiver<E: AnyEnvelope + ?Sized> {
     hand: Option<InHand<Arc<E>>>,
     inbox: Inbox<E>,
     waker: Arc<Sleeper>,
@@ -45,7 +46,7 @@ impl Sleeper {
     }
 }
 
-impl<E: ?Sized> Receiver<E> {
+impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     pub(crate) fn new(inbox: Inbox<E>) -> Self {
         let waker = Arc::new(Sleeper::default());
         let sleeper = Arc::clone(&waker);
@@ -83,7 +84,7 @@ impl<E: ?Sized> Receiver<E> {
 
     /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
     /// empty. Those that are not taken from the batch go back to the front of the inbox when it is
-    /// dropped. Cheaper per envelope than [`Receiver::recv`].
+    /// dropped. Cheaper per envelope than [`Receiver::recv`]; what has expired is among them.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -93,16 +94,15 @@ impl<E: ?Sized> Receiver<E> {
 
     /// As [`Receiver::recv`].
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<E>>> {
-        if let Some(envelope) = self.next_in_hand() {
-            return Poll::Ready(Some(envelope));
-        }
-        match self.poll_recv_batch(cx) {
-            Poll::Ready(Some(hand)) => {
-                self.hand = Some(hand);
-                Poll::Ready(self.next_in_hand())
+        loop {
+            if let Some(envelope) = self.next_in_hand() {
+                return Poll::Ready(Some(envelope));
             }
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+            match self.poll_recv_batch(cx) {
+                Poll::Ready(Some(hand)) => self.hand = Some(hand),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
         }
     }
 
@@ -143,17 +143,22 @@ impl<E: ?Sized> Receiver<E> {
         Some(hand)
     }
 
+    #[inline]
     fn next_in_hand(&mut self) -> Option<Arc<E>> {
         let hand = self.hand.as_mut()?;
-        let envelope = hand.next();
-        if envelope.is_none() {
-            self.hand = None;
+        for envelope in hand.by_ref() {
+            if let Some(envelope) = self.inbox.unless_expired(envelope) {
+                // The caller may do anything before it comes back; whoever waits is told now.
+                hand.announce_to_waiting();
+                return Some(envelope);
+            }
         }
-        envelope
+        self.hand = None;
+        None
     }
 }
 
-impl<E: ?Sized> fmt::Debug for Receiver<E> {
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for Receiver<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")
             .field("inbox", &self.inbox)

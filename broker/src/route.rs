@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Context;
 
 use crate::envelope::{AnyEnvelope, Envelope};
-use crate::mailbox::{Closed, Mailbox, Place, TryPushError};
+use crate::mailbox::{Closed, Mailbox, Place, TryPushBatchError, TryPushError};
 use crate::subscription::{GroupChoice, SubscriptionCore};
 
 pub(crate) struct Route<T> {
@@ -127,6 +127,33 @@ impl<T: Send + Sync + 'static> Line<T> {
                     TryPushError::Full(_) => TryPushError::Full(envelope),
                     TryPushError::Closed(_) => TryPushError::Closed(envelope),
                 })
+            }
+        }
+    }
+
+    /// Pushes as many as fit, in order. Says how many that were, and gives the others back, unless
+    /// the inbox is closed.
+    pub(crate) fn try_push_batch(&self, envelopes: Vec<Arc<Envelope<T>>>) -> (usize, Vec<Arc<Envelope<T>>>) {
+        let all = envelopes.len();
+        match self {
+            Self::Typed(mailbox) => match mailbox.try_push_batch(envelopes) {
+                Ok(()) => (all, Vec::new()),
+                Err(TryPushBatchError::Closed(rest)) => (all - rest.len(), Vec::new()),
+                Err(TryPushBatchError::Full(rest)) => (all - rest.len(), rest),
+            },
+            Self::Any(mailbox) => {
+                let any: Vec<Arc<dyn AnyEnvelope>> = envelopes
+                    .iter()
+                    .map(|envelope| Arc::clone(envelope) as Arc<dyn AnyEnvelope>)
+                    .collect();
+                match mailbox.try_push_batch(any) {
+                    Ok(()) => (all, Vec::new()),
+                    Err(TryPushBatchError::Closed(rest)) => (all - rest.len(), Vec::new()),
+                    Err(TryPushBatchError::Full(rest)) => {
+                        let taken = all - rest.len();
+                        (taken, envelopes.into_iter().skip(taken).collect())
+                    }
+                }
             }
         }
     }

@@ -1,15 +1,10 @@
-//! An interest in topics, and the inbox it fills.
+//! An interest in topics, and how it is served.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millrun_core::Bell;
-
-use crate::broker::Shared;
-use crate::mailbox::{InHand, Mailbox, MailboxConfig, MailboxStats};
+use crate::mailbox::MailboxConfig;
 use crate::name::Filter;
-use crate::receiver::Receiver;
 
 /// Names a subscription within its broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,122 +71,71 @@ pub(crate) struct SubscriptionCore {
     pub(crate) filter: Filter,
     pub(crate) overflow: Overflow,
     pub(crate) group: Option<GroupConfig>,
-    pub(crate) dropped_newest: AtomicU64,
-    pub(crate) dropped_oldest: AtomicU64,
+    dropped: AtomicU64,
+    expired: AtomicU64,
+    failed: AtomicU64,
+    handled: AtomicU64,
+    handler_nanos: AtomicU64,
 }
 
-/// The receiving end of a subscription. A cheap clone; all clones are the same inbox, and the
-/// subscription ends when the last is dropped: what is queued then is discarded and counted.
-///
-/// `E` is [`Envelope<T>`](crate::Envelope), or `dyn` [`AnyEnvelope`](crate::AnyEnvelope).
-///
-/// # Ordering
-/// The envelopes of one publisher come out in the order in which it published them.
-pub struct Inbox<E: ?Sized>(Arc<Owner<E>>);
-
-struct Owner<E: ?Sized> {
-    core: Arc<SubscriptionCore>,
-    mailbox: Mailbox<Arc<E>>,
-    broker: Arc<Shared>,
+/// What has happened to the envelopes of a subscription after they left its inbox, or because they
+/// could not get in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriptionStats {
+    /// Dropped by [`Overflow::DropNewest`] or [`Overflow::DropOldest`].
+    pub dropped: u64,
+    /// Handed out after their time, and given up.
+    pub expired: u64,
+    /// Given up by a service because its handler kept failing.
+    pub failed: u64,
+    /// Handled by a service.
+    pub handled: u64,
+    /// How long a service's handler took for all of them, pauses before retries included.
+    pub handler_time: std::time::Duration,
 }
 
-impl<E: ?Sized> Inbox<E> {
-    pub(crate) fn new(core: Arc<SubscriptionCore>, mailbox: Mailbox<Arc<E>>, broker: Arc<Shared>) -> Self {
-        Self(Arc::new(Owner {
-            core,
-            mailbox,
-            broker,
-        }))
+impl SubscriptionCore {
+    pub(crate) fn new(id: SubscriptionId, filter: Filter, config: SubscriptionConfig) -> Self {
+        Self {
+            id,
+            name: config.name,
+            filter,
+            overflow: config.overflow,
+            group: config.group,
+            dropped: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            handled: AtomicU64::new(0),
+            handler_nanos: AtomicU64::new(0),
+        }
     }
 
-    /// The subscription's id.
-    #[must_use]
-    pub fn id(&self) -> SubscriptionId {
-        self.0.core.id
+    pub(crate) fn count_drop(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes all that is queued, see [`Mailbox::take`].
-    pub fn take(&self) -> InHand<Arc<E>> {
-        self.0.mailbox.take()
+    pub(crate) fn count_expired(&self) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the
-    /// consumer, and answer it before each [`Inbox::take`].
-    #[must_use]
-    pub fn bell(&self) -> &Bell {
-        self.0.mailbox.bell()
+    pub(crate) fn count_failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many envelopes are queued or in hand.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.mailbox.len()
+    pub(crate) fn count_handled(&self, took: std::time::Duration) {
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.handler_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Whether none is queued or in hand.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.mailbox.is_empty()
-    }
-
-    /// Whether nothing is left and nothing can come any more.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.0.mailbox.is_finished()
-    }
-
-    /// Ends the subscription, leaving what is queued to be taken.
-    pub fn close(&self) {
-        self.0.broker.unsubscribe(self.0.core.id);
-        self.0.mailbox.close();
-    }
-
-    /// Ends the subscription and drops what is queued; returns how many envelopes that were.
-    pub fn close_discarding(&self) -> usize {
-        self.0.broker.unsubscribe(self.0.core.id);
-        self.0.mailbox.close_discarding().len()
-    }
-
-    /// What has happened in the inbox so far.
-    #[must_use]
-    pub fn stats(&self) -> MailboxStats {
-        self.0.mailbox.stats()
-    }
-
-    /// How many envelopes [`Overflow::DropNewest`] and [`Overflow::DropOldest`] have dropped here.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.0.core.dropped_newest.load(Ordering::Relaxed)
-            + self.0.core.dropped_oldest.load(Ordering::Relaxed)
-    }
-
-    /// A receiver to be awaited, which takes over the inbox's bell.
-    #[must_use]
-    pub fn into_receiver(self) -> Receiver<E> {
-        Receiver::new(self)
-    }
-}
-
-impl<E: ?Sized> Drop for Owner<E> {
-    fn drop(&mut self) {
-        self.broker.unsubscribe(self.core.id);
-        drop(self.mailbox.close_discarding());
-    }
-}
-
-impl<E: ?Sized> Clone for Inbox<E> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<E: ?Sized> fmt::Debug for Inbox<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox")
-            .field("id", &self.0.core.id)
-            .field("name", &self.0.core.name)
-            .field("filter", &self.0.core.filter)
-            .field("mailbox", &self.0.mailbox)
-            .finish_non_exhaustive()
+    pub(crate) fn stats(&self) -> SubscriptionStats {
+        SubscriptionStats {
+            dropped: self.dropped.load(Ordering::Relaxed),
+            expired: self.expired.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            handled: self.handled.load(Ordering::Relaxed),
+            handler_time: std::time::Duration::from_nanos(self.handler_nanos.load(Ordering::Relaxed)),
+        }
     }
 }

@@ -42,7 +42,7 @@ impl<V: PartialEq + Copy> Trie<V> {
     pub(crate) fn matching_filters<'a>(&self, tokens: impl Iterator<Item = &'a str>) -> Vec<V> {
         let tokens: Vec<&str> = tokens.collect();
         let mut found = Vec::new();
-        self.root.filters(&tokens, &mut found);
+        self.root.filters(&tokens, is_hidden(&tokens), &mut found);
         found
     }
 
@@ -50,9 +50,25 @@ impl<V: PartialEq + Copy> Trie<V> {
     pub(crate) fn matching_names<'a>(&self, tokens: impl Iterator<Item = &'a str>) -> Vec<V> {
         let tokens: Vec<&str> = tokens.collect();
         let mut found = Vec::new();
-        self.root.names(&tokens, &mut found);
+        match tokens.first() {
+            // A wildcard in the first place does not select names that are hidden from it.
+            Some(&("*" | ">")) => {
+                let seen = self
+                    .root
+                    .children
+                    .iter()
+                    .filter(|(token, _)| !is_hidden(&[token]));
+                seen.for_each(|(_, child)| child.names_below(&tokens, &mut found));
+            }
+            _ => self.root.names(&tokens, &mut found),
+        }
         found
     }
+}
+
+/// Whether only a filter with the same first token selects this name.
+fn is_hidden(tokens: &[&str]) -> bool {
+    tokens.first().is_some_and(|first| first.starts_with('$'))
 }
 
 impl<V: PartialEq + Copy> Node<V> {
@@ -82,16 +98,19 @@ impl<V: PartialEq + Copy> Node<V> {
         self.values.is_empty() && self.children.is_empty()
     }
 
-    fn filters(&self, tokens: &[&str], found: &mut Vec<V>) {
+    fn filters(&self, tokens: &[&str], literal_only: bool, found: &mut Vec<V>) {
         let Some((first, rest)) = tokens.split_first() else {
             found.extend_from_slice(&self.values);
             return;
         };
         if let Some(child) = self.children.get(*first) {
-            child.filters(rest, found);
+            child.filters(rest, false, found);
+        }
+        if literal_only {
+            return;
         }
         if let Some(child) = self.children.get("*") {
-            child.filters(rest, found);
+            child.filters(rest, false, found);
         }
         if let Some(child) = self.children.get(">") {
             found.extend_from_slice(&child.values);
@@ -104,13 +123,24 @@ impl<V: PartialEq + Copy> Node<V> {
             return;
         };
         match *first {
-            ">" => self.children.values().for_each(|child| child.all(found)),
-            "*" => self.children.values().for_each(|child| child.names(rest, found)),
+            ">" | "*" => self
+                .children
+                .values()
+                .for_each(|child| child.names_below(tokens, found)),
             literal => {
                 if let Some(child) = self.children.get(literal) {
                     child.names(rest, found);
                 }
             }
+        }
+    }
+
+    /// The names in this child of a node where `tokens` begins with a wildcard.
+    fn names_below(&self, tokens: &[&str], found: &mut Vec<V>) {
+        if tokens[0] == ">" {
+            self.all(found);
+        } else {
+            self.names(&tokens[1..], found);
         }
     }
 

@@ -74,6 +74,13 @@ impl<T> InHand<T> {
         }
     }
 
+    /// As [`InHand::announce`], but does nothing as long as nobody has begun to wait.
+    pub(crate) fn announce_to_waiting(&mut self) {
+        if self.mailbox.0.asking.load(Ordering::Relaxed) {
+            self.announce();
+        }
+    }
+
     /// How many values are left.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -117,8 +124,6 @@ impl<T> Iterator for InHand<T> {
         (self.rest.len(), Some(self.rest.len()))
     }
 }
-
-impl<T> ExactSizeIterator for InHand<T> {}
 
 impl<T> Drop for InHand<T> {
     fn drop(&mut self) {

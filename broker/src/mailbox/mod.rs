@@ -41,8 +41,8 @@ pub use push::{Closed, Push, PushBatch, TryPushBatchError, TryPushError};
 
 pub(crate) use push::Place;
 
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
-use state::{Door, Limits, State, WakeList};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use state::{Door, Limits, State, StillAsking, WakeList};
 
 /// A bounded queue with a bell. A cheap clone; all clones are the same mailbox.
 ///
@@ -56,6 +56,9 @@ struct Shared<T> {
     limits: Limits,
     weigh: Option<fn(&T) -> usize>,
     bell: Bell,
+    /// Somebody waits for room who has not been woken yet: a hint for the one who makes room.
+    /// Written under the lock.
+    asking: AtomicBool,
     left: Left,
 }
 
@@ -110,6 +113,7 @@ impl<T> Mailbox<T> {
             },
             weigh,
             bell,
+            asking: AtomicBool::new(false),
             left: Left {
                 places: AtomicUsize::new(0),
                 weight: AtomicUsize::new(0),
@@ -260,6 +264,22 @@ impl<T> Mailbox<T> {
         InHand::take(self)
     }
 
+    /// Puts a value that was handed out back to the front, whether or not there is room, and rings.
+    ///
+    /// # Errors
+    /// The value, if the mailbox is closed and discards.
+    pub fn give_back(&self, value: T) -> Result<(), T> {
+        let weight = self.weigh(&value);
+        let mut state = self.lock();
+        if state.door == Door::Discarding {
+            return Err(value);
+        }
+        state.enqueue_front(value, weight);
+        drop(state);
+        self.0.bell.ring();
+        Ok(())
+    }
+
     /// Closes the door: pushes are refused from now on, those who wait get their values back, and
     /// what is queued can still be taken. Rings, so that the consumer notices.
     pub fn close(&self) {
@@ -381,16 +401,21 @@ impl<T> Mailbox<T> {
     fn announce_room(&self) {
         let mut state = self.lock();
         self.look_at_hand(&mut state);
-        self.wake_entitled(state);
+        if !state.waiting.is_empty() {
+            self.wake_entitled(state);
+        }
     }
 
     fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
         let mut woken = WakeList::new();
         loop {
-            let more = state.take_entitled(&self.0.limits, &mut woken);
+            let left = state.take_entitled(&self.0.limits, &mut woken);
+            self.0
+                .asking
+                .store(left != StillAsking::Nobody, Ordering::Relaxed);
             drop(state);
             woken.wake_all();
-            if !more {
+            if left != StillAsking::Entitled {
                 return;
             }
             state = self.lock();

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use super::Mailbox;
 use super::state::Door;
+use crate::sync::Ordering;
 
 /// The mailbox is closed; the value comes back.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +146,7 @@ fn poll_push<T>(
                 None
             }
         };
+        mailbox.0.asking.store(true, Ordering::Relaxed);
         drop(state);
         drop(stale);
         return Err(TryPushError::Full(value));

@@ -109,6 +109,19 @@ impl<T> State<T> {
         })
     }
 
+    /// Puts a value back that was handed out.
+    pub(super) fn enqueue_front(&mut self, value: T, weight: usize) {
+        self.places += 1;
+        self.weight += weight;
+        self.taken -= 1;
+        self.queue.push_front(Slot {
+            value,
+            weight,
+            reserved: false,
+        });
+        self.len_max = self.len_max.max(self.queue.len());
+    }
+
     /// Adds a value that takes none of the capacity; true if the queue was empty.
     pub(super) fn enqueue_reserved(&mut self, value: T) -> bool {
         self.pushed_reserved += 1;
@@ -164,22 +177,39 @@ impl<T> State<T> {
             .ok()
     }
 
-    /// Takes the wakers of those who are entitled to the room there is, as many as fit the list;
-    /// true if there may be more of them.
-    pub(super) fn take_entitled(&mut self, limits: &Limits, woken: &mut WakeList) -> bool {
+    /// Takes the wakers of those who are entitled to the room there is, as many as fit the list,
+    /// and says whether it leaves any behind.
+    pub(super) fn take_entitled(&mut self, limits: &Limits, woken: &mut WakeList) -> StillAsking {
         for position in 0..self.waiting.len() {
-            if !self.has_room(limits, position, self.waiting[position].weight) {
-                return false;
+            let Waiter {
+                weight, ref waker, ..
+            } = self.waiting[position];
+            if !self.has_room(limits, position, weight) {
+                return if waker.is_some() {
+                    StillAsking::Others
+                } else {
+                    StillAsking::Nobody
+                };
             }
             if woken.is_full() {
-                return true;
+                return StillAsking::Entitled;
             }
             if let Some(waker) = self.waiting[position].waker.take() {
                 woken.add(waker);
             }
         }
-        false
+        StillAsking::Nobody
     }
+}
+
+/// Who waits unwoken once the room there is has been announced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum StillAsking {
+    Nobody,
+    /// Some for whom there is no room.
+    Others,
+    /// Some for whom there is room: they are next.
+    Entitled,
 }
 
 /// Wakers to be called once the lock is released, without an allocation.

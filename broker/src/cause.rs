@@ -1,0 +1,52 @@
+//! What is being handled right now on this thread.
+//!
+//! A handler's future is polled inside a [`Scope`], so that what it publishes names the envelope it
+//! handles as its cause, and so that a wait of it is known to hold up its own subscription, without
+//! the handler saying so. The scope is entered for each poll and left after it; it is not carried
+//! to tasks that the handler spawns.
+
+use std::cell::Cell;
+
+use crate::envelope::{AnyEnvelope, Lineage};
+use crate::subscription::SubscriptionId;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Scope {
+    pub(crate) lineage: Lineage,
+    pub(crate) subscription: SubscriptionId,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<Scope>> = const { Cell::new(None) };
+}
+
+impl Scope {
+    pub(crate) fn new(envelope: &(impl AnyEnvelope + ?Sized), subscription: SubscriptionId) -> Self {
+        let lineage = Lineage {
+            correlation: envelope.correlation(),
+            causation: envelope.id(),
+        };
+        Self {
+            lineage,
+            subscription,
+        }
+    }
+
+    /// The innermost scope of this thread.
+    #[inline]
+    pub(crate) fn current() -> Option<Self> {
+        CURRENT.get()
+    }
+
+    /// Runs `work` inside this scope.
+    pub(crate) fn enter<R>(self, work: impl FnOnce() -> R) -> R {
+        struct Leave(Option<Scope>);
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _leave = Leave(CURRENT.replace(Some(self)));
+        work()
+    }
+}

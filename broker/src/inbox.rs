@@ -1,0 +1,176 @@
+//! The receiving end of a subscription.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millrun_core::Bell;
+
+use crate::broker::Shared;
+use crate::dead_letter::Undeliverable;
+use crate::envelope::AnyEnvelope;
+use crate::hub::Hub;
+use crate::mailbox::{InHand, Mailbox, MailboxStats};
+use crate::receiver::Receiver;
+use crate::subscription::{SubscriptionCore, SubscriptionId, SubscriptionStats};
+
+/// Where the envelopes of a subscription wait. A cheap clone; all clones are the same inbox, and
+/// the subscription ends when the last is dropped: what is queued then is discarded and counted.
+///
+/// `E` is [`Envelope<T>`](crate::Envelope), or `dyn` [`AnyEnvelope`] for a subscription that takes
+/// all of them.
+///
+/// The inbox outlives its consumer: whoever takes over a clone goes on where the former consumer
+/// stopped, and what that one had in hand is at the front again.
+///
+/// # Ordering
+/// The envelopes of one publisher come out in the order in which it published them.
+pub struct Inbox<E: AnyEnvelope + ?Sized>(Arc<Owner<E>>);
+
+struct Owner<E: AnyEnvelope + ?Sized> {
+    core: Arc<SubscriptionCore>,
+    mailbox: Mailbox<Arc<E>>,
+    broker: Arc<Shared>,
+}
+
+impl<E: AnyEnvelope + ?Sized> Inbox<E> {
+    pub(crate) fn new(core: Arc<SubscriptionCore>, mailbox: Mailbox<Arc<E>>, broker: Arc<Shared>) -> Self {
+        Self(Arc::new(Owner {
+            core,
+            mailbox,
+            broker,
+        }))
+    }
+
+    /// The subscription's id.
+    #[must_use]
+    pub fn id(&self) -> SubscriptionId {
+        self.0.core.id
+    }
+
+    /// Takes all that is queued, see [`Mailbox::take`]. Unlike the other ways to receive, it also
+    /// hands out what has expired.
+    pub fn take(&self) -> InHand<Arc<E>> {
+        self.0.mailbox.take()
+    }
+
+    /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the
+    /// consumer, and answer it before each [`Inbox::take`].
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        self.0.mailbox.bell()
+    }
+
+    /// How many envelopes are queued or in hand.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.mailbox.len()
+    }
+
+    /// Whether none is queued or in hand.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.mailbox.is_empty()
+    }
+
+    /// Whether nothing is left and nothing can come any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.mailbox.is_finished()
+    }
+
+    /// Ends the subscription, leaving what is queued to be taken.
+    pub fn close(&self) {
+        self.0.broker.unsubscribe(self.0.core.id);
+        self.0.mailbox.close();
+    }
+
+    /// Ends the subscription and gives up what is queued; returns how many envelopes that were.
+    pub fn close_discarding(&self) -> usize {
+        self.0.broker.unsubscribe(self.0.core.id);
+        let discarded = self.0.mailbox.close_discarding();
+        let count = discarded.len();
+        discarded
+            .into_iter()
+            .for_each(|envelope| self.give_up(envelope, Undeliverable::Discarded));
+        count
+    }
+
+    /// What has happened in the inbox so far.
+    #[must_use]
+    pub fn stats(&self) -> MailboxStats {
+        self.0.mailbox.stats()
+    }
+
+    /// What has happened to envelopes outside of the inbox.
+    #[must_use]
+    pub fn subscription_stats(&self) -> SubscriptionStats {
+        self.0.core.stats()
+    }
+
+    /// A receiver to be awaited, which takes over the inbox's bell.
+    #[must_use]
+    pub fn into_receiver(self) -> Receiver<E> {
+        Receiver::new(self)
+    }
+
+    pub(crate) fn core(&self) -> &SubscriptionCore {
+        &self.0.core
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        self.0.broker.hub()
+    }
+
+    /// Puts an envelope that was taken back to the front.
+    pub(crate) fn give_back(&self, envelope: Arc<E>) {
+        if let Err(envelope) = self.0.mailbox.give_back(envelope) {
+            self.give_up(envelope, Undeliverable::Discarded);
+        }
+    }
+
+    pub(crate) fn give_up(&self, envelope: Arc<E>, reason: Undeliverable) {
+        self.hub().give_up(envelope.into_dyn(), reason, Some(self.id()));
+    }
+
+    /// The envelope, unless it has expired; then it is given up.
+    #[inline]
+    pub(crate) fn unless_expired(&self, envelope: Arc<E>) -> Option<Arc<E>> {
+        match envelope.expires() {
+            None => Some(envelope),
+            Some(expires) if self.hub().clock().exact_now() < expires => Some(envelope),
+            Some(_) => {
+                self.core().count_expired();
+                self.give_up(envelope, Undeliverable::Expired);
+                None
+            }
+        }
+    }
+}
+
+impl<E: AnyEnvelope + ?Sized> Drop for Owner<E> {
+    fn drop(&mut self) {
+        self.broker.unsubscribe(self.core.id);
+        for envelope in self.mailbox.close_discarding() {
+            self.broker
+                .hub()
+                .give_up(envelope.into_dyn(), Undeliverable::Discarded, Some(self.core.id));
+        }
+    }
+}
+
+impl<E: AnyEnvelope + ?Sized> Clone for Inbox<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for Inbox<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("id", &self.0.core.id)
+            .field("name", &self.0.core.name)
+            .field("filter", &self.0.core.filter)
+            .field("mailbox", &self.0.mailbox)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! Telling an observer what happens off the fast path.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::dead_letter::Undeliverable;
+use crate::envelope::EnvelopeId;
+use crate::subscription::SubscriptionId;
+use crate::wait::LongWait;
+
+/// Something that a broker's owner may want to log or count. What flows as it should is not
+/// reported, only counted: see [`Topology`](crate::Topology).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BrokerEvent {
+    /// A subscription was added.
+    Subscribed(SubscriptionId),
+    /// A subscription was removed.
+    Unsubscribed(SubscriptionId),
+    /// An envelope was given up.
+    GivenUp {
+        /// Which.
+        envelope: EnvelopeId,
+        /// Why.
+        reason: Undeliverable,
+        /// Whom it did not reach; none if nobody wanted it.
+        subscription: Option<SubscriptionId>,
+    },
+    /// A handler failed or panicked; its policy says what follows.
+    HandlerFailed {
+        /// Whose handler.
+        subscription: SubscriptionId,
+        /// With which envelope.
+        envelope: EnvelopeId,
+        /// At which attempt, counted from 1.
+        attempt: u32,
+        /// What it said.
+        cause: String,
+    },
+    /// A publish has waited for longer than
+    /// [`BrokerConfig::wait_report_after`](crate::BrokerConfig::wait_report_after).
+    LongWait(LongWait),
+}
+
+type Hook = dyn Fn(&BrokerEvent) + Send + Sync;
+
+#[derive(Default)]
+pub(crate) struct Monitor(Mutex<Option<Arc<Hook>>>);
+
+impl Monitor {
+    pub(crate) fn set(&self, hook: Arc<Hook>) {
+        let former = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(hook);
+        drop(former);
+    }
+
+    pub(crate) fn tell(&self, event: impl FnOnce() -> BrokerEvent) {
+        let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(hook) = hook {
+            hook(&event());
+        }
+    }
+}

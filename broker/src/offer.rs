@@ -1,0 +1,310 @@
+//! Handing one envelope to all that want it.
+//!
+//! ```text
+//!   publish ──► route ─┬─► room: pushed
+//!                      ├─► full, Block: waits, while the others get theirs
+//!                      ├─► full, Fail: refused, named in the error
+//!                      ├─► full, DropNewest or DropOldest: something is dropped and counted
+//!                      └─► closed: passed over
+//! ```
+//!
+//! Nothing is allocated for an envelope that meets no full inbox.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::dead_letter::Undeliverable;
+use crate::envelope::Envelope;
+use crate::hub::Hub;
+use crate::mailbox::{Closed, TryPushError};
+use crate::outcome::Refused;
+use crate::route::{Group, Lane, LinePlace, Route, Target};
+use crate::subscription::{Overflow, SubscriptionId};
+use crate::topic::TopicCore;
+use crate::wait::WaitEntry;
+
+/// Whether full `Block` inboxes are waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Wait,
+    No,
+}
+
+/// One envelope being handed out.
+pub(crate) struct Offer<'a, T> {
+    pub(crate) topic: &'a TopicCore<T>,
+    pub(crate) patience: Patience,
+    /// Only these, if a refused envelope is tried again.
+    pub(crate) only: Option<&'a [SubscriptionId]>,
+    pub(crate) delivered: usize,
+    pub(crate) pending: Option<Box<Pending<T>>>,
+}
+
+/// What is left to do for an envelope that met a full inbox.
+pub(crate) struct Pending<T> {
+    pub(crate) envelope: Arc<Envelope<T>>,
+    pub(crate) refused: Vec<SubscriptionId>,
+    waits: Vec<Wait<T>>,
+    /// Shows others that this publish waits.
+    shown: Option<WaitEntry>,
+}
+
+enum Wait<T> {
+    One {
+        id: SubscriptionId,
+        place: LinePlace<T>,
+    },
+    /// In several lines at once; the first that gets in ends it.
+    Group {
+        places: Vec<(SubscriptionId, LinePlace<T>)>,
+    },
+}
+
+impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
+    #[inline]
+    pub(crate) const fn new(topic: &'a TopicCore<T>, patience: Patience) -> Self {
+        Self {
+            topic,
+            patience,
+            only: None,
+            delivered: 0,
+            pending: None,
+        }
+    }
+
+    pub(crate) const fn retry(topic: &'a TopicCore<T>, only: &'a [SubscriptionId], delivered: usize) -> Self {
+        Self {
+            topic,
+            patience: Patience::Wait,
+            only: Some(only),
+            delivered,
+            pending: None,
+        }
+    }
+
+    /// Hands the envelope to all targets that have room, and notes the others.
+    #[inline]
+    pub(crate) fn hand_out(&mut self, route: &Route<T>, envelope: Arc<Envelope<T>>) {
+        match &*route.targets {
+            [Target::One(lane)] if self.only.is_none() => {
+                if let Err(envelope) = self.offer(lane, envelope) {
+                    self.unrouted(envelope);
+                }
+            }
+            targets => self.hand_out_to(targets, envelope),
+        }
+    }
+
+    pub(crate) fn hand_out_to(&mut self, targets: &[Target<T>], envelope: Arc<Envelope<T>>) {
+        let mut wanted = false;
+        for target in targets {
+            let taken = match target {
+                Target::One(lane) if self.is_meant(lane) => self.offer(lane, Arc::clone(&envelope)),
+                Target::Group(group) if group.members.iter().any(|lane| self.is_meant(lane)) => {
+                    self.offer_group(group, Arc::clone(&envelope))
+                }
+                Target::One(_) | Target::Group(_) => continue,
+            };
+            wanted |= taken.is_ok();
+        }
+        if !wanted {
+            self.unrouted(envelope);
+        }
+    }
+
+    pub(crate) fn unrouted(&self, envelope: Arc<Envelope<T>>) {
+        self.topic.hub().give_up(envelope, Undeliverable::Unrouted, None);
+    }
+
+    fn is_meant(&self, lane: &Lane<T>) -> bool {
+        self.only.is_none_or(|only| only.contains(&lane.core.id))
+    }
+
+    /// Offers it to one inbox; the envelope comes back if that is closed.
+    #[inline]
+    fn offer(&mut self, lane: &Lane<T>, envelope: Arc<Envelope<T>>) -> Result<(), Arc<Envelope<T>>> {
+        match lane.line.try_push(envelope) {
+            Ok(()) => {
+                self.delivered += 1;
+                Ok(())
+            }
+            Err(TryPushError::Closed(envelope)) => Err(envelope),
+            Err(TryPushError::Full(envelope)) => self.on_full(lane, envelope),
+        }
+    }
+
+    #[cold]
+    fn on_full(&mut self, lane: &Lane<T>, envelope: Arc<Envelope<T>>) -> Result<(), Arc<Envelope<T>>> {
+        match lane.core.overflow {
+            Overflow::Block if self.patience == Patience::Wait => {
+                let wait = Wait::One {
+                    id: lane.core.id,
+                    place: lane.line.place(),
+                };
+                self.pending(envelope).waits.push(wait);
+            }
+            Overflow::Block | Overflow::Fail => {
+                let id = lane.core.id;
+                self.pending(envelope).refused.push(id);
+            }
+            Overflow::DropNewest => {
+                lane.core.count_drop();
+                self.topic
+                    .hub()
+                    .give_up(envelope, Undeliverable::DroppedNewest, Some(lane.core.id));
+            }
+            Overflow::DropOldest => {
+                let id = envelope.id();
+                let mut taken = true;
+                lane.line
+                    .push_displacing(envelope, |dropped| {
+                        taken &= dropped.id() != id;
+                        lane.core.count_drop();
+                        self.topic
+                            .hub()
+                            .give_up(dropped, Undeliverable::DroppedOldest, Some(lane.core.id));
+                    })
+                    .map_err(|Closed(envelope)| envelope)?;
+                self.delivered += usize::from(taken);
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers it to the members in turn; the envelope comes back if all are closed.
+    fn offer_group(
+        &mut self,
+        group: &Group<T>,
+        mut envelope: Arc<Envelope<T>>,
+    ) -> Result<(), Arc<Envelope<T>>> {
+        let mut full: Option<&Lane<T>> = None;
+        for lane in group.by_preference() {
+            match lane.line.try_push(envelope) {
+                Ok(()) => {
+                    self.delivered += 1;
+                    return Ok(());
+                }
+                Err(TryPushError::Full(back)) => {
+                    full = full.or(Some(lane));
+                    envelope = back;
+                }
+                Err(TryPushError::Closed(back)) => envelope = back,
+            }
+        }
+        let Some(lane) = full else { return Err(envelope) };
+        match lane.core.overflow {
+            Overflow::Block if self.patience == Patience::Wait => {
+                let places = group
+                    .members
+                    .iter()
+                    .map(|lane| (lane.core.id, lane.line.place()))
+                    .collect();
+                self.pending(envelope).waits.push(Wait::Group { places });
+                Ok(())
+            }
+            Overflow::Block | Overflow::Fail => {
+                let refused = &mut self.pending(envelope).refused;
+                refused.extend(group.members.iter().map(|lane| lane.core.id));
+                Ok(())
+            }
+            Overflow::DropNewest | Overflow::DropOldest => self.on_full(lane, envelope),
+        }
+    }
+
+    fn pending(&mut self, envelope: Arc<Envelope<T>>) -> &mut Pending<T> {
+        self.pending.get_or_insert_with(|| {
+            Box::new(Pending {
+                envelope,
+                refused: Vec::new(),
+                waits: Vec::new(),
+                shown: None,
+            })
+        })
+    }
+
+    /// Moves on with what met a full inbox; ready when nobody is waited for any more.
+    #[inline]
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.pending {
+            None => Poll::Ready(()),
+            Some(pending) => pending.poll(self.topic.hub(), &mut self.delivered, cx),
+        }
+    }
+
+    /// Ends all waits: those waited for have refused.
+    pub(crate) fn stop_waiting(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            let ids: Vec<_> = pending.waits.drain(..).flat_map(|wait| wait.ids()).collect();
+            pending.refused.extend(ids);
+        }
+    }
+
+    /// What came of it, once nobody is waited for any more.
+    #[inline]
+    pub(crate) fn outcome(&mut self) -> Result<usize, Box<Refused<T>>> {
+        let delivered = self.delivered;
+        if let Some(pending) = self.pending.take() {
+            let Pending {
+                envelope, refused, ..
+            } = *pending;
+            if !refused.is_empty() {
+                return Err(Box::new(Refused {
+                    envelope,
+                    by: refused,
+                    delivered,
+                }));
+            }
+        }
+        Ok(delivered)
+    }
+}
+
+impl<T: Send + Sync + 'static> Pending<T> {
+    fn poll(&mut self, hub: &Hub, delivered: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
+        let envelope = &self.envelope;
+        self.waits.retain_mut(|wait| match wait.poll(envelope, cx) {
+            Ok(()) => {
+                *delivered += 1;
+                false
+            }
+            Err(TryPushError::Closed(())) => false,
+            Err(TryPushError::Full(())) => true,
+        });
+        if self.waits.is_empty() {
+            self.shown = None;
+            return Poll::Ready(());
+        }
+        if self.shown.is_none() {
+            let waits_for = self.waits.iter().flat_map(Wait::ids).collect();
+            self.shown = Some(hub.waits().enter(hub.clock(), waits_for));
+        }
+        Poll::Pending
+    }
+}
+
+impl<T> Wait<T> {
+    fn ids(&self) -> Vec<SubscriptionId> {
+        match self {
+            Self::One { id, .. } => vec![*id],
+            Self::Group { places } => places.iter().map(|(id, _)| *id).collect(),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Wait<T> {
+    fn poll(&mut self, envelope: &Arc<Envelope<T>>, cx: &mut Context<'_>) -> Result<(), TryPushError<()>> {
+        let places = match self {
+            Self::One { place, .. } => return place.poll(envelope, cx),
+            Self::Group { places } => places,
+        };
+        let mut outcome = Err(TryPushError::Closed(()));
+        for (_, place) in places {
+            match place.poll(envelope, cx) {
+                Ok(()) => return Ok(()),
+                Err(TryPushError::Full(())) => outcome = Err(TryPushError::Full(())),
+                Err(TryPushError::Closed(())) => {}
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,194 @@
+//! The handle of a task that publishes a lot.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Cache};
+
+use crate::envelope::{Envelope, EnvelopeId, Headers};
+use crate::name::TopicName;
+use crate::offer::{Offer, Patience};
+use crate::outcome::{PublishError, Published, Refused};
+use crate::publish::{Publish, PublishBatch, PublishWithin, RouteRef};
+use crate::route::Route;
+use crate::tally::Cell;
+use crate::topic::TopicCore;
+
+/// How many ids a publisher takes from the broker at once.
+const ID_BLOCK: u64 = 1_024;
+
+/// Publishes to one topic. It keeps what a publish needs at hand (the route, a block of ids, a
+/// counter) and is therefore owned by one task; each task makes its own.
+///
+/// # Ordering
+/// Two publishes, the second begun after the first returned, arrive in this order in each inbox
+/// that gets both. A member of a queue group sees its share in order.
+pub struct Publisher<T> {
+    route: Cache<RouteOf<T>, Arc<Route<T>>>,
+    published: Cell,
+    ids: Ids,
+    streak: u32,
+    topic: Arc<TopicCore<T>>,
+}
+
+struct Ids {
+    next: u64,
+    left: u64,
+}
+
+/// Lets the route cache look into the topic.
+struct RouteOf<T>(Arc<TopicCore<T>>);
+
+impl<T> Deref for RouteOf<T> {
+    type Target = ArcSwap<Route<T>>;
+
+    fn deref(&self) -> &ArcSwap<Route<T>> {
+        &self.0.route
+    }
+}
+
+impl<T: Send + Sync + 'static> Publisher<T> {
+    pub(crate) fn new(topic: Arc<TopicCore<T>>) -> Self {
+        Self {
+            route: Cache::new(RouteOf(Arc::clone(&topic))),
+            published: topic.published.open_cell(),
+            ids: Ids { next: 0, left: 0 },
+            streak: 0,
+            topic,
+        }
+    }
+
+    /// Hands the payload to every matching inbox and waits for those with the policy
+    /// [`Overflow::Block`](crate::Overflow::Block) that are full. Each is its own wait: the others
+    /// have their envelope at once.
+    ///
+    /// Ready means accepted by every matching inbox, or dropped and counted where that is the
+    /// inbox's policy. With no matching inbox it is ready at once, and counted as unrouted.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] when an inbox with the policy
+    /// [`Overflow::Fail`](crate::Overflow::Fail) is full, once all others are served.
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
+    #[inline]
+    pub fn publish(&mut self, payload: T) -> Publish<'_, T> {
+        self.begin(Headers::new(), payload, Patience::Wait)
+    }
+
+    /// As [`Publisher::publish`], with headers.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    pub fn publish_with(&mut self, headers: Headers, payload: T) -> Publish<'_, T> {
+        self.begin(headers, payload, Patience::Wait)
+    }
+
+    /// As [`Publisher::publish`], but waits for full inboxes no longer than `limit` in all.
+    ///
+    /// # Errors
+    /// [`PublishError::TimedOut`] names the inboxes that stayed full; the others have the envelope.
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
+    pub fn publish_timeout(&mut self, payload: T, limit: Duration) -> PublishWithin<'_, T> {
+        self.begin(Headers::new(), payload, Patience::Wait).within(limit)
+    }
+
+    /// Hands the payload to every matching inbox that has room now.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] when an inbox whose policy is to block or to fail is full.
+    pub fn try_publish(&mut self, payload: T) -> Result<Published, PublishError<T>> {
+        self.begin(Headers::new(), payload, Patience::No).now()
+    }
+
+    /// Hands out many payloads at the price of one lock per inbox. Ready, with the number of
+    /// deliveries, when every matching inbox has accepted or by its policy dropped all of them.
+    ///
+    /// # Ordering
+    /// Each inbox gets the batch in order. One that is full gets the rest as it finds room, while
+    /// the others are already ahead. A topic that retains keeps the last.
+    ///
+    /// # Errors
+    /// [`PublishBatchError`](crate::PublishBatchError) lists what inboxes with the policy
+    /// [`Overflow::Fail`](crate::Overflow::Fail) refused.
+    ///
+    /// # Cancel safety
+    /// See [`PublishBatch`].
+    pub fn publish_batch(&mut self, payloads: Vec<T>) -> PublishBatch<'_, T> {
+        self.published.add(payloads.len() as u64);
+        let envelopes = payloads
+            .into_iter()
+            .map(|payload| self.seal(Headers::new(), payload))
+            .collect();
+        PublishBatch::new(&self.topic, Arc::clone(self.route.load()), envelopes)
+    }
+
+    /// Tries a refused envelope again, at those inboxes only that refused it.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    pub async fn retry(&mut self, refused: Refused<T>) -> Result<Published, PublishError<T>> {
+        let Refused {
+            envelope,
+            by,
+            delivered,
+        } = refused;
+        Publish {
+            id: envelope.id(),
+            route: RouteRef::Cached(self.route.load()),
+            offer: Offer::retry(&self.topic, &by, delivered),
+            envelope: Some(envelope),
+            streak: None,
+        }
+        .await
+    }
+
+    /// The topic's name.
+    #[must_use]
+    pub fn topic(&self) -> &TopicName {
+        self.topic.name()
+    }
+
+    #[inline]
+    fn begin(&mut self, headers: Headers, payload: T, patience: Patience) -> Publish<'_, T> {
+        self.published.add(1);
+        let envelope = self.seal(headers, payload);
+        Publish {
+            id: envelope.id(),
+            envelope: Some(envelope),
+            route: RouteRef::Cached(self.route.load()),
+            offer: Offer::new(&self.topic, patience),
+            streak: Some(&mut self.streak),
+        }
+    }
+
+    #[inline]
+    fn seal(&mut self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
+        if self.ids.left == 0 {
+            self.ids = Ids {
+                next: self.topic.hub().take_ids(ID_BLOCK),
+                left: ID_BLOCK,
+            };
+        }
+        let id = EnvelopeId::from_counter(self.ids.next);
+        self.ids.next = self.ids.next.wrapping_add(1);
+        self.ids.left -= 1;
+        self.topic.seal(id, headers, payload)
+    }
+}
+
+impl<T> Drop for Publisher<T> {
+    fn drop(&mut self) {
+        self.topic.published.close_cell(&self.published);
+    }
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Publisher")
+    }
+}

@@ -1,0 +1,67 @@
+//! Questions and answers.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use millrun_broker::{AskError, Broker, BrokerConfig, Envelope, Inbox, Request, SubscriptionConfig};
+use millrun_core::Timestamp;
+
+use crate::host::{poll_once, ready};
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+type Question = Request<u32, String>;
+
+fn setup() -> (Broker, Inbox<Envelope<Question>>) {
+    let broker = Broker::without_host(BrokerConfig::default());
+    broker.advance(Timestamp::from_micros(1));
+    let inbox = broker
+        .subscribe("questions", SubscriptionConfig::default())
+        .unwrap();
+    (broker, inbox)
+}
+
+#[test]
+fn the_first_answer_counts() {
+    let (broker, inbox) = setup();
+    let topic = broker.topic::<Question>("questions").unwrap();
+    let mut ask = pin!(topic.ask(7, LIMIT));
+    assert!(poll_once(ask.as_mut()).is_pending());
+    let request = inbox.take().next().unwrap();
+    assert_eq!(request.payload().question(), &7);
+    request.payload().answer("seven".to_owned()).unwrap();
+    assert_eq!(
+        request.payload().answer("eight".to_owned()),
+        Err("eight".to_owned())
+    );
+    assert_eq!(poll_once(ask), Poll::Ready(Ok("seven".to_owned())));
+}
+
+#[test]
+fn an_asker_learns_that_nobody_will_answer() {
+    let (broker, inbox) = setup();
+    let topic = broker.topic::<Question>("questions").unwrap();
+    let mut ask = pin!(topic.ask(7, LIMIT));
+    assert!(poll_once(ask.as_mut()).is_pending());
+    drop(inbox.take().next());
+    assert_eq!(poll_once(ask), Poll::Ready(Err(AskError::Unanswered)));
+    drop(inbox);
+    assert_eq!(ready(topic.ask(7, LIMIT)), Err(AskError::NobodyAsked));
+}
+
+#[test]
+fn an_answer_has_a_deadline() {
+    let (broker, inbox) = setup();
+    let topic = broker.topic::<Question>("questions").unwrap();
+    let mut ask = Box::pin(topic.ask(7, LIMIT));
+    assert!(poll_once(ask.as_mut()).is_pending());
+    broker.advance(Timestamp::from_micros(1) + LIMIT);
+    assert_eq!(poll_once(ask.as_mut()), Poll::Ready(Err(AskError::TimedOut)));
+    drop(ask);
+    let late = inbox.take().next().unwrap();
+    assert!(
+        late.payload().answer("seven".to_owned()).is_err(),
+        "nobody waits any more"
+    );
+}

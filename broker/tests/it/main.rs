@@ -1,0 +1,12 @@
+//! The broker from outside: what users see, property tests against naive models.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod asking;
+mod delivery;
+mod failure;
+mod host;
+mod model;
+mod names;
+mod overflow;
+mod waiting;
