@@ -1,3 +1,58 @@
-//! The millrun program.
+//! The millrun program: durable workflows on one store file, from the command line.
+//!
+//! ```text
+//!   cli ──► demo       a manifest of a tree, killed and gone on with at any moment
+//!      ├──► crash      demo --crash: kills a child process, judges what it kept
+//!      └──► checkout   orders with signals, timers and compensation
+//! ```
+//!
+//! Each command gives an [`Outcome`], which is the exit code; an error is exit code 1.
 
-fn main() {}
+mod checkout;
+mod cli;
+mod crash;
+mod demo;
+mod digest;
+mod interrupt;
+mod outcome;
+mod path_bytes;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use outcome::Outcome;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            eprintln!("millrun: {}", with_sources(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
+    match command {
+        Command::Demo(options) if options.crash => crash::run(options.crash_options).await,
+        Command::Demo(options) => demo::run(options).await,
+        Command::Checkout(options) => checkout::run(options).await,
+        Command::CrashWorker(options) => crash::worker::run(options).await,
+    }
+}
+
+/// An error's message followed by those of its sources.
+fn with_sources(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(this) = source {
+        message.push_str(": ");
+        message.push_str(&this.to_string());
+        source = this.source();
+    }
+    message
+}

@@ -1,0 +1,156 @@
+//! The command line: what can be asked of the program.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// What `--help` says about exit codes; [`Outcome`](crate::outcome::Outcome) gives them.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    everything was done
+  1    it failed, or --crash found that something was lost
+  2    the command line is wrong
+  3    it was done, except for files that could not be read or lines that are no orders
+  130  it was interrupted; the same command goes on where it stopped";
+
+/// Durable workflows in one process and one file.
+#[derive(Debug, Parser)]
+#[command(name = "millrun", version, about, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Checksum every file below a directory with durable workflows, or show that kill -9 loses nothing.
+    ///
+    /// Lists the regular files below DIR, runs one SHA-256 activity for each, and writes a manifest
+    /// that `sha256sum -c` accepts. Symbolic links are not followed. Killed at any moment, the same
+    /// command goes on where it stopped. Ctrl-C stops gracefully; a second one stops at once.
+    #[command(after_help = EXIT_CODES)]
+    Demo(Demo),
+    /// Run one durable checkout for each order: signals, timers and compensation.
+    ///
+    /// Reads orders as lines of JSON, such as examples/data/orders.ndjson. A line that is no order
+    /// is reported with its number, and the others are done. An order whose id is known already is
+    /// not done again: its recorded outcome is shown.
+    #[command(after_help = EXIT_CODES)]
+    Checkout(Checkout),
+    /// The process that `demo --crash` starts and kills.
+    #[command(hide = true)]
+    CrashWorker(CrashWorker),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// The directory whose files are checksummed.
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// The store file. If it lies below DIR it is left out.
+    #[arg(long, value_name = "PATH", default_value = "millrun-demo.redb")]
+    pub(crate) store: PathBuf,
+    /// The manifest to write. If it lies below DIR it is left out.
+    #[arg(long, value_name = "PATH", default_value = "millrun-demo.sha256")]
+    pub(crate) manifest: PathBuf,
+    /// How many files are read at once.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(crate) files_at_once: u16,
+    /// How long Ctrl-C waits for files in progress.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    pub(crate) stop_within: u16,
+    /// Instead, kill a child process in the middle of thousands of running workflows, several
+    /// times, and show that nothing acknowledged was lost.
+    #[arg(long, conflicts_with_all = ["dir", "store", "manifest", "files_at_once", "stop_within"])]
+    pub(crate) crash: bool,
+    #[command(flatten)]
+    pub(crate) crash_options: CrashOptions,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of --crash")]
+pub(crate) struct CrashOptions {
+    /// How many workflows are run in all.
+    #[arg(long, value_name = "N", requires = "crash", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    pub(crate) workflows: u32,
+    /// How many workflows run at once.
+    #[arg(long, value_name = "N", requires = "crash", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) running: u32,
+    /// How many times the child is killed.
+    #[arg(long, value_name = "N", requires = "crash", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) kills: u32,
+    /// Chooses the moments of the kills; another one each time by default. The machine's own
+    /// timing is not repeated by it.
+    #[arg(long, value_name = "NUMBER", requires = "crash")]
+    pub(crate) seed: Option<u64>,
+    /// Where store and ledger are kept, which must not exist yet. Without it they are put into
+    /// the directory for temporary files, and removed if nothing was lost.
+    #[arg(long, value_name = "PATH", requires = "crash")]
+    pub(crate) keep_in: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Checkout {
+    /// A file with one order a line; - reads standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) orders: PathBuf,
+    /// The store file.
+    #[arg(long, value_name = "PATH", default_value = "millrun-checkout.redb")]
+    pub(crate) store: PathBuf,
+    /// Where the shop writes down what it has really done, outside the store.
+    #[arg(long, value_name = "PATH", default_value = "millrun-checkout.book")]
+    pub(crate) book: PathBuf,
+    /// How many orders are under way at once; further lines are read as these end.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) orders_at_once: u16,
+    /// How long a large order waits for approval.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2_000)]
+    pub(crate) approval_within: u32,
+    /// How long Ctrl-C waits for activities in progress.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    pub(crate) stop_within: u16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CrashWorker {
+    #[arg(long)]
+    pub(crate) store: PathBuf,
+    #[arg(long)]
+    pub(crate) ledger: PathBuf,
+    #[arg(long)]
+    pub(crate) workflows: u32,
+    #[arg(long)]
+    pub(crate) running: u32,
+    /// Counts the processes that open the ledger, from 1.
+    #[arg(long)]
+    pub(crate) process: u64,
+    /// Start nothing: only show the result of each acknowledged run.
+    #[arg(long)]
+    pub(crate) only_show: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn crash_options_need_crash_and_exclude_a_directory() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("millrun demo --crash --kills 2").is_ok());
+        assert!(parse("millrun demo").is_ok());
+        for line in [
+            "millrun demo --kills 2",
+            "millrun demo --crash .",
+            "millrun demo --crash --store a",
+            "millrun",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! `demo --crash`: a child process is killed in the middle of its work, several times, and the
+//! ledger shows afterwards whether anything was lost.
+//!
+//! ```text
+//!   parent ──start──► worker ──► store          (fsync before anything is acknowledged)
+//!     │  ◄── at … ───   │   └──► ledger         (what was acknowledged, executed, shown)
+//!     ├── kill -9 ──►   ✗
+//!     ├──start──► worker ──► goes on …          (as often as kills are asked for)
+//!     ├──start──► worker ──► shows every result (a last, fresh process)
+//!     └── judge the ledger: lost? changed? repeated?
+//! ```
+//!
+//! The kills come in the middle: the work is cut into as many parts as there are processes, and
+//! each kill falls at a random moment around the end of a part.
+
+mod dice;
+mod ledger;
+mod verdict;
+pub(crate) mod worker;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use indicatif::HumanCount;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::cli::CrashOptions;
+use crate::interrupt;
+use crate::outcome::Outcome;
+use dice::Dice;
+use verdict::{Judge, Verdict};
+
+/// How long a worker may go without a word. Its runs pause for milliseconds, so by then some of
+/// them have been forgotten.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The longest wait between the moment a kill is due and the kill itself.
+const KILL_DELAY_MAX: Duration = Duration::from_millis(50);
+
+/// Runs the whole show.
+///
+/// # Errors
+/// When a child cannot be started, or ends by itself with an error.
+pub(crate) async fn run(options: CrashOptions) -> Result<Outcome, Box<dyn Error>> {
+    tokio::select! {
+        outcome = show(&options) => outcome,
+        // The child ends with its parent: its handle kills it when it is dropped.
+        interrupted = interrupt::requested() => interrupted.map(|()| Outcome::Interrupted).map_err(Into::into),
+    }
+}
+
+async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
+    let place = Place::make(options.keep_in.as_deref())?;
+    let seed = options
+        .seed
+        .unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(Dice::from_time()));
+    let mut dice = Dice::new(seed);
+    println!("store and ledger in {}; seed {seed}", place.path.display());
+    println!(
+        "{} workflows of three steps, {} at once; {} kills",
+        HumanCount(options.workflows.into()),
+        HumanCount(options.running.into()),
+        options.kills
+    );
+
+    let mut process = 0;
+    for kill in 1..=options.kills {
+        process += 1;
+        let mut worker = Worker::start(options, &place, process, false).await?;
+        let due = due_at(options, kill, &mut dice);
+        match worker.run_until(due).await? {
+            Some(at) => {
+                tokio::time::sleep(KILL_DELAY_MAX.mul_f64(dice.fraction())).await;
+                worker.kill().await?;
+                println!(
+                    "kill {kill}: {:.2} s after its start, with about {} acknowledged and {} of them running",
+                    worker.started.elapsed().as_secs_f64(),
+                    HumanCount(at.acked),
+                    HumanCount(at.acked.saturating_sub(at.ended)),
+                );
+            }
+            None => println!("kill {kill}: came too late, all was done"),
+        }
+    }
+    for only_show in [false, true] {
+        process += 1;
+        let mut worker = Worker::start(options, &place, process, only_show).await?;
+        let what = if only_show {
+            "shown again by a fresh process"
+        } else {
+            "done"
+        };
+        worker.run_until(u64::MAX).await?;
+        println!("all {what} in {:.2} s", worker.started.elapsed().as_secs_f64());
+    }
+    let verdict = place.judge()?;
+    print(&verdict);
+    place.clean_up(verdict.is_clean())?;
+    Ok(if verdict.is_clean() {
+        Outcome::Complete
+    } else {
+        Outcome::Lost
+    })
+}
+
+/// How many runs have ended when the kill of this number is due: anywhere in its part of the work.
+fn due_at(options: &CrashOptions, kill: u32, dice: &mut Dice) -> u64 {
+    let part = f64::from(options.workflows) / f64::from(options.kills + 1);
+    let due = part * (f64::from(kill) - 0.5 + dice.fraction());
+    // Saturates; a count of runs is far within the range where this is exact.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and the number of workflows"
+    )]
+    let due = due as u64;
+    due
+}
+
+fn print(verdict: &Verdict) {
+    for fault in &verdict.faults_named {
+        println!("FAULT: {fault}");
+    }
+    let rows = [
+        ("starts acknowledged", verdict.acknowledged),
+        ("  of those completed", verdict.completed),
+        ("begun but not acknowledged", verdict.unacknowledged),
+        ("step executions", verdict.executions),
+        ("  steps that ran more than once", verdict.steps_rerun),
+        ("ledger lines cut short", verdict.torn_lines),
+        ("faults", verdict.faults),
+    ];
+    for (what, count) in rows {
+        println!("{what:34} {:>10}", HumanCount(count).to_string());
+    }
+    println!(
+        "{}",
+        if verdict.is_clean() {
+            "nothing acknowledged was lost, no recorded result changed, no recorded step ran again"
+        } else {
+            "the runtime broke its promise; store and ledger are kept"
+        }
+    );
+}
+
+/// How far a worker says it is.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    acked: u64,
+    ended: u64,
+}
+
+/// A child process.
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    started: Instant,
+}
+
+impl Worker {
+    /// Starts a child and waits until its store is open.
+    async fn start(
+        options: &CrashOptions,
+        place: &Place,
+        process: u64,
+        only_show: bool,
+    ) -> Result<Self, Box<dyn Error>> {
+        let started = Instant::now();
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("crash-worker")
+            .arg("--store")
+            .arg(place.store())
+            .arg("--ledger")
+            .arg(place.ledger());
+        command.args([
+            "--workflows",
+            &options.workflows.to_string(),
+            "--running",
+            &options.running.to_string(),
+        ]);
+        command.args(["--process", &process.to_string()]);
+        if only_show {
+            command.arg("--only-show");
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let out = child.stdout.take().expect("its standard output was asked for");
+        let mut worker = Self {
+            child,
+            lines: BufReader::new(out).lines(),
+            started,
+        };
+        if worker.next_line().await?.as_deref() != Some("open") {
+            worker.join().await?;
+            return Err("the worker ended before its store was open".into());
+        }
+        println!(
+            "process {process}: store open after {:.2} s",
+            started.elapsed().as_secs_f64()
+        );
+        Ok(worker)
+    }
+
+    /// Waits until so many runs have ended, and says how far the worker is then. `None` when it
+    /// has ended itself, all done.
+    async fn run_until(&mut self, ended: u64) -> Result<Option<At>, Box<dyn Error>> {
+        while let Some(line) = self.next_line().await? {
+            let mut words = line.split(' ');
+            let (Some("at"), Some(Ok(acked)), Some(Ok(done))) = (
+                words.next(),
+                words.next().map(str::parse),
+                words.next().map(str::parse),
+            ) else {
+                return Err(format!("the worker said {line:?}").into());
+            };
+            if done >= ended {
+                return Ok(Some(At { acked, ended: done }));
+            }
+        }
+        self.join().await?;
+        Ok(None)
+    }
+
+    async fn next_line(&mut self) -> Result<Option<String>, Box<dyn Error>> {
+        let line = timeout(SILENCE_MAX, self.lines.next_line()).await;
+        Ok(line.map_err(|_| format!("the worker has not said a word for {} s", SILENCE_MAX.as_secs()))??)
+    }
+
+    /// SIGKILL: the child gets no chance to do anything more.
+    async fn kill(&mut self) -> std::io::Result<()> {
+        self.child.kill().await
+    }
+
+    async fn join(&mut self) -> Result<(), Box<dyn Error>> {
+        let status = self.child.wait().await?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the worker failed: {status}").into())
+        }
+    }
+}
+
+/// The directory of store and ledger.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl Place {
+    fn make(keep_in: Option<&Path>) -> std::io::Result<Self> {
+        match keep_in {
+            Some(path) => {
+                fs::create_dir(path)?;
+                Ok(Self {
+                    path: path.to_path_buf(),
+                    is_kept: true,
+                })
+            }
+            None => Ok(Self {
+                path: tempfile::Builder::new()
+                    .prefix("millrun-crash-")
+                    .tempdir()?
+                    .keep(),
+                is_kept: false,
+            }),
+        }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.path.join("store.redb")
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.path.join("ledger")
+    }
+
+    fn judge(&self) -> std::io::Result<Verdict> {
+        let mut judge = Judge::default();
+        ledger::read(&self.ledger(), |line| judge.hear(line))?;
+        Ok(judge.conclude())
+    }
+
+    fn clean_up(self, is_clean: bool) -> std::io::Result<()> {
+        if is_clean && !self.is_kept {
+            fs::remove_dir_all(&self.path)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The demo: a manifest of every file below a directory, made by durable workflows.
+//!
+//! ```text
+//!   command line ──► places ──► one run of TREE, by id ──► manifest, summary
+//!                                 ▲ the same command finds the same run again
+//! ```
+//!
+//! What is done where: [`workflows`] says what is to be done in which order, [`desk`] does it,
+//! [`tree`], [`listing`] and [`manifest`] know files.
+
+mod desk;
+mod listing;
+mod manifest;
+mod places;
+mod progress;
+mod summary;
+mod tree;
+mod workflows;
+
+use std::error::Error;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use millrun::{ActivityContext, OnConflict, OpenError, Runtime, StartupReport};
+
+use crate::cli::Demo;
+use crate::interrupt;
+use crate::outcome::Outcome;
+use desk::Desk;
+use places::Places;
+use summary::Summary;
+use workflows::{CHUNK, DIGEST, FORGET_LIST, LIST, NAMES, RUN_CHUNK, TREE, TreeResult, WRITE_MANIFEST};
+
+/// Checksums a tree, or goes on with what an earlier process left.
+///
+/// # Errors
+/// When a place cannot be used, the store cannot be opened, or the work fails for good.
+pub(crate) async fn run(options: Demo) -> Result<Outcome, Box<dyn Error>> {
+    let begun = Instant::now();
+    let places = Places::of(&options)?;
+    let desk = Desk::new();
+    let runtime = open(&places, &options, &desk).await?;
+    desk.open(runtime.clone());
+    announce(runtime.startup_report());
+    let result = tokio::select! {
+        result = checksum(&runtime, &places) => Some(result),
+        interrupted = interrupt::requested() => {
+            interrupted?;
+            None
+        }
+    };
+    desk.progress().clear();
+    desk.close();
+    let stats = runtime.stats();
+    let stopped = runtime.shutdown().await;
+    let Some(result) = result else {
+        interrupt::report(&stopped);
+        return Ok(Outcome::Interrupted);
+    };
+    stopped?;
+    let result = result?;
+    println!(
+        "{}",
+        Summary {
+            result: &result,
+            stats: &stats,
+            time: begun.elapsed(),
+            places: &places
+        }
+    );
+    println!(
+        "check it with: sha256sum -c --quiet {}",
+        options.manifest.display()
+    );
+    Ok(if result.is_partial() {
+        Outcome::Partial
+    } else {
+        Outcome::Complete
+    })
+}
+
+/// Tells what was found in the store.
+fn announce(report: &StartupReport) {
+    if report.live > 0 {
+        eprintln!("going on with {} unfinished workflows of this store", report.live);
+    }
+    for (run, damage) in &report.damaged {
+        let run = run.map_or_else(|| "a run".to_owned(), |run| format!("run {run}"));
+        eprintln!("left out {run}, whose history is damaged: {damage}");
+    }
+}
+
+/// The run of this id goes on if it is alive. If it has ended, the tree is done again.
+async fn checksum(runtime: &Runtime, places: &Places) -> Result<TreeResult, Box<dyn Error>> {
+    let run = runtime
+        .start_with(TREE, &places.id(), places.order(), OnConflict::RestartFinished)
+        .await?;
+    eprintln!("checksumming {} as {}", places.root.display(), run.id());
+    Ok(run.result().await?)
+}
+
+async fn open(places: &Places, options: &Demo, desk: &Desk) -> Result<Runtime, OpenError> {
+    Runtime::open(&places.store)
+        .configure(|config| {
+            config.activities_running_max = options.files_at_once.into();
+            config.shutdown_grace = Duration::from_secs(options.stop_within.into());
+        })
+        .register(TREE, workflows::tree)
+        .register(CHUNK, workflows::chunk)
+        .register(LIST, at(desk, Desk::list))
+        .register(RUN_CHUNK, at(desk, Desk::run_chunk))
+        .register(NAMES, at(desk, Desk::names))
+        .register(DIGEST, at(desk, Desk::digest))
+        .register(WRITE_MANIFEST, at(desk, Desk::write_manifest))
+        .register(FORGET_LIST, at(desk, Desk::forget_list))
+        .start()
+        .await
+}
+
+/// An activity whose code is done at a desk.
+fn at<I, Fut, Code>(desk: &Desk, code: Code) -> impl Fn(ActivityContext, I) -> Fut + use<I, Fut, Code>
+where
+    Fut: Future,
+    Code: Fn(Desk, ActivityContext, I) -> Fut,
+{
+    let desk = desk.clone();
+    move |cx, input| code(desk.clone(), cx, input)
+}

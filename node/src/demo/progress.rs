@@ -1,0 +1,88 @@
+//! How far the work is, for a person who watches.
+//!
+//! What was done before an interruption is not done again, so it is not seen being done: a tree
+//! that goes on begins at the first chunk that is not complete, and a chunk that ends counts
+//! for all its files, whoever digested them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use millrun::RunId;
+
+/// The bar, and what has been counted for it. Without a terminal nothing is drawn.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    /// Trees whose size is part of the bar.
+    trees: BTreeSet<RunId>,
+    /// Files counted one by one, for each chunk under way.
+    chunks: BTreeMap<String, u64>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let style = "{spinner} [{elapsed_precise}] {bar:40} {human_pos}/{human_len} files, {per_sec}";
+        let bar = ProgressBar::new(0);
+        bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self {
+            bar,
+            counted: Mutex::default(),
+        }
+    }
+
+    /// A chunk is begun or gone on with; `before` files come before it, of all `files` in its tree.
+    pub(crate) fn begin_chunk(&self, tree: RunId, before: u64, files: u64) {
+        if self.counted().trees.insert(tree) {
+            self.bar.inc_length(files);
+            self.bar.inc(before);
+        }
+    }
+
+    /// One file of a chunk is done.
+    pub(crate) fn count_file(&self, chunk: &str) {
+        *self.counted().chunks.entry(chunk.to_owned()).or_default() += 1;
+        self.bar.inc(1);
+    }
+
+    /// A chunk is done: those of its files that were not counted one by one count now.
+    pub(crate) fn end_chunk(&self, chunk: &str, files: u64) {
+        let counted = self.counted().chunks.remove(chunk).unwrap_or(0);
+        self.bar.inc(files.saturating_sub(counted));
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_goes_on_ends_at_its_size() {
+        let progress = Progress::new();
+        let tree = RunId::from_bits(7).unwrap();
+        progress.begin_chunk(tree, 256, 600);
+        progress.begin_chunk(tree, 512, 600);
+        assert_eq!((progress.bar.position(), progress.bar.length()), (256, Some(600)));
+        // Of the first of the two chunks, 255 files had been done before the interruption.
+        progress.count_file("tree/1");
+        progress.end_chunk("tree/1", 256);
+        progress.end_chunk("tree/2", 88);
+        assert_eq!(progress.bar.position(), 600);
+    }
+}

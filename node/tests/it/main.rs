@@ -1,0 +1,8 @@
+//! The real program, killed and started again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod checkout;
+mod command_line;
+mod demo;
+mod support;
