@@ -1,3 +1,6 @@
 //! The test tools, tested.
 
+#![expect(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
 mod sim;
+mod world;
