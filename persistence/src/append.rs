@@ -62,7 +62,7 @@ impl Appender {
         };
         host.spawn_part(
             "millrun-appends",
-            Placement::Thread,
+            Placement::Actor,
             bell,
             Box::new(waking),
             Box::new(|_| {}),

@@ -24,6 +24,9 @@ pub struct JournalConfig {
     pub zero_ahead_bytes: u64,
     /// What an acknowledged turn survives. Default [`Durability::Durable`].
     pub durability: Durability,
+    /// How many bytes of the log may be dead, beyond as many as are live, before the writer drops
+    /// them and moves what still lives among them. Default 64 MiB.
+    pub dead_bytes_max: u64,
     /// How long finished runs stay readable.
     pub retention: Retention,
 }
@@ -37,6 +40,7 @@ impl Default for JournalConfig {
             cache_bytes_max: 128 << 20,
             zero_ahead_bytes: 16 << 20,
             durability: Durability::Durable,
+            dead_bytes_max: 64 << 20,
             retention: Retention::default(),
         }
     }

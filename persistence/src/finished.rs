@@ -76,8 +76,8 @@ impl<P> FinishedIndex<P> {
         self.order.push_back(finished);
     }
 
-    /// Takes out the earliest closed runs until all bounds hold at `now`.
-    pub(crate) fn trim(&mut self, now: Timestamp) {
+    /// Takes out the earliest closed runs until all bounds hold at `now`; `dropped` gets each.
+    pub(crate) fn trim(&mut self, now: Timestamp, mut dropped: impl FnMut(&Finished<P>)) {
         while let Some(earliest) = self.order.front() {
             let age = now.saturating_since(earliest.closed_at);
             let is_retained = age <= self.retention.age_max
@@ -86,14 +86,15 @@ impl<P> FinishedIndex<P> {
             if is_retained {
                 return;
             }
-            self.drop_earliest();
+            let Some(earliest) = self.order.pop_front() else {
+                return;
+            };
+            self.forget(&earliest);
+            dropped(&earliest);
         }
     }
 
-    fn drop_earliest(&mut self) {
-        let Some(earliest) = self.order.pop_front() else {
-            return;
-        };
+    fn forget(&mut self, earliest: &Finished<P>) {
         self.by_run.remove(&earliest.run);
         if self.by_id.get(&earliest.id) == Some(&self.first) {
             self.by_id.remove(&earliest.id);
@@ -105,6 +106,11 @@ impl<P> FinishedIndex<P> {
 
     pub(crate) fn run(&self, run: RunId) -> Option<&Finished<P>> {
         self.at(*self.by_run.get(&run)?)
+    }
+
+    pub(crate) fn run_mut(&mut self, run: RunId) -> Option<&mut Finished<P>> {
+        let index = self.by_run.get(&run)?.checked_sub(self.first)?;
+        self.order.get_mut(usize::try_from(index).ok()?)
     }
 
     /// The latest run of the instance, unless another id has the same hash.

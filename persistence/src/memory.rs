@@ -218,7 +218,7 @@ impl State {
                 bytes,
                 place: frames.bytes,
             });
-            self.finished.trim(turn.time);
+            self.finished.trim(turn.time, |_| {});
         }
         self.commits += 1;
         self.turns += self.queued_turns as u64;

@@ -3,46 +3,76 @@
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
+use super::rebuild::Place;
 use super::store::Store;
 use crate::error::{JournalFailure, ReadError};
 use crate::scan;
 use crate::wire::piece;
 use crate::wire::v1::{self, Frame};
 
-/// The frames of the turns of `run`, in order, each turn with its position. `last` is the position
-/// of its last turn; `first` is where its history begins, `end` is where the log ends.
+/// The frames of the turns of `run`, in order, in pieces with their positions. `low` is where the
+/// log begins, and `end` where it ends.
 pub(crate) fn turns(
     store: &Store,
     run: RunId,
-    first: u64,
-    last: u64,
-    end: u64,
+    place: &Place,
+    (low, end): (u64, u64),
 ) -> Result<Vec<(u64, Bytes)>, ReadError> {
-    match follow(store, run, last)? {
-        Some(turns) => Ok(turns),
-        // A back-pointer leads nowhere: they are hints, so look at everything instead.
-        None => sweep(store, run, first, end),
+    let mut pieces = Vec::new();
+    if place.kept > 0 {
+        pieces.push((0, kept(store, run)?));
     }
+    if place.last >= low {
+        match follow(store, run, place, low)? {
+            Some(turns) => pieces.extend(turns),
+            // A back-pointer leads nowhere: they are hints, so look at everything instead.
+            None => sweep(store, run, (low, end), &mut pieces)?,
+        }
+    }
+    Ok(pieces)
 }
 
-/// The instance id of `run`, from its first record at `first`.
-pub(crate) fn instance_id(store: &Store, run: RunId, first: u64) -> Result<InstanceId, ReadError> {
-    let turn = turn_at(store, run, first)?;
-    turn.and_then(|turn| scan::instance_id(&turn.bytes))
-        .ok_or_else(|| {
-            let cause = "the first record of the run is not where it was".to_owned();
-            ReadError::Damaged {
-                run: Some(run),
-                position: first,
-                cause,
-            }
-        })
+/// The instance id of `run`, from its first record.
+pub(crate) fn instance_id(store: &Store, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
+    let bytes = if place.kept > 0 {
+        Some(kept(store, run)?)
+    } else {
+        turn_at(store, run, place.first)?.map(|turn| turn.bytes)
+    };
+    bytes.and_then(|bytes| scan::instance_id(&bytes)).ok_or_else(|| {
+        let cause = "the first record of the run is not where it was".to_owned();
+        ReadError::Damaged {
+            run: Some(run),
+            position: place.first,
+            cause,
+        }
+    })
 }
 
-/// Follows the back-pointers; `None` if one does not lead to the run's previous turn.
-fn follow(store: &Store, run: RunId, last: u64) -> Result<Option<Vec<(u64, Bytes)>>, ReadError> {
+/// The frames of `run` that were moved out of the log.
+fn kept(store: &Store, run: RunId) -> Result<Bytes, ReadError> {
+    let damaged = |cause: String| ReadError::Damaged {
+        run: Some(run),
+        position: 0,
+        cause,
+    };
+    let row = store
+        .kept(run)?
+        .ok_or_else(|| damaged("the kept turns of the run are missing".to_owned()))?;
+    let (frames, _) = piece::read(&row).map_err(|error| damaged(error.to_string()))?;
+    Ok(Bytes::copy_from_slice(frames))
+}
+
+/// Follows the back-pointers from the last turn to the first that was not moved; `None` if one
+/// does not lead to the run's previous turn.
+fn follow(
+    store: &Store,
+    run: RunId,
+    place: &Place,
+    low: u64,
+) -> Result<Option<Vec<(u64, Bytes)>>, ReadError> {
     let mut turns = Vec::new();
-    let mut position = last;
+    let mut position = place.last;
     let mut expected = None;
     loop {
         let Some(turn) = turn_at(store, run, position)? else {
@@ -51,18 +81,17 @@ fn follow(store: &Store, run: RunId, last: u64) -> Result<Option<Vec<(u64, Bytes
         if expected.is_some_and(|expected| expected != turn.last) {
             return Ok(None);
         }
-        let is_first = turn.first == 1;
-        expected = Some(turn.first - 1);
+        let before = turn.first - 1;
         let back = turn.back;
         turns.push((position, turn.bytes));
-        if is_first {
+        if before == u64::from(place.kept) {
             turns.reverse();
             return Ok(Some(turns));
         }
-        if back >= position {
+        if back >= position || back < low {
             return Ok(None);
         }
-        position = back;
+        (expected, position) = (Some(before), back);
     }
 }
 
@@ -125,14 +154,18 @@ fn turn_at(store: &Store, run: RunId, position: u64) -> Result<Option<TurnBytes>
     }))
 }
 
-/// Finds the run's frames by looking at the whole log between `first` and `end`.
-fn sweep(store: &Store, run: RunId, first: u64, end: u64) -> Result<Vec<(u64, Bytes)>, ReadError> {
-    let mut found = Vec::new();
+/// Finds the run's frames by looking at the whole log.
+fn sweep(
+    store: &Store,
+    run: RunId,
+    (low, end): (u64, u64),
+    pieces: &mut Vec<(u64, Bytes)>,
+) -> Result<(), ReadError> {
     let mut problem = None;
-    store.rows(first, &mut |key, row| {
+    store.rows(low, &mut |key, row| {
         walk(key, row, &mut |position, frame| match frame {
-            Ok((frame, bytes)) if frame.run == run && position >= first => {
-                found.push((position, Bytes::copy_from_slice(bytes)));
+            Ok((frame, bytes)) if frame.run == run && position < end => {
+                pieces.push((position, Bytes::copy_from_slice(bytes)));
             }
             Ok(_) => {}
             Err(damage) if damage.run.is_none_or(|of| of == run) => {
@@ -142,8 +175,8 @@ fn sweep(store: &Store, run: RunId, first: u64, end: u64) -> Result<Vec<(u64, By
         });
         key < end
     })?;
-    match (scan::history(run, &found), problem) {
-        (Ok(_), _) => Ok(found),
+    match (scan::history(run, pieces), problem) {
+        (Ok(_), _) => Ok(()),
         (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(error),
     }

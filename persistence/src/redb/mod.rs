@@ -20,6 +20,7 @@ mod log;
 mod open;
 mod rebuild;
 mod recover;
+mod settle;
 mod shared;
 mod state;
 mod store;
@@ -107,8 +108,8 @@ impl RedbJournal {
         at: Duration,
     ) -> Result<Self, OpenError> {
         let failed = |failure: JournalFailure| open::failed(&failure, path);
-        let opens = store.count_open().map_err(failed)?;
-        let rebuilt = rebuild::rebuild(&store, config.retention).map_err(failed)?;
+        let store::Opened { opens, low } = store.count_open().map_err(failed)?;
+        let rebuilt = rebuild::rebuild(&store, config.retention, low).map_err(failed)?;
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);
         let opened = Opened {
@@ -134,6 +135,17 @@ impl RedbJournal {
     fn reader(&self) -> Result<Arc<Store>, JournalFailure> {
         self.shared.store()
     }
+
+    /// Reads again if turns were moved while `read` was looking for them.
+    fn settled<T>(&self, read: impl Fn() -> Result<T, ReadError>) -> Result<T, ReadError> {
+        loop {
+            let low = self.shared.lock().low;
+            match read() {
+                Err(ReadError::Damaged { .. }) if self.shared.lock().low != low => {}
+                outcome => return outcome,
+            }
+        }
+    }
 }
 
 fn describe(store: &Store, finished: Finished<Place>) -> Result<FinishedRun, ReadError> {
@@ -144,7 +156,7 @@ fn describe(store: &Store, finished: Finished<Place>) -> Result<FinishedRun, Rea
         place,
         ..
     } = finished;
-    let id = log::instance_id(store, run, place.first)?;
+    let id = log::instance_id(store, run, &place)?;
     Ok(FinishedRun {
         run,
         id,
@@ -204,38 +216,44 @@ impl Journal for RedbJournal {
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let store = self.reader()?;
-        let (first, last, end) = {
-            let state = self.shared.lock();
-            if let Some(damage) = state.damaged.runs.get(&run) {
-                return Err(damage.clone());
-            }
-            let (first, last) = state.durable_place(run).ok_or(ReadError::UnknownRun { run })?;
-            (first, last, state.durable_end())
-        };
-        scan::history(run, &log::turns(&store, run, first, last, end)?)
+        self.settled(|| {
+            let (place, bounds) = {
+                let state = self.shared.lock();
+                if let Some(damage) = state.damaged.runs.get(&run) {
+                    return Err(damage.clone());
+                }
+                let place = state.durable_place(run).ok_or(ReadError::UnknownRun { run })?;
+                (place, (state.low, state.durable_end()))
+            };
+            scan::history(run, &log::turns(&store, run, &place, bounds)?)
+        })
     }
 
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let store = self.reader()?;
-        let latest = self.shared.lock().finished().latest(id).copied();
-        let described = latest.map(|finished| describe(&store, finished)).transpose()?;
-        Ok(described.filter(|finished| finished.id == *id))
+        self.settled(|| {
+            let latest = self.shared.lock().finished().latest(id).copied();
+            let described = latest.map(|finished| describe(&store, finished)).transpose()?;
+            Ok(described.filter(|finished| finished.id == *id))
+        })
     }
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
         let store = self.reader()?;
-        let listed: Vec<_> = self
-            .shared
-            .lock()
-            .finished()
-            .list(after)
-            .take(limit)
-            .copied()
-            .collect();
-        listed
-            .into_iter()
-            .map(|finished| describe(&store, finished))
-            .collect()
+        self.settled(|| {
+            let listed: Vec<_> = self
+                .shared
+                .lock()
+                .finished()
+                .list(after)
+                .take(limit)
+                .copied()
+                .collect();
+            listed
+                .into_iter()
+                .map(|finished| describe(&store, finished))
+                .collect()
+        })
     }
 
     fn recover(
@@ -244,23 +262,24 @@ impl Journal for RedbJournal {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
         let store = self.reader()?;
-        let (live, finished_runs, end, damaged) = {
+        let (live, finished_runs, low, end, damaged) = {
             let state = self.shared.lock();
+            let finished_runs = state.finished().len() as u64;
             (
                 state.live(),
-                state.finished().len() as u64,
+                finished_runs,
+                state.low,
                 state.durable_end(),
                 state.damaged.list(),
             )
         };
         let host = &*self.shared.host;
-        let from = live.from.min(end);
-        let records = recover::recover(&store, &live.runs, (from, end), lanes, host, progress)?;
+        let records = recover::recover(&store, &live, (low, end), lanes, host, progress)?;
         Ok(RecoveryReport {
-            live_runs: live.runs.len() as u64,
+            live_runs: live.len() as u64,
             finished_runs,
             records,
-            bytes: end,
+            bytes: end - low,
             elapsed: host.elapsed().saturating_sub(self.opened.at),
             is_repaired: self.opened.is_repaired,
             damaged,

@@ -57,7 +57,7 @@ pub(crate) fn recover(
         }
     };
     if let [lane] = lanes {
-        store.rows(from, &mut |key, row| {
+        each_row(store, from, &mut |key, row| {
             feed(key, row, live, (0, 1), lane, &records);
             report(key.max(from), &records);
             true
@@ -76,7 +76,7 @@ pub(crate) fn recover(
                     }
                 });
             }
-            store.rows(from, &mut |key, row| {
+            each_row(store, from, &mut |key, row| {
                 let row: Arc<[u8]> = row.into();
                 report(key.max(from), &records);
                 // A lane that panicked has closed its queue; the scope passes its panic on.
@@ -93,6 +93,16 @@ pub(crate) fn recover(
         records,
     });
     Ok(records)
+}
+
+/// Calls `visit` with the turns that were moved out of the log, run by run, and then with the log.
+fn each_row(
+    store: &Store,
+    from: u64,
+    visit: &mut dyn FnMut(u64, &[u8]) -> bool,
+) -> Result<(), JournalFailure> {
+    store.kept_rows(&mut |row| visit(from, row))?;
+    store.rows(from, visit)
 }
 
 /// Hands the records of a row that belong to lane `index` of `count` to it.

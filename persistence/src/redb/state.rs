@@ -67,14 +67,6 @@ impl RingAt {
     pub(crate) const FIRST: Self = Self { batches: 1, bytes: 1 };
 }
 
-/// What a recovery must look for.
-#[derive(Debug)]
-pub(crate) struct LiveRuns {
-    pub(crate) runs: Runs,
-    /// Log position of the earliest record.
-    pub(crate) from: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct State {
     batch_bytes_max: usize,
@@ -93,7 +85,16 @@ pub(crate) struct State {
     pub(crate) is_closing: bool,
     pub(crate) failure: Option<JournalFailure>,
     pub(crate) watchers: Vec<Bell>,
+    /// Bytes of live runs.
     live_bytes: u64,
+    /// Bytes of live and retained runs that stand outside of the log.
+    kept_bytes: u64,
+    /// Where the log begins.
+    pub(crate) low: u64,
+    /// Runs that are not retained any more, and whose kept turns can go.
+    pub(crate) gone: Vec<RunId>,
+    /// A damaged row stands where the log begins.
+    pub(crate) is_settling_blocked: bool,
     commits: u64,
     turns: u64,
     bytes: u64,
@@ -104,8 +105,14 @@ impl State {
     pub(crate) fn new(config: &JournalConfig, epoch: Epoch, rebuilt: Rebuilt) -> Self {
         let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
+        let mut kept_bytes: u64 = rebuilt
+            .finished
+            .list(None)
+            .map(|finished| finished.place.kept_bytes)
+            .sum();
         for (run, live) in rebuilt.live {
             live_bytes += live.place.bytes;
+            kept_bytes += live.place.kept_bytes;
             ledger.restore(run, live.turn, live.place);
         }
         Self {
@@ -127,6 +134,10 @@ impl State {
             failure: None,
             watchers: Vec::new(),
             live_bytes,
+            kept_bytes,
+            low: rebuilt.low,
+            gone: rebuilt.gone,
+            is_settling_blocked: false,
             commits: 0,
             turns: 0,
             bytes: 0,
@@ -232,7 +243,13 @@ impl State {
             self.finished.add(*closed);
         }
         if let Some(last) = segment.closing.last() {
-            self.finished.trim(last.closed_at);
+            let (kept_bytes, gone) = (&mut self.kept_bytes, &mut self.gone);
+            self.finished.trim(last.closed_at, |dropped| {
+                *kept_bytes -= dropped.place.kept_bytes;
+                if dropped.place.kept > 0 {
+                    gone.push(dropped.run);
+                }
+            });
         }
         // A reader may hold the segment for a moment; then its memory goes with it.
         if let Ok(segment) = Arc::try_unwrap(segment) {
@@ -251,18 +268,9 @@ impl State {
         &self.finished
     }
 
-    /// The runs that are live, and where the first of them begins.
-    pub(crate) fn live(&self) -> LiveRuns {
-        let heads = self.ledger.heads();
-        let from = heads
-            .values()
-            .map(|head| head.place.first)
-            .min()
-            .unwrap_or(u64::MAX);
-        LiveRuns {
-            runs: heads.keys().copied().collect(),
-            from,
-        }
+    /// The runs that are live.
+    pub(crate) fn live(&self) -> Runs {
+        self.ledger.heads().keys().copied().collect()
     }
 
     /// Where the durable part of the log ends.
@@ -272,27 +280,60 @@ impl State {
             .map_or(self.open.start, |sealed| sealed.start)
     }
 
-    /// Where the run's durable records stand: its first turn, and its last durable one.
-    pub(crate) fn durable_place(&self, run: RunId) -> Option<(u64, u64)> {
-        let closing = || {
-            let sealed = self.sealed.iter().flat_map(|sealed| &sealed.closing);
-            sealed
-                .chain(&self.open.closing)
-                .find(|closed| closed.run == run)
-                .map(|closed| &closed.place)
-        };
-        let place = self
-            .ledger
-            .head(run)
-            .map(|head| &head.place)
-            .or_else(closing)
+    /// Where the run's durable records stand; `None` if it has none.
+    pub(crate) fn durable_place(&self, run: RunId) -> Option<Place> {
+        let live = self.ledger.head(run).map(|head| &head.place);
+        let place = live
+            .or_else(|| self.closing(run))
             .or_else(|| self.finished.run(run).map(|finished| &finished.place))?;
         let mut last = place.last;
         while last != v1::NO_BACK && last >= self.durable_end() {
             let sealed = self.sealed.as_ref().and_then(|sealed| sealed.at(last));
             last = v1::back(sealed.or_else(|| self.open.at(last))?)?;
         }
-        (last != v1::NO_BACK).then_some((place.first, last))
+        (last != v1::NO_BACK).then_some(Place { last, ..*place })
+    }
+
+    /// The place of a run that closes in a batch that is queued.
+    fn closing(&self, run: RunId) -> Option<&Place> {
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.closing);
+        sealed
+            .chain(&self.open.closing)
+            .find(|closed| closed.run == run)
+            .map(|closed| &closed.place)
+    }
+
+    /// Whether more of the log is dead than is worth keeping: `slack` bytes and as much again as
+    /// is needed.
+    pub(crate) fn is_settling_due(&self, slack: u64) -> bool {
+        let needed = (self.live_bytes + self.finished.bytes()).saturating_sub(self.kept_bytes);
+        self.durable_end() - self.low > 2 * needed + slack
+    }
+
+    /// Whether turns of the run must be kept.
+    pub(crate) fn is_needed(&self, run: RunId) -> bool {
+        self.ledger.head(run).is_some()
+            || self.finished.run(run).is_some()
+            || self.damaged.runs.contains_key(&run)
+            || self.closing(run).is_some()
+    }
+
+    /// Notes that turns of a run, up to the record `last`, were moved out of the log.
+    pub(crate) fn moved(&mut self, run: RunId, last: u32, bytes: u64) {
+        let place = if let Some(head) = self.ledger.head_mut(run) {
+            &mut head.place
+        } else if let Some(closed) = self.open.closing.iter_mut().find(|closed| closed.run == run) {
+            &mut closed.place
+        } else if let Some(finished) = self.finished.run_mut(run) {
+            &mut finished.place
+        } else {
+            // Retention has dropped it meanwhile.
+            self.gone.push(run);
+            return;
+        };
+        place.kept = last;
+        place.kept_bytes += bytes;
+        self.kept_bytes += bytes;
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -302,7 +343,7 @@ impl State {
             finished_runs: self.finished.len() as u64,
             dropped_runs: self.finished.dropped(),
             live_bytes: self.live_bytes + self.finished.bytes(),
-            log_bytes: self.durable_end(),
+            log_bytes: self.durable_end() - self.low + self.kept_bytes,
             queued_bytes: queued as u64,
             index_bytes: self.ledger.memory_bytes() + self.finished.memory_bytes(),
             commits: self.commits,

@@ -1,8 +1,10 @@
-//! The file: two tables in redb, and nothing that knows what a turn is.
+//! The file: three tables in redb, and nothing that knows what a turn is.
 //!
 //! ```text
-//!   meta   "opens" ─► how often the store has been opened (u64)
+//!   meta   "opens" ─► how often the store has been opened
+//!          "low"   ─► log position below which there are no rows any more
 //!   log    position ─► piece (see `wire::piece`), without gaps
+//!   kept   run ─► piece: the turns of a run that stood in the log below "low"
 //! ```
 //!
 //! Invariants: a commit is one transaction with one sync; nothing is read through a guard that
@@ -13,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millrun_core::RunId;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::backend::Backend;
@@ -22,7 +25,9 @@ use crate::wire::{piece, v1};
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("millrun.meta");
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log");
+const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
 const OPENS: &str = "opens";
+const LOW: &str = "low";
 
 /// An open file.
 pub(crate) struct Store {
@@ -30,6 +35,28 @@ pub(crate) struct Store {
     disk: Arc<dyn Disk>,
     /// Whether the file had not been closed by its last user.
     pub(crate) is_repaired: bool,
+}
+
+/// What [`Store::count_open`] finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// How often the store has been opened, this time included.
+    pub(crate) opens: u64,
+    /// Where the log begins.
+    pub(crate) low: u64,
+}
+
+/// A step of settling: what leaves the log in one transaction, and what is kept of it.
+#[derive(Debug, Default)]
+pub(crate) struct Slice {
+    /// Where the log begins afterwards.
+    pub(crate) low: u64,
+    /// The keys of the rows that go.
+    pub(crate) rows: Vec<u64>,
+    /// The frames in them that are still needed, per run and in order.
+    pub(crate) moved: Vec<(RunId, Vec<u8>)>,
+    /// Runs whose kept turns are not needed any more.
+    pub(crate) gone: Vec<RunId>,
 }
 
 impl Store {
@@ -53,24 +80,31 @@ impl Store {
     }
 
     /// Counts this opening; durable when this returns. Creates the tables of a new store.
-    pub(crate) fn count_open(&self) -> Result<u64, JournalFailure> {
+    pub(crate) fn count_open(&self) -> Result<Opened, JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
-            let opens = {
+            let opened = {
                 let mut meta = txn.open_table(META)?;
                 let before = meta.get(OPENS)?.map_or(0, |opens| opens.value());
                 let opens = before.saturating_add(1);
                 meta.insert(OPENS, opens)?;
+                let low = meta.get(LOW)?.map_or(0, |low| low.value());
                 txn.open_table(LOG)?;
-                opens
+                txn.open_table(KEPT)?;
+                Opened { opens, low }
             };
             txn.commit()?;
-            Ok(opens)
+            Ok(opened)
         })
     }
 
-    /// Makes `frames` durable as the log's next bytes.
-    pub(crate) fn commit(&self, position: u64, frames: &[u8]) -> Result<(), JournalFailure> {
+    /// Makes `frames` durable as the log's next bytes, and a slice of settling with them.
+    pub(crate) fn commit(
+        &self,
+        position: u64,
+        frames: &[u8],
+        slice: Option<&Slice>,
+    ) -> Result<(), JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
             {
@@ -80,13 +114,51 @@ impl Store {
                     let (len, count) = cut(&frames[at..]);
                     let bytes = &frames[at..at + len];
                     let mut row = log.insert_reserve(position + at as u64, piece::HEADER_BYTES + len)?;
-                    let (header, body) = row.as_mut().split_at_mut(piece::HEADER_BYTES);
-                    header.copy_from_slice(&piece::header(narrow(len), narrow(count)));
-                    body.copy_from_slice(bytes);
+                    fill(row.as_mut(), bytes, count);
                     at += len;
                 }
+                for key in slice.iter().flat_map(|slice| &slice.rows) {
+                    log.remove(key)?;
+                }
+            }
+            if let Some(slice) = slice {
+                let mut kept = txn.open_table(KEPT)?;
+                for run in &slice.gone {
+                    kept.remove(run.bits())?;
+                }
+                for (run, frames) in &slice.moved {
+                    let mut whole = match kept.get(run.bits())? {
+                        Some(row) => piece::read(row.value()).map_err(corrupted)?.0.to_vec(),
+                        None => Vec::new(),
+                    };
+                    whole.extend_from_slice(frames);
+                    let mut row = kept.insert_reserve(run.bits(), piece::HEADER_BYTES + whole.len())?;
+                    fill(row.as_mut(), &whole, count(&whole));
+                }
+                txn.open_table(META)?.insert(LOW, slice.low)?;
             }
             txn.commit()?;
+            Ok(())
+        })
+    }
+
+    /// The turns of a run that were moved out of the log, as a row; `None` if there are none.
+    pub(crate) fn kept(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let kept = self.db.begin_read()?.open_table(KEPT)?;
+            Ok(kept.get(run.bits())?.map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// Calls `visit` with each row of turns that were moved out of the log, until it says `false`.
+    pub(crate) fn kept_rows(&self, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), JournalFailure> {
+        guarded(|| {
+            let kept = self.db.begin_read()?.open_table(KEPT)?;
+            for row in kept.iter()? {
+                if !visit(row?.1.value()) {
+                    break;
+                }
+            }
             Ok(())
         })
     }
@@ -126,6 +198,27 @@ impl fmt::Debug for Store {
             .field("disk", &self.disk)
             .finish_non_exhaustive()
     }
+}
+
+/// Writes a row: header and frames.
+fn fill(row: &mut [u8], frames: &[u8], count: usize) {
+    let (header, body) = row.split_at_mut(piece::HEADER_BYTES);
+    header.copy_from_slice(&piece::header(narrow(frames.len()), narrow(count)));
+    body.copy_from_slice(frames);
+}
+
+/// How many frames there are.
+fn count(mut frames: &[u8]) -> usize {
+    let mut count = 0;
+    while !frames.is_empty() {
+        frames = &frames[v1::len(frames)..];
+        count += 1;
+    }
+    count
+}
+
+fn corrupted(error: piece::PieceError) -> redb::Error {
+    redb::Error::Corrupted(error.to_string())
 }
 
 /// Length and number of the frames that make up the next piece.

@@ -15,9 +15,10 @@ use std::time::Duration;
 use millrun_core::{Next, Part, Timestamp};
 
 use super::convoy::{Convoy, Decision};
+use super::settle;
 use super::shared::Shared;
 use super::state::{RingAt, Segment};
-use super::store::Store;
+use super::store::{Slice, Store};
 use crate::config::Durability;
 use crate::error::JournalFailure;
 
@@ -109,6 +110,13 @@ impl Writer {
         }
     }
 
+    /// One transaction: the segment, and a slice of settling if one is due.
+    fn write(&self, store: &Store, segment: &Segment) -> Result<Option<Slice>, JournalFailure> {
+        let slice = settle::plan(store, &self.shared, segment.bytes.len())?;
+        store.commit(segment.start, &segment.bytes, slice.as_ref())?;
+        Ok(slice)
+    }
+
     /// Commits a segment; says whether the writer may go on.
     fn commit(&mut self, segment: Arc<Segment>) -> bool {
         let store = self
@@ -116,17 +124,23 @@ impl Writer {
             .as_ref()
             .expect("the store is kept until the writer ends");
         let began = self.shared.host.elapsed();
-        let outcome = store.commit(segment.start, &segment.bytes);
+        let outcome = self.write(store, &segment);
         let ended = self.shared.host.elapsed();
         let took = ended.saturating_sub(began);
-        if let Err(failure) = outcome {
-            self.shared.fail(failure);
-            return false;
-        }
+        let slice = match outcome {
+            Ok(slice) => slice,
+            Err(failure) => {
+                self.shared.fail(failure);
+                return false;
+            }
+        };
         let acknowledged = segment.batches;
         let offset = segment.offset;
         let mut state = self.shared.lock();
         state.committed(segment, took);
+        if let Some(slice) = slice {
+            settle::done(&slice, &mut state);
+        }
         self.convoy
             .committed(acknowledged, state.open.batches, took, ended);
         self.synced_at = ended;

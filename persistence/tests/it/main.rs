@@ -9,3 +9,4 @@ mod files;
 mod fuzz;
 mod golden;
 mod host;
+mod retention;

@@ -10,12 +10,31 @@ use millrun_persistence::{Batch, Disk, Journal, JournalConfig, OpenError, ReadEr
 use super::disk::Dice;
 use crate::host::HandHost;
 
-/// How long each run was after a batch.
+/// How many finished runs are retained where retention is on.
+const RETAINED: usize = 3;
+
+/// How long each run was.
 type Lengths = BTreeMap<RunId, usize>;
 
-/// Opens a journal on a disk.
+/// What there was after a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct State {
+    lengths: Lengths,
+    /// Finished runs in the order of closing.
+    closed: Vec<RunId>,
+}
+
+/// Opens a journal on a disk that keeps everything.
 pub(crate) fn open(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
     RedbJournal::open_disk(disk, "simulated", JournalConfig::default(), host.clone())
+}
+
+/// Opens a journal on a disk that retains few finished runs and drops their records soon.
+pub(crate) fn open_short(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+    let mut config = JournalConfig::default();
+    config.retention.len_max = RETAINED;
+    config.dead_bytes_max = 0;
+    RedbJournal::open_disk(disk, "simulated", config, host.clone())
 }
 
 /// What was enqueued, in order, with the states it went through.
@@ -23,22 +42,35 @@ pub(crate) struct Record {
     authors: Vec<Author>,
     epoch: Epoch,
     /// The state after each batch since the journal was opened, the one before them first.
-    states: Vec<Lengths>,
+    states: Vec<State>,
     /// The offset of each of these batches.
     offsets: Vec<Offset>,
     /// How many runs were ever begun.
     begun: u64,
+    /// The time of the next turn.
+    clock: u64,
+    /// How many finished runs are retained.
+    retained: usize,
 }
 
 impl Record {
     pub(crate) fn new() -> Self {
-        let states = vec![Lengths::new()];
         Self {
             authors: Vec::new(),
             epoch: Epoch::ZERO,
-            states,
+            states: vec![State::default()],
             offsets: Vec::new(),
             begun: 0,
+            clock: 1_700_000_000_000_000,
+            retained: usize::MAX,
+        }
+    }
+
+    /// Of a journal that was opened with [`open_short`].
+    pub(crate) fn short() -> Self {
+        Self {
+            retained: RETAINED,
+            ..Self::new()
         }
     }
 
@@ -49,13 +81,14 @@ impl Record {
 
     /// Begins to write to a journal that holds the state after `batch`.
     pub(crate) fn resume(&mut self, journal: &RedbJournal, batch: usize) {
-        let lengths = self.states.swap_remove(batch);
-        self.authors.retain(|author| lengths.contains_key(&author.run));
+        let state = self.states.swap_remove(batch);
+        self.authors
+            .retain(|author| state.lengths.contains_key(&author.run));
         for author in &mut self.authors {
-            author.written.truncate(lengths[&author.run]);
+            author.written.truncate(state.lengths[&author.run]);
             author.head = Sequence::new(author.written.len() as u64);
         }
-        self.states = vec![lengths];
+        self.states = vec![state];
         self.offsets.clear();
         let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
         if let Ok(epoch) = journal.take_over(&all) {
@@ -67,6 +100,7 @@ impl Record {
     pub(crate) fn enqueue(&mut self, journal: &RedbJournal, dice: &mut Dice) -> bool {
         let mut batch = Batch::new();
         let mut authors = self.authors.clone();
+        let mut closed = self.states.last().expect("there is always one").closed.clone();
         for _ in 0..=dice.below(4) {
             let live: Vec<_> = (0..authors.len())
                 .filter(|index| !is_closed(&authors[*index]))
@@ -80,12 +114,17 @@ impl Record {
             };
             let author = &mut authors[index];
             author.epoch = self.epoch;
+            self.clock += 1;
+            author.time = Timestamp::from_micros(self.clock);
             let len_max = if dice.one_in(10) { 20_000 } else { 200 };
             let len = usize::try_from(dice.below(len_max)).unwrap();
             let body = vec![dice.roll().to_le_bytes()[0]; len];
             let closes = dice.one_in(5);
             let last: &[u8] = if closes { b"closed" } else { b"turn" };
             author.put(&mut batch, &[&body, last], closes);
+            if closes {
+                closed.push(author.run);
+            }
         }
         let Ok(enqueued) = journal.enqueue(&batch) else {
             return false;
@@ -97,7 +136,7 @@ impl Record {
             .iter()
             .map(|author| (author.run, author.written.len()))
             .collect();
-        self.states.push(lengths);
+        self.states.push(State { lengths, closed });
         self.offsets.push(enqueued.offset);
         true
     }
@@ -109,6 +148,14 @@ impl Record {
             .iter()
             .take_while(|offset| **offset <= watermark)
             .count()
+    }
+
+    /// What of a state should still be there.
+    fn retained_of(&self, state: &State) -> Lengths {
+        let dropped = state.closed.len().saturating_sub(self.retained);
+        let mut lengths = state.lengths.clone();
+        lengths.retain(|run, _| !state.closed[..dropped].contains(run));
+        lengths
     }
 
     /// Looks at a journal that was opened after a crash. What it holds must be the state after
@@ -140,7 +187,11 @@ impl Record {
         if !report.damaged.is_empty() {
             return Err(format!("damage: {:?}", report.damaged));
         }
-        let Some(batch) = self.states.iter().rposition(|state| *state == found) else {
+        let Some(batch) = self
+            .states
+            .iter()
+            .rposition(|state| self.retained_of(state) == found)
+        else {
             return Err("what is there is not the state after any batch".to_owned());
         };
         if batch < acknowledged {

@@ -1,0 +1,194 @@
+//! What retention drops leaves the file, and what still lives among it stays whole.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use millrun_core::{Partition, Timestamp};
+use millrun_persistence::contract::Author;
+use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal};
+
+use crate::host::HandHost;
+
+const RETAINED: usize = 20;
+
+fn open(path: &Path, host: &Arc<HandHost>) -> RedbJournal {
+    let mut config = JournalConfig::default();
+    config.retention.len_max = RETAINED;
+    config.dead_bytes_max = 100_000;
+    RedbJournal::open(path, config, host.clone()).unwrap()
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    host: Arc<HandHost>,
+    journal: RedbJournal,
+    /// Runs that stay live all the time, and take a turn now and then.
+    long: Vec<Author>,
+    /// Finished runs in the order of closing.
+    finished: Vec<Author>,
+    begun: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let host = HandHost::new();
+        let journal = open(&folder.path().join("a.redb"), &host);
+        let long = (0..5)
+            .map(|number| Author::new(&journal, &format!("long-{number}"), number))
+            .collect();
+        let mut world = Self {
+            folder,
+            host,
+            journal,
+            long,
+            finished: Vec::new(),
+            begun: 100,
+        };
+        world.take_over();
+        world
+    }
+
+    fn take_over(&mut self) {
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let epoch = self.journal.take_over(&all).unwrap();
+        for author in &mut self.long {
+            author.epoch = epoch;
+        }
+    }
+
+    /// Begins and finishes `count` runs of about 1,000 bytes, each in two commits, while the long
+    /// ones take a turn at every `every`-th of them.
+    fn work(&mut self, count: u64, every: u64) {
+        for _ in 0..count {
+            self.begun += 1;
+            let mut author = Author::new(&self.journal, &format!("short-{}", self.begun), self.begun);
+            author.time = Timestamp::from_micros(1_700_000_000_000_000 + self.begun);
+            let (mut first, mut second) = (Batch::new(), Batch::new());
+            // The takeover of its partition may have fenced a long run: take all of them over again.
+            self.take_over();
+            author.epoch = self.long[0].epoch;
+            author.put(&mut first, &[&[1; 500]], false);
+            if self.begun.is_multiple_of(every) {
+                for long in &mut self.long {
+                    long.put(&mut first, &[&self.begun.to_le_bytes(), b"still here"], false);
+                }
+            }
+            author.put(&mut second, &[&[2; 300]], true);
+            for batch in [&first, &second] {
+                assert_eq!(self.journal.enqueue(batch).unwrap().refused, []);
+                self.host.run();
+            }
+            self.finished.push(author);
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.journal.begin_close();
+        self.host.run();
+        self.journal.close().unwrap();
+        self.journal = open(&self.folder.path().join("a.redb"), &self.host);
+        self.take_over();
+    }
+
+    fn check(&self) {
+        for author in &self.long {
+            author.assert_history(&self.journal);
+        }
+        let (dropped, retained) = self
+            .finished
+            .split_at(self.finished.len().saturating_sub(RETAINED));
+        for author in retained {
+            author.assert_history(&self.journal);
+            let found = self.journal.finished(&author.id).unwrap();
+            assert_eq!(found.map(|found| found.run), Some(author.run));
+        }
+        for author in dropped {
+            assert!(self.journal.history(author.run).is_err());
+            assert_eq!(self.journal.finished(&author.id), Ok(None));
+        }
+        let listed = self.journal.list_finished(None, usize::MAX).unwrap();
+        let expected: Vec<_> = retained.iter().map(|author| author.run).collect();
+        assert_eq!(
+            listed.iter().map(|finished| finished.run).collect::<Vec<_>>(),
+            expected
+        );
+        let report = self
+            .journal
+            .recover(&mut [&mut |_| {}, &mut |_| {}], &mut |_| {})
+            .unwrap();
+        assert_eq!(report.damaged, []);
+        assert_eq!(report.live_runs, self.long.len() as u64);
+        let records: usize = self.long.iter().map(|author| author.written.len()).sum();
+        assert_eq!(report.records, records as u64);
+    }
+}
+
+#[test]
+fn the_log_stays_small_and_long_runs_stay_whole() {
+    let mut world = World::new();
+    for _ in 0..5 {
+        world.work(100, 10);
+        world.check();
+    }
+    let stats = world.journal.stats();
+    assert!(stats.bytes > 400_000, "{} bytes were written", stats.bytes);
+    let bound = 3 * stats.live_bytes + 150_000;
+    assert!(
+        stats.log_bytes < bound,
+        "{} bytes are in the log, {bound} allowed",
+        stats.log_bytes
+    );
+    assert_eq!(stats.dropped_runs, 480);
+}
+
+#[test]
+fn what_was_moved_is_found_after_reopening() {
+    let mut world = World::new();
+    for _ in 0..4 {
+        world.work(150, 50);
+        world.reopen();
+        world.check();
+    }
+}
+
+#[test]
+fn a_run_that_rested_for_long_takes_turns_again_and_finishes() {
+    let mut world = World::new();
+    world.work(10, 5);
+    world.work(300, u64::MAX);
+    world.reopen();
+    let mut batch = Batch::new();
+    let mut author = world.long.remove(0);
+    author.put(&mut batch, &[b"awake"], false);
+    author.put(&mut batch, &[b"done"], true);
+    assert_eq!(world.journal.enqueue(&batch).unwrap().refused, []);
+    world.host.run();
+    world.finished.push(author);
+    world.check();
+    world.work(200, 50);
+    world.check();
+    world.reopen();
+    world.check();
+}
+
+#[test]
+fn a_crash_between_settling_and_the_next_opening_changes_nothing() {
+    let mut world = World::new();
+    world.work(300, 25);
+    let copy = world.folder.path().join("copy.redb");
+    std::fs::copy(world.folder.path().join("a.redb"), &copy).unwrap();
+    let before = world.journal.stats();
+    let host = HandHost::new();
+    world.journal = open(&copy, &host);
+    world.check();
+    let after = world.journal.stats();
+    assert_eq!(
+        (after.live_runs, after.finished_runs),
+        (before.live_runs, before.finished_runs)
+    );
+    assert_eq!(
+        (after.live_bytes, after.log_bytes),
+        (before.live_bytes, before.log_bytes)
+    );
+}
