@@ -134,7 +134,7 @@ fn play_in_a_folder_of_its_own(seed: u64) -> Trace {
 
 #[test]
 fn what_was_acknowledged_survives_crashes_between_any_steps() {
-    for seed in 0..100 {
+    for seed in 0..50 {
         play_in_a_folder_of_its_own(seed);
     }
 }
