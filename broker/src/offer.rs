@@ -32,18 +32,19 @@ pub(crate) enum Patience {
 
 /// One envelope being handed out.
 pub(crate) struct Offer<'a, T> {
-    pub(crate) topic: &'a TopicCore<T>,
-    pub(crate) patience: Patience,
+    topic: &'a TopicCore<T>,
+    patience: Patience,
     /// Only these, if a refused envelope is tried again.
-    pub(crate) only: Option<&'a [SubscriptionId]>,
-    pub(crate) delivered: usize,
-    pub(crate) pending: Option<Box<Pending<T>>>,
+    only: Option<&'a [SubscriptionId]>,
+    delivered: usize,
+    pending: Option<Box<Pending<T>>>,
 }
 
 /// What is left to do for an envelope that met a full inbox.
 pub(crate) struct Pending<T> {
-    pub(crate) envelope: Arc<Envelope<T>>,
-    pub(crate) refused: Vec<SubscriptionId>,
+    envelope: Arc<Envelope<T>>,
+    refused: Vec<SubscriptionId>,
+    delivered: usize,
     waits: Vec<Wait<T>>,
     /// Shows others that this publish waits.
     shown: Option<WaitEntry>,
@@ -216,52 +217,31 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             Box::new(Pending {
                 envelope,
                 refused: Vec::new(),
+                delivered: 0,
                 waits: Vec::new(),
                 shown: None,
             })
         })
     }
 
-    /// Moves on with what met a full inbox; ready when nobody is waited for any more.
+    /// What is left to do, with what was reached so far; nothing in most cases.
     #[inline]
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.pending {
-            None => Poll::Ready(()),
-            Some(pending) => pending.poll(self.topic.hub(), &mut self.delivered, cx),
-        }
-    }
-
-    /// Ends all waits: those waited for have refused.
-    pub(crate) fn stop_waiting(&mut self) {
-        if let Some(pending) = &mut self.pending {
-            let ids: Vec<_> = pending.waits.drain(..).flat_map(|wait| wait.ids()).collect();
-            pending.refused.extend(ids);
-        }
-    }
-
-    /// What came of it, once nobody is waited for any more.
-    #[inline]
-    pub(crate) fn outcome(&mut self) -> Result<usize, Box<Refused<T>>> {
-        let delivered = self.delivered;
-        if let Some(pending) = self.pending.take() {
-            let Pending {
-                envelope, refused, ..
-            } = *pending;
-            if !refused.is_empty() {
-                return Err(Box::new(Refused {
-                    envelope,
-                    by: refused,
-                    delivered,
-                }));
+    pub(crate) fn into_pending(self) -> Result<usize, Box<Pending<T>>> {
+        match self.pending {
+            None => Ok(self.delivered),
+            Some(mut pending) => {
+                pending.delivered = self.delivered;
+                Err(pending)
             }
         }
-        Ok(delivered)
     }
 }
 
 impl<T: Send + Sync + 'static> Pending<T> {
-    fn poll(&mut self, hub: &Hub, delivered: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
+    /// Moves on; ready when nobody is waited for any more.
+    pub(crate) fn poll(&mut self, hub: &Hub, cx: &mut Context<'_>) -> Poll<()> {
         let envelope = &self.envelope;
+        let delivered = &mut self.delivered;
         self.waits.retain_mut(|wait| match wait.poll(envelope, cx) {
             Ok(()) => {
                 *delivered += 1;
@@ -279,6 +259,30 @@ impl<T: Send + Sync + 'static> Pending<T> {
             self.shown = Some(hub.waits().enter(hub.clock(), waits_for));
         }
         Poll::Pending
+    }
+
+    /// Ends all waits: those waited for have refused.
+    pub(crate) fn stop_waiting(&mut self) {
+        let ids: Vec<_> = self.waits.drain(..).flat_map(|wait| wait.ids()).collect();
+        self.refused.extend(ids);
+    }
+
+    /// What came of it, once nobody is waited for any more.
+    pub(crate) fn outcome(self) -> Result<usize, Box<Refused<T>>> {
+        let Self {
+            envelope,
+            refused,
+            delivered,
+            ..
+        } = self;
+        if refused.is_empty() {
+            return Ok(delivered);
+        }
+        Err(Box::new(Refused {
+            envelope,
+            by: refused,
+            delivered,
+        }))
     }
 }
 

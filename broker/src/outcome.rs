@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::envelope::{Envelope, EnvelopeId};
+use crate::offer::Pending;
 use crate::subscription::SubscriptionId;
 
 /// What became of an accepted envelope.
@@ -13,6 +14,19 @@ pub struct Published {
     pub id: EnvelopeId,
     /// How many inboxes took it. None, if nobody is subscribed or all dropped it by policy.
     pub delivered: usize,
+}
+
+impl Published {
+    /// What comes of handing an envelope out to those that have room, and leaving it at that.
+    pub(crate) fn at_once<T: Send + Sync + 'static>(
+        id: EnvelopeId,
+        outcome: Result<usize, Box<Pending<T>>>,
+    ) -> Result<Self, PublishError<T>> {
+        match outcome.or_else(|pending| pending.outcome()) {
+            Ok(delivered) => Ok(Self { id, delivered }),
+            Err(refused) => Err(PublishError::Full(refused)),
+        }
+    }
 }
 
 /// Why an envelope did not reach all that want it. It comes back, with the names of those it did

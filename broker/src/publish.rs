@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use crate::clock::Alarm;
 use crate::envelope::{Envelope, EnvelopeId};
-use crate::offer::{Offer, Patience};
+use crate::hub::Hub;
+use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishBatchError, PublishError, Published, Refused};
+use crate::publisher::Publisher;
 use crate::route::{Route, Target};
 use crate::topic::TopicCore;
 
@@ -20,38 +22,31 @@ use crate::topic::TopicCore;
 /// # Cancel safety
 /// Dropped before its first poll, nothing has happened. Dropped while it waits, the envelope is in
 /// the inboxes that had room and in no other; it never gets into one twice.
+// It is moved once into the awaiting future, so it is kept to five words.
 #[must_use = "nothing is published unless it is awaited"]
 pub struct Publish<'a, T> {
-    pub(crate) offer: Offer<'a, T>,
-    pub(crate) route: RouteRef<'a, T>,
-    pub(crate) envelope: Option<Arc<Envelope<T>>>,
-    pub(crate) id: EnvelopeId,
-    pub(crate) streak: Option<&'a mut u32>,
+    source: Source<'a, T>,
+    envelope: Option<Arc<Envelope<T>>>,
+    pending: Option<(EnvelopeId, Box<Pending<T>>)>,
 }
 
-pub(crate) enum RouteRef<'a, T> {
-    Cached(&'a Route<T>),
-    Loaded(Arc<Route<T>>),
-}
-
-impl<T> RouteRef<'_, T> {
-    #[inline]
-    fn get(&self) -> &Route<T> {
-        match self {
-            Self::Cached(route) => route,
-            Self::Loaded(route) => route,
-        }
-    }
+/// Who publishes.
+pub(crate) enum Source<'a, T> {
+    Publisher(&'a mut Publisher<T>),
+    Topic(&'a TopicCore<T>),
 }
 
 /// After how many publishes in a row that did not wait a publisher lets other tasks run once.
 const PUBLISHES_IN_A_ROW_MAX: u32 = 512;
 
 impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
-    /// Publishes without waiting.
-    pub(crate) fn now(mut self) -> Result<Published, PublishError<T>> {
-        self.begin();
-        self.finish()
+    #[inline]
+    pub(crate) const fn new(source: Source<'a, T>, envelope: Arc<Envelope<T>>) -> Self {
+        Self {
+            source,
+            envelope: Some(envelope),
+            pending: None,
+        }
     }
 
     /// Waits no longer than `limit`.
@@ -63,26 +58,38 @@ impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
         }
     }
 
+    fn hub(&self) -> &Hub {
+        match &self.source {
+            Source::Publisher(publisher) => publisher.core().hub(),
+            Source::Topic(topic) => topic.hub(),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Source<'_, T> {
+    /// Hands the envelope to all that have room.
     #[inline]
-    fn begin(&mut self) {
-        if let Some(envelope) = self.envelope.take() {
-            if self.offer.topic.retains() {
-                self.offer.topic.hand_out_retained(&mut self.offer, envelope);
-            } else {
-                self.offer.hand_out(self.route.get(), envelope);
-            }
+    fn hand_out(&mut self, envelope: Arc<Envelope<T>>) -> Result<usize, Box<Pending<T>>> {
+        match self {
+            Self::Publisher(publisher) => publisher.hand_out(envelope, Patience::Wait),
+            Self::Topic(topic) => topic.hand_out(envelope, Patience::Wait),
         }
     }
 
+    /// Whether others should run first. It says so once in a while to a publisher that never
+    /// waits.
     #[inline]
-    fn finish(&mut self) -> Result<Published, PublishError<T>> {
-        match self.offer.outcome() {
-            Ok(delivered) => Ok(Published {
-                id: self.id,
-                delivered,
-            }),
-            Err(refused) => Err(PublishError::Full(refused)),
+    fn should_yield(&mut self) -> bool {
+        let Self::Publisher(publisher) = self else {
+            return false;
+        };
+        let streak = publisher.streak_mut();
+        *streak += 1;
+        if *streak < PUBLISHES_IN_A_ROW_MAX {
+            return false;
         }
+        *streak = 0;
+        true
     }
 }
 
@@ -94,29 +101,47 @@ impl<T: Send + Sync + 'static> Future for Publish<'_, T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Some(streak) = &mut this.streak {
-            **streak += 1;
-            if **streak >= PUBLISHES_IN_A_ROW_MAX {
-                **streak = 0;
+        if let Some(envelope) = this.envelope.take() {
+            if this.source.should_yield() {
+                this.envelope = Some(envelope);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-        }
-        this.begin();
-        if this.offer.poll(cx).is_pending() {
-            if let Some(streak) = &mut this.streak {
-                **streak = 0;
+            let id = envelope.id();
+            match this.source.hand_out(envelope) {
+                Ok(delivered) => return Poll::Ready(Ok(Published { id, delivered })),
+                Err(pending) => this.pending = Some((id, pending)),
             }
+        }
+        this.poll_pending(cx)
+    }
+}
+
+impl<T: Send + Sync + 'static> Publish<'_, T> {
+    #[cold]
+    fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<Result<Published, PublishError<T>>> {
+        let (id, mut pending) = self
+            .pending
+            .take()
+            .expect("a future is not polled after it was ready");
+        if pending.poll(self.hub(), cx).is_pending() {
+            if let Source::Publisher(publisher) = &mut self.source {
+                *publisher.streak_mut() = 0;
+            }
+            self.pending = Some((id, pending));
             return Poll::Pending;
         }
-        Poll::Ready(this.finish())
+        Poll::Ready(match pending.outcome() {
+            Ok(delivered) => Ok(Published { id, delivered }),
+            Err(refused) => Err(PublishError::Full(refused)),
+        })
     }
 }
 
 impl<T> fmt::Debug for Publish<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publish")
-            .field("id", &self.id)
+            .field("waits", &self.pending.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -146,14 +171,19 @@ impl<T: Send + Sync + 'static> Future for PublishWithin<'_, T> {
             // It only let others run.
             return Poll::Pending;
         }
-        let hub = this.publish.offer.topic.hub();
-        let alarm = this.alarm.get_or_insert_with(|| hub.alarm(this.limit));
+        let alarm = this
+            .alarm
+            .get_or_insert_with(|| this.publish.hub().alarm(this.limit));
         if Pin::new(alarm).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        this.publish.offer.stop_waiting();
-        let id = this.publish.id;
-        Poll::Ready(match this.publish.offer.outcome() {
+        let (id, mut pending) = this
+            .publish
+            .pending
+            .take()
+            .expect("it has begun and is not ready");
+        pending.stop_waiting();
+        Poll::Ready(match pending.outcome() {
             Ok(delivered) => Ok(Published { id, delivered }),
             Err(refused) => Err(PublishError::TimedOut(refused)),
         })
@@ -174,20 +204,20 @@ impl<T> fmt::Debug for PublishWithin<'_, T> {
 /// Dropped while it waits, each inbox has a beginning of the batch.
 #[must_use = "nothing is published unless it is awaited"]
 pub struct PublishBatch<'a, T> {
-    pub(crate) topic: &'a TopicCore<T>,
-    pub(crate) route: Arc<Route<T>>,
-    pub(crate) envelopes: Vec<Arc<Envelope<T>>>,
-    pub(crate) delivered: usize,
+    topic: &'a TopicCore<T>,
+    route: Arc<Route<T>>,
+    envelopes: Vec<Arc<Envelope<T>>>,
+    delivered: usize,
     refused: Vec<Refused<T>>,
     /// For each target that was full, what it has not got yet.
-    behind: Vec<Behind<'a, T>>,
+    behind: Vec<Behind<T>>,
 }
 
-struct Behind<'a, T> {
+struct Behind<T> {
     target: usize,
     rest: VecDeque<Arc<Envelope<T>>>,
     /// The first of the rest, while it waits.
-    offer: Option<Offer<'a, T>>,
+    waiting: Option<Box<Pending<T>>>,
 }
 
 impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
@@ -242,18 +272,18 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
                 self.behind.push(Behind {
                     target,
                     rest: rest.into(),
-                    offer: None,
+                    waiting: None,
                 });
             }
         }
     }
 }
 
-impl<'a, T: Send + Sync + 'static> Behind<'a, T> {
+impl<T: Send + Sync + 'static> Behind<T> {
     /// Moves on; ready when this target has everything, or has refused or dropped it.
     fn poll(
         &mut self,
-        topic: &'a TopicCore<T>,
+        topic: &TopicCore<T>,
         route: &Route<T>,
         delivered: &mut usize,
         refused: &mut Vec<Refused<T>>,
@@ -261,15 +291,15 @@ impl<'a, T: Send + Sync + 'static> Behind<'a, T> {
     ) -> Poll<()> {
         let target = &route.targets[self.target];
         loop {
-            if let Some(offer) = &mut self.offer {
-                if offer.poll(cx).is_pending() {
+            if let Some(mut pending) = self.waiting.take() {
+                if pending.poll(topic.hub(), cx).is_pending() {
+                    self.waiting = Some(pending);
                     return Poll::Pending;
                 }
-                match offer.outcome() {
+                match pending.outcome() {
                     Ok(taken) => *delivered += taken,
                     Err(refusal) => refused.push(*refusal),
                 }
-                self.offer = None;
                 if let Target::One(lane) = target {
                     let (taken, rest) = lane.line.try_push_batch(std::mem::take(&mut self.rest).into());
                     *delivered += taken;
@@ -281,7 +311,10 @@ impl<'a, T: Send + Sync + 'static> Behind<'a, T> {
             };
             let mut offer = Offer::new(topic, Patience::Wait);
             offer.hand_out_to(std::slice::from_ref(target), envelope);
-            self.offer = Some(offer);
+            match offer.into_pending() {
+                Ok(taken) => *delivered += taken,
+                Err(pending) => self.waiting = Some(pending),
+            }
         }
     }
 }

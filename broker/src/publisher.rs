@@ -1,6 +1,7 @@
 //! The handle of a task that publishes a lot.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,9 @@ use arc_swap::{ArcSwap, Cache};
 
 use crate::envelope::{Envelope, EnvelopeId, Headers};
 use crate::name::TopicName;
-use crate::offer::{Offer, Patience};
+use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published, Refused};
-use crate::publish::{Publish, PublishBatch, PublishWithin, RouteRef};
+use crate::publish::{Publish, PublishBatch, PublishWithin, Source};
 use crate::route::Route;
 use crate::tally::Cell;
 use crate::topic::TopicCore;
@@ -75,7 +76,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// See [`Publish`].
     #[inline]
     pub fn publish(&mut self, payload: T) -> Publish<'_, T> {
-        self.begin(Headers::new(), payload, Patience::Wait)
+        self.begin(Headers::new(), payload)
     }
 
     /// As [`Publisher::publish`], with headers.
@@ -83,7 +84,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// # Errors
     /// As [`Publisher::publish`].
     pub fn publish_with(&mut self, headers: Headers, payload: T) -> Publish<'_, T> {
-        self.begin(headers, payload, Patience::Wait)
+        self.begin(headers, payload)
     }
 
     /// As [`Publisher::publish`], but waits for full inboxes no longer than `limit` in all.
@@ -94,7 +95,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// # Cancel safety
     /// See [`Publish`].
     pub fn publish_timeout(&mut self, payload: T, limit: Duration) -> PublishWithin<'_, T> {
-        self.begin(Headers::new(), payload, Patience::Wait).within(limit)
+        self.begin(Headers::new(), payload).within(limit)
     }
 
     /// Hands the payload to every matching inbox that has room now.
@@ -102,7 +103,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// # Errors
     /// [`PublishError::Full`] when an inbox whose policy is to block or to fail is full.
     pub fn try_publish(&mut self, payload: T) -> Result<Published, PublishError<T>> {
-        self.begin(Headers::new(), payload, Patience::No).now()
+        let envelope = self.seal(Headers::new(), payload);
+        Published::at_once(envelope.id(), self.hand_out(envelope, Patience::No))
     }
 
     /// Hands out many payloads at the price of one lock per inbox. Ready, with the number of
@@ -119,7 +121,6 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// # Cancel safety
     /// See [`PublishBatch`].
     pub fn publish_batch(&mut self, payloads: Vec<T>) -> PublishBatch<'_, T> {
-        self.published.add(payloads.len() as u64);
         let envelopes = payloads
             .into_iter()
             .map(|payload| self.seal(Headers::new(), payload))
@@ -137,14 +138,18 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             by,
             delivered,
         } = refused;
-        Publish {
-            id: envelope.id(),
-            route: RouteRef::Cached(self.route.load()),
-            offer: Offer::retry(&self.topic, &by, delivered),
-            envelope: Some(envelope),
-            streak: None,
+        let id = envelope.id();
+        let mut offer = Offer::retry(&self.topic, &by, delivered);
+        offer.hand_out(self.route.load(), envelope);
+        let mut pending = match offer.into_pending() {
+            Ok(delivered) => return Ok(Published { id, delivered }),
+            Err(pending) => pending,
+        };
+        poll_fn(|cx| pending.poll(self.topic.hub(), cx)).await;
+        match pending.outcome() {
+            Ok(delivered) => Ok(Published { id, delivered }),
+            Err(refused) => Err(PublishError::Full(refused)),
         }
-        .await
     }
 
     /// The topic's name.
@@ -154,16 +159,30 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     }
 
     #[inline]
-    fn begin(&mut self, headers: Headers, payload: T, patience: Patience) -> Publish<'_, T> {
-        self.published.add(1);
+    fn begin(&mut self, headers: Headers, payload: T) -> Publish<'_, T> {
         let envelope = self.seal(headers, payload);
-        Publish {
-            id: envelope.id(),
-            envelope: Some(envelope),
-            route: RouteRef::Cached(self.route.load()),
-            offer: Offer::new(&self.topic, patience),
-            streak: Some(&mut self.streak),
+        Publish::new(Source::Publisher(self), envelope)
+    }
+
+    /// Hands the envelope to all that have room, by the route as it is now.
+    #[inline]
+    pub(crate) fn hand_out(
+        &mut self,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        if self.topic.retains() {
+            return self.topic.hand_out(envelope, patience);
         }
+        self.topic.hand_out_by(self.route.load(), envelope, patience)
+    }
+
+    pub(crate) fn core(&self) -> &TopicCore<T> {
+        &self.topic
+    }
+
+    pub(crate) const fn streak_mut(&mut self) -> &mut u32 {
+        &mut self.streak
     }
 
     #[inline]
@@ -174,6 +193,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
                 left: ID_BLOCK,
             };
         }
+        self.published.add(1);
         let id = EnvelopeId::from_counter(self.ids.next);
         self.ids.next = self.ids.next.wrapping_add(1);
         self.ids.left -= 1;

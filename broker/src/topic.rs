@@ -14,9 +14,9 @@ use crate::envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, TopicId};
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, MailboxStats, TryPushError};
 use crate::name::TopicName;
-use crate::offer::{Offer, Patience};
+use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published};
-use crate::publish::{Publish, PublishWithin, RouteRef};
+use crate::publish::{Publish, PublishWithin, Source};
 use crate::publisher::Publisher;
 use crate::route::{GroupCore, Lane, Line, Route};
 use crate::subscription::{SubscriptionCore, SubscriptionId};
@@ -157,14 +157,44 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         self.retain
     }
 
+    /// Hands the envelope to all that have room, by the route as it is now.
+    pub(crate) fn hand_out(
+        &self,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        if self.retain {
+            return self.hand_out_retained(envelope, patience);
+        }
+        self.hand_out_by(&self.route.load(), envelope, patience)
+    }
+
+    #[inline]
+    pub(crate) fn hand_out_by(
+        &self,
+        route: &Route<T>,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        let mut offer = Offer::new(self, patience);
+        offer.hand_out(route, envelope);
+        offer.into_pending()
+    }
+
     /// Keeps the envelope and hands it out. Who subscribes meanwhile gets it once: from the route,
     /// or as the retained one.
-    pub(crate) fn hand_out_retained(&self, offer: &mut Offer<'_, T>, envelope: Arc<Envelope<T>>) {
+    #[cold]
+    fn hand_out_retained(
+        &self,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
         let mut retained = self.retained();
         let replaced = retained.replace(Arc::clone(&envelope));
-        offer.hand_out(&self.route.load(), envelope);
+        let outcome = self.hand_out_by(&self.route.load(), envelope, patience);
         drop(retained);
         drop(replaced);
+        outcome
     }
 
     /// Keeps the last envelope of a batch, if the topic retains. Until the guard is dropped nobody
@@ -200,23 +230,22 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, headers: Headers, payload: T, patience: Patience) -> Publish<'_, T> {
+    fn seal_one(&self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
         let id = EnvelopeId::from_counter(self.hub.take_ids(1));
         self.published.add_one();
-        Publish {
-            envelope: Some(self.seal(id, headers, payload)),
-            id,
-            route: RouteRef::Loaded(self.route.load_full()),
-            offer: Offer::new(self, patience),
-            streak: None,
-        }
+        self.seal(id, headers, payload)
+    }
+
+    fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {
+        Publish::new(Source::Topic(self), self.seal_one(headers, payload))
     }
 }
 
 impl TopicCore<DeadLetter> {
     /// False if somebody who wants it had no room.
     pub(crate) fn publish_dead_letter(&self, letter: DeadLetter) -> bool {
-        self.begin(Headers::new(), letter, Patience::No).now().is_ok()
+        let letter = self.seal_one(Headers::new(), letter);
+        self.hand_out(letter, Patience::No).is_ok()
     }
 }
 
@@ -321,20 +350,18 @@ impl<T: Send + Sync + 'static> Topic<T> {
 
     /// Publishes, waiting where [`Publisher::publish`] waits.
     pub fn publish(&self, payload: T) -> Publish<'_, T> {
-        self.0.begin(Headers::new(), payload, Patience::Wait)
+        self.0.publish(Headers::new(), payload)
     }
 
     /// Publishes with headers, waiting where [`Publisher::publish`] waits.
     pub fn publish_with(&self, headers: Headers, payload: T) -> Publish<'_, T> {
-        self.0.begin(headers, payload, Patience::Wait)
+        self.0.publish(headers, payload)
     }
 
     /// Publishes, waiting for full inboxes no longer than `limit` in all; see
     /// [`Publisher::publish_timeout`].
     pub fn publish_timeout(&self, payload: T, limit: Duration) -> PublishWithin<'_, T> {
-        self.0
-            .begin(Headers::new(), payload, Patience::Wait)
-            .within(limit)
+        self.0.publish(Headers::new(), payload).within(limit)
     }
 
     /// Publishes without waiting, see [`Publisher::try_publish`].
@@ -342,7 +369,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// # Errors
     /// As [`Publisher::try_publish`].
     pub fn try_publish(&self, payload: T) -> Result<Published, PublishError<T>> {
-        self.0.begin(Headers::new(), payload, Patience::No).now()
+        let envelope = self.0.seal_one(Headers::new(), payload);
+        Published::at_once(envelope.id(), self.0.hand_out(envelope, Patience::No))
     }
 }
 

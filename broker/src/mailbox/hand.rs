@@ -110,7 +110,7 @@ impl<T> Iterator for InHand<T> {
         let slot = self.rest.pop_front()?;
         if !slot.reserved {
             self.places -= 1;
-            self.weight -= slot.weight;
+            self.weight -= slot.weight as usize;
             self.unannounced += 1;
         }
         self.show();

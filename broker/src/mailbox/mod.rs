@@ -371,8 +371,11 @@ impl<T> Mailbox<T> {
         }
     }
 
-    fn weigh(&self, value: &T) -> usize {
-        self.0.weigh.map_or(0, |weigh| weigh(value))
+    #[inline]
+    fn weigh(&self, value: &T) -> u32 {
+        self.0
+            .weigh
+            .map_or(0, |weigh| u32::try_from(weigh(value)).unwrap_or(u32::MAX))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -381,7 +384,7 @@ impl<T> Mailbox<T> {
 
     /// Whether one more value fits behind those that wait ahead of it. The hand is looked at only
     /// if the mailbox seems full without that.
-    fn has_room(&self, state: &mut State<T>, ahead: usize, weight: usize) -> bool {
+    fn has_room(&self, state: &mut State<T>, ahead: usize, weight: u32) -> bool {
         if state.has_room(&self.0.limits, ahead, weight) {
             return true;
         }

@@ -20,7 +20,8 @@ pub(super) enum Door {
 
 pub(super) struct Slot<T> {
     pub(super) value: T,
-    pub(super) weight: usize,
+    /// In bytes; what is heavier than 4 GiB counts as that.
+    pub(super) weight: u32,
     pub(super) reserved: bool,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Slot<T> {
 /// keeps his place in the line.
 pub(super) struct Waiter {
     pub(super) ticket: u64,
-    pub(super) weight: usize,
+    pub(super) weight: u32,
     pub(super) waker: Option<Waker>,
 }
 
@@ -84,7 +85,7 @@ impl<T> State<T> {
     }
 
     /// Whether a value fits once the first `ahead` of those who wait have got in.
-    pub(super) fn has_room(&self, limits: &Limits, ahead: usize, weight: usize) -> bool {
+    pub(super) fn has_room(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
         let used = self.places + self.hand_places;
         if used + ahead >= limits.capacity {
             return false;
@@ -92,15 +93,20 @@ impl<T> State<T> {
         if limits.bytes_max == usize::MAX || (used == 0 && ahead == 0) {
             return true;
         }
-        let before: usize = self.waiting.iter().take(ahead).map(|waiter| waiter.weight).sum();
+        let before: usize = self
+            .waiting
+            .iter()
+            .take(ahead)
+            .map(|waiter| waiter.weight as usize)
+            .sum();
         let held = self.weight + self.hand_weight;
-        held.saturating_add(before).saturating_add(weight) <= limits.bytes_max
+        held.saturating_add(before).saturating_add(weight as usize) <= limits.bytes_max
     }
 
     /// Adds a value; true if the queue was empty.
-    pub(super) fn enqueue(&mut self, value: T, weight: usize) -> bool {
+    pub(super) fn enqueue(&mut self, value: T, weight: u32) -> bool {
         self.places += 1;
-        self.weight += weight;
+        self.weight += weight as usize;
         self.pushed += 1;
         self.append(Slot {
             value,
@@ -110,9 +116,9 @@ impl<T> State<T> {
     }
 
     /// Puts a value back that was handed out.
-    pub(super) fn enqueue_front(&mut self, value: T, weight: usize) {
+    pub(super) fn enqueue_front(&mut self, value: T, weight: u32) {
         self.places += 1;
-        self.weight += weight;
+        self.weight += weight as usize;
         self.taken -= 1;
         self.queue.push_front(Slot {
             value,
@@ -144,7 +150,7 @@ impl<T> State<T> {
         let oldest = self.queue.iter().position(|slot| !slot.reserved)?;
         let slot = self.queue.remove(oldest)?;
         self.places -= 1;
-        self.weight -= slot.weight;
+        self.weight -= slot.weight as usize;
         self.displaced += 1;
         Some(slot.value)
     }
@@ -158,7 +164,7 @@ impl<T> State<T> {
     }
 
     /// Joins the end of the line.
-    pub(super) fn join_line(&mut self, weight: usize, waker: Waker) -> u64 {
+    pub(super) fn join_line(&mut self, weight: u32, waker: Waker) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waits += 1;

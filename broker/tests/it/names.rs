@@ -78,7 +78,7 @@ proptest! {
     ) {
         let tokens: Vec<&str> = text.split('.').collect();
         let sound = |token: &&str| !token.is_empty() && !token.contains(['*', '>', ' ', '\u{0}']);
-        prop_assert_eq!(TopicName::new(&text).is_ok(), tokens.iter().all(|token| sound(token)));
+        prop_assert_eq!(TopicName::new(&text).is_ok(), tokens.iter().all(sound));
         let last = tokens.len() - 1;
         let wild = |(place, token): (usize, &&str)| *token == "*" || (*token == ">" && place == last);
         let legal = tokens.iter().enumerate().all(|(place, token)| wild((place, token)) || sound(token));
