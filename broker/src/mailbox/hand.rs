@@ -108,9 +108,9 @@ impl<T> Iterator for InHand<T> {
 
     fn next(&mut self) -> Option<T> {
         let slot = self.rest.pop_front()?;
-        if !slot.reserved {
+        if !slot.share.is_reserved() {
             self.places -= 1;
-            self.weight -= slot.weight as usize;
+            self.weight -= slot.share.weight();
             self.unannounced += 1;
         }
         self.show();

@@ -18,11 +18,37 @@ pub(super) enum Door {
     Discarding,
 }
 
+/// A value and what it takes of the bounds. Of two words for most values, so that it is moved in
+/// registers.
 pub(super) struct Slot<T> {
     pub(super) value: T,
-    /// In bytes; what is heavier than 4 GiB counts as that.
-    pub(super) weight: u32,
-    pub(super) reserved: bool,
+    pub(super) share: Share,
+}
+
+/// What a value takes of the bounds: its weight in bytes, at most 4 GiB, and whether it takes a
+/// place or has one reserved elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Share(u64);
+
+impl Share {
+    const RESERVED: Self = Self(1 << 63);
+
+    #[inline]
+    pub(super) const fn of(weight: u32) -> Self {
+        Self(weight as u64)
+    }
+
+    #[inline]
+    pub(super) const fn is_reserved(self) -> bool {
+        self.0 == Self::RESERVED.0
+    }
+
+    /// Zero for a reserved place.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the weight")]
+    pub(super) const fn weight(self) -> usize {
+        self.0 as u32 as usize
+    }
 }
 
 /// One who waits for room. `waker` is gone when he has been woken and did not come back yet: he
@@ -110,8 +136,7 @@ impl<T> State<T> {
         self.pushed += 1;
         self.append(Slot {
             value,
-            weight,
-            reserved: false,
+            share: Share::of(weight),
         })
     }
 
@@ -122,8 +147,7 @@ impl<T> State<T> {
         self.taken -= 1;
         self.queue.push_front(Slot {
             value,
-            weight,
-            reserved: false,
+            share: Share::of(weight),
         });
         self.len_max = self.len_max.max(self.queue.len());
     }
@@ -133,8 +157,7 @@ impl<T> State<T> {
         self.pushed_reserved += 1;
         self.append(Slot {
             value,
-            weight: 0,
-            reserved: true,
+            share: Share::RESERVED,
         })
     }
 
@@ -147,10 +170,10 @@ impl<T> State<T> {
 
     /// Removes the oldest queued value that has no reserved place.
     pub(super) fn displace(&mut self) -> Option<T> {
-        let oldest = self.queue.iter().position(|slot| !slot.reserved)?;
+        let oldest = self.queue.iter().position(|slot| !slot.share.is_reserved())?;
         let slot = self.queue.remove(oldest)?;
         self.places -= 1;
-        self.weight -= slot.weight as usize;
+        self.weight -= slot.share.weight();
         self.displaced += 1;
         Some(slot.value)
     }
