@@ -56,6 +56,7 @@ pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
 pub use runtime::{OnConflict, PartStatus, Runtime, RuntimeStats, ShutdownReport};
 
 pub use millrun_core::{Host, InstanceId, InstanceIdError, RunId, Sequence, Timestamp};
+pub use millrun_persistence::OpenError as StoreError;
 pub use millrun_persistence::{Durability, FinishedRun, Journal, JournalConfig, Retention};
 pub use millrun_workflow::{
     Activity, ActivityError, Call, CallError, CancelRequest, Cancelled, Either, Limits, Nondeterminism,

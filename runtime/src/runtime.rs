@@ -116,9 +116,11 @@ impl Inner {
         if let Some(cause) = self.stop.get() {
             return cause.clone();
         }
+        if self.stop.is_closing.load(Ordering::Acquire) {
+            return StopCause::Shutdown;
+        }
         match self.journal.failure() {
-            Some(failure) if !self.stop.is_closing.load(Ordering::Acquire) => StopCause::Journal(failure),
-            Some(_) => StopCause::Shutdown,
+            Some(failure) => StopCause::Journal(failure),
             None => StopCause::Part {
                 part: "shard".into(),
                 message: "it was restarted while it worked on this; ask again".into(),

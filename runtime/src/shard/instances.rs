@@ -101,7 +101,7 @@ impl Shard {
         };
         entry.is_touched = true;
         match &mut entry.place {
-            Place::Hot(_) => self.apply_held(run, held, moment),
+            Place::Hot(_) => self.apply_held(run, held, false, moment),
             Place::Loading(queue) if queue.len() >= held_max && matches!(held, Held::Tell(..)) => {
                 self.answer_unknown(
                     held,
@@ -128,10 +128,12 @@ impl Shard {
         }
     }
 
-    fn apply_held(&mut self, run: RunId, held: Held, moment: Moment) {
+    /// `is_fresh` says that the run has just been replayed: its code will not get better by reading
+    /// it again.
+    fn apply_held(&mut self, run: RunId, held: Held, is_fresh: bool, moment: Moment) {
         match held {
             Held::Tell(Tell::Resume, reply) => {
-                if self.needs_code(run) {
+                if !is_fresh && self.needs_code(run) {
                     return self.reload(run, Held::Tell(Tell::Resume, reply));
                 }
                 let answer = self.apply(run, Input::Resume, moment);
@@ -148,7 +150,7 @@ impl Shard {
                 self.effects.push(Effect::Answer(reply, answer));
             }
             Held::Resume => {
-                if self.needs_code(run) {
+                if !is_fresh && self.needs_code(run) {
                     return self.reload(run, Held::Resume);
                 }
                 self.apply_quietly(run, Input::Resume, moment);
@@ -164,6 +166,15 @@ impl Shard {
                     self.stage_task(task);
                 }
             }
+        }
+    }
+
+    /// As [`with_run`](Self::with_run), for a run that has just been replayed.
+    fn apply_fresh(&mut self, run: RunId, held: Held, moment: Moment) {
+        match self.entries.get(&run).map(|entry| &entry.place) {
+            Some(Place::Hot(_)) => self.apply_held(run, held, true, moment),
+            // What came before it ended the run.
+            Some(_) | None => self.with_run(run, held, moment),
         }
     }
 
@@ -406,7 +417,7 @@ impl Shard {
                 entry.place = Place::Hot(Box::new(instance));
                 self.list_hot(run);
                 for held in held {
-                    self.with_run(run, held, moment);
+                    self.apply_fresh(run, held, moment);
                 }
             }
             Err(error) => {

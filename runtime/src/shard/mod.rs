@@ -298,6 +298,7 @@ impl Part for Shard {
             // Answers that depend on nothing new need not wait for another commit.
             self.perform_durable();
         }
+        self.start_loads();
         self.unload_coldest();
         self.shared
             .counters

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, Runtime, RuntimeBuilder, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, RunError, RunHandle, Runtime, RuntimeBuilder, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use tempfile::TempDir;
 
@@ -36,10 +36,30 @@ impl Store {
         self.directory.path().join("store.redb")
     }
 
+    /// A builder without code.
+    pub(crate) fn bare(&self) -> RuntimeBuilder {
+        Runtime::open(self.path())
+    }
+
     /// A builder that has the common definitions.
     pub(crate) fn open(&self) -> RuntimeBuilder {
-        Runtime::open(self.path())
+        self.bare()
             .register(DOUBLE, double)
             .register(QUADRUPLE, quadruple)
+    }
+}
+
+/// Asks until the description is as wanted. Each question is answered in a turn of the instance,
+/// so no time needs to pass between two.
+pub(crate) async fn described<O, E>(
+    run: &RunHandle<O, E>,
+    is_wanted: impl Fn(&millrun::InstanceDescription) -> bool,
+) -> millrun::InstanceDescription {
+    loop {
+        match run.describe().await {
+            Ok(description) if is_wanted(&description) => return description,
+            Ok(_) | Err(RunError::NotFound) => tokio::task::yield_now().await,
+            Err(error) => panic!("the run cannot be described: {error}"),
+        }
     }
 }

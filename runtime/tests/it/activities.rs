@@ -1,0 +1,220 @@
+//! Attempts: retried, timed out, panicking, cancelled, and always with the same key.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, CallError, Either, ResultError, Retry, TimeoutKind, TypedError,
+    Workflow, WorkflowContext, WorkflowError,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::support::Store;
+
+const FLAKY: Activity<u32, (u32, String)> = Activity::named("flaky");
+const CALL_FLAKY: Workflow<u32, (u32, String)> = Workflow::named("call-flaky");
+const SLOW: Activity<(), ()> = Activity::named("slow");
+const RACE_SLOW: Workflow<(), String> = Workflow::named("race-slow");
+const DECLINE: Activity<u32, u32, Declined> = Activity::named("decline");
+const CHARGE: Workflow<u32, u32> = Workflow::named("charge");
+const PANIC: Activity<(), ()> = Activity::named("panic");
+const CALL_PANIC: Workflow<(), String> = Workflow::named("call-panic");
+
+fn quickly() -> Retry {
+    Retry::exponential()
+        .first_pause(Duration::from_millis(1))
+        .attempts(5)
+}
+
+async fn call_flaky(cx: WorkflowContext, failures: u32) -> Result<(u32, String), WorkflowError> {
+    Ok(cx.call(FLAKY, failures).retry(quickly()).await?)
+}
+
+#[tokio::test]
+async fn a_failed_attempt_is_followed_by_another_with_the_same_key() {
+    let store = Store::new();
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&keys);
+    let flaky = move |cx: ActivityContext, failures: u32| {
+        seen.lock().unwrap().push(cx.idempotency_key());
+        async move {
+            if cx.attempt() <= failures {
+                return Err(ActivityError::retryable("not yet"));
+            }
+            Ok((cx.attempt(), cx.idempotency_key()))
+        }
+    };
+    let runtime = store
+        .bare()
+        .register(FLAKY, flaky)
+        .register(CALL_FLAKY, call_flaky)
+        .start()
+        .await
+        .unwrap();
+    let run = runtime.start(CALL_FLAKY, "f", 3).await.unwrap();
+    let (attempt, key) = run.result().await.unwrap();
+    assert_eq!(attempt, 4);
+    assert_eq!(*keys.lock().unwrap(), vec![key; 4]);
+
+    let hopeless = runtime.start(CALL_FLAKY, "g", 99).await.unwrap();
+    let error = hopeless.result().await.unwrap_err();
+    assert!(
+        matches!(&error, ResultError::Failed(error) if error.message().contains("not yet")),
+        "{error}"
+    );
+    assert_eq!(keys.lock().unwrap().len(), 4 + 5);
+    runtime.shutdown().await.unwrap();
+}
+
+#[derive(Debug, Serialize, Deserialize, PartialEq, thiserror::Error)]
+enum Declined {
+    #[error("the card was declined with code {code}")]
+    Card { code: u32 },
+}
+
+impl TypedError for Declined {
+    fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+async fn charge(cx: WorkflowContext, code: u32) -> Result<u32, WorkflowError> {
+    match cx.call(DECLINE, code).await {
+        Err(CallError::Failed(Declined::Card { code })) => Ok(code),
+        other => Err(WorkflowError::failed(format!("{other:?}"))),
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_users_own_type_arrives_as_itself_and_is_not_retried() {
+    let store = Store::new();
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&attempts);
+    let decline = move |_cx: ActivityContext, code: u32| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { Err::<u32, _>(Declined::Card { code }) }
+    };
+    let runtime = store
+        .bare()
+        .register(DECLINE, decline)
+        .register(CHARGE, charge)
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(
+        runtime
+            .start(CHARGE, "c", 51)
+            .await
+            .unwrap()
+            .result()
+            .await
+            .unwrap(),
+        51
+    );
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
+    runtime.shutdown().await.unwrap();
+}
+
+async fn call_panic(cx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
+    match cx.call(PANIC, ()).retry(quickly().attempts(2)).await {
+        Err(CallError::Panicked(message)) => Ok(message),
+        other => Err(WorkflowError::failed(format!("{other:?}"))),
+    }
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_attempt_and_nothing_else() {
+    async fn panics(_cx: ActivityContext, (): ()) -> Result<(), ActivityError> {
+        panic!("boom")
+    }
+    let store = Store::new();
+    let runtime = store
+        .bare()
+        .register(PANIC, panics)
+        .register(CALL_PANIC, call_panic)
+        .start()
+        .await
+        .unwrap();
+    let run = runtime.start(CALL_PANIC, "p", ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "boom");
+    assert_eq!(runtime.stats().attempts, 2);
+    assert!(
+        runtime
+            .parts()
+            .iter()
+            .all(|part| part.is_running && part.restarts == 0)
+    );
+    runtime.shutdown().await.unwrap();
+}
+
+/// An activity that never ends, and says when it is dropped.
+fn endless(
+    dropped: Arc<AtomicU32>,
+) -> impl Fn(ActivityContext, ()) -> futures_util::future::BoxFuture<'static, Result<(), ActivityError>> {
+    struct Guard(Arc<AtomicU32>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    move |_cx, ()| {
+        let guard = Guard(Arc::clone(&dropped));
+        Box::pin(async move {
+            let _guard = guard;
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_takes_too_long_is_stopped_and_reported() {
+    async fn impatient(cx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
+        let call = cx
+            .call(SLOW, ())
+            .start_to_close(Duration::from_millis(5))
+            .retry(quickly().attempts(3));
+        match call.await {
+            Err(CallError::TimedOut(TimeoutKind::StartToClose)) => Ok("timed out".into()),
+            other => Err(WorkflowError::failed(format!("{other:?}"))),
+        }
+    }
+    let store = Store::new();
+    let dropped = Arc::new(AtomicU32::new(0));
+    let builder = store
+        .bare()
+        .register(SLOW, endless(Arc::clone(&dropped)))
+        .register(RACE_SLOW, impatient);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(RACE_SLOW, "r", ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "timed out");
+    runtime.shutdown().await.unwrap();
+    assert_eq!(dropped.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn the_loser_of_a_race_is_stopped() {
+    async fn race(cx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
+        match cx
+            .race(cx.call(SLOW, ()), cx.sleep(Duration::from_millis(2)))
+            .await
+        {
+            Either::Left(_) => Ok("slow".into()),
+            Either::Right(slept) => slept.map(|()| "timer".into()).map_err(Into::into),
+        }
+    }
+    let store = Store::new();
+    let dropped = Arc::new(AtomicU32::new(0));
+    let builder = store
+        .bare()
+        .register(SLOW, endless(Arc::clone(&dropped)))
+        .register(RACE_SLOW, race);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(RACE_SLOW, "r", ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "timer");
+    while runtime.stats().attempts_running > 0 {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown().await.unwrap();
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}

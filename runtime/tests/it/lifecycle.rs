@@ -1,0 +1,295 @@
+//! Opening, stopping, dropping, opening again: nothing acknowledged is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, InstanceStatus, OnConflict, OpenError, ResultError, RunError,
+    Runtime, Signal, StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::support::{DOUBLE, QUADRUPLE, Store, described, double, quadruple};
+
+const GO: Signal<u64> = Signal::named("go");
+const GATED: Workflow<u64, u64> = Workflow::named("gated");
+const HELD: Activity<u64, u32> = Activity::named("held");
+const CALL_HELD: Workflow<u64, u32> = Workflow::named("call-held");
+
+/// One step, then a signal, then another step.
+async fn gated(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    let doubled = cx.call(DOUBLE, number).await?;
+    let added = cx.signal(GO).await?;
+    Ok(cx.call(DOUBLE, doubled + added).await?)
+}
+
+async fn call_held(cx: WorkflowContext, number: u64) -> Result<u32, WorkflowError> {
+    Ok(cx.call(HELD, number).await?)
+}
+
+async fn open(store: &Store) -> Runtime {
+    store.open().register(GATED, gated).start().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_result_is_there_after_a_restart() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let run = runtime.start(QUADRUPLE, "q", 5).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 20);
+    runtime.shutdown().await.unwrap();
+    drop((run, runtime));
+
+    let runtime = open(&store).await;
+    assert_eq!(
+        runtime.attach(QUADRUPLE, "q").unwrap().result().await.unwrap(),
+        20
+    );
+    let again = runtime.start(QUADRUPLE, "q", 7).await.unwrap();
+    assert_eq!(
+        again.result().await.unwrap(),
+        20,
+        "a start of a finished id attaches"
+    );
+    let refused = runtime.start_with(QUADRUPLE, "q", 7, OnConflict::Refuse).await;
+    assert!(matches!(refused, Err(StartError::AlreadyFinished { .. })));
+    assert_eq!(runtime.list_finished(None, 10).unwrap().len(), 1);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn runs_in_flight_go_on_after_a_graceful_stop() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let run = runtime.start(GATED, "g", 5).await.unwrap();
+    described(&run, |run| !run.awaited_signals.is_empty()).await;
+    runtime.shutdown().await.unwrap();
+    drop((run, runtime));
+
+    let runtime = open(&store).await;
+    assert_eq!(runtime.startup_report().live, 1);
+    let run = runtime.attach(GATED, "g").unwrap();
+    run.signal(GO, 1).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 22);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_the_runtime_is_a_crash_that_loses_nothing() {
+    let store = Store::new();
+    for round in 0..5_u64 {
+        let runtime = open(&store).await;
+        assert_eq!(runtime.startup_report().live, round * 100);
+        for number in 0..100 {
+            let id = format!("g-{round}-{number}");
+            drop(runtime.start(GATED, &id, number).await.unwrap());
+        }
+        drop(runtime);
+    }
+    let runtime = open(&store).await;
+    for round in 0..5_u64 {
+        for number in 0..100 {
+            let run = runtime.attach(GATED, &format!("g-{round}-{number}")).unwrap();
+            run.signal(GO, 1).await.unwrap();
+            assert_eq!(run.result().await.unwrap(), (number * 2 + 1) * 2);
+        }
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_activity_cut_off_runs_again_with_its_key_and_a_higher_attempt() {
+    let store = Store::new();
+    let begun = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&begun);
+    let never = move |cx: ActivityContext, _: u64| {
+        counter.store(cx.attempt(), Ordering::SeqCst);
+        std::future::pending::<Result<u32, ActivityError>>()
+    };
+    let runtime = store
+        .bare()
+        .register(HELD, never)
+        .register(CALL_HELD, call_held)
+        .start()
+        .await
+        .unwrap();
+    drop(runtime.start(CALL_HELD, "h", 1).await.unwrap());
+    while begun.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    drop(runtime);
+
+    async fn at_once(cx: ActivityContext, _: u64) -> Result<u32, ActivityError> {
+        Ok(cx.attempt())
+    }
+    let runtime = store
+        .bare()
+        .register(HELD, at_once)
+        .register(CALL_HELD, call_held)
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(runtime.startup_report().activities, 1);
+    let attempt = runtime.attach(CALL_HELD, "h").unwrap().result().await.unwrap();
+    assert!(attempt > 1, "attempt {attempt}");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn timers_fire_after_a_restart_even_if_their_time_came_in_between() {
+    const NAP: Workflow<u64, u64> = Workflow::named("nap");
+    async fn nap(cx: WorkflowContext, millis: u64) -> Result<u64, WorkflowError> {
+        let before = cx.now();
+        cx.sleep(Duration::from_millis(millis)).await?;
+        Ok(u64::try_from(cx.now().saturating_since(before).as_millis()).unwrap_or(u64::MAX))
+    }
+    let store = Store::new();
+    let runtime = store.bare().register(NAP, nap).start().await.unwrap();
+    drop(runtime.start(NAP, "n", 20).await.unwrap());
+    drop(runtime);
+    let runtime = store.bare().register(NAP, nap).start().await.unwrap();
+    assert_eq!(runtime.startup_report().timers, 1);
+    let slept = runtime.attach(NAP, "n").unwrap().result().await.unwrap();
+    assert!(slept >= 20, "a timer fired after {slept} ms");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_runtime_on_the_same_file_is_refused() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let second = store.open().start().await.unwrap_err();
+    assert!(
+        matches!(second, OpenError::Store(millrun::StoreError::AlreadyOpen { .. })),
+        "{second}"
+    );
+    runtime.shutdown().await.unwrap();
+    let third = open(&store).await;
+    third.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn foreign_and_truncated_files_are_refused_and_left_alone() {
+    let store = Store::new();
+    for content in [&b"this is a diary, not a database"[..], &[0xff; 70_000]] {
+        std::fs::write(store.path(), content).unwrap();
+        let error = store.open().start().await.unwrap_err();
+        assert!(matches!(error, OpenError::Store(_)), "{error}");
+        assert_eq!(std::fs::read(store.path()).unwrap(), content);
+    }
+    std::fs::remove_file(store.path()).unwrap();
+    let runtime = open(&store).await;
+    runtime
+        .start(QUADRUPLE, "q", 1)
+        .await
+        .unwrap()
+        .result()
+        .await
+        .unwrap();
+    runtime.shutdown().await.unwrap();
+    drop(runtime);
+    let whole = std::fs::read(store.path()).unwrap();
+    std::fs::write(store.path(), &whole[..whole.len() / 3]).unwrap();
+    let error = store.open().start().await.unwrap_err();
+    assert!(matches!(error, OpenError::Store(_)), "{error}");
+}
+
+#[tokio::test]
+async fn after_a_shutdown_every_handle_says_so() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let run = runtime.start(GATED, "g", 1).await.unwrap();
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { run.result().await }
+    });
+    tokio::task::yield_now().await;
+    runtime.shutdown().await.unwrap();
+    assert!(matches!(
+        waiting.await.unwrap(),
+        Err(ResultError::Run(RunError::Stopped(StopCause::Shutdown)))
+    ));
+    assert!(matches!(
+        run.signal(GO, 1).await,
+        Err(RunError::Stopped(StopCause::Shutdown))
+    ));
+    assert!(matches!(
+        runtime.start(GATED, "h", 1).await,
+        Err(StartError::Stopped(StopCause::Shutdown))
+    ));
+    assert!(
+        matches!(runtime.shutdown().await, Ok(_)),
+        "a second shutdown has nothing to do"
+    );
+}
+
+#[tokio::test]
+async fn code_that_is_not_registered_is_waited_for() {
+    let store = Store::new();
+    let runtime = store.bare().start().await.unwrap();
+    let run = runtime.start(GATED, "g", 5).await.unwrap();
+    run.signal(GO, 1).await.unwrap();
+    let listed = runtime.list(None, 10).await.unwrap();
+    assert_eq!(listed[0].status, InstanceStatus::NotRegistered);
+    runtime.shutdown().await.unwrap();
+    drop((run, runtime));
+
+    // The workflow's code is there, the activity's is not.
+    let runtime = store.bare().register(GATED, gated).start().await.unwrap();
+    assert_eq!(runtime.startup_report().parked, 1);
+    let run = runtime.attach(GATED, "g").unwrap();
+    let waiting = described(&run, |run| !run.pending.is_empty()).await;
+    assert!(matches!(
+        waiting.pending[0],
+        millrun::PendingDescription::Activity {
+            is_registered: false,
+            ..
+        }
+    ));
+    runtime.shutdown().await.unwrap();
+    drop((run, runtime));
+
+    let runtime = open(&store).await;
+    assert_eq!(runtime.attach(GATED, "g").unwrap().result().await.unwrap(), 22);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_name_registered_twice_is_an_error() {
+    let store = Store::new();
+    let error = store
+        .open()
+        .register(QUADRUPLE, quadruple)
+        .start()
+        .await
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        OpenError::RegisteredTwice {
+            kind: "workflow",
+            name: "quadruple"
+        }
+    ));
+    let error = store.open().register(DOUBLE, double).start().await.unwrap_err();
+    assert!(matches!(
+        error,
+        OpenError::RegisteredTwice {
+            kind: "activity",
+            name: "double"
+        }
+    ));
+    let error = store
+        .open()
+        .configure(|config| config.shards_len = 0)
+        .start()
+        .await
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        OpenError::Config {
+            field: "shards_len",
+            ..
+        }
+    ));
+}

@@ -1,0 +1,131 @@
+//! Small bounds everywhere: callers wait, backlog stays on disk, cold instances are unloaded.
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, Signal, StartError, Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::support::{DOUBLE, Store, double};
+
+const GO: Signal<u64> = Signal::named("go");
+const GATED: Workflow<u64, u64> = Workflow::named("gated");
+const WIDE: Workflow<u64, u64> = Workflow::named("wide");
+const YIELDING: Activity<u64, u64> = Activity::named("yielding");
+
+async fn gated(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    let doubled = cx.call(DOUBLE, number).await?;
+    Ok(doubled + cx.signal(GO).await?)
+}
+
+async fn wide(cx: WorkflowContext, width: u64) -> Result<u64, WorkflowError> {
+    let all = cx
+        .join_all((0..width).map(|number| cx.call(YIELDING, number)))
+        .await;
+    Ok(all.into_iter().flatten().sum())
+}
+
+async fn yielding(_cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
+    tokio::task::yield_now().await;
+    Ok(number)
+}
+
+#[tokio::test]
+async fn activities_beyond_the_window_wait_in_their_histories() {
+    let store = Store::new();
+    let builder = store.bare().register(YIELDING, yielding).register(WIDE, wide);
+    let runtime = builder
+        .configure(|config| {
+            config.task_queue_len_max = 4;
+            config.activities_running_max = 2;
+            config.shard_queue_len_max = 2;
+        })
+        .start()
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..5 {
+        runs.push(runtime.start(WIDE, &format!("w-{number}"), 200).await.unwrap());
+    }
+    for run in runs {
+        assert_eq!(run.result().await.unwrap(), 199 * 100);
+    }
+    assert_eq!(runtime.stats().attempts, 1_000);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn backlog_survives_a_restart() {
+    const NEVER: Activity<u64, u64> = Activity::named("yielding");
+    async fn never(_cx: ActivityContext, _: u64) -> Result<u64, ActivityError> {
+        std::future::pending().await
+    }
+    let store = Store::new();
+    let small = |builder: millrun::RuntimeBuilder| {
+        builder.register(WIDE, wide).configure(|config| {
+            config.task_queue_len_max = 4;
+            config.activities_running_max = 2;
+        })
+    };
+    let runtime = small(store.bare().register(NEVER, never)).start().await.unwrap();
+    drop(runtime.start(WIDE, "w", 100).await.unwrap());
+    drop(runtime);
+    let runtime = small(store.bare().register(YIELDING, yielding))
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(runtime.startup_report().activities, 100);
+    assert_eq!(
+        runtime.attach(WIDE, "w").unwrap().result().await.unwrap(),
+        99 * 50
+    );
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn instances_beyond_the_hot_bound_are_unloaded_and_come_back() {
+    let store = Store::new();
+    let builder = store.bare().register(DOUBLE, double).register(GATED, gated);
+    let runtime = builder
+        .configure(|config| config.hot_len_max = 3)
+        .start()
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..50 {
+        runs.push(
+            runtime
+                .start(GATED, &format!("g-{number}"), number)
+                .await
+                .unwrap(),
+        );
+    }
+    for run in &runs {
+        run.signal(GO, 1).await.unwrap();
+    }
+    for (number, run) in (0..).zip(&runs) {
+        assert_eq!(run.result().await.unwrap(), number * 2 + 1);
+    }
+    let stats = runtime.stats();
+    assert!(stats.loads > 0, "{stats:?}");
+    assert!(stats.hot <= 3 + 1, "{stats:?}");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn more_live_instances_than_allowed_are_refused() {
+    let store = Store::new();
+    let builder = store.bare().register(DOUBLE, double).register(GATED, gated);
+    let runtime = builder
+        .configure(|config| config.live_len_max = 2)
+        .start()
+        .await
+        .unwrap();
+    let first = runtime.start(GATED, "a", 1).await.unwrap();
+    drop(runtime.start(GATED, "b", 1).await.unwrap());
+    let refused = runtime.start(GATED, "c", 1).await.unwrap_err();
+    assert!(matches!(refused, StartError::TooManyLive { len_max: 2 }));
+    assert!(refused.is_retryable());
+    first.signal(GO, 1).await.unwrap();
+    first.result().await.unwrap();
+    drop(runtime.start(GATED, "c", 1).await.unwrap());
+    runtime.shutdown().await.unwrap();
+}
