@@ -70,6 +70,16 @@ definition! {
     /// A message from outside into a running workflow, carrying a `T`.
     Signal<T>
 }
+definition! {
+    /// A question `Q` about the [state](crate::State) `S` of a run, answered by an `A`. It
+    /// changes nothing and leaves no trace.
+    Query<S, Q, A>
+}
+definition! {
+    /// A request `I` to change the [state](crate::State) `S` of a run: rejected with an `E`, or
+    /// recorded, performed once, and answered by an `O`.
+    Update<S, I, O, E = WorkflowError>
+}
 
 /// An activity: a step with side effects that takes an `I` and gives an `O` or an `E`. It runs
 /// at least once.

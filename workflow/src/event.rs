@@ -111,6 +111,22 @@ pub enum Event {
         /// The name of the change.
         id: Name,
     },
+    /// Input: an update was let in.
+    UpdateAccepted {
+        /// The id under which it was asked for, by which a repetition is known.
+        request: String,
+        /// Its name.
+        name: Name,
+        /// Its argument.
+        input: Payload,
+    },
+    /// Decision: an update was performed.
+    UpdateAnswered {
+        /// The id under which it was asked for.
+        request: String,
+        /// The answer; or why it could not be decoded, performed or encoded.
+        answer: Result<Payload, String>,
+    },
     /// Input: somebody asked the run to cancel.
     CancelRequested {
         /// Why.
@@ -161,6 +177,8 @@ impl Event {
             Self::OperationCancelled { .. } => "OperationCancelled",
             Self::ValueRecorded { .. } => "ValueRecorded",
             Self::Patched { .. } => "Patched",
+            Self::UpdateAccepted { .. } => "UpdateAccepted",
+            Self::UpdateAnswered { .. } => "UpdateAnswered",
             Self::CancelRequested { .. } => "CancelRequested",
             Self::Completed { .. } => "Completed",
             Self::Failed { .. } => "Failed",
@@ -190,6 +208,8 @@ impl Event {
             | Self::OperationCancelled { .. }
             | Self::ValueRecorded { .. }
             | Self::Patched { .. }
+            | Self::UpdateAccepted { .. }
+            | Self::UpdateAnswered { .. }
             | Self::CancelRequested { .. }
             | Self::Parked { .. }
             | Self::Resumed => false,
@@ -205,6 +225,7 @@ impl Event {
             | Self::OperationCancelled { .. }
             | Self::ValueRecorded { .. }
             | Self::Patched { .. }
+            | Self::UpdateAnswered { .. }
             | Self::Completed { .. }
             | Self::Failed { .. }
             | Self::Cancelled { .. } => true,
@@ -214,6 +235,7 @@ impl Event {
             | Self::AttemptFailed { .. }
             | Self::TimerFired { .. }
             | Self::SignalReceived { .. }
+            | Self::UpdateAccepted { .. }
             | Self::CancelRequested { .. }
             | Self::Terminated { .. }
             | Self::Parked { .. }

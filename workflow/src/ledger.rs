@@ -1,6 +1,6 @@
 //! What a history says without running its code: the fold of its events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use millrun_core::{Sequence, Timestamp};
@@ -20,6 +20,22 @@ pub struct Ledger {
     parked: Option<(ParkReason, Timestamp)>,
     is_cancel_requested: bool,
     outcome: Option<Outcome>,
+    updates: BTreeMap<String, UpdateStanding>,
+    /// The requests answered, the oldest first.
+    answered: VecDeque<String>,
+}
+
+/// How many answered updates a run remembers, so that one asked for again gets its answer and
+/// not a second effect: those of the last 1,000. Older ones would be taken for new.
+pub const ANSWERS_LEN_MAX: usize = 1_000;
+
+/// How an update stands that was let in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpdateStanding {
+    /// It waits for the code to run again.
+    Accepted,
+    /// It was performed; or it could not be, for this reason.
+    Answered(Result<Payload, String>),
 }
 
 /// An operation that has begun and not ended.
@@ -93,6 +109,8 @@ impl Outcome {
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }
             | Event::Patched { .. }
+            | Event::UpdateAccepted { .. }
+            | Event::UpdateAnswered { .. }
             | Event::CancelRequested { .. }
             | Event::Parked { .. }
             | Event::Resumed => None,
@@ -148,6 +166,10 @@ impl Ledger {
                 self.pending.remove(operation);
             }
             Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
+            Event::UpdateAccepted { request, .. } => {
+                self.updates.insert(request.clone(), UpdateStanding::Accepted);
+            }
+            Event::UpdateAnswered { request, answer } => self.answer(request, answer),
             Event::CancelRequested { .. } => self.is_cancel_requested = true,
             Event::Completed { .. }
             | Event::Failed { .. }
@@ -160,6 +182,26 @@ impl Ledger {
             Event::Parked { reason } => self.parked = Some((reason.clone(), time)),
             Event::Resumed => self.parked = None,
         }
+    }
+
+    fn answer(&mut self, request: &str, answer: &Result<Payload, String>) {
+        let standing = UpdateStanding::Answered(answer.clone());
+        if let Some(UpdateStanding::Answered(_)) = self.updates.insert(request.into(), standing) {
+            return;
+        }
+        self.answered.push_back(request.into());
+        if self.answered.len() > ANSWERS_LEN_MAX
+            && let Some(oldest) = self.answered.pop_front()
+        {
+            self.updates.remove(&oldest);
+        }
+    }
+
+    /// How an update stands, by the id under which it was asked for; `None` if it is not known,
+    /// or one of the [oldest](ANSWERS_LEN_MAX).
+    #[must_use]
+    pub fn update(&self, request: &str) -> Option<&UpdateStanding> {
+        self.updates.get(request)
     }
 
     /// The sequence of the last event.

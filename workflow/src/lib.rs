@@ -42,6 +42,7 @@ mod context;
 mod definition;
 mod error;
 mod event;
+mod handlers;
 mod ledger;
 mod machine;
 mod payload;
@@ -51,15 +52,17 @@ mod retry;
 pub mod wire;
 
 pub use context::{
-    Call, CancelRequest, Either, Receive, Record, START_TO_CLOSE_DEFAULT, Sleep, WorkflowContext,
+    Call, CancelRequest, Either, Receive, Record, START_TO_CLOSE_DEFAULT, Sleep, State, Until,
+    WorkflowContext,
 };
-pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Signal, Workflow};
+pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Update, Workflow};
 pub use error::{ActivityError, CallError, Cancelled, SignalError, TimeoutKind, TypedError, WorkflowError};
 pub use event::{
     ActivityFailure, ActivityScheduled, Event, EventError, Name, Nondeterminism, OperationId, ParkReason,
     RunFailure, Started,
 };
-pub use ledger::{Ledger, Outcome, Pending, PendingActivity};
+pub use handlers::QueryError;
+pub use ledger::{ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding};
 pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError, Turn};
 pub use payload::{Payload, PayloadError};
 pub use registry::Implementation;

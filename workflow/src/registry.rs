@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::event::RunFailure;
-use crate::{Payload, PayloadError, TypedError, Workflow, WorkflowContext, WorkflowError};
+use crate::handlers::Handlers;
+use crate::{Payload, PayloadError, Query, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
 
 /// The future of a run's code.
 pub(crate) type Code = Pin<Box<dyn Future<Output = Result<Payload, RunFailure>> + Send>>;
@@ -21,6 +22,7 @@ type StartCode = dyn Fn(WorkflowContext, Payload) -> Code + Send + Sync;
 pub struct Implementation {
     name: &'static str,
     start: Arc<StartCode>,
+    handlers: Arc<Handlers>,
 }
 
 impl Implementation {
@@ -51,7 +53,44 @@ impl Implementation {
         Self {
             name: workflow.name(),
             start: Arc::new(start),
+            handlers: Arc::default(),
         }
+    }
+
+    /// Answers a query from the run's [state](crate::State). The handler sees the state and
+    /// nothing else; it must be quick, since the run waits meanwhile. A second handler for the
+    /// same name replaces the first.
+    #[must_use]
+    pub fn query<S, Q, A, F>(mut self, query: Query<S, Q, A>, answer: F) -> Self
+    where
+        S: 'static,
+        Q: DeserializeOwned,
+        A: Serialize,
+        F: Fn(&S, Q) -> A + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.handlers).add_query(query, answer);
+        self
+    }
+
+    /// Performs an update of the run's [state](crate::State). `validate` may reject it, and then
+    /// nothing is recorded; otherwise `change` is called, live and in each replay, so it must
+    /// depend on its arguments alone. A second handler for the same name replaces the first.
+    #[must_use]
+    pub fn update<S, I, O, E, V, F>(mut self, update: Update<S, I, O, E>, validate: V, change: F) -> Self
+    where
+        S: 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: TypedError,
+        V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
+        F: Fn(&mut S, I) -> O + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.handlers).add_update(update, validate, change);
+        self
+    }
+
+    pub(crate) fn handlers(&self) -> &Arc<Handlers> {
+        &self.handlers
     }
 
     /// The workflow's name.

@@ -1,5 +1,6 @@
 //! What workflow code sees of the engine.
 
+mod cell;
 mod compose;
 mod operation;
 mod pulse;
@@ -14,11 +15,13 @@ use millrun_core::{RunId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub(crate) use cell::Cell;
+pub use cell::{State, Until};
 pub use compose::Either;
 pub use operation::{Call, CancelRequest, Receive, START_TO_CLOSE_DEFAULT, Sleep};
 pub(crate) use pulse::Pulse;
 pub use record::Record;
-pub(crate) use shared::{Decision, Resolution, Shared};
+pub(crate) use shared::{Decision, Shared};
 
 use crate::retry::mix;
 use crate::{Activity, NAME_BYTES_MAX, Signal};
@@ -79,6 +82,16 @@ impl WorkflowContext {
     /// polled first takes it.
     pub fn signal<T>(&self, signal: Signal<T>) -> Receive<T> {
         Receive::new(Arc::clone(&self.shared), self.is_shielded, signal)
+    }
+
+    /// Makes the run's state: what [queries](crate::Query) and [updates](crate::Update) of this
+    /// run see. Make it before the first await, so that there is one when the first is asked.
+    ///
+    /// # Panics
+    /// When the run has made one already: clone the handle instead.
+    #[must_use]
+    pub fn state<S: Send + 'static>(&self, initial: S) -> State<S> {
+        State::new(Arc::clone(&self.shared), self.is_shielded, initial)
     }
 
     /// Waits until the run is asked to cancel.

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use millrun_core::{RunId, Timestamp};
 
-use crate::context::Pulse;
+use crate::context::{Cell, Pulse};
 use crate::event::{ActivityFailure, Event, Name};
 use crate::machine::Limits;
 use crate::{OperationId, Payload};
@@ -41,6 +41,8 @@ impl Shared {
             decisions: Vec::new(),
             replayed: None,
             patches: BTreeMap::new(),
+            cell: None,
+            state_waiters: Waiters::default(),
         };
         Self {
             pulse: Arc::default(),
@@ -101,6 +103,9 @@ pub(crate) struct Table {
     replayed: Option<VecDeque<Event>>,
     /// Which way the code took at each change.
     patches: BTreeMap<Name, bool>,
+    /// The state that others may look at.
+    pub(crate) cell: Option<Arc<Cell>>,
+    state_waiters: Waiters,
 }
 
 /// Something the code decided, and where.
@@ -244,8 +249,39 @@ impl Table {
         }
     }
 
+    /// The machine shows an event to the code: those whom it concerns are to be woken, in order.
+    pub(crate) fn take_in(&mut self, event: &Event) -> Vec<Waker> {
+        let resolved = match event {
+            Event::ActivityCompleted {
+                operation, result, ..
+            } => self.resolve(*operation, Resolution::Value(result.clone())),
+            Event::ActivityFailed {
+                operation, failure, ..
+            } => self.resolve(*operation, Resolution::Failure(failure.clone())),
+            Event::TimerFired { operation } => self.resolve(*operation, Resolution::Fired),
+            Event::SignalReceived { name, value } => return self.deliver(name, value.clone()),
+            Event::CancelRequested { .. } => return self.request_cancel(),
+            Event::Started(_)
+            | Event::ActivityScheduled(_)
+            | Event::AttemptFailed { .. }
+            | Event::TimerStarted { .. }
+            | Event::OperationCancelled { .. }
+            | Event::ValueRecorded { .. }
+            | Event::Patched { .. }
+            | Event::UpdateAccepted { .. }
+            | Event::UpdateAnswered { .. }
+            | Event::Completed { .. }
+            | Event::Failed { .. }
+            | Event::Cancelled { .. }
+            | Event::Terminated { .. }
+            | Event::Parked { .. }
+            | Event::Resumed => None,
+        };
+        resolved.into_iter().collect()
+    }
+
     /// The machine resolves an operation. `None` if the code has lost interest.
-    pub(crate) fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Waker> {
+    fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Waker> {
         let slot = self.slots.get_mut(&operation)?;
         match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
             SlotState::Waiting(waker) => {
@@ -258,7 +294,7 @@ impl Table {
 
     /// The machine delivers a signal; those who wait for its name are all woken, in their order:
     /// one that nobody polls any more must not keep it from the others.
-    pub(crate) fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
+    fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
         self.signals_len += 1;
         let inbox = self.inbox(name);
         inbox.values.push_back(value);
@@ -310,8 +346,24 @@ impl Table {
         self.cancel_waiters.forget(number);
     }
 
+    /// Waits for a change of the state; `number` is that of an earlier call.
+    pub(crate) fn wait_state(&mut self, number: Option<u64>, is_shielded: bool, waker: &Waker) -> u64 {
+        self.state_waiters.wait(number, is_shielded, waker)
+    }
+
+    /// Ends a wait for a change of the state.
+    pub(crate) fn forget_state(&mut self, number: u64) {
+        self.state_waiters.forget(number);
+    }
+
+    /// Those to wake because the state has changed.
+    pub(crate) fn wake_state(&self) -> Vec<Waker> {
+        let waiting = self.state_waiters.waiting.iter();
+        waiting.map(|waiter| waiter.waker.clone()).collect()
+    }
+
     /// The machine passes on a request to cancel: everything unshielded is woken.
-    pub(crate) fn request_cancel(&mut self) -> Vec<Waker> {
+    fn request_cancel(&mut self) -> Vec<Waker> {
         self.is_cancel_requested = true;
         let waiting = std::mem::take(&mut self.cancel_waiters.waiting);
         let mut wakers: Vec<_> = waiting.into_iter().map(|waiter| waiter.waker).collect();
@@ -322,8 +374,9 @@ impl Table {
                 wakers.push(waker.clone());
             }
         }
-        for inbox in self.signals.values() {
-            let unshielded = inbox.waiters.waiting.iter().filter(|waiter| !waiter.is_shielded);
+        let inboxes = self.signals.values().map(|inbox| &inbox.waiters);
+        for waiters in inboxes.chain([&self.state_waiters]) {
+            let unshielded = waiters.waiting.iter().filter(|waiter| !waiter.is_shielded);
             wakers.extend(unshielded.map(|waiter| waiter.waker.clone()));
         }
         wakers
@@ -333,6 +386,7 @@ impl Table {
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting_len > 0
             || !self.cancel_waiters.waiting.is_empty()
+            || !self.state_waiters.waiting.is_empty()
             || self
                 .signals
                 .values()

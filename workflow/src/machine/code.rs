@@ -145,7 +145,7 @@ fn foreign() -> Polled {
 }
 
 /// The text of a panic, whose payload ends here: a payload may itself panic when dropped.
-fn panic_message(panic: Box<dyn Any + Send>) -> String {
+pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let message = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)

@@ -24,17 +24,20 @@ mod code;
 mod limits;
 mod replay;
 mod turn;
+mod updates;
 
 use std::sync::Arc;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
-use crate::context::{Resolution, Shared};
+use crate::context::Shared;
 use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
+use crate::handlers::Handlers;
 use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
 use crate::{NAME_BYTES_MAX, OperationId, Payload};
 
+pub(crate) use code::panic_message;
 pub use limits::Limits;
 pub use replay::ReplayError;
 pub use turn::{Command, Input, Moment, Refused, Turn};
@@ -49,6 +52,8 @@ pub struct Instance {
     ledger: Ledger,
     shared: Arc<Shared>,
     code: Option<RunningCode>,
+    /// What the code answers; still at hand when it has ended.
+    handlers: Option<Arc<Handlers>>,
     /// Why the code does not run although no event says so: it is not registered, or a replay
     /// has just failed. Becomes an event with the next input.
     unrecorded: Option<ParkReason>,
@@ -87,6 +92,7 @@ impl Instance {
             ledger: Ledger::new(),
             shared: Arc::new(Shared::new(run, limits, now)),
             code: None,
+            handlers: None,
             unrecorded: None,
             deferred: Vec::new(),
             changed_values: 0,
@@ -98,6 +104,7 @@ impl Instance {
         let started = self.ledger.started().expect("called after the first event");
         match implementation {
             Some(implementation) => {
+                self.handlers = Some(Arc::clone(implementation.handlers()));
                 self.code = Some(RunningCode::new(
                     implementation,
                     &self.shared,
@@ -189,6 +196,10 @@ impl Instance {
                 }
                 Some(Pending::Timer { .. }) | None => return Err(Refused::Stale),
             },
+            Input::Update { request, name, input } => match self.admit_update(request, name, input)? {
+                Some(event) => event,
+                None => return Ok(()),
+            },
             Input::Cancel { reason } => {
                 if self.ledger.is_cancel_requested() {
                     return Ok(());
@@ -212,24 +223,29 @@ impl Instance {
     }
 
     fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), Refused> {
-        let Limits {
-            payload_bytes_max,
-            signals_len_max,
-            history_len_max,
-            ..
-        } = self.limits;
+        let signals_len_max = self.limits.signals_len_max;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(Refused::Name { bytes: name.len() });
-        }
-        if value.len() > payload_bytes_max {
-            return Err(Refused::TooLarge {
-                bytes: value.len(),
-                bytes_max: payload_bytes_max,
-            });
         }
         if self.shared.lock().buffered_signals_len() + self.deferred.len() >= signals_len_max {
             return Err(Refused::TooManySignals {
                 len_max: signals_len_max,
+            });
+        }
+        self.check_size(value)
+    }
+
+    /// Whether there is room for a value from outside.
+    fn check_size(&self, value: &Payload) -> Result<(), Refused> {
+        let Limits {
+            payload_bytes_max,
+            history_len_max,
+            ..
+        } = self.limits;
+        if value.len() > payload_bytes_max {
+            return Err(Refused::TooLarge {
+                bytes: value.len(),
+                bytes_max: payload_bytes_max,
             });
         }
         if self.ledger.sequence().get() >= history_len_max {
@@ -304,46 +320,23 @@ impl Instance {
     /// Delivers one event to the code and polls it until nothing wakes it. What it decided is in
     /// the table afterwards.
     fn run_code(&mut self, event: &Event, moment: Moment) -> Result<(), ParkReason> {
+        {
+            let mut table = self.shared.lock();
+            table.now = moment.now;
+            table.epoch = moment.epoch;
+        }
+        let wakers = match event {
+            Event::UpdateAccepted { request, name, input } => match self.perform_update(request, name, input)
+            {
+                Ok(wakers) => wakers,
+                Err(reason) => return Err(self.give_up(reason)),
+            },
+            event => self.shared.lock().take_in(event),
+        };
         let code = self
             .code
             .as_mut()
             .expect("the caller has seen that the code is at hand");
-        let mut table = self.shared.lock();
-        table.now = moment.now;
-        table.epoch = moment.epoch;
-        let wakers = match event {
-            Event::ActivityCompleted {
-                operation, result, ..
-            } => table
-                .resolve(*operation, Resolution::Value(result.clone()))
-                .into_iter()
-                .collect(),
-            Event::ActivityFailed {
-                operation, failure, ..
-            } => table
-                .resolve(*operation, Resolution::Failure(failure.clone()))
-                .into_iter()
-                .collect(),
-            Event::TimerFired { operation } => {
-                table.resolve(*operation, Resolution::Fired).into_iter().collect()
-            }
-            Event::SignalReceived { name, value } => table.deliver(name, value.clone()),
-            Event::CancelRequested { .. } => table.request_cancel(),
-            Event::Started(_)
-            | Event::ActivityScheduled(_)
-            | Event::AttemptFailed { .. }
-            | Event::TimerStarted { .. }
-            | Event::OperationCancelled { .. }
-            | Event::ValueRecorded { .. }
-            | Event::Patched { .. }
-            | Event::Completed { .. }
-            | Event::Failed { .. }
-            | Event::Cancelled { .. }
-            | Event::Terminated { .. }
-            | Event::Parked { .. }
-            | Event::Resumed => Vec::new(),
-        };
-        drop(table);
         let is_first = matches!(event, Event::Started(_));
         let failure = match code.poll(&self.shared, wakers, is_first) {
             Polled::Waiting => return Ok(()),
@@ -365,9 +358,14 @@ impl Instance {
                 count: 1,
             },
         };
+        Err(self.give_up(failure))
+    }
+
+    /// The code cannot go on: it goes away, with what it decided since the last event.
+    fn give_up(&mut self, reason: ParkReason) -> ParkReason {
         self.code = None;
         self.shared.lock().take_decisions(&mut Vec::new());
-        Err(failure)
+        reason
     }
 
     /// Turns what the code decided into events and commands.
@@ -396,7 +394,7 @@ impl Instance {
                 Event::OperationCancelled { operation } => {
                     self.undo(*operation, &mut turn.commands);
                 }
-                Event::ValueRecorded { .. } | Event::Patched { .. } => {}
+                Event::ValueRecorded { .. } | Event::Patched { .. } | Event::UpdateAnswered { .. } => {}
                 other => unreachable!("{} is no decision", other.label()),
             }
             self.ledger.apply(&event, now);

@@ -271,6 +271,16 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         }
         (Event::ValueRecorded { .. }, Event::ValueRecorded { .. }) => Sameness::Same,
         (Event::Patched { id: a }, Event::Patched { id: b }) if a == b => Sameness::Same,
+        (
+            Event::UpdateAnswered {
+                request: a,
+                answer: x,
+            },
+            Event::UpdateAnswered {
+                request: b,
+                answer: y,
+            },
+        ) if a == b => Sameness::of_values(x == y),
         (Event::Completed { result: a }, Event::Completed { result: b }) => Sameness::of_values(a == b),
         (Event::Failed { error: a }, Event::Failed { error: b })
         | (Event::Cancelled { error: a }, Event::Cancelled { error: b }) => Sameness::of_values(a == b),
@@ -291,6 +301,7 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),
         Event::ValueRecorded { .. } => "record of a value".into(),
         Event::Patched { id } => format!("change {id:?}"),
+        Event::UpdateAnswered { request, .. } => format!("answer to update {request:?}"),
         other => other.label().to_string(),
     };
     location.map_or(what.clone(), |location| format!("{what} at {location}"))

@@ -6,7 +6,7 @@ use millrun_core::Timestamp;
 
 use crate::event::{ActivityFailure, ActivityScheduled, Event, Name, ParkReason};
 use crate::ledger::Outcome;
-use crate::{OperationId, Payload};
+use crate::{OperationId, Payload, PayloadError};
 
 /// What the world says while an input is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,18 @@ pub enum Input {
         /// The timer, or the call whose next attempt is due.
         operation: OperationId,
     },
+    /// Somebody asks for a change of the run's [state](crate::State). The answer is an
+    /// [`Event::UpdateAnswered`] with the same request, of this turn; of a later one only if the
+    /// run is parked by it.
+    Update {
+        /// The id of the request, of 1 to [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX) bytes: asked
+        /// again under the same id, an update is not performed again.
+        request: String,
+        /// Its name.
+        name: Name,
+        /// Its argument.
+        input: Payload,
+    },
     /// Somebody asks the run to cancel.
     Cancel {
         /// Why.
@@ -135,7 +147,36 @@ pub enum Refused {
         /// The limit, `signals_len_max`.
         len_max: usize,
     },
-    /// A signal's name is empty or longer than [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX).
+    /// The update was performed before, under the same request: this is its answer.
+    #[error("the update was performed before")]
+    Answered {
+        /// The answer; or why it could not be decoded, performed or encoded.
+        answer: Result<Payload, String>,
+    },
+    /// The update's validator said no.
+    #[error("the update was rejected: {message}")]
+    Rejected {
+        /// The encoded error.
+        error: Payload,
+        /// The error's text, for people.
+        message: String,
+    },
+    /// The workflow has no update of this name.
+    #[error("the workflow has no update named {name:?}")]
+    UnknownUpdate {
+        /// The name.
+        name: String,
+    },
+    /// The run has no state of the update's type, or not yet.
+    #[error("the run has no state of the update's type")]
+    NoState,
+    /// The update's argument does not decode.
+    #[error("the update's argument could not be decoded")]
+    Payload(#[source] PayloadError),
+    /// The update's validator panicked, with this message.
+    #[error("the update's validator panicked: {0}")]
+    ValidatorPanicked(String),
+    /// A name or a request id is empty or longer than [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX).
     #[error("a name has 1 to {} bytes, this one has {bytes}", crate::NAME_BYTES_MAX)]
     Name {
         /// Its size.

@@ -36,6 +36,8 @@ const PARKED: u8 = 15;
 const RESUMED: u8 = 16;
 const VALUE_RECORDED: u8 = 17;
 const PATCHED: u8 = 18;
+const UPDATE_ACCEPTED: u8 = 19;
+const UPDATE_ANSWERED: u8 = 20;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -59,6 +61,8 @@ pub fn kind(event: &Event) -> u8 {
         Event::Resumed => RESUMED,
         Event::ValueRecorded { .. } => VALUE_RECORDED,
         Event::Patched { .. } => PATCHED,
+        Event::UpdateAccepted { .. } => UPDATE_ACCEPTED,
+        Event::UpdateAnswered { .. } => UPDATE_ANSWERED,
     }
 }
 
@@ -157,6 +161,21 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
         Event::Parked { reason } => write(out, &ParkedWire::of(reason)),
         Event::Resumed => Ok(()),
         Event::ValueRecorded { value } => write(out, &RecordedWire::of(value)),
+        Event::UpdateAccepted { request, name, input } => write(
+            out,
+            &UpdateBody {
+                request: Cow::Borrowed(request),
+                name: Cow::Borrowed(name),
+                input: raw(input),
+            },
+        ),
+        Event::UpdateAnswered { request, answer } => write(
+            out,
+            &AnswerBody {
+                request: Cow::Borrowed(request),
+                answer: RecordedWire::of(answer),
+            },
+        ),
         Event::Patched { id } => write(
             out,
             &PatchedBody {
@@ -273,11 +292,23 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         RESUMED if body.is_empty() => Event::Resumed,
         RESUMED => return Err(EventError::Malformed("bytes left over".into())),
         VALUE_RECORDED => Event::ValueRecorded {
-            value: match read(body)? {
-                RecordedWire::Value(value) => Ok(payload(body, value)),
-                RecordedWire::Error(message) => Err(message.into_owned()),
-            },
+            value: read::<RecordedWire<'_>>(body)?.into_event(body),
         },
+        UPDATE_ACCEPTED => {
+            let UpdateBody { request, name, input } = read(body)?;
+            Event::UpdateAccepted {
+                request: request.into_owned(),
+                name: Cow::Owned(name.into_owned()),
+                input: payload(body, input),
+            }
+        }
+        UPDATE_ANSWERED => {
+            let AnswerBody { request, answer } = read(body)?;
+            Event::UpdateAnswered {
+                request: request.into_owned(),
+                answer: answer.into_event(body),
+            }
+        }
         PATCHED => Event::Patched {
             id: Cow::Owned(read::<PatchedBody<'_>>(body)?.id.into_owned()),
         },
@@ -563,6 +594,31 @@ impl<'a> RecordedWire<'a> {
             Err(message) => Self::Error(Cow::Borrowed(message)),
         }
     }
+
+    fn into_event(self, body: &Bytes) -> Result<Payload, String> {
+        match self {
+            Self::Value(value) => Ok(payload(body, value)),
+            Self::Error(message) => Err(message.into_owned()),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct UpdateBody<'a> {
+    #[serde(rename = "r", borrow)]
+    request: Cow<'a, str>,
+    #[serde(rename = "n", borrow)]
+    name: Cow<'a, str>,
+    #[serde(rename = "i", borrow)]
+    input: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AnswerBody<'a> {
+    #[serde(rename = "r", borrow)]
+    request: Cow<'a, str>,
+    #[serde(rename = "a", borrow)]
+    answer: RecordedWire<'a>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -9,6 +9,7 @@ mod mutants;
 mod parking;
 mod recording;
 mod signals;
+mod state;
 mod steps;
 mod waking;
 mod world;

@@ -91,6 +91,19 @@ fn samples() -> Vec<Event> {
             value: Err("too large".into()),
         },
         Event::Patched { id: "tax".into() },
+        Event::UpdateAccepted {
+            request: "7".into(),
+            name: "add".into(),
+            input: value.clone(),
+        },
+        Event::UpdateAnswered {
+            request: "7".into(),
+            answer: Ok(value.clone()),
+        },
+        Event::UpdateAnswered {
+            request: "8".into(),
+            answer: Err("too large".into()),
+        },
         Event::Completed { result: value },
         Event::Failed { error: error.clone() },
         Event::Cancelled { error },

@@ -1,0 +1,169 @@
+//! Handlers of queries and updates, with their types erased.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::Cell;
+use crate::machine::panic_message;
+use crate::{Payload, PayloadError, Query, TypedError, Update};
+
+type State = dyn Any + Send;
+type Answer = dyn Fn(&mut State, &Payload) -> Result<Payload, HandlerError> + Send + Sync;
+type Validate = dyn Fn(&mut State, &Payload) -> Result<(), HandlerError> + Send + Sync;
+
+/// Why a query gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The workflow has no query of this name.
+    #[error("the workflow has no query named {name:?}")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The run has made no state that could be asked, or one of another type.
+    #[error("the run has no state of the query's type")]
+    NoState,
+    /// The question or the answer did not encode or decode.
+    #[error("a value of the query could not be encoded or decoded")]
+    Payload(#[from] PayloadError),
+    /// The handler panicked, with this message.
+    #[error("the query panicked: {0}")]
+    Panicked(String),
+    /// The code does not run, so there is no state.
+    #[error("the run is parked: {0}")]
+    Parked(String),
+}
+
+/// Why a handler did nothing.
+#[derive(Debug)]
+pub(crate) enum HandlerError {
+    Unknown,
+    NoState,
+    Payload(PayloadError),
+    Panicked(String),
+    Rejected { error: Payload, message: String },
+}
+
+impl From<PayloadError> for HandlerError {
+    fn from(error: PayloadError) -> Self {
+        Self::Payload(error)
+    }
+}
+
+/// What a workflow answers.
+#[derive(Clone, Default)]
+pub(crate) struct Handlers {
+    queries: BTreeMap<&'static str, Arc<Answer>>,
+    updates: BTreeMap<&'static str, UpdateHandler>,
+}
+
+#[derive(Clone)]
+struct UpdateHandler {
+    validate: Arc<Validate>,
+    change: Arc<Answer>,
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handlers")
+            .field("queries", &self.queries.keys())
+            .field("updates", &self.updates.keys())
+            .finish()
+    }
+}
+
+fn typed<S: 'static>(state: &mut State) -> Result<&mut S, HandlerError> {
+    state.downcast_mut().ok_or(HandlerError::NoState)
+}
+
+impl Handlers {
+    pub(crate) fn add_query<S, Q, A, F>(&mut self, query: Query<S, Q, A>, answer: F)
+    where
+        S: 'static,
+        Q: DeserializeOwned,
+        A: Serialize,
+        F: Fn(&S, Q) -> A + Send + Sync + 'static,
+    {
+        let answer = move |state: &mut State, question: &Payload| {
+            let state: &S = typed(state)?;
+            Ok(Payload::encode(&answer(state, question.decode()?))?)
+        };
+        self.queries.insert(query.name(), Arc::new(answer));
+    }
+
+    pub(crate) fn add_update<S, I, O, E, V, F>(&mut self, update: Update<S, I, O, E>, validate: V, change: F)
+    where
+        S: 'static,
+        I: DeserializeOwned,
+        O: Serialize,
+        E: TypedError,
+        V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
+        F: Fn(&mut S, I) -> O + Send + Sync + 'static,
+    {
+        let validate = move |state: &mut State, input: &Payload| {
+            let state: &S = typed(state)?;
+            validate(state, &input.decode()?).map_err(|error| match Payload::encode(&error) {
+                Ok(encoded) => HandlerError::Rejected {
+                    error: encoded,
+                    message: error.to_string(),
+                },
+                Err(error) => HandlerError::Payload(error),
+            })
+        };
+        let change = move |state: &mut State, input: &Payload| {
+            Ok(Payload::encode(&change(typed(state)?, input.decode()?))?)
+        };
+        let handler = UpdateHandler {
+            validate: Arc::new(validate),
+            change: Arc::new(change),
+        };
+        self.updates.insert(update.name(), handler);
+    }
+
+    pub(crate) fn query(
+        &self,
+        cell: Option<&Cell>,
+        name: &str,
+        question: &Payload,
+    ) -> Result<Payload, HandlerError> {
+        let answer = self.queries.get(name).ok_or(HandlerError::Unknown)?;
+        guarded(cell, |state| answer(state, question))
+    }
+
+    pub(crate) fn validate(
+        &self,
+        cell: Option<&Cell>,
+        name: &str,
+        input: &Payload,
+    ) -> Result<(), HandlerError> {
+        let update = self.updates.get(name).ok_or(HandlerError::Unknown)?;
+        guarded(cell, |state| (update.validate)(state, input))
+    }
+
+    pub(crate) fn change(
+        &self,
+        cell: Option<&Cell>,
+        name: &str,
+        input: &Payload,
+    ) -> Result<Payload, HandlerError> {
+        let update = self.updates.get(name).ok_or(HandlerError::Unknown)?;
+        guarded(cell, |state| (update.change)(state, input))
+    }
+}
+
+/// Runs a user's handler on the state; its panic ends here.
+fn guarded<R>(
+    cell: Option<&Cell>,
+    handler: impl FnOnce(&mut State) -> Result<R, HandlerError>,
+) -> Result<R, HandlerError> {
+    let cell = cell.ok_or(HandlerError::NoState)?;
+    catch_unwind(AssertUnwindSafe(|| cell.with(handler)))
+        .unwrap_or_else(|panic| Err(HandlerError::Panicked(panic_message(panic))))
+}

@@ -1,0 +1,115 @@
+//! What is asked of a run and answered: queries, which change nothing, and updates, which are
+//! inputs.
+
+use std::task::Waker;
+
+use super::{Instance, Refused};
+use crate::event::{Event, Name, ParkReason};
+use crate::handlers::{HandlerError, QueryError};
+use crate::ledger::UpdateStanding;
+use crate::{NAME_BYTES_MAX, Payload};
+
+impl Instance {
+    /// Asks the run's [state](crate::State). Of a run that has ended, the state it ended with.
+    ///
+    /// What it shows may rest on events that are not durable yet: an answer waits for them.
+    ///
+    /// # Errors
+    /// When the workflow does not answer this query, or the run has no state to ask.
+    pub fn query(&self, name: &str, question: &Payload) -> Result<Payload, QueryError> {
+        if let Some(reason) = self.park_reason() {
+            return Err(QueryError::Parked(reason.to_string()));
+        }
+        let unknown = || QueryError::Unknown { name: name.into() };
+        let handlers = self.handlers.as_ref().ok_or_else(unknown)?;
+        let cell = self.shared.lock().cell.clone();
+        handlers
+            .query(cell.as_deref(), name, question)
+            .map_err(|error| match error {
+                HandlerError::Unknown => unknown(),
+                HandlerError::NoState | HandlerError::Rejected { .. } => QueryError::NoState,
+                HandlerError::Payload(error) => QueryError::Payload(error),
+                HandlerError::Panicked(message) => QueryError::Panicked(message),
+            })
+    }
+
+    /// The event of an update that its validator lets in; `None` if it is in already.
+    pub(super) fn admit_update(
+        &self,
+        request: String,
+        name: Name,
+        input: Payload,
+    ) -> Result<Option<Event>, Refused> {
+        for text in [&request, name.as_ref()] {
+            if text.is_empty() || text.len() > NAME_BYTES_MAX {
+                return Err(Refused::Name { bytes: text.len() });
+            }
+        }
+        match self.ledger.update(&request) {
+            Some(UpdateStanding::Answered(answer)) => {
+                let answer = answer.clone();
+                return Err(Refused::Answered { answer });
+            }
+            Some(UpdateStanding::Accepted) => return Ok(None),
+            None => {}
+        }
+        if let Some(reason) = self.park_reason() {
+            return Err(Refused::StillParked(reason.to_string()));
+        }
+        self.check_size(&input)?;
+        let handlers = self
+            .handlers
+            .as_ref()
+            .expect("code that runs was attached with its handlers");
+        let cell = self.shared.lock().cell.clone();
+        handlers
+            .validate(cell.as_deref(), &name, &input)
+            .map_err(|error| match error {
+                HandlerError::Unknown => Refused::UnknownUpdate {
+                    name: name.to_string(),
+                },
+                HandlerError::NoState => Refused::NoState,
+                HandlerError::Payload(error) => Refused::Payload(error),
+                HandlerError::Panicked(message) => Refused::ValidatorPanicked(self.limits.cut(message)),
+                HandlerError::Rejected { error, message } => Refused::Rejected {
+                    error,
+                    message: self.limits.cut(message),
+                },
+            })?;
+        Ok(Some(Event::UpdateAccepted { request, name, input }))
+    }
+
+    /// Performs an update on the state. Its answer is a decision; whoever waits for a condition
+    /// is to be woken.
+    pub(super) fn perform_update(
+        &self,
+        request: &str,
+        name: &str,
+        input: &Payload,
+    ) -> Result<Vec<Waker>, ParkReason> {
+        let cell = self.shared.lock().cell.clone();
+        let changed = match &self.handlers {
+            Some(handlers) => handlers.change(cell.as_deref(), name, input),
+            None => Err(HandlerError::Unknown),
+        };
+        let stuck = |message: &str| ParkReason::Stuck {
+            message: format!("the update {name:?} was accepted, but {message}"),
+        };
+        let answer = match changed {
+            Ok(answer) => self.limits.oversize("answer", &answer).map_or(Ok(answer), Err),
+            Err(HandlerError::Payload(error)) => Err(error.to_string()),
+            Err(HandlerError::Panicked(message)) => {
+                let message = self.limits.cut(message);
+                return Err(ParkReason::Panicked { message, count: 1 });
+            }
+            Err(HandlerError::Unknown) => return Err(stuck("the code has none of this name")),
+            Err(HandlerError::NoState | HandlerError::Rejected { .. }) => {
+                return Err(stuck("the run has no state of its type"));
+            }
+        };
+        let mut table = self.shared.lock();
+        let request = request.to_string();
+        table.decide(Event::UpdateAnswered { request, answer }, None);
+        Ok(table.wake_state())
+    }
+}

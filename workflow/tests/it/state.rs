@@ -1,0 +1,283 @@
+//! The state that others look at: conditions, queries, updates.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millrun_workflow::{
+    ANSWERS_LEN_MAX, Event, Implementation, Input, ParkReason, Payload, Query, QueryError, Refused, Signal,
+    State, Update, Workflow, WorkflowContext, WorkflowError,
+};
+use serde::Serialize;
+
+use crate::world::World;
+
+const SHOP: Workflow<usize, Vec<String>> = Workflow::named("shop");
+const LEN: Query<Vec<String>, (), usize> = Query::named("len");
+const ITEM: Query<Vec<String>, usize, Option<String>> = Query::named("item");
+const ADD: Update<Vec<String>, String, usize> = Update::named("add");
+const OTHER: Update<u64, u64, u64> = Update::named("of another state");
+const GO: Signal<String> = Signal::named("go");
+
+async fn shop(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
+    let items: State<Vec<String>> = cx.state(Vec::new());
+    items.until(move |items| items.len() >= full).await?;
+    Ok(items.read(Vec::clone))
+}
+
+fn shop_with<F>(change: F) -> Implementation
+where
+    F: Fn(&mut Vec<String>, String) -> usize + Send + Sync + 'static,
+{
+    Implementation::new(SHOP, shop)
+        .query(LEN, |items, ()| items.len())
+        .query(ITEM, |items, index| items.get(index).cloned())
+        .update(
+            ADD,
+            |items, item| {
+                assert_ne!(item, "panic");
+                if items.contains(item) {
+                    return Err(WorkflowError::failed("there already"));
+                }
+                Ok(())
+            },
+            change,
+        )
+        .update(OTHER, |_, _| Ok(()), |_, value| value)
+}
+
+fn code() -> Implementation {
+    shop_with(|items, item| {
+        items.push(item);
+        items.len()
+    })
+}
+
+fn update(request: &str, name: &'static str, input: &impl Serialize) -> Input {
+    Input::Update {
+        request: request.into(),
+        name: name.into(),
+        input: Payload::encode(input).unwrap(),
+    }
+}
+
+fn add(world: &mut World, request: &str, item: &str) -> Result<(), Refused> {
+    world.apply(update(request, ADD.name(), &item))
+}
+
+fn ask<A: serde::de::DeserializeOwned>(world: &World, name: &str, question: &impl Serialize) -> A {
+    let question = Payload::encode(question).unwrap();
+    world.instance.query(name, &question).unwrap().decode().unwrap()
+}
+
+#[test]
+fn updates_change_the_state_and_queries_show_it() {
+    let mut world = World::start(code(), &3);
+    for (request, item) in [("1", "bread"), ("2", "milk")] {
+        add(&mut world, request, item).unwrap();
+    }
+    assert_eq!(ask::<usize>(&world, "len", &()), 2);
+    world.reload();
+    assert_eq!(ask::<Option<String>>(&world, "item", &1), Some("milk".into()));
+    assert_eq!(ask::<Option<String>>(&world, "item", &2), None);
+    add(&mut world, "3", "eggs").unwrap();
+    assert_eq!(
+        world.labels()[4..],
+        ["UpdateAccepted", "UpdateAnswered", "Completed"]
+    );
+    assert_eq!(world.result::<Vec<String>>(), ["bread", "milk", "eggs"]);
+}
+
+#[test]
+fn a_run_that_has_ended_still_answers_queries() {
+    let mut world = World::start(code(), &1);
+    add(&mut world, "1", "bread").unwrap();
+    assert_eq!(ask::<usize>(&world, "len", &()), 1);
+    world.reload();
+    assert_eq!(ask::<usize>(&world, "len", &()), 1);
+}
+
+#[test]
+fn an_update_asked_for_twice_is_performed_once_and_answered_alike() {
+    let mut world = World::start(code(), &9);
+    add(&mut world, "same", "bread").unwrap();
+    let answer = Ok(Payload::encode(&1).unwrap());
+    let again = |world: &mut World| add(world, "same", "bread");
+    assert_eq!(
+        again(&mut world),
+        Err(Refused::Answered {
+            answer: answer.clone()
+        })
+    );
+    world.reopen();
+    assert_eq!(
+        again(&mut world),
+        Err(Refused::Answered {
+            answer: answer.clone()
+        })
+    );
+    assert_eq!(ask::<usize>(&world, "len", &()), 1);
+    assert!(
+        matches!(&world.history()[2].0, Event::UpdateAnswered { answer: recorded, .. } if *recorded == answer)
+    );
+}
+
+#[test]
+fn what_the_validator_rejects_leaves_no_trace() {
+    let mut world = World::start(code(), &9);
+    add(&mut world, "1", "bread").unwrap();
+    let refusals = [
+        (
+            update("2", "add", &"bread"),
+            "the update was rejected: there already",
+        ),
+        (
+            update("3", "add", &7),
+            "the update's argument could not be decoded",
+        ),
+        (
+            update("4", "remove", &"bread"),
+            "the workflow has no update named \"remove\"",
+        ),
+        (
+            update("5", OTHER.name(), &1),
+            "the run has no state of the update's type",
+        ),
+        (
+            update("", "add", &"x"),
+            "a name has 1 to 255 bytes, this one has 0",
+        ),
+    ];
+    for (input, message) in refusals {
+        assert_eq!(world.apply(input).unwrap_err().to_string(), message);
+    }
+    let panicked = add(&mut world, "6", "panic").unwrap_err();
+    assert!(matches!(panicked, Refused::ValidatorPanicked(_)), "{panicked}");
+    assert_eq!(world.history().len(), 3);
+    world.check_replays();
+}
+
+#[test]
+fn queries_that_cannot_be_answered_say_why() {
+    let world = World::start(code(), &9);
+    let unit = Payload::encode(&()).unwrap();
+    let unknown = QueryError::Unknown { name: "size".into() };
+    assert_eq!(world.instance.query("size", &unit), Err(unknown));
+    assert!(matches!(
+        world.instance.query("item", &unit),
+        Err(QueryError::Payload(_))
+    ));
+    let stateless = Implementation::new(SHOP, async |cx: WorkflowContext, _: usize| {
+        Ok::<_, WorkflowError>(vec![cx.signal(GO).await?])
+    });
+    let world = World::start(stateless.query(LEN, |items, ()| items.len()), &9);
+    assert_eq!(world.instance.query("len", &unit), Err(QueryError::NoState));
+}
+
+#[test]
+fn a_change_by_the_code_itself_wakes_whoever_waits_for_it() {
+    let code = Implementation::new(SHOP, async |cx: WorkflowContext, len: usize| {
+        let items: State<Vec<String>> = cx.state(Vec::new());
+        let fill = async {
+            for _ in 0..len {
+                let item = cx.signal(GO).await?;
+                items.change(|items| items.push(item));
+            }
+            Ok::<_, WorkflowError>(())
+        };
+        let half = items.until(move |items| items.len() >= len / 2);
+        let full = items.until(move |items| items.len() >= len);
+        let (filled, (half, full)) = cx.join(fill, cx.join(half, full)).await;
+        filled?;
+        half?;
+        full?;
+        Ok::<_, WorkflowError>(items.read(Vec::clone))
+    });
+    let mut world = World::start(code, &4);
+    (0..4).for_each(|index| world.signal(GO, &format!("{index}")));
+    assert_eq!(world.result::<Vec<String>>(), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn a_wait_for_a_condition_ends_when_the_run_is_asked_to_cancel() {
+    let mut world = World::start(code(), &9);
+    world.cancel();
+    assert_eq!(world.labels(), ["CancelRequested", "Cancelled"]);
+    world.check_replays();
+}
+
+#[test]
+fn an_update_whose_change_panics_is_performed_when_the_code_is_mended() {
+    let panics = Arc::new(AtomicBool::new(true));
+    let switch = Arc::clone(&panics);
+    let code = shop_with(move |items, item| {
+        assert!(!switch.load(Ordering::Relaxed), "cannot");
+        items.push(item);
+        items.len()
+    });
+    let mut world = World::start(code, &2);
+    add(&mut world, "1", "bread").unwrap();
+    assert_eq!(world.labels(), ["Parked", "UpdateAccepted"]);
+    assert!(matches!(world.parked(), Some(ParkReason::Panicked { .. })));
+    // Asked again it waits with the first; others must wait until the code runs.
+    assert_eq!(add(&mut world, "1", "bread"), Ok(()));
+    assert!(matches!(
+        add(&mut world, "2", "milk"),
+        Err(Refused::StillParked(_))
+    ));
+    assert!(matches!(
+        world.instance.query("len", &Payload::encode(&()).unwrap()),
+        Err(QueryError::Parked(_))
+    ));
+
+    panics.store(false, Ordering::Relaxed);
+    world.reload();
+    world.apply(Input::Resume).unwrap();
+    assert_eq!(
+        world.labels(),
+        ["Parked", "UpdateAccepted", "Resumed", "UpdateAnswered"]
+    );
+    add(&mut world, "2", "milk").unwrap();
+    assert_eq!(world.labels().last(), Some(&"Completed"));
+}
+
+#[test]
+fn only_the_latest_answers_are_remembered() {
+    let code = shop_with(|items, item| {
+        *items = vec![item];
+        1
+    });
+    let mut world = World::start(code, &9);
+    for number in 0..=ANSWERS_LEN_MAX {
+        add(&mut world, &number.to_string(), &number.to_string()).unwrap();
+    }
+    let ledger = world.instance.ledger();
+    assert!(ledger.update("0").is_none());
+    assert!(ledger.update("1").is_some() && ledger.update(&ANSWERS_LEN_MAX.to_string()).is_some());
+}
+
+#[test]
+fn a_second_state_is_refused_loudly() {
+    let code = Implementation::new(SHOP, async |cx: WorkflowContext, _: usize| {
+        let one: State<Vec<String>> = cx.state(Vec::new());
+        let _other = cx.state(0_u64);
+        Ok::<_, WorkflowError>(one.read(Vec::clone))
+    });
+    let world = World::start(code, &0);
+    assert!(
+        matches!(world.parked(), Some(ParkReason::Panicked { message, .. }) if message.contains("one state"))
+    );
+}
+
+#[test]
+fn a_state_used_from_inside_itself_panics_and_does_not_hang() {
+    let code = Implementation::new(SHOP, async |cx: WorkflowContext, _: usize| {
+        let items: State<Vec<String>> = cx.state(Vec::new());
+        let inner = items.clone();
+        items.change(|_| inner.read(Vec::len));
+        Ok::<_, WorkflowError>(Vec::new())
+    });
+    let world = World::start(code, &0);
+    assert!(
+        matches!(world.parked(), Some(ParkReason::Panicked { message, .. }) if message.contains("inside its own"))
+    );
+}
