@@ -28,6 +28,7 @@ use crate::interrupt;
 use crate::outcome::Outcome;
 use desk::Desk;
 use places::Places;
+use progress::Progress;
 use summary::Summary;
 use workflows::{CHUNK, DIGEST, FORGET_LIST, LIST, NAMES, RUN_CHUNK, TREE, TreeResult, WRITE_MANIFEST};
 
@@ -41,9 +42,9 @@ pub(crate) async fn run(options: Demo) -> Result<Outcome, Box<dyn Error>> {
     let desk = Desk::new();
     let runtime = open(&places, &options, &desk).await?;
     desk.open(runtime.clone());
-    announce(runtime.startup_report());
+    announce(desk.progress(), runtime.startup_report());
     let result = tokio::select! {
-        result = checksum(&runtime, &places) => Some(result),
+        result = checksum(&runtime, &places, desk.progress()) => Some(result),
         interrupted = interrupt::requested() => {
             interrupted?;
             None
@@ -80,22 +81,29 @@ pub(crate) async fn run(options: Demo) -> Result<Outcome, Box<dyn Error>> {
 }
 
 /// Tells what was found in the store.
-fn announce(report: &StartupReport) {
+fn announce(progress: &Progress, report: &StartupReport) {
     if report.live > 0 {
-        eprintln!("going on with {} unfinished workflows of this store", report.live);
+        progress.tell(&format!(
+            "going on with {} unfinished workflows of this store",
+            report.live
+        ));
     }
     for (run, damage) in &report.damaged {
         let run = run.map_or_else(|| "a run".to_owned(), |run| format!("run {run}"));
-        eprintln!("left out {run}, whose history is damaged: {damage}");
+        progress.tell(&format!("left out {run}, whose history is damaged: {damage}"));
     }
 }
 
 /// The run of this id goes on if it is alive. If it has ended, the tree is done again.
-async fn checksum(runtime: &Runtime, places: &Places) -> Result<TreeResult, Box<dyn Error>> {
+async fn checksum(
+    runtime: &Runtime,
+    places: &Places,
+    progress: &Progress,
+) -> Result<TreeResult, Box<dyn Error>> {
     let run = runtime
         .start_with(TREE, &places.id(), places.order(), OnConflict::RestartFinished)
         .await?;
-    eprintln!("checksumming {} as {}", places.root.display(), run.id());
+    progress.tell(&format!("checksumming {} as {}", places.root.display(), run.id()));
     Ok(run.result().await?)
 }
 

@@ -28,7 +28,7 @@ struct Counted {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let style = "{spinner} [{elapsed_precise}] {bar:40} {human_pos}/{human_len} files, {per_sec}";
+        let style = "{spinner} [{elapsed_precise}] {bar:40} {human_pos}/{human_len} files, {eta} left";
         let bar = ProgressBar::new(0);
         bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
         bar.enable_steady_tick(Duration::from_millis(100));
@@ -56,6 +56,11 @@ impl Progress {
     pub(crate) fn end_chunk(&self, chunk: &str, files: u64) {
         let counted = self.counted().chunks.remove(chunk).unwrap_or(0);
         self.bar.inc(files.saturating_sub(counted));
+    }
+
+    /// Writes a line for a person above the bar.
+    pub(crate) fn tell(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 
     /// Takes the bar off the screen.
