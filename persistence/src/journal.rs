@@ -197,6 +197,8 @@ pub struct Stats {
     pub turns: u64,
     /// Bytes of records made durable since the journal was opened.
     pub bytes: u64,
+    /// How often the file was compacted since the journal was opened.
+    pub compactions: u64,
     /// Time the last commit took.
     pub last_commit: Duration,
 }

@@ -51,4 +51,4 @@ pub use error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError,
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 pub use memory::MemoryJournal;
 pub use record::{FinishedRun, History, Record, RecordView};
-pub use redb::{Disk, FileDisk, RedbJournal};
+pub use redb::{BackupError, Disk, FileDisk, RedbJournal, Verified};

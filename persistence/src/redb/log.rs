@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
 use super::rebuild::Place;
-use super::store::Store;
+use super::store::Snapshot;
 use crate::error::{JournalFailure, ReadError};
 use crate::scan;
 use crate::wire::piece;
@@ -13,7 +13,7 @@ use crate::wire::v1::{self, Frame};
 /// The frames of the turns of `run`, in order, in pieces with their positions. `low` is where the
 /// log begins, and `end` where it ends.
 pub(crate) fn turns(
-    store: &Store,
+    store: &Snapshot,
     run: RunId,
     place: &Place,
     (low, end): (u64, u64),
@@ -33,7 +33,7 @@ pub(crate) fn turns(
 }
 
 /// The instance id of `run`, from its first record.
-pub(crate) fn instance_id(store: &Store, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
+pub(crate) fn instance_id(store: &Snapshot, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
     let bytes = if place.kept > 0 {
         Some(kept(store, run)?)
     } else {
@@ -50,7 +50,7 @@ pub(crate) fn instance_id(store: &Store, run: RunId, place: &Place) -> Result<In
 }
 
 /// The frames of `run` that were moved out of the log.
-fn kept(store: &Store, run: RunId) -> Result<Bytes, ReadError> {
+fn kept(store: &Snapshot, run: RunId) -> Result<Bytes, ReadError> {
     let damaged = |cause: String| ReadError::Damaged {
         run: Some(run),
         position: 0,
@@ -66,7 +66,7 @@ fn kept(store: &Store, run: RunId) -> Result<Bytes, ReadError> {
 /// Follows the back-pointers from the last turn to the first that was not moved; `None` if one
 /// does not lead to the run's previous turn.
 fn follow(
-    store: &Store,
+    store: &Snapshot,
     run: RunId,
     place: &Place,
     low: u64,
@@ -104,7 +104,7 @@ struct TurnBytes {
 }
 
 /// The turn of `run` that begins at `position`; `None` if none does.
-fn turn_at(store: &Store, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
+fn turn_at(store: &Snapshot, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
     let mut bytes = Vec::new();
     let (mut back, mut first, mut last) = (v1::NO_BACK, 0, 0);
     let mut at = position;
@@ -156,7 +156,7 @@ fn turn_at(store: &Store, run: RunId, position: u64) -> Result<Option<TurnBytes>
 
 /// Finds the run's frames by looking at the whole log.
 fn sweep(
-    store: &Store,
+    store: &Snapshot,
     run: RunId,
     (low, end): (u64, u64),
     pieces: &mut Vec<(u64, Bytes)>,

@@ -24,6 +24,7 @@ mod settle;
 mod shared;
 mod state;
 mod store;
+mod upkeep;
 mod writer;
 mod zero_ahead;
 
@@ -39,7 +40,8 @@ pub(crate) use self::log::walk as walk_row;
 use self::rebuild::Place;
 use self::shared::Shared;
 use self::state::State;
-use self::store::Store;
+use self::store::{Snapshot, Store};
+pub use self::upkeep::{BackupError, Verified};
 use self::writer::Writer;
 use crate::batch::Batch;
 use crate::config::{Durability, JournalConfig};
@@ -108,8 +110,11 @@ impl RedbJournal {
         at: Duration,
     ) -> Result<Self, OpenError> {
         let failed = |failure: JournalFailure| open::failed(&failure, path);
-        let store::Opened { opens, low } = store.count_open().map_err(failed)?;
-        let rebuilt = rebuild::rebuild(&store, config.retention, low).map_err(failed)?;
+        let opens = store.count_open().map_err(failed)?;
+        let rebuilt = store
+            .snapshot()
+            .and_then(|moment| rebuild::rebuild(&moment, config.retention));
+        let rebuilt = rebuilt.map_err(failed)?;
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);
         let opened = Opened {
@@ -148,7 +153,7 @@ impl RedbJournal {
     }
 }
 
-fn describe(store: &Store, finished: Finished<Place>) -> Result<FinishedRun, ReadError> {
+fn describe(store: &Snapshot, finished: Finished<Place>) -> Result<FinishedRun, ReadError> {
     let Finished {
         run,
         closed_at,
@@ -225,15 +230,16 @@ impl Journal for RedbJournal {
                 let place = state.durable_place(run).ok_or(ReadError::UnknownRun { run })?;
                 (place, (state.low, state.durable_end()))
             };
-            scan::history(run, &log::turns(&store, run, &place, bounds)?)
+            scan::history(run, &log::turns(&store.snapshot()?, run, &place, bounds)?)
         })
     }
 
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let store = self.reader()?;
         self.settled(|| {
+            let moment = store.snapshot()?;
             let latest = self.shared.lock().finished().latest(id).copied();
-            let described = latest.map(|finished| describe(&store, finished)).transpose()?;
+            let described = latest.map(|finished| describe(&moment, finished)).transpose()?;
             Ok(described.filter(|finished| finished.id == *id))
         })
     }
@@ -241,6 +247,7 @@ impl Journal for RedbJournal {
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
         let store = self.reader()?;
         self.settled(|| {
+            let moment = store.snapshot()?;
             let listed: Vec<_> = self
                 .shared
                 .lock()
@@ -251,7 +258,7 @@ impl Journal for RedbJournal {
                 .collect();
             listed
                 .into_iter()
-                .map(|finished| describe(&store, finished))
+                .map(|finished| describe(&moment, finished))
                 .collect()
         })
     }
@@ -274,7 +281,7 @@ impl Journal for RedbJournal {
             )
         };
         let host = &*self.shared.host;
-        let records = recover::recover(&store, &live, (low, end), lanes, host, progress)?;
+        let records = recover::recover(&store.snapshot()?, &live, (low, end), lanes, host, progress)?;
         Ok(RecoveryReport {
             live_runs: live.len() as u64,
             finished_runs,

@@ -27,18 +27,25 @@ pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) ->
         Ok(disk) => open_disk(Arc::new(disk), path, config, host),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let draft = draft(path);
-            let disk: Arc<dyn Disk> = Arc::new(FileDisk::create(&draft).map_err(io)?);
-            lock(&*disk, path)?;
-            // A draft that a crash left behind holds nothing.
-            disk.set_len(0).map_err(io)?;
-            let store = create(Arc::clone(&disk), path, config, host)?;
-            disk.sync().map_err(io)?;
+            let store = create_anew(&draft, config, host)?;
             fs::rename(&draft, path).map_err(io)?;
             sync_folder(path).map_err(io)?;
             Ok(store)
         }
         Err(error) => Err(io(error)),
     }
+}
+
+/// Creates a store in a file of which nothing is kept.
+pub(crate) fn create_anew(path: &Path, config: &JournalConfig, host: &dyn Host) -> Result<Store, OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::create(path).map_err(io)?);
+    lock(&*disk, path)?;
+    disk.set_len(0).map_err(io)?;
+    create(disk, path, config, host)
 }
 
 /// Opens the store on `disk`; `path` is what errors call it.
@@ -172,14 +179,15 @@ pub(crate) fn failed(failure: &JournalFailure, path: &Path) -> OpenError {
     }
 }
 
-fn draft(path: &Path) -> PathBuf {
+/// Where a file is written before it gets its name.
+pub(crate) fn draft(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     path.with_file_name(name)
 }
 
 /// Makes the new name durable.
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -13,7 +13,7 @@ use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::log::{self, Damage};
-use super::store::Store;
+use super::store::{Opened, Snapshot};
 use crate::config::Retention;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, FinishedIndex, IdHash};
@@ -50,6 +50,8 @@ pub(crate) struct Rebuilt {
     pub(crate) live: FxHashMap<RunId, Live>,
     pub(crate) finished: FinishedIndex<Place>,
     pub(crate) damaged: Damaged,
+    /// How many records there are.
+    pub(crate) records: u64,
     /// Where the log begins,
     pub(crate) low: u64,
     /// and where it ends.
@@ -82,18 +84,20 @@ impl Damaged {
 }
 
 /// Reads everything.
-pub(crate) fn rebuild(store: &Store, retention: Retention, low: u64) -> Result<Rebuilt, JournalFailure> {
+pub(crate) fn rebuild(store: &Snapshot, retention: Retention) -> Result<Rebuilt, JournalFailure> {
+    let Opened { low, .. } = store.opened()?;
     let mut rebuilt = Rebuilt {
         live: FxHashMap::default(),
         finished: FinishedIndex::new(retention),
         damaged: Damaged::default(),
+        records: 0,
         low,
         end: low,
         rests: FxHashSet::default(),
         gone: Vec::new(),
     };
     let mut closed = Vec::new();
-    store.kept_rows(&mut |row| {
+    store.kept_rows(&mut |_, row| {
         log::walk(0, row, &mut |_, found| match found {
             Ok((frame, _)) => closed.extend(rebuilt.frame(None, &frame)),
             Err(damage) => rebuilt.damage(damage),
@@ -136,6 +140,7 @@ impl Rebuilt {
     /// Takes in the next frame: at a position of the log, or kept outside of it. Returns the run
     /// if it closes.
     fn frame(&mut self, position: Option<u64>, frame: &Frame<'_>) -> Option<Finished<Place>> {
+        self.records += 1;
         if self.damaged.runs.contains_key(&frame.run) {
             return None;
         }

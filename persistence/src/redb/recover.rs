@@ -19,7 +19,7 @@ use millrun_core::{Host, RunId};
 use rustc_hash::FxBuildHasher;
 
 use super::log;
-use super::store::Store;
+use super::store::Snapshot;
 use crate::error::{JournalFailure, ReadError};
 use crate::journal::{Lane, Progress};
 use crate::scan;
@@ -36,7 +36,7 @@ type Row = (u64, Arc<[u8]>);
 
 /// Calls the lanes with all records of `live` between `from` and `end`; returns how many.
 pub(crate) fn recover(
-    store: &Store,
+    store: &Snapshot,
     live: &Runs,
     (from, end): (u64, u64),
     lanes: &mut [Lane<'_>],
@@ -97,11 +97,11 @@ pub(crate) fn recover(
 
 /// Calls `visit` with the turns that were moved out of the log, run by run, and then with the log.
 fn each_row(
-    store: &Store,
+    store: &Snapshot,
     from: u64,
     visit: &mut dyn FnMut(u64, &[u8]) -> bool,
 ) -> Result<(), JournalFailure> {
-    store.kept_rows(&mut |row| visit(from, row))?;
+    store.kept_rows(&mut |_, row| visit(from, row))?;
     store.rows(from, visit)
 }
 

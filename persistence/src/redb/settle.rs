@@ -23,7 +23,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::log;
 use super::shared::Shared;
 use super::state::State;
-use super::store::{Slice, Store};
+use super::store::{Slice, Snapshot, Store};
 use crate::error::JournalFailure;
 use crate::wire::{piece, v1};
 
@@ -57,7 +57,7 @@ pub(crate) fn plan(store: &Store, shared: &Shared, bytes: usize) -> Result<Optio
     let slice_bytes = (shared.config.dead_bytes_max / SLICE_SHARE)
         .max(SLICE_BYTES_MIN)
         .max(2 * bytes as u64);
-    let Some(rows) = rows(store, low, end, slice_bytes)? else {
+    let Some(rows) = rows(&store.snapshot()?, low, end, slice_bytes)? else {
         let mut state = shared.lock();
         state.is_settling_blocked = true;
         state.gone.extend(gone);
@@ -111,7 +111,7 @@ type Rows = Vec<(u64, Vec<u8>)>;
 
 /// Copies the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
 /// if one of them is damaged.
-fn rows(store: &Store, low: u64, end: u64, bytes: u64) -> Result<Option<Rows>, JournalFailure> {
+fn rows(store: &Snapshot, low: u64, end: u64, bytes: u64) -> Result<Option<Rows>, JournalFailure> {
     let mut rows = Vec::new();
     let (mut total, mut is_damaged, mut is_between_turns) = (0, false, true);
     store.rows(low, &mut |key, row| {

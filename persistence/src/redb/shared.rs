@@ -61,6 +61,36 @@ impl Shared {
         store.clone().ok_or_else(JournalFailure::closed)
     }
 
+    /// Compacts the store if nobody reads it; whoever wants to read waits meanwhile. Returns the
+    /// store for its writer.
+    pub(crate) fn compact(&self) -> (Option<Arc<Store>>, Result<(), JournalFailure>) {
+        let mut place = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(store) = place.take() else {
+            return (None, Err(JournalFailure::closed()));
+        };
+        let (store, outcome) = match Arc::try_unwrap(store) {
+            Ok(mut store) => {
+                let outcome = store.compact();
+                (Arc::new(store), Some(outcome))
+            }
+            Err(store) => (store, None),
+        };
+        *place = Some(Arc::clone(&store));
+        drop(place);
+        let Some(outcome) = outcome else {
+            return (Some(store), Ok(()));
+        };
+        let mut state = self.lock();
+        state.is_compacting = false;
+        state.compactions += 1;
+        let watchers = state.watchers.clone();
+        drop(state);
+        for bell in watchers {
+            bell.ring();
+        }
+        (Some(store), outcome)
+    }
+
     pub(crate) fn failure(&self) -> Option<JournalFailure> {
         if self.has_failed.load(Ordering::Acquire) {
             self.lock().failure.clone()

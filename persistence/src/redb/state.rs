@@ -83,6 +83,9 @@ pub(crate) struct State {
     /// Somebody was told `Full` since the last commit.
     pub(crate) was_full: bool,
     pub(crate) is_closing: bool,
+    /// Somebody has asked for it.
+    pub(crate) is_compacting: bool,
+    pub(crate) compactions: u64,
     pub(crate) failure: Option<JournalFailure>,
     pub(crate) watchers: Vec<Bell>,
     /// Bytes of live runs.
@@ -131,6 +134,8 @@ impl State {
             ring_at: RingAt::NEVER,
             was_full: false,
             is_closing: false,
+            is_compacting: false,
+            compactions: 0,
             failure: None,
             watchers: Vec::new(),
             live_bytes,
@@ -349,6 +354,7 @@ impl State {
             commits: self.commits,
             turns: self.turns,
             bytes: self.bytes,
+            compactions: self.compactions,
             last_commit: self.last_commit,
             ..Stats::default()
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrun_core::RunId;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::backend::Backend;
 use super::disk::Disk;
@@ -37,7 +37,7 @@ pub(crate) struct Store {
     pub(crate) is_repaired: bool,
 }
 
-/// What [`Store::count_open`] finds.
+/// What a store says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
     /// How often the store has been opened, this time included.
@@ -80,21 +80,20 @@ impl Store {
     }
 
     /// Counts this opening; durable when this returns. Creates the tables of a new store.
-    pub(crate) fn count_open(&self) -> Result<Opened, JournalFailure> {
+    pub(crate) fn count_open(&self) -> Result<u64, JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
-            let opened = {
+            let opens = {
                 let mut meta = txn.open_table(META)?;
                 let before = meta.get(OPENS)?.map_or(0, |opens| opens.value());
                 let opens = before.saturating_add(1);
                 meta.insert(OPENS, opens)?;
-                let low = meta.get(LOW)?.map_or(0, |low| low.value());
                 txn.open_table(LOG)?;
                 txn.open_table(KEPT)?;
-                Opened { opens, low }
+                opens
             };
             txn.commit()?;
-            Ok(opened)
+            Ok(opens)
         })
     }
 
@@ -142,20 +141,80 @@ impl Store {
         })
     }
 
+    /// Everything as it is at this moment. It pins pages of the file: keep it for a short time.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, JournalFailure> {
+        guarded(|| Ok(Snapshot(self.db.begin_read()?)))
+    }
+
+    /// Adds rows as they are, and says where the log begins and how often the store was opened.
+    pub(crate) fn put(&self, rows: &Rows, opened: Opened) -> Result<(), JournalFailure> {
+        guarded(|| {
+            let txn = self.db.begin_write()?;
+            {
+                let mut meta = txn.open_table(META)?;
+                meta.insert(OPENS, opened.opens)?;
+                meta.insert(LOW, opened.low)?;
+                let (mut log, mut kept) = (txn.open_table(LOG)?, txn.open_table(KEPT)?);
+                for (position, row) in &rows.log {
+                    log.insert(position, row.as_slice())?;
+                }
+                for (run, row) in &rows.kept {
+                    kept.insert(run, row.as_slice())?;
+                }
+            }
+            txn.commit()?;
+            Ok(())
+        })
+    }
+
+    /// Moves what is at the end of the file into free space before it, and cuts the file.
+    pub(crate) fn compact(&mut self) -> Result<(), JournalFailure> {
+        guarded(|| {
+            self.db.compact()?;
+            Ok(())
+        })
+    }
+
+    /// Size of the file in bytes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.disk.len().unwrap_or(0)
+    }
+}
+
+/// A moment of the store that does not change.
+pub(crate) struct Snapshot(ReadTransaction);
+
+impl Snapshot {
+    /// How often the store has been opened, and where its log begins.
+    pub(crate) fn opened(&self) -> Result<Opened, JournalFailure> {
+        guarded(|| {
+            let meta = self.0.open_table(META)?;
+            let number =
+                |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |row| row.value())) };
+            Ok(Opened {
+                opens: number(OPENS)?,
+                low: number(LOW)?,
+            })
+        })
+    }
+
     /// The turns of a run that were moved out of the log, as a row; `None` if there are none.
     pub(crate) fn kept(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
         guarded(|| {
-            let kept = self.db.begin_read()?.open_table(KEPT)?;
-            Ok(kept.get(run.bits())?.map(|row| row.value().to_vec()))
+            Ok(self
+                .0
+                .open_table(KEPT)?
+                .get(run.bits())?
+                .map(|row| row.value().to_vec()))
         })
     }
 
     /// Calls `visit` with each row of turns that were moved out of the log, until it says `false`.
-    pub(crate) fn kept_rows(&self, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), JournalFailure> {
+    pub(crate) fn kept_rows(&self, visit: &mut dyn FnMut(u128, &[u8]) -> bool) -> Result<(), JournalFailure> {
         guarded(|| {
-            let kept = self.db.begin_read()?.open_table(KEPT)?;
-            for row in kept.iter()? {
-                if !visit(row?.1.value()) {
+            for row in self.0.open_table(KEPT)?.iter()? {
+                let (run, bytes) = row?;
+                if !visit(run.value(), bytes.value()) {
                     break;
                 }
             }
@@ -171,7 +230,7 @@ impl Store {
         visit: &mut dyn FnMut(u64, &[u8]) -> bool,
     ) -> Result<(), JournalFailure> {
         guarded(|| {
-            let log = self.db.begin_read()?.open_table(LOG)?;
+            let log = self.0.open_table(LOG)?;
             let first = match log.range(..=from)?.next_back() {
                 Some(row) => row?.0.value(),
                 None => from,
@@ -185,11 +244,13 @@ impl Store {
             Ok(())
         })
     }
+}
 
-    /// Size of the file in bytes.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.disk.len().unwrap_or(0)
-    }
+/// Rows on their way from one store to another.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) log: Vec<(u64, Vec<u8>)>,
+    pub(crate) kept: Vec<(u128, Vec<u8>)>,
 }
 
 impl fmt::Debug for Store {

@@ -32,6 +32,7 @@ pub(crate) struct Writer {
 
 /// What the next turn is for.
 enum Work {
+    Compact,
     Commit(Arc<Segment>),
     Wait(Duration),
     Idle,
@@ -54,6 +55,9 @@ impl Writer {
         let mut state = self.shared.lock();
         if state.failure.is_some() {
             return Work::End;
+        }
+        if state.is_compacting {
+            return Work::Compact;
         }
         let queued = state.open.batches;
         let must_commit = state.is_closing || state.was_full;
@@ -110,6 +114,21 @@ impl Writer {
         }
     }
 
+    /// Compacts the file if no reader has it just now, else leaves that for the next turn; says
+    /// whether the writer may go on.
+    fn compact(&mut self) -> bool {
+        self.store = None;
+        let (store, outcome) = self.shared.compact();
+        self.store = store;
+        match outcome {
+            Ok(()) => true,
+            Err(failure) => {
+                self.shared.fail(failure);
+                false
+            }
+        }
+    }
+
     /// One transaction: the segment, and a slice of settling if one is due.
     fn write(&self, store: &Store, segment: &Segment) -> Result<Option<Slice>, JournalFailure> {
         let slice = settle::plan(store, &self.shared, segment.bytes.len())?;
@@ -159,6 +178,11 @@ impl Part for Writer {
         match self.next() {
             Work::Commit(segment) => {
                 if self.commit(segment) {
+                    return Next::Again;
+                }
+            }
+            Work::Compact => {
+                if self.compact() {
                     return Next::Again;
                 }
             }

@@ -10,3 +10,4 @@ mod fuzz;
 mod golden;
 mod host;
 mod retention;
+mod upkeep;

@@ -1,0 +1,141 @@
+//! What an operator asks of a store: is it sound, a copy of it, make it smaller.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::RedbJournal;
+use super::open;
+use super::rebuild;
+use super::store::{Rows, Snapshot, Store};
+use crate::config::Retention;
+use crate::error::{JournalFailure, OpenError, ReadError};
+
+/// How many bytes of rows a backup copies in one transaction.
+const COPY_BYTES: usize = 8 << 20;
+
+/// What a walk over the whole store found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Sound records.
+    pub records: u64,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Everything that is wrong; empty if the store is sound.
+    pub damaged: Vec<ReadError>,
+}
+
+/// Why a backup was not made. There is no file at its place then, or the one that was there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// There is a file where the backup should go.
+    #[error("{path} exists: a backup replaces nothing")]
+    Exists {
+        /// Where the backup should go.
+        path: PathBuf,
+    },
+    /// The store cannot be read.
+    #[error(transparent)]
+    Read(#[from] JournalFailure),
+    /// The backup cannot be written.
+    #[error("the backup could not be written")]
+    Write(#[source] OpenError),
+}
+
+impl RedbJournal {
+    /// Reads every record of the store and checks its checksum and its place in its run. Goes on
+    /// while turns are appended, and sees those that were durable when it began.
+    ///
+    /// # Errors
+    /// When the store cannot be read at all; what is damaged is in the answer.
+    pub fn verify(&self) -> Result<Verified, ReadError> {
+        let store = self.reader()?;
+        let everything = Retention {
+            len_max: usize::MAX,
+            bytes_max: u64::MAX,
+            age_max: std::time::Duration::MAX,
+        };
+        let found = rebuild::rebuild(&store.snapshot()?, everything)?;
+        Ok(Verified {
+            records: found.records,
+            bytes: found.end - found.low,
+            damaged: found.damaged.list(),
+        })
+    }
+
+    /// Writes a copy of the store to `path`, as it is at the moment of the call, while turns are
+    /// appended. The copy is a store: to restore it, put it where the lost one was.
+    ///
+    /// The file of this store may grow while it is copied, since what is read cannot be reused.
+    ///
+    /// # Errors
+    /// See [`BackupError`].
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<(), BackupError> {
+        let path = path.as_ref();
+        if path.exists() {
+            return Err(BackupError::Exists {
+                path: path.to_owned(),
+            });
+        }
+        let store = self.reader()?;
+        let moment = store.snapshot()?;
+        let write = |source: io::Error| {
+            BackupError::Write(OpenError::Io {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let draft = open::draft(path);
+        let copy = open::create_anew(&draft, &self.shared.config, &*self.shared.host);
+        let copied = copy
+            .map_err(BackupError::Write)
+            .and_then(|copy| copy_rows(&moment, &copy, path));
+        if let Err(error) = copied {
+            // Nobody knows of the draft; if it cannot be removed, the next backup makes it anew.
+            fs::remove_file(&draft).ok();
+            return Err(error);
+        }
+        fs::rename(&draft, path)
+            .and_then(|()| open::sync_folder(path))
+            .map_err(write)
+    }
+
+    /// Asks the writer to give free space at the end of the file back to the file system; returns
+    /// at once. Meanwhile nothing is committed: what is enqueued waits, and
+    /// [`enqueue`](crate::Journal::enqueue) gives `Full` once the buffer is. Bells ring at the end,
+    /// and [`Stats::compactions`](crate::Stats::compactions) has grown.
+    ///
+    /// It takes about half a second per GB, and is never done unasked.
+    pub fn begin_compact(&self) {
+        self.shared.lock().is_compacting = true;
+        self.shared.bell.ring();
+    }
+}
+
+/// Copies all rows, a few at a time.
+fn copy_rows(moment: &Snapshot, copy: &Store, path: &Path) -> Result<(), BackupError> {
+    let opened = moment.opened()?;
+    let mut outcome = Ok(());
+    let (mut rows, mut bytes) = (Rows::default(), 0);
+    let mut flush = |rows: &mut Rows, bytes: &mut usize, at_least: usize| {
+        if *bytes >= at_least {
+            outcome = copy.put(rows, opened);
+            (*rows, *bytes) = (Rows::default(), 0);
+        }
+        outcome.is_ok()
+    };
+    moment.kept_rows(&mut |run, row| {
+        rows.kept.push((run, row.to_vec()));
+        bytes += row.len();
+        flush(&mut rows, &mut bytes, COPY_BYTES)
+    })?;
+    moment.rows(opened.low, &mut |position, row| {
+        rows.log.push((position, row.to_vec()));
+        bytes += row.len();
+        flush(&mut rows, &mut bytes, COPY_BYTES)
+    })?;
+    flush(&mut rows, &mut bytes, 0);
+    outcome.map_err(|failure| BackupError::Write(open::failed(&failure, path)))
+}

@@ -1,0 +1,130 @@
+//! Verifying, copying and shrinking a store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use millrun_persistence::contract::Author;
+use millrun_persistence::{BackupError, Journal, JournalConfig, RedbJournal};
+
+use crate::host::HandHost;
+
+struct World {
+    folder: tempfile::TempDir,
+    host: Arc<HandHost>,
+    journal: RedbJournal,
+    authors: Vec<Author>,
+}
+
+impl World {
+    /// A journal that retains five finished runs.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let host = HandHost::new();
+        let journal = open(&folder.path().join("a.redb"), &host);
+        Self {
+            folder,
+            host,
+            journal,
+            authors: Vec::new(),
+        }
+    }
+
+    fn work(&mut self, count: u64) {
+        for _ in 0..count {
+            let number = self.authors.len() as u64;
+            let mut author = Author::new(&self.journal, &format!("run-{number}"), number);
+            let batch = author.batch(&[&[7; 10_000], b"end"], !number.is_multiple_of(4));
+            assert_eq!(self.journal.enqueue(&batch).unwrap().refused, []);
+            self.host.run();
+            self.authors.push(author);
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Author> {
+        self.authors.iter().step_by(4)
+    }
+}
+
+fn open(path: &Path, host: &Arc<HandHost>) -> RedbJournal {
+    let mut config = JournalConfig::default();
+    config.retention.len_max = 5;
+    config.dead_bytes_max = 0;
+    RedbJournal::open(path, config, host.clone()).unwrap()
+}
+
+#[test]
+fn a_sound_store_verifies() {
+    let mut world = World::new();
+    world.work(20);
+    let verified = world.journal.verify().unwrap();
+    assert_eq!(verified.damaged, []);
+    assert!(verified.records >= 2 * 10, "{verified:?}");
+}
+
+#[test]
+fn a_backup_is_the_store_of_that_moment() {
+    let mut world = World::new();
+    world.work(40);
+    let path = world.folder.path().join("backup.redb");
+    world.journal.backup(&path).unwrap();
+    let (epoch, stats) = (world.journal.take_over(&[]).unwrap(), world.journal.stats());
+    world.work(4);
+
+    let host = HandHost::new();
+    let restored = open(&path, &host);
+    for author in world.authors[..40].iter().step_by(4) {
+        author.assert_history(&restored);
+    }
+    for author in &world.authors[40..] {
+        assert!(restored.history(author.run).is_err(), "it came after the backup");
+    }
+    let copied = restored.stats();
+    assert_eq!(
+        (copied.live_runs, copied.finished_runs),
+        (stats.live_runs, stats.finished_runs)
+    );
+    assert!(
+        restored.take_over(&[]).unwrap() > epoch,
+        "epochs go on in a restored store"
+    );
+    assert_eq!(restored.verify().unwrap().damaged, []);
+}
+
+#[test]
+fn a_backup_replaces_nothing() {
+    let world = World::new();
+    let path = world.folder.path().join("taken");
+    std::fs::write(&path, b"mine").unwrap();
+    assert!(matches!(
+        world.journal.backup(&path),
+        Err(BackupError::Exists { .. })
+    ));
+    assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    assert!(matches!(
+        world.journal.backup("/nonexistent/b.redb"),
+        Err(BackupError::Write(_))
+    ));
+}
+
+#[test]
+fn compacting_shrinks_the_file_and_keeps_everything() {
+    let mut world = World::new();
+    world.work(400);
+    let before = world.journal.stats();
+    world.journal.begin_compact();
+    world.host.run();
+    let after = world.journal.stats();
+    assert_eq!(after.compactions, 1);
+    assert!(
+        after.file_bytes < before.file_bytes,
+        "{} then {}",
+        before.file_bytes,
+        after.file_bytes
+    );
+    assert_eq!(after.live_bytes, before.live_bytes);
+    world.work(4);
+    for author in world.live() {
+        author.assert_history(&world.journal);
+    }
+    assert_eq!(world.journal.verify().unwrap().damaged, []);
+}
