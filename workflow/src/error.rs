@@ -154,12 +154,21 @@ pub struct Cancelled;
 pub enum TimeoutKind {
     /// One attempt took longer than its start-to-close timeout.
     StartToClose,
+    /// An attempt waited in its queue for longer than its schedule-to-start timeout.
+    ScheduleToStart,
+    /// All attempts together, with their pauses, took longer than the schedule-to-close timeout.
+    ScheduleToClose,
+    /// An attempt was silent for longer than its heartbeat timeout.
+    Heartbeat,
 }
 
 impl fmt::Display for TimeoutKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::StartToClose => "start-to-close",
+            Self::ScheduleToStart => "schedule-to-start",
+            Self::ScheduleToClose => "schedule-to-close",
+            Self::Heartbeat => "heartbeat",
         })
     }
 }

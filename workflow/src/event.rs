@@ -77,6 +77,15 @@ pub enum Event {
         /// The owner's epoch when this was decided, from which later attempt numbers follow.
         epoch: u64,
     },
+    /// Note: an attempt said how far it is.
+    AttemptHeartbeat {
+        /// The call.
+        operation: OperationId,
+        /// The attempt.
+        attempt: u32,
+        /// What the next attempt is to know, should this one fail.
+        details: Payload,
+    },
     /// Decision: a timer was started.
     TimerStarted {
         /// The timer.
@@ -171,6 +180,7 @@ impl Event {
             Self::ActivityCompleted { .. } => "ActivityCompleted",
             Self::ActivityFailed { .. } => "ActivityFailed",
             Self::AttemptFailed { .. } => "AttemptFailed",
+            Self::AttemptHeartbeat { .. } => "AttemptHeartbeat",
             Self::TimerStarted { .. } => "TimerStarted",
             Self::TimerFired { .. } => "TimerFired",
             Self::SignalReceived { .. } => "SignalReceived",
@@ -202,6 +212,7 @@ impl Event {
             | Self::ActivityCompleted { .. }
             | Self::ActivityFailed { .. }
             | Self::AttemptFailed { .. }
+            | Self::AttemptHeartbeat { .. }
             | Self::TimerStarted { .. }
             | Self::TimerFired { .. }
             | Self::SignalReceived { .. }
@@ -233,6 +244,7 @@ impl Event {
             | Self::ActivityCompleted { .. }
             | Self::ActivityFailed { .. }
             | Self::AttemptFailed { .. }
+            | Self::AttemptHeartbeat { .. }
             | Self::TimerFired { .. }
             | Self::SignalReceived { .. }
             | Self::UpdateAccepted { .. }
@@ -307,6 +319,12 @@ pub struct ActivityScheduled {
     pub retry: Retry,
     /// How long one attempt may take.
     pub start_to_close: Duration,
+    /// How long an attempt may wait in its queue, if that is limited.
+    pub schedule_to_start: Option<Duration>,
+    /// How long all attempts and their pauses may take together, if that is limited.
+    pub schedule_to_close: Option<Duration>,
+    /// How long an attempt may be silent, if that is limited.
+    pub heartbeat: Option<Duration>,
     /// The owner's epoch when it was decided, from which later attempt numbers follow.
     pub epoch: u64,
 }

@@ -61,6 +61,11 @@ pub struct PendingActivity {
     pub failed_attempt: u32,
     /// When the next attempt begins, if a failed one is behind it.
     pub retry_at: Option<Timestamp>,
+    /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so. A
+    /// timer of its own, beside that of the next attempt.
+    pub close_at: Option<Timestamp>,
+    /// What the last heartbeat of any attempt said: the next attempt gets it.
+    pub details: Option<Payload>,
     /// The epoch of the last decision about it.
     epoch: u64,
 }
@@ -103,6 +108,7 @@ impl Outcome {
             | Event::ActivityCompleted { .. }
             | Event::ActivityFailed { .. }
             | Event::AttemptFailed { .. }
+            | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::TimerFired { .. }
             | Event::SignalReceived { .. }
@@ -136,6 +142,8 @@ impl Ledger {
                     failures: 0,
                     failed_attempt: 0,
                     retry_at: None,
+                    close_at: scheduled.schedule_to_close.map(|timeout| time + timeout),
+                    details: None,
                     epoch: scheduled.epoch,
                 };
                 self.pending
@@ -153,6 +161,15 @@ impl Ledger {
                     activity.failed_attempt = *attempt;
                     activity.retry_at = Some(*retry_at);
                     activity.epoch = *epoch;
+                }
+            }
+            Event::AttemptHeartbeat {
+                operation,
+                details,
+                attempt: _,
+            } => {
+                if let Some(Pending::Activity(activity)) = self.pending.get_mut(operation) {
+                    activity.details = Some(details.clone());
                 }
             }
             Event::TimerStarted { operation, deadline } => {

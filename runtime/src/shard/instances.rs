@@ -290,7 +290,7 @@ impl Shard {
                         attempt,
                         scheduled,
                     };
-                    self.effects.push(Effect::Run(Box::new(task)));
+                    self.effects.push(Effect::Run(task));
                 }
                 Command::CancelActivity { operation, queue: _ } => {
                     self.effects.push(Effect::CancelActivity { run, operation });
@@ -566,6 +566,12 @@ impl Shard {
         self.live_len += 1;
         self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
         for (operation, pending) in pending {
+            if let Pending::Activity(activity) = &pending
+                && let Some(close_at) = activity.close_at
+            {
+                self.timer_commands
+                    .push(TimerCommand::Set(close_at, run, Alarm::Operation(operation)));
+            }
             let due = match &pending {
                 Pending::Timer { deadline } => Some(*deadline),
                 Pending::Activity(activity) => activity.retry_at.filter(|at| *at > now),

@@ -122,6 +122,9 @@ struct Request {
     input: Result<Payload, PayloadError>,
     retry: Retry,
     start_to_close: Duration,
+    schedule_to_start: Option<Duration>,
+    schedule_to_close: Option<Duration>,
+    heartbeat: Option<Duration>,
 }
 
 impl<O, E> Call<O, E> {
@@ -138,6 +141,9 @@ impl<O, E> Call<O, E> {
             input: Payload::encode(input),
             retry: Retry::exponential(),
             start_to_close: START_TO_CLOSE_DEFAULT,
+            schedule_to_start: None,
+            schedule_to_close: None,
+            heartbeat: None,
         };
         Self {
             operation: Operation::new(shared, is_shielded, location),
@@ -159,6 +165,35 @@ impl<O, E> Call<O, E> {
     pub fn start_to_close(mut self, timeout: Duration) -> Self {
         if let Some(request) = &mut self.request {
             request.start_to_close = timeout;
+        }
+        self
+    }
+
+    /// Limits how long an attempt may wait in its queue: one that is not begun by then fails the
+    /// call, since trying again would only queue again. Not limited by default. No effect once
+    /// polled.
+    pub fn schedule_to_start(mut self, timeout: Duration) -> Self {
+        if let Some(request) = &mut self.request {
+            request.schedule_to_start = Some(timeout);
+        }
+        self
+    }
+
+    /// Limits how long the call may take in all, with every attempt and pause. No attempt begins
+    /// after that, and one under way is told to stop. Not limited by default. No effect once
+    /// polled.
+    pub fn schedule_to_close(mut self, timeout: Duration) -> Self {
+        if let Some(request) = &mut self.request {
+            request.schedule_to_close = Some(timeout);
+        }
+        self
+    }
+
+    /// Sets how long an attempt may be silent: one whose last heartbeat is older fails, and the
+    /// next begins with what that heartbeat said. Not limited by default. No effect once polled.
+    pub fn heartbeat(mut self, timeout: Duration) -> Self {
+        if let Some(request) = &mut self.request {
+            request.heartbeat = Some(timeout);
         }
         self
     }
@@ -213,6 +248,9 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
                 input,
                 retry: request.retry,
                 start_to_close: request.start_to_close,
+                schedule_to_start: request.schedule_to_start,
+                schedule_to_close: request.schedule_to_close,
+                heartbeat: request.heartbeat,
                 epoch,
             }))
         });

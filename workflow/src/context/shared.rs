@@ -264,6 +264,7 @@ impl Table {
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::AttemptFailed { .. }
+            | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }

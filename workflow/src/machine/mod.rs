@@ -35,7 +35,7 @@ use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
 use crate::handlers::Handlers;
 use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
-use crate::{NAME_BYTES_MAX, OperationId, Payload};
+use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
 
 pub(crate) use code::panic_message;
 pub use limits::Limits;
@@ -167,8 +167,7 @@ impl Instance {
                         retry_at,
                         epoch: moment.epoch,
                     };
-                    self.ledger.apply(&event, moment.now);
-                    turn.events.push(event);
+                    self.note(event, moment, turn);
                     turn.commands.push(Command::StartTimer {
                         operation,
                         deadline: retry_at,
@@ -181,18 +180,41 @@ impl Instance {
                     failure,
                 }
             }
+            Input::Heartbeat {
+                operation,
+                attempt,
+                details,
+            } => {
+                self.check_report(operation, attempt)?;
+                self.check_size(&details)?;
+                let event = Event::AttemptHeartbeat {
+                    operation,
+                    attempt,
+                    details,
+                };
+                self.note(event, moment, turn);
+                return Ok(());
+            }
             Input::TimerFired { operation } => match self.ledger.pending_operation(operation) {
                 Some(Pending::Timer { deadline }) if *deadline <= moment.now => {
                     Event::TimerFired { operation }
                 }
                 Some(Pending::Activity(activity)) => {
-                    if activity.retry_at.is_none_or(|at| at > moment.now) {
+                    let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= moment.now);
+                    let attempt = activity.attempt(moment.epoch);
+                    if is_due(activity.close_at) {
+                        Event::ActivityFailed {
+                            operation,
+                            attempt,
+                            failure: ActivityFailure::TimedOut(TimeoutKind::ScheduleToClose),
+                        }
+                    } else if is_due(activity.retry_at) {
+                        let scheduled = Arc::clone(&activity.scheduled);
+                        turn.commands.push(Command::RunActivity { scheduled, attempt });
+                        return Ok(());
+                    } else {
                         return Err(Refused::Stale);
                     }
-                    let (scheduled, attempt) =
-                        (Arc::clone(&activity.scheduled), activity.attempt(moment.epoch));
-                    turn.commands.push(Command::RunActivity { scheduled, attempt });
-                    return Ok(());
                 }
                 Some(Pending::Timer { .. }) | None => return Err(Refused::Stale),
             },
@@ -216,6 +238,7 @@ impl Instance {
         };
         self.check_history();
         self.record_parking(moment, turn);
+        self.settle(&event, turn);
         self.ledger.apply(&event, moment.now);
         turn.events.push(event.clone());
         self.take_up(event, moment, turn);
@@ -290,7 +313,8 @@ impl Instance {
         }
         let retry = &activity.scheduled.retry;
         let pause = retry.pause_after(activity.failures + 1, self.run, operation);
-        Ok(pause.filter(|_| is_retryable).map(|pause| moment.now + pause))
+        let retry_at = pause.map(|pause| moment.now + pause);
+        Ok(retry_at.filter(|at| is_retryable && activity.close_at.is_none_or(|close_at| *at < close_at)))
     }
 
     /// Shows a recorded input to the code, polls it, and appends its decisions.
@@ -384,6 +408,11 @@ impl Instance {
                         scheduled: Arc::clone(scheduled),
                         attempt: 1,
                     });
+                    turn.commands
+                        .extend(scheduled.schedule_to_close.map(|timeout| Command::StartTimer {
+                            operation: scheduled.operation,
+                            deadline: now + timeout,
+                        }));
                 }
                 Event::TimerStarted { operation, deadline } => {
                     turn.commands.push(Command::StartTimer {
@@ -404,19 +433,46 @@ impl Instance {
 
     /// Appends what undoes a pending operation.
     fn undo(&self, operation: OperationId, commands: &mut Vec<Command>) {
-        let deadline = match self.ledger.pending_operation(operation) {
-            Some(Pending::Timer { deadline }) => Some(*deadline),
+        let deadlines = match self.ledger.pending_operation(operation) {
+            Some(Pending::Timer { deadline }) => [Some(*deadline), None],
             Some(Pending::Activity(activity)) => {
                 // Whether the next attempt has begun stands in no event: both are undone.
                 commands.push(Command::CancelActivity {
                     operation,
                     queue: activity.scheduled.queue.clone(),
                 });
-                activity.retry_at
+                [activity.retry_at, activity.close_at]
             }
-            None => None,
+            None => [None, None],
         };
-        commands.extend(deadline.map(|deadline| Command::CancelTimer { operation, deadline }));
+        let deadlines = deadlines.into_iter().flatten();
+        commands.extend(deadlines.map(|deadline| Command::CancelTimer { operation, deadline }));
+    }
+
+    /// Records what concerns the engine alone.
+    fn note(&mut self, event: Event, moment: Moment, turn: &mut Turn) {
+        self.ledger.apply(&event, moment.now);
+        turn.events.push(event);
+    }
+
+    /// Appends what the end of a call makes needless: its timers, and an attempt that is late.
+    fn settle(&self, event: &Event, turn: &mut Turn) {
+        match event {
+            Event::ActivityFailed {
+                operation,
+                failure: ActivityFailure::TimedOut(TimeoutKind::ScheduleToClose),
+                ..
+            } => self.undo(*operation, &mut turn.commands),
+            Event::ActivityCompleted { operation, .. } | Event::ActivityFailed { operation, .. } => {
+                if let Some(Pending::Activity(activity)) = self.ledger.pending_operation(*operation)
+                    && let Some(deadline) = activity.close_at
+                {
+                    let operation = *operation;
+                    turn.commands.push(Command::CancelTimer { operation, deadline });
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Ends the run: cancels what is outstanding, in the order in which it was issued.

@@ -121,7 +121,7 @@ impl Instance {
                     self.replay_input(event, time, false, check);
                 }
             }
-            Event::Parked { .. } | Event::AttemptFailed { .. } => {}
+            Event::Parked { .. } | Event::AttemptFailed { .. } | Event::AttemptHeartbeat { .. } => {}
             Event::Terminated { .. } => self.code = None,
             input => self.replay_input(input, time, self.ledger.parked().is_some(), check),
         }

@@ -47,7 +47,8 @@ pub enum Command {
     },
     /// Report [`Input::TimerFired`] at the deadline, not before.
     StartTimer {
-        /// The timer, or the call whose next attempt is due then.
+        /// The timer, or the call whose next attempt or whose end is due then. A call may have
+        /// two timers at once, with different deadlines.
         operation: OperationId,
         /// When.
         deadline: Timestamp,
@@ -100,9 +101,19 @@ pub enum Input {
         /// Whether another attempt may help.
         is_retryable: bool,
     },
+    /// An attempt of an activity says how far it is. Each is an event: whoever passes heartbeats
+    /// on passes on a few per timeout, not every one.
+    Heartbeat {
+        /// The call.
+        operation: OperationId,
+        /// Which attempt.
+        attempt: u32,
+        /// What the next attempt is to know, should this one fail.
+        details: Payload,
+    },
     /// A deadline passed.
     TimerFired {
-        /// The timer, or the call whose next attempt is due.
+        /// The timer, or the call whose next attempt or whose end is due.
         operation: OperationId,
     },
     /// Somebody asks for a change of the run's [state](crate::State). The answer is an

@@ -38,6 +38,7 @@ const VALUE_RECORDED: u8 = 17;
 const PATCHED: u8 = 18;
 const UPDATE_ACCEPTED: u8 = 19;
 const UPDATE_ANSWERED: u8 = 20;
+const ATTEMPT_HEARTBEAT: u8 = 21;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -63,6 +64,7 @@ pub fn kind(event: &Event) -> u8 {
         Event::Patched { .. } => PATCHED,
         Event::UpdateAccepted { .. } => UPDATE_ACCEPTED,
         Event::UpdateAnswered { .. } => UPDATE_ANSWERED,
+        Event::AttemptHeartbeat { .. } => ATTEMPT_HEARTBEAT,
     }
 }
 
@@ -167,6 +169,18 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 request: Cow::Borrowed(request),
                 name: Cow::Borrowed(name),
                 input: raw(input),
+            },
+        ),
+        Event::AttemptHeartbeat {
+            operation,
+            attempt,
+            details,
+        } => write(
+            out,
+            &ValueBody {
+                operation: operation.get(),
+                attempt: *attempt,
+                value: raw(details),
             },
         ),
         Event::UpdateAnswered { request, answer } => write(
@@ -312,6 +326,19 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         PATCHED => Event::Patched {
             id: Cow::Owned(read::<PatchedBody<'_>>(body)?.id.into_owned()),
         },
+        ATTEMPT_HEARTBEAT => {
+            let ValueBody {
+                operation,
+                attempt,
+                value,
+            } = read(body)?;
+            let (operation, details) = (OperationId::new(operation), payload(body, value));
+            Event::AttemptHeartbeat {
+                operation,
+                attempt,
+                details,
+            }
+        }
         unknown => return Err(EventError::UnknownKind(unknown)),
     })
 }
@@ -413,6 +440,12 @@ struct ScheduledBody<'a> {
     retry: Option<RetryWire>,
     #[serde(rename = "t")]
     start_to_close_us: u64,
+    #[serde(rename = "ts", default, skip_serializing_if = "Option::is_none")]
+    schedule_to_start_us: Option<u64>,
+    #[serde(rename = "tc", default, skip_serializing_if = "Option::is_none")]
+    schedule_to_close_us: Option<u64>,
+    #[serde(rename = "th", default, skip_serializing_if = "Option::is_none")]
+    heartbeat_us: Option<u64>,
 }
 
 /// A retry policy that is not the default one.
@@ -454,6 +487,9 @@ impl<'a> ScheduledBody<'a> {
             epoch: scheduled.epoch,
             retry,
             start_to_close_us: micros(scheduled.start_to_close),
+            schedule_to_start_us: scheduled.schedule_to_start.map(micros),
+            schedule_to_close_us: scheduled.schedule_to_close.map(micros),
+            heartbeat_us: scheduled.heartbeat.map(micros),
         }
     }
 
@@ -475,6 +511,9 @@ impl<'a> ScheduledBody<'a> {
             input: payload(body, self.input),
             retry,
             start_to_close: Duration::from_micros(self.start_to_close_us),
+            schedule_to_start: self.schedule_to_start_us.map(Duration::from_micros),
+            schedule_to_close: self.schedule_to_close_us.map(Duration::from_micros),
+            heartbeat: self.heartbeat_us.map(Duration::from_micros),
             epoch: self.epoch,
         }
     }
@@ -525,6 +564,32 @@ enum FailureWire<'a> {
 enum TimeoutWire {
     #[serde(rename = "a")]
     StartToClose,
+    #[serde(rename = "b")]
+    ScheduleToStart,
+    #[serde(rename = "c")]
+    ScheduleToClose,
+    #[serde(rename = "h")]
+    Heartbeat,
+}
+
+impl TimeoutWire {
+    fn of(kind: TimeoutKind) -> Self {
+        match kind {
+            TimeoutKind::StartToClose => Self::StartToClose,
+            TimeoutKind::ScheduleToStart => Self::ScheduleToStart,
+            TimeoutKind::ScheduleToClose => Self::ScheduleToClose,
+            TimeoutKind::Heartbeat => Self::Heartbeat,
+        }
+    }
+
+    fn into_event(self) -> TimeoutKind {
+        match self {
+            Self::StartToClose => TimeoutKind::StartToClose,
+            Self::ScheduleToStart => TimeoutKind::ScheduleToStart,
+            Self::ScheduleToClose => TimeoutKind::ScheduleToClose,
+            Self::Heartbeat => TimeoutKind::Heartbeat,
+        }
+    }
 }
 
 impl<'a> FailureWire<'a> {
@@ -534,7 +599,7 @@ impl<'a> FailureWire<'a> {
                 error: raw(error),
                 message: Cow::Borrowed(message),
             },
-            ActivityFailure::TimedOut(TimeoutKind::StartToClose) => Self::TimedOut(TimeoutWire::StartToClose),
+            ActivityFailure::TimedOut(kind) => Self::TimedOut(TimeoutWire::of(*kind)),
             ActivityFailure::Panicked { message } => Self::Panicked(Cow::Borrowed(message)),
             ActivityFailure::Unreadable { message } => Self::Unreadable(Cow::Borrowed(message)),
         }
@@ -546,7 +611,7 @@ impl<'a> FailureWire<'a> {
                 error: payload(body, error),
                 message: message.into_owned(),
             },
-            Self::TimedOut(TimeoutWire::StartToClose) => ActivityFailure::TimedOut(TimeoutKind::StartToClose),
+            Self::TimedOut(kind) => ActivityFailure::TimedOut(kind.into_event()),
             Self::Panicked(message) => ActivityFailure::Panicked {
                 message: message.into_owned(),
             },

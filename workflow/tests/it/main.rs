@@ -11,5 +11,6 @@ mod recording;
 mod signals;
 mod state;
 mod steps;
+mod timeouts;
 mod waking;
 mod world;

@@ -9,6 +9,9 @@ fn samples() -> Vec<Event> {
             message: "declined".into(),
         },
         ActivityFailure::TimedOut(TimeoutKind::StartToClose),
+        ActivityFailure::TimedOut(TimeoutKind::ScheduleToStart),
+        ActivityFailure::TimedOut(TimeoutKind::ScheduleToClose),
+        ActivityFailure::TimedOut(TimeoutKind::Heartbeat),
         ActivityFailure::Panicked {
             message: "index out of bounds".into(),
         },
@@ -48,10 +51,16 @@ fn samples() -> Vec<Event> {
         input: value.clone(),
         retry: Retry::exponential(),
         start_to_close: Duration::from_secs(3),
+        schedule_to_start: None,
+        schedule_to_close: None,
+        heartbeat: None,
         epoch: 2,
     };
     let custom = ActivityScheduled {
         queue: "gpu".into(),
+        schedule_to_start: Some(Duration::from_secs(1)),
+        schedule_to_close: Some(Duration::from_secs(2)),
+        heartbeat: Some(Duration::from_micros(1)),
         retry: Retry::never().first_pause(Duration::from_micros(7)),
         ..scheduled.clone()
     };
@@ -91,6 +100,11 @@ fn samples() -> Vec<Event> {
             value: Err("too large".into()),
         },
         Event::Patched { id: "tax".into() },
+        Event::AttemptHeartbeat {
+            operation,
+            attempt: 3,
+            details: value.clone(),
+        },
         Event::UpdateAccepted {
             request: "7".into(),
             name: "add".into(),
