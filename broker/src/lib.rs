@@ -74,3 +74,8 @@ pub use subscription::{
 pub use topic::{Topic, TopicConfig};
 pub use topology::{SubscriptionInfo, TopicInfo, Topology};
 pub use wait::LongWait;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

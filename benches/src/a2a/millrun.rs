@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef};
+use millrun::{HostConfig, TokioHost};
 use millrun_broker::ractor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
-use millrun_core::Timestamp;
 
 use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
 use crate::BenchError;
@@ -17,16 +17,20 @@ pub(super) fn pair() -> Vec<Box<dyn Contestant>> {
 
 /// The topics of a load, each with its inboxes, in the order of the ledgers.
 struct Topics {
+    /// Envelopes carry its time.
+    host: TokioHost,
     broker: Broker,
     inboxes: Vec<Inbox<Envelope<Vec<u8>>>>,
     topics: usize,
 }
 
 impl Topics {
-    fn new(name: &str, load: Load) -> Result<Self, BenchError> {
+    async fn new(name: &str, load: Load) -> Result<Self, BenchError> {
         let failed = |error| BenchError::failed(name, error);
-        let broker = Broker::without_host(BrokerConfig::default());
-        broker.advance(Timestamp::from_micros(1_800_000_000_000_000));
+        let host = TokioHost::spawn(HostConfig::default())
+            .await
+            .map_err(|error| BenchError::failed(name, error))?;
+        let broker = Broker::new(BrokerConfig::default(), host.host());
         let mut inboxes = Vec::new();
         for topic in 0..load.topics {
             for _ in 0..load.subscribers {
@@ -37,10 +41,16 @@ impl Topics {
             }
         }
         Ok(Self {
+            host,
             broker,
             inboxes,
             topics: load.topics,
         })
+    }
+
+    async fn end(self, name: &str) -> Result<(), BenchError> {
+        let ended = self.host.shutdown(Duration::from_secs(1)).await;
+        ended.map_err(|error| BenchError::failed(name, error))
     }
 
     fn publishers(&self, name: &str) -> Result<Vec<Publisher<Vec<u8>>>, BenchError> {
@@ -94,7 +104,7 @@ impl Contestant for Actors {
                 ledgers,
                 finish,
             } = load.race();
-            let topics = Topics::new(&name, load)?;
+            let topics = Topics::new(&name, load).await?;
             let mut actors = Vec::new();
             let mut producers = Vec::new();
             for (inbox, ledger) in topics.inboxes.iter().zip(ledgers) {
@@ -119,6 +129,7 @@ impl Contestant for Actors {
                 actor.stop(None);
                 ended.await.map_err(|error| BenchError::failed(&name, error))?;
             }
+            topics.end(&name).await?;
             elapsed
         })
     }
@@ -203,7 +214,7 @@ impl Contestant for Tasks {
                 ledgers,
                 finish,
             } = load.race();
-            let topics = Topics::new(&name, load)?;
+            let topics = Topics::new(&name, load).await?;
             for (inbox, mut ledger) in topics.inboxes.iter().zip(ledgers) {
                 let mut receiver = inbox.clone().into_receiver();
                 tokio::spawn(async move {
@@ -216,7 +227,9 @@ impl Contestant for Tasks {
                 let mut publishers = topics.publishers(&name)?;
                 tokio::spawn(async move { produce(&mut feed, &mut publishers).await });
             }
-            finish.elapsed(&name).await
+            let elapsed = finish.elapsed(&name).await;
+            topics.end(&name).await?;
+            elapsed
         })
     }
 }
