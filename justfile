@@ -42,3 +42,37 @@ bench-a2a *ARGS:
 # Durable workflows per second, and how long one takes.
 bench-workflows *ARGS:
     cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
+
+# The Fibonacci workloads that other engines publish, with their figures beside ours.
+bench-fibo *ARGS:
+    cargo run --release -p millrun-benches --bin bench-fibo -- {{ARGS}}
+
+# A sweep over concurrency, with the system's allocator and with mimalloc.
+bench-peak *ARGS:
+    cargo run --release -p millrun-benches --bin bench-peak -- {{ARGS}}
+    cargo run --release -p millrun-benches --features mimalloc --bin bench-peak -- {{ARGS}}
+
+# Simple, parallel and pipeline workflows: `--iterations`, `--concurrency`.
+bench-patterns *ARGS:
+    cargo run --release -p millrun-benches --bin bench-patterns -- {{ARGS}}
+
+# How cost grows: waiting instances, long histories, threads, payloads, minutes under load.
+bench-scale *ARGS:
+    cargo run --release -p millrun-benches --bin bench-scale -- {{ARGS}}
+
+# The same workloads on engines that can be embedded as well, run live; each builds on its own.
+bench-peers *ARGS:
+    cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
+    cargo run --release --manifest-path benches/peers/duroxide/Cargo.toml -- {{ARGS}}
+
+# One HTML page and one Markdown file of all results so far.
+bench-report *ARGS:
+    cargo run --release -p millrun-benches --bin bench-report -- {{ARGS}}
+
+# What moved by more than the noise between two folders of results.
+bench-compare BEFORE AFTER *ARGS:
+    cargo run --release -p millrun-benches --bin bench-compare -- {{BEFORE}} {{AFTER}} {{ARGS}}
+
+# A flame graph of a benchmark program (needs cargo-flamegraph and perf): `just profile workflows --only one-step`.
+profile SUITE *ARGS:
+    cargo flamegraph --release -p millrun-benches --bin bench-{{SUITE}} -o target/bench/{{SUITE}}-flame.svg -- {{ARGS}}

@@ -6,6 +6,9 @@
 //!    at a time)       medians)        └──► bars ──► target/bench/<suite>-bars.json
 //! ```
 //!
+//! The suites themselves are behind the feature `suites`, on by default; without it this is only
+//! what they share, for programs that measure other engines.
+//!
 //! A *suite* is one program (`bench-a2a`); a *cell* is one combination of sizes; a *row* is what
 //! one contestant did in one cell. A row says everything that is needed to read it alone.
 
@@ -14,18 +17,29 @@ mod error;
 mod machine;
 mod output;
 mod plots;
+mod program;
 mod progress;
 mod rounds;
 mod tables;
 
+#[cfg(feature = "suites")]
 pub mod a2a;
+#[cfg(feature = "suites")]
+pub mod journal;
+#[cfg(feature = "suites")]
+pub mod scale;
+#[cfg(feature = "suites")]
 pub mod workflows;
+
+pub mod report;
+pub mod runs;
 
 pub use bars::{Bars, Verdict};
 pub use error::BenchError;
 pub use machine::{ALLOCATOR, Machine, locked_version};
 pub use output::Output;
 pub use plots::BarChart;
+pub use program::{CommonArguments, Program, ThreadArguments, exit};
 pub use progress::Progress;
 pub use rounds::{Spread, interleaved};
 pub use tables::{Table, approximate, grouped};

@@ -8,6 +8,8 @@ use millrun::{
 pub const STEP: Activity<u64, u64> = Activity::named("bench.step");
 /// One activity: gives its input plus one.
 pub const ONE_STEP: Workflow<u64, u64> = Workflow::named("bench.one-step");
+/// Two activities, one after the other: gives its input plus two.
+pub const TWO_STEPS: Workflow<u64, u64> = Workflow::named("bench.two-steps");
 /// Three activities, one after the other: gives its input plus three.
 pub const THREE_STEPS: Workflow<u64, u64> = Workflow::named("bench.three-steps");
 /// Five activities: one, three at once, and one that merges. Gives three times its input plus
@@ -20,9 +22,10 @@ pub const PARALLEL: Workflow<u64, u64> = Workflow::named("bench.parallel");
 
 /// Adds all definitions of this suite to a runtime.
 pub fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
-    builder
+    super::fibo::registered(builder)
         .register(STEP, step)
         .register(ONE_STEP, one_step)
+        .register(TWO_STEPS, two_steps)
         .register(THREE_STEPS, three_steps)
         .register(FIVE_TASKS, five_tasks)
         .register(SEQUENCE, sequence)
@@ -40,6 +43,11 @@ async fn step(_cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
 }
 
 async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    Ok(cx.call(STEP, number).await?)
+}
+
+async fn two_steps(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    let number = cx.call(STEP, number).await?;
     Ok(cx.call(STEP, number).await?)
 }
 

@@ -9,16 +9,18 @@
 //! `in memory` keeps nothing. In the same run, on the same disk, a bare redb commit of one row is
 //! timed: the price that no durable step can avoid.
 
+mod case;
 mod definitions;
 mod floor;
-mod row;
-mod saturate;
 mod suite;
 
+pub mod fibo;
+pub mod patterns;
+pub mod peak;
+
+pub use case::{Case, Effort, Runner};
 pub use definitions::{
-    FIVE_TASKS, ONE_STEP, PARALLEL, SEQUENCE, STEP, THREE_STEPS, registered, sum_of_parallel,
+    FIVE_TASKS, ONE_STEP, PARALLEL, SEQUENCE, STEP, THREE_STEPS, TWO_STEPS, registered, sum_of_parallel,
 };
 pub use floor::bare_commits;
-pub use row::{Row, Store, tables};
-pub use saturate::{Sample, Saturation, quantiles, saturate};
-pub use suite::{Effort, Suite};
+pub use suite::suite;

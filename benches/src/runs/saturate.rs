@@ -22,6 +22,8 @@ pub struct Saturation {
     pub warm_up: Duration,
     /// How long what they complete counts.
     pub measured: Duration,
+    /// No more operations than this are begun; then the time ends with the last of them.
+    pub runs_max: u64,
 }
 
 /// What one loop did.
@@ -77,7 +79,11 @@ where
             let mut times = Vec::new();
             let mut started = Instant::now();
             while started < ends {
-                operation(numbers.fetch_add(1, Ordering::Relaxed)).await?;
+                let number = numbers.fetch_add(1, Ordering::Relaxed);
+                if number >= load.runs_max {
+                    break;
+                }
+                operation(number).await?;
                 let ended = Instant::now();
                 if ended >= counts_from && ended < ends {
                     times.push(ended.duration_since(started));
@@ -93,18 +99,9 @@ where
         all.extend(times);
     }
     Ok(Sample {
-        measured: load.measured,
+        measured: load.measured.min(counts_from.elapsed()),
         ..Sample::of(&all)
     })
-}
-
-/// Of each sample the time that this share of its operations stayed within, in microseconds.
-#[must_use]
-pub fn quantiles(samples: &[Sample], quantile: f64) -> Vec<f64> {
-    samples
-        .iter()
-        .map(|sample| sample.nanos.value_at_quantile(quantile) as f64 / 1e3)
-        .collect()
 }
 
 fn histogram() -> Histogram<u64> {
@@ -122,6 +119,7 @@ mod tests {
             concurrency: 8,
             warm_up: Duration::ZERO,
             measured: Duration::from_millis(20),
+            runs_max: u64::MAX,
         };
         let seen = Arc::new(AtomicU64::new(0));
         let sum = Arc::clone(&seen);
@@ -154,6 +152,7 @@ mod tests {
             concurrency: 2,
             warm_up: Duration::ZERO,
             measured: Duration::from_secs(60),
+            runs_max: u64::MAX,
         };
         let outcome = saturate(load, |_| async { Err(BenchError::failed("it", "no")) }).await;
         assert!(matches!(outcome, Err(BenchError::Failed { .. })));

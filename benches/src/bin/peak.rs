@@ -1,0 +1,56 @@
+//! How does throughput grow with the number of workflows at a time, and where does it end?
+//!
+//! A workflow of two activities, in memory and durable (`fsync` before every acknowledgement),
+//! from 1 to 65,536 at a time. Build with `--features mimalloc` for the other allocator; rows
+//! name theirs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use millrun_benches::runs::table;
+use millrun_benches::workflows::{Effort, Runner, peak};
+use millrun_benches::{ALLOCATOR, BenchError, CommonArguments, Program, ThreadArguments, exit};
+
+/// A sweep over concurrency, with latency per level.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    #[command(flatten)]
+    threads: ThreadArguments,
+    /// How long each level is measured, in seconds.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// The levels.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    levels: Option<Vec<u32>>,
+}
+
+fn main() -> ExitCode {
+    exit(run(Arguments::parse()))
+}
+
+fn run(arguments: Arguments) -> Result<(), BenchError> {
+    let suite = if ALLOCATOR == "mimalloc" {
+        "peak-mimalloc"
+    } else {
+        "peak"
+    };
+    let program = Program::begin(suite, &arguments.common)?;
+    let mut effort = Effort::of(&arguments.common, arguments.threads.threads());
+    if let Some(seconds) = arguments.seconds {
+        effort.measured = Duration::from_secs(seconds.into());
+    }
+    let levels = arguments
+        .levels
+        .unwrap_or_else(|| peak::levels(arguments.common.quick));
+    let rows =
+        Runner::new(effort, program.output()).run(&peak::suite(&levels), arguments.common.only.as_deref())?;
+    let charts = peak::charts(suite, &rows);
+    program.finish(
+        &rows,
+        &[table("Two activities, by runs at a time", &rows)],
+        &charts,
+    )
+}

@@ -1,0 +1,42 @@
+//! Turns the results of all suites into one HTML page and one Markdown file beside them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use millrun_benches::report::{SuiteResult, html, markdown};
+use millrun_benches::{BenchError, Output, exit};
+
+/// Reads what the benchmarks wrote, and writes report.html and report.md.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The folder with the results, in place of target/bench.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    exit(run(Arguments::parse()))
+}
+
+fn run(arguments: Arguments) -> Result<(), BenchError> {
+    let output = Output::open(arguments.out)?;
+    let suites = SuiteResult::load_all(output.folder())?;
+    if suites.is_empty() {
+        println!(
+            "no results in {}: run a benchmark first",
+            output.folder().display()
+        );
+        return Ok(());
+    }
+    for (name, text) in [("report.html", html(&suites)), ("report.md", markdown(&suites))] {
+        let path = output.folder().join(name);
+        fs::write(&path, text).map_err(|source| BenchError::File {
+            path: path.clone(),
+            source,
+        })?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! How does the cost of durable workflows grow?
+//!
+//! With waiting instances, the length of one history, worker threads, payload size, and time
+//! under load. Everything is synced before it is acknowledged. Without `--quick` this takes about
+//! ten minutes, and as many more as `--minutes` says.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Parser;
+use millrun_benches::scale::{Row, history, payload, sustained, tables, threads, waiting};
+use millrun_benches::{BenchError, CommonArguments, Program, Progress, ThreadArguments, exit};
+
+/// Scaling curves of durable workflows.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    #[command(flatten)]
+    threads: ThreadArguments,
+    /// How long the sustained run lasts, in minutes.
+    #[arg(long, default_value_t = 5)]
+    minutes: u64,
+    /// Measures so many waiting instances, prints the row and ends: each level gets a process of
+    /// its own, since its memory is measured.
+    #[arg(long, value_name = "N")]
+    waiting_level: Option<u64>,
+}
+
+/// The levels of each curve.
+struct Levels {
+    instances: &'static [u64],
+    steps: &'static [u64],
+    payloads: &'static [u64],
+    measured: Duration,
+    periods: u64,
+    period: Duration,
+}
+
+const QUICK: Levels = Levels {
+    instances: &[1_000, 10_000],
+    steps: &[10, 1_000],
+    payloads: &[0, 65_536],
+    measured: Duration::from_secs(1),
+    periods: 3,
+    period: Duration::from_secs(2),
+};
+
+const FULL: Levels = Levels {
+    instances: &[1_000, 10_000, 100_000, 1_000_000],
+    steps: &[10, 100, 1_000, 10_000, 50_000],
+    payloads: &[0, 100, 1_024, 16_384, 262_144, 1_048_000],
+    measured: Duration::from_secs(3),
+    periods: 0,
+    period: Duration::from_secs(60),
+};
+
+fn main() -> ExitCode {
+    exit(run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Result<(), BenchError> {
+    let workers = arguments.threads.threads();
+    if let (Some(level), Some(folder)) = (arguments.waiting_level, &arguments.common.out) {
+        println!("{}", serde_json::to_string(&waiting(folder, level, workers)?)?);
+        return Ok(());
+    }
+    let program = Program::begin("scale", &arguments.common)?;
+    let folder = program.output().folder();
+    let levels = if arguments.common.quick { QUICK } else { FULL };
+    let periods = if arguments.common.quick {
+        levels.periods
+    } else {
+        arguments.minutes
+    };
+    let wanted = |curve: &str| {
+        arguments
+            .common
+            .only
+            .as_deref()
+            .is_none_or(|only| curve.contains(only))
+    };
+    let progress = Progress::new(0);
+    let mut rows = Vec::new();
+    if wanted("waiting") {
+        for level in levels.instances {
+            progress.running(format!("{level} waiting instances"));
+            rows.push(waiting_apart(folder, *level, workers)?);
+        }
+    }
+    if wanted("history") {
+        for level in levels.steps {
+            progress.running(format!("a history of {level} steps"));
+            rows.push(history(folder, *level, workers)?);
+        }
+    }
+    if wanted("threads") {
+        for level in 1..=workers {
+            progress.running(format!("{level} worker threads"));
+            rows.push(threads(folder, level, levels.measured)?);
+        }
+    }
+    if wanted("payload") {
+        for level in levels.payloads {
+            progress.running(format!("payloads of {level} bytes"));
+            rows.push(payload(folder, *level, workers, levels.measured)?);
+        }
+    }
+    if wanted("sustained") {
+        rows.extend(sustained(folder, periods, levels.period, workers, |place| {
+            progress.running(format!("sustained load, period {place} of {periods}"));
+        })?);
+    }
+    progress.finish();
+    program.finish(&rows, &tables(&rows), &[])
+}
+
+fn waiting_apart(folder: &Path, level: u64, workers: usize) -> Result<Row, BenchError> {
+    let failed = |error: &dyn std::fmt::Display| BenchError::failed("bench-scale", error);
+    let output = std::env::current_exe()
+        .and_then(|program| {
+            Command::new(program)
+                .args([
+                    "--waiting-level",
+                    &level.to_string(),
+                    "--threads",
+                    &workers.to_string(),
+                    "--out",
+                ])
+                .arg(folder)
+                .output()
+        })
+        .map_err(|error| failed(&error))?;
+    if output.status.success() {
+        return Ok(serde_json::from_slice(&output.stdout)?);
+    }
+    Err(failed(&String::from_utf8_lossy(&output.stderr).trim()))
+}

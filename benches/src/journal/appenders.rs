@@ -1,0 +1,137 @@
+//! Many tasks, each with a run of its own, each waiting for its event before it writes the next.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use millrun_core::{Epoch, Host, InstanceId, Partition, RunId, Sequence, Timestamp};
+use millrun_persistence::{Appender, Batch, EnqueueError, Journal, TurnHeader};
+
+use super::floor::histogram;
+use super::row::Sample;
+use crate::BenchError;
+
+thread_local! {
+    static LATENCY: RefCell<Histogram<u64>> = RefCell::new(histogram());
+}
+
+/// Appends for `time` on the tokio runtime that runs the caller.
+pub(super) async fn append(
+    journal: Arc<dyn Journal>,
+    host: &dyn Host,
+    appenders: usize,
+    body_bytes: usize,
+    time: Duration,
+) -> Result<Sample, BenchError> {
+    let failed = |error: &dyn std::fmt::Display| BenchError::failed("millrun", error);
+    let epoch = journal.take_over(&partitions()).map_err(|error| failed(&error))?;
+    let appender = Appender::new(Arc::clone(&journal), host).map_err(|error| failed(&error))?;
+    let before = journal.stats();
+    let latency = Arc::new(Mutex::new(histogram()));
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..appenders)
+        .map(|number| {
+            let (appender, latency) = (appender.clone(), Arc::clone(&latency));
+            let body = vec![0x6d; body_bytes];
+            tokio::spawn(async move {
+                let mut author = Author::new(number as u64, epoch);
+                let mut batch = Batch::new();
+                let mut last = Instant::now();
+                while last - started < time {
+                    batch.clear();
+                    author.put(&mut batch, &body);
+                    let enqueued = appender.append(&batch).await?;
+                    assert!(enqueued.refused.is_empty(), "every turn has the right head");
+                    let now = Instant::now();
+                    let nanos = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
+                    LATENCY.with_borrow_mut(|latency| latency.saturating_record(nanos));
+                    last = now;
+                }
+                LATENCY.with_borrow_mut(|own| {
+                    if !own.is_empty() {
+                        let mut all = latency.lock().unwrap_or_else(PoisonError::into_inner);
+                        all.add(&*own).expect("both have the same bounds");
+                        own.reset();
+                    }
+                });
+                Ok::<_, EnqueueError>(author.head)
+            })
+        })
+        .collect();
+    let mut events = 0;
+    for task in tasks {
+        events += task
+            .await
+            .map_err(|error| failed(&error))?
+            .map_err(|error| failed(&error))?;
+    }
+    let took = started.elapsed();
+    let after = journal.stats();
+    let latency = latency.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Sample {
+        events,
+        commits: after.commits - before.commits,
+        took,
+        file_bytes: after.file_bytes,
+        index_bytes: after.index_bytes,
+        latency,
+    })
+}
+
+/// All partitions.
+pub(super) fn partitions() -> Vec<Partition> {
+    (0..Partition::COUNT).filter_map(Partition::from_index).collect()
+}
+
+/// Writes one run.
+pub(super) struct Author {
+    id: InstanceId,
+    run: RunId,
+    epoch: Epoch,
+    time: Timestamp,
+    /// Sequence of the last record.
+    pub(super) head: u64,
+}
+
+impl Author {
+    pub(super) fn new(number: u64, epoch: Epoch) -> Self {
+        let id = InstanceId::new(&format!("instance-{number}")).expect("the id is short");
+        let time = Timestamp::from_micros(1_700_000_000_000_000 + number);
+        let run = RunId::new(id.partition(), time, number);
+        Self {
+            id,
+            run,
+            epoch,
+            time,
+            head: 0,
+        }
+    }
+
+    /// A turn of one event.
+    pub(super) fn put(&mut self, batch: &mut Batch, body: &[u8]) {
+        self.turn(batch, &[body], false);
+    }
+
+    /// A turn of some events; `closes` ends the run.
+    pub(super) fn turn(&mut self, batch: &mut Batch, bodies: &[&[u8]], closes: bool) {
+        let mut turn = batch.turn(TurnHeader {
+            run: self.run,
+            head: Sequence::new(self.head),
+            epoch: self.epoch,
+            time: self.time,
+            opens: (self.head == 0).then_some(&self.id),
+        });
+        for body in bodies {
+            let encode = |buffer: &mut Vec<u8>| {
+                buffer.extend_from_slice(body);
+                Ok::<_, Infallible>(())
+            };
+            turn.record(1, encode).expect("the encoder cannot fail");
+        }
+        turn.finish(closes)
+            .expect("the turn is small and its header sound");
+        self.head += bodies.len() as u64;
+    }
+}

@@ -1,0 +1,131 @@
+//! Filling a store, killing it, and opening it again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrun_core::Host;
+use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, RecordView, RedbJournal};
+
+use super::appenders::{Author, partitions};
+use super::floor::histogram;
+use super::row::Sample;
+use crate::BenchError;
+
+const LIVE_RUNS: u64 = 100_000;
+const TURNS_PER_BATCH: usize = 2_000;
+const BODY: [u8; 100] = [0x6d; 100];
+
+/// What filling and opening came to.
+pub(super) struct Outcome {
+    /// The first tenth of the filling.
+    pub(super) first_tenth: Sample,
+    /// The last tenth.
+    pub(super) last_tenth: Sample,
+    /// From the call that opens the file to the last record handed out.
+    pub(super) recovery: Sample,
+}
+
+/// Writes `events` of 100 bytes into a store in `folder`, copies it as a kill would leave it, and
+/// opens the copy.
+pub(super) fn fill_and_recover(
+    folder: &Path,
+    events: u64,
+    host: &Arc<dyn Host>,
+) -> Result<Outcome, BenchError> {
+    let failed = |error: &dyn std::fmt::Display| BenchError::failed("millrun", error);
+    let path = folder.join("fill.redb");
+    let config = JournalConfig::default();
+    let journal =
+        RedbJournal::open(&path, config.clone(), Arc::clone(host)).map_err(|error| failed(&error))?;
+    let epoch = journal.take_over(&partitions()).map_err(|error| failed(&error))?;
+    let runs = LIVE_RUNS.min(events / 10);
+    let mut authors: Vec<_> = (0..runs).map(|number| Author::new(number, epoch)).collect();
+    let mut tenths = Vec::new();
+    let mut written = 0;
+    for tenth in 1..=10 {
+        let (started, before, commits) = (Instant::now(), written, journal.stats().commits);
+        let mut batch = Batch::new();
+        while written < events * tenth / 10 {
+            let author = usize::try_from(written % runs).expect("there are few runs");
+            authors[author].put(&mut batch, &BODY);
+            written += 1;
+            if batch.turns() == TURNS_PER_BATCH {
+                enqueue(&journal, &batch)?;
+                batch.clear();
+            }
+        }
+        enqueue(&journal, &batch)?;
+        let stats = journal.stats();
+        tenths.push(Sample {
+            events: written - before,
+            commits: stats.commits - commits,
+            took: started.elapsed(),
+            file_bytes: stats.file_bytes,
+            index_bytes: stats.index_bytes,
+            latency: histogram(),
+        });
+    }
+    // Everything is durable once the queue is empty; the copy is what a kill leaves.
+    while journal.stats().queued_bytes > 0 {
+        std::thread::yield_now();
+    }
+    let copy = folder.join("killed.redb");
+    std::fs::copy(&path, &copy).map_err(|source| BenchError::File {
+        path: copy.clone(),
+        source,
+    })?;
+    journal.close().map_err(|error| failed(&error))?;
+    drop(journal);
+
+    let started = Instant::now();
+    let journal = RedbJournal::open(&copy, config, Arc::clone(host)).map_err(|error| failed(&error))?;
+    let (mut one, mut two) = (0_u64, 0_u64);
+    let mut count_one = |_: RecordView<'_>| one += 1;
+    let mut count_two = |_: RecordView<'_>| two += 1;
+    let report = journal
+        .recover(&mut [&mut count_one, &mut count_two], &mut |_| {})
+        .map_err(|error| failed(&error))?;
+    let took = started.elapsed();
+    if one + two != events || !report.is_repaired || !report.damaged.is_empty() {
+        let what = format!("{events} events were written, {} found, {report:?}", one + two);
+        return Err(BenchError::Wrong {
+            contestant: "millrun".to_owned(),
+            what,
+        });
+    }
+    let stats = journal.stats();
+    let recovery = Sample {
+        events,
+        commits: 0,
+        took,
+        file_bytes: stats.file_bytes,
+        index_bytes: stats.index_bytes,
+        latency: histogram(),
+    };
+    journal.close().map_err(|error| failed(&error))?;
+    let last_tenth = tenths.pop().expect("there are ten");
+    Ok(Outcome {
+        first_tenth: tenths.swap_remove(0),
+        last_tenth,
+        recovery,
+    })
+}
+
+/// Enqueues, waiting while the journal is full.
+fn enqueue(journal: &RedbJournal, batch: &Batch) -> Result<(), BenchError> {
+    loop {
+        match journal.enqueue(batch) {
+            Ok(enqueued) if enqueued.refused.is_empty() => return Ok(()),
+            Ok(enqueued) => {
+                let what = format!("refused: {:?}", enqueued.refused);
+                return Err(BenchError::Wrong {
+                    contestant: "millrun".to_owned(),
+                    what,
+                });
+            }
+            Err(EnqueueError::Full) => std::thread::yield_now(),
+            Err(error) => return Err(BenchError::failed("millrun", error)),
+        }
+    }
+}

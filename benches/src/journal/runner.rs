@@ -1,0 +1,291 @@
+//! Runs the contestants of each cell in interleaved rounds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun::{HostConfig, TokioHost};
+use millrun_core::Host;
+use millrun_persistence::{Durability, Journal, JournalConfig, MemoryJournal, RedbJournal};
+use tempfile::TempDir;
+
+use super::row::{Cell, Row, Sample};
+use super::{appenders, floor, recovery, sustained};
+use crate::{BenchError, CommonArguments, Output, Progress, interleaved};
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Effort {
+    /// Samples per contestant.
+    pub rounds: usize,
+    /// Length of a sample.
+    pub sample: Duration,
+    /// Sizes of events.
+    pub body_bytes: Vec<usize>,
+    /// Events that are written, killed and recovered.
+    pub recover: Vec<u64>,
+    /// How long the fixed pace is held; zero leaves it out.
+    pub sustained: Duration,
+    /// Worker threads of the tokio runtime.
+    pub threads: usize,
+}
+
+impl Effort {
+    /// What the arguments ask for.
+    #[must_use]
+    pub fn of(arguments: &CommonArguments, threads: usize) -> Self {
+        let mut effort = if arguments.quick {
+            Self {
+                rounds: 3,
+                sample: Duration::from_millis(500),
+                body_bytes: vec![100],
+                recover: vec![1_000_000],
+                sustained: Duration::from_secs(5),
+                threads,
+            }
+        } else {
+            Self {
+                rounds: 5,
+                sample: Duration::from_secs(2),
+                body_bytes: vec![100, 1_024],
+                recover: vec![1_000_000, 10_000_000],
+                sustained: Duration::from_secs(60),
+                threads,
+            }
+        };
+        if let Some(rounds) = arguments.rounds {
+            effort.rounds = rounds.into();
+        }
+        effort
+    }
+}
+
+const RUNS_PER_S: u64 = 150_000;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Contestant {
+    Durable,
+    Volatile,
+    Memory,
+    /// redb alone, with as many events in each commit as the journal had.
+    RedbLoop,
+    RedbOneRow,
+    Fdatasync,
+}
+
+impl Contestant {
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Durable => ("millrun", "fsync"),
+            Self::Volatile => ("millrun", "no fsync"),
+            Self::Memory => ("millrun memory", "memory"),
+            Self::RedbLoop => ("redb loop", "fsync"),
+            Self::RedbOneRow => ("redb, one row", "fsync"),
+            Self::Fdatasync => ("fdatasync", "fsync"),
+        }
+    }
+}
+
+/// Measures.
+#[derive(Debug)]
+pub struct Runner<'a> {
+    effort: Effort,
+    output: &'a Output,
+}
+
+impl<'a> Runner<'a> {
+    /// Stores go where results go.
+    #[must_use]
+    pub fn new(effort: Effort, output: &'a Output) -> Self {
+        Self { effort, output }
+    }
+
+    /// Runs all groups, or those with `only` in their name.
+    ///
+    /// # Errors
+    /// When a journal gives a wrong answer, or the disk fails.
+    pub fn run(&self, only: Option<&str>) -> Result<Vec<Row>, BenchError> {
+        let is_wanted = |group: &str| only.is_none_or(|only| group.contains(only));
+        let mut rows = Vec::new();
+        if is_wanted("append") {
+            let cells = (self.effort.body_bytes.len() * 4) as u64;
+            let progress = Progress::new(cells);
+            for body_bytes in &self.effort.body_bytes {
+                for appenders in [1, 32, 1_024, 16_384] {
+                    progress.running(format!("{appenders} appenders, {body_bytes} B"));
+                    rows.extend(self.appends(appenders, *body_bytes)?);
+                    progress.step();
+                }
+            }
+            progress.finish();
+        }
+        if is_wanted("recovery") {
+            for events in &self.effort.recover {
+                rows.extend(self.recovery(*events)?);
+            }
+        }
+        if is_wanted("sustained") && !self.effort.sustained.is_zero() {
+            let cell = Cell {
+                group: "sustained",
+                contestant: "millrun",
+                durability: "fsync",
+                appenders: 1,
+                body_bytes: 260,
+            };
+            let folder = self.folder()?;
+            let time = self.effort.sustained;
+            let sample = self.on_host(|host| sustained::sustain(folder.path(), RUNS_PER_S, time, host))?;
+            rows.extend(Row::new(cell, &[sample]));
+        }
+        Ok(rows)
+    }
+
+    fn appends(&self, appenders: usize, body_bytes: usize) -> Result<Vec<Row>, BenchError> {
+        let mut contestants = vec![
+            Contestant::Durable,
+            Contestant::RedbLoop,
+            Contestant::Volatile,
+            Contestant::Memory,
+        ];
+        if appenders == 1 {
+            contestants.extend([Contestant::RedbOneRow, Contestant::Fdatasync]);
+        }
+        // The loop writes commits as large as the journal's last ones.
+        let mut per_commit = appenders.min(1_000);
+        let samples = interleaved(contestants.len(), self.effort.rounds, |index| {
+            let sample = self.sample(contestants[index], appenders, body_bytes, per_commit)?;
+            if contestants[index] == Contestant::Durable {
+                per_commit = usize::try_from(sample.events / sample.commits.max(1))
+                    .unwrap_or(1)
+                    .max(1);
+            }
+            Ok(sample)
+        })?;
+        let rows = contestants
+            .iter()
+            .zip(&samples)
+            .filter_map(|(contestant, samples)| {
+                let (contestant, durability) = contestant.names();
+                Row::new(
+                    Cell {
+                        group: "append",
+                        contestant,
+                        durability,
+                        appenders,
+                        body_bytes,
+                    },
+                    samples,
+                )
+            });
+        Ok(rows.collect())
+    }
+
+    fn sample(
+        &self,
+        contestant: Contestant,
+        appenders: usize,
+        body_bytes: usize,
+        per_commit: usize,
+    ) -> Result<Sample, BenchError> {
+        let folder = self.folder()?;
+        let path = folder.path().join("store.redb");
+        let time = self.effort.sample;
+        let mut config = JournalConfig::default();
+        match contestant {
+            Contestant::RedbLoop => floor::commits(&path, body_bytes, per_commit, time),
+            Contestant::RedbOneRow => floor::commits(&path, body_bytes, 1, time),
+            Contestant::Fdatasync => floor::appends_and_syncs(&path, body_bytes, time),
+            Contestant::Memory => {
+                let journal =
+                    MemoryJournal::new(config).map_err(|error| BenchError::failed("millrun", error))?;
+                self.append(
+                    |_| Ok(Arc::new(journal) as Arc<dyn Journal>),
+                    appenders,
+                    body_bytes,
+                )
+            }
+            Contestant::Durable | Contestant::Volatile => {
+                if contestant == Contestant::Volatile {
+                    config.durability = Durability::Volatile;
+                }
+                let open = |host: &Arc<dyn Host>| {
+                    let journal = RedbJournal::open(&path, config, Arc::clone(host));
+                    let journal = journal.map_err(|error| BenchError::failed("millrun", error))?;
+                    Ok(Arc::new(journal) as Arc<dyn Journal>)
+                };
+                self.append(open, appenders, body_bytes)
+            }
+        }
+    }
+
+    fn append(
+        &self,
+        open: impl FnOnce(&Arc<dyn Host>) -> Result<Arc<dyn Journal>, BenchError>,
+        appenders: usize,
+        body_bytes: usize,
+    ) -> Result<Sample, BenchError> {
+        let runtime = self.tokio()?;
+        runtime.block_on(async {
+            let owner = TokioHost::spawn(HostConfig::default()).await;
+            let owner = owner.map_err(|error| BenchError::failed("millrun", error))?;
+            let host = owner.host();
+            let journal = open(&host)?;
+            let time = self.effort.sample;
+            let sample = appenders::append(Arc::clone(&journal), &*host, appenders, body_bytes, time).await?;
+            journal
+                .close()
+                .map_err(|error| BenchError::failed("millrun", error))?;
+            Ok(sample)
+        })
+    }
+
+    fn recovery(&self, events: u64) -> Result<Vec<Row>, BenchError> {
+        let folder = self.folder()?;
+        let outcome = self.on_host(|host| recovery::fill_and_recover(folder.path(), events, host))?;
+        let cell = |group, contestant| Cell {
+            group,
+            contestant,
+            durability: "fsync",
+            appenders: 1,
+            body_bytes: 100,
+        };
+        let recovered = if events >= 10_000_000 {
+            "millrun, 10 M events"
+        } else {
+            "millrun, 1 M events"
+        };
+        let rows = [
+            Row::new(cell("fill", "millrun, first tenth"), &[outcome.first_tenth]),
+            Row::new(cell("fill", "millrun, last tenth"), &[outcome.last_tenth]),
+            Row::new(cell("recovery", recovered), &[outcome.recovery]),
+        ];
+        Ok(rows.into_iter().flatten().collect())
+    }
+
+    /// Runs something that blocks, on a host.
+    fn on_host<T>(&self, run: impl FnOnce(&Arc<dyn Host>) -> Result<T, BenchError>) -> Result<T, BenchError> {
+        let runtime = self.tokio()?;
+        let owner = runtime.block_on(TokioHost::spawn(HostConfig::default()));
+        let owner = owner.map_err(|error| BenchError::failed("millrun", error))?;
+        let outcome = run(&owner.host());
+        let _guard = runtime.enter();
+        drop(owner);
+        outcome
+    }
+
+    fn tokio(&self) -> Result<tokio::runtime::Runtime, BenchError> {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.effort.threads)
+            .enable_all()
+            .build()
+            .map_err(BenchError::Runtime)
+    }
+
+    fn folder(&self) -> Result<TempDir, BenchError> {
+        let parent: &Path = self.output.folder();
+        tempfile::tempdir_in(parent).map_err(|source| BenchError::File {
+            path: parent.to_owned(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! The report as HTML and as Markdown.
+
+use std::fmt::Write;
+
+use super::SuiteResult;
+use super::grid::Grid;
+use crate::{Machine, Verdict, approximate};
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: .6rem 0 1.6rem; font-variant-numeric: tabular-nums; font-size: 13px; }
+th, td { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+td.n, th.n { text-align: right; }
+td.no { font-weight: bold; color: #c33; }
+.scroll { overflow-x: auto; }
+.about { color: #777; font-size: 13px; }
+svg { max-width: 100%; height: auto; background: white; margin-bottom: 1rem; }
+";
+
+/// One self-contained page: no script, nothing loaded from elsewhere.
+#[must_use]
+pub fn html(suites: &[SuiteResult]) -> String {
+    let mut page = String::from("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n");
+    page.push_str(
+        "<meta name=\"viewport\" content=\"width=device-width\">\n<title>millrun benchmarks</title>\n",
+    );
+    page.push_str(&format!(
+        "<style>{STYLE}</style>\n<h1>millrun benchmarks</h1>\n<p>"
+    ));
+    for suite in suites {
+        page.push_str(&format!("<a href=\"#{0}\">{0}</a> ", escaped(&suite.name)));
+    }
+    page.push_str("</p>\n");
+    for suite in suites {
+        page.push_str(&format!("<h2 id=\"{0}\">{0}</h2>\n", escaped(&suite.name)));
+        if let Some(machine) = &suite.machine {
+            page.push_str(&format!("<p class=\"about\">{}</p>\n", escaped(&about(machine))));
+        }
+        for (_, svg) in &suite.charts {
+            page.push_str(svg);
+            page.push('\n');
+        }
+        if !suite.verdicts.is_empty() {
+            html_verdicts(&mut page, &suite.verdicts);
+        }
+        for grid in Grid::of(&suite.rows) {
+            html_grid(&mut page, &grid);
+        }
+    }
+    page.push_str("</html>\n");
+    page
+}
+
+fn html_verdicts(page: &mut String, verdicts: &[Verdict]) {
+    page.push_str("<div class=\"scroll\"><table>\n<tr><th>bar<th class=\"n\">reached<th class=\"n\">wanted<th>holds</tr>\n");
+    for verdict in verdicts {
+        let [name, reached, wanted, holds] = cells(verdict);
+        let class = if verdict.holds { "" } else { " class=\"no\"" };
+        page.push_str(&format!(
+            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{}<td{class}>{holds}</tr>\n",
+            escaped(&name),
+            escaped(&reached),
+            escaped(&wanted)
+        ));
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn html_grid(page: &mut String, grid: &Grid) {
+    page.push_str(&format!("<p class=\"about\">{}</p>\n", escaped(&in_common(grid))));
+    page.push_str("<div class=\"scroll\"><table>\n<tr>");
+    for column in &grid.columns {
+        page.push_str(&format!(
+            "<th{}>{}",
+            number_class(column.is_number),
+            escaped(&column.name)
+        ));
+    }
+    page.push_str("</tr>\n");
+    for line in &grid.lines {
+        page.push_str("<tr>");
+        for (column, cell) in grid.columns.iter().zip(line) {
+            page.push_str(&format!(
+                "<td{}>{}",
+                number_class(column.is_number),
+                escaped(cell)
+            ));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn number_class(is_number: bool) -> &'static str {
+    if is_number { " class=\"n\"" } else { "" }
+}
+
+/// The same as Markdown tables, with links to the charts beside it.
+#[must_use]
+pub fn markdown(suites: &[SuiteResult]) -> String {
+    let mut page = String::from("# millrun benchmarks\n");
+    for suite in suites {
+        page.push_str(&format!("\n## {}\n", suite.name));
+        if let Some(machine) = &suite.machine {
+            page.push_str(&format!("\n{}\n", about(machine)));
+        }
+        for (file, _) in &suite.charts {
+            page.push_str(&format!("\n![{file}]({file})\n"));
+        }
+        if !suite.verdicts.is_empty() {
+            page.push_str("\n| bar | reached | wanted | holds |\n|---|--:|--:|---|\n");
+            for verdict in &suite.verdicts {
+                page.push_str(&markdown_line(&cells(verdict)));
+            }
+        }
+        for grid in Grid::of(&suite.rows) {
+            page.push_str(&format!("\n{}\n\n", in_common(&grid)));
+            let names: Vec<String> = grid.columns.iter().map(|column| column.name.clone()).collect();
+            page.push_str(&markdown_line(&names));
+            let rules = grid
+                .columns
+                .iter()
+                .map(|column| if column.is_number { "--:|" } else { "---|" });
+            page.push_str(&format!("|{}\n", rules.collect::<String>()));
+            for line in &grid.lines {
+                page.push_str(&markdown_line(line));
+            }
+        }
+    }
+    page
+}
+
+fn markdown_line(cells: &[String]) -> String {
+    let mut line = String::from("|");
+    for cell in cells {
+        line.push_str(&format!(" {} |", cell.replace('|', "\\|")));
+    }
+    line.push('\n');
+    line
+}
+
+fn cells(verdict: &Verdict) -> [String; 4] {
+    let relation = if verdict.at == "most" { "≤" } else { "≥" };
+    [
+        verdict.name.clone(),
+        format!("{} {}", approximate(verdict.value), verdict.unit),
+        format!("{relation} {} {}", approximate(verdict.bar), verdict.unit),
+        (if verdict.holds { "yes" } else { "no" }).to_owned(),
+    ]
+}
+
+fn about(machine: &Machine) -> String {
+    format!("{machine}, {}", date(machine.taken_at_s)).replace('\n', "; ")
+}
+
+fn in_common(grid: &Grid) -> String {
+    let mut line = String::new();
+    for (place, (name, value)) in grid.same.iter().enumerate() {
+        let comma = if place == 0 { "" } else { ", " };
+        // Writing to a string does not fail.
+        write!(line, "{comma}{name}: {value}").ok();
+    }
+    line
+}
+
+/// Seconds since 1970 as a date, by the days of the Gregorian calendar (Howard Hinnant,
+/// "chrono-compatible low-level date algorithms", `civil_from_days`).
+fn date(seconds: u64) -> String {
+    let days = seconds / 86_400 + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (1_795_219_200, "2026-11-21"),
+        ] {
+            assert_eq!(date(seconds), text);
+        }
+    }
+
+    #[test]
+    fn text_cannot_break_out_of_a_page_or_a_table() {
+        let row = json!({ "framework": "<b>|", "median_per_s": 1.0 });
+        let suite = SuiteResult {
+            name: "s".into(),
+            machine: None,
+            rows: vec![
+                row.as_object().unwrap().clone(),
+                json!({ "framework": "b" }).as_object().unwrap().clone(),
+            ],
+            verdicts: Vec::new(),
+            charts: Vec::new(),
+        };
+        assert!(html(std::slice::from_ref(&suite)).contains("&lt;b&gt;|"));
+        assert!(markdown(&[suite]).contains("| <b>\\| |"));
+    }
+}

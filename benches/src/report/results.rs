@@ -1,0 +1,139 @@
+//! What a folder of results holds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::{BenchError, Machine, Verdict};
+
+/// What one suite wrote.
+#[derive(Clone, Debug)]
+pub struct SuiteResult {
+    /// The suite.
+    pub name: String,
+    /// Where and when it ran.
+    pub machine: Option<Machine>,
+    /// Its rows.
+    pub rows: Vec<Map<String, Value>>,
+    /// What it says of its bars.
+    pub verdicts: Vec<Verdict>,
+    /// Its charts: file name and SVG text.
+    pub charts: Vec<(String, String)>,
+}
+
+impl SuiteResult {
+    /// Reads all suites of a folder, by name.
+    ///
+    /// # Errors
+    /// When the folder or a file cannot be read, or is not what a suite writes.
+    pub fn load_all(folder: &Path) -> Result<Vec<Self>, BenchError> {
+        let mut files = Vec::new();
+        let entries = fs::read_dir(folder).map_err(|source| file_error(folder, source))?;
+        for entry in entries {
+            files.push(entry.map_err(|source| file_error(folder, source))?.path());
+        }
+        files.sort();
+        let mut suites: Vec<Self> = Vec::new();
+        for path in with_extension(&files, "json") {
+            let Some(name) =
+                stem(path).filter(|name| !name.ends_with("-bars") && !name.ends_with("-machine"))
+            else {
+                continue;
+            };
+            suites.push(Self {
+                machine: read_if_there(&folder.join(format!("{name}-machine.json")))?,
+                rows: read(path)?,
+                verdicts: read_if_there(&folder.join(format!("{name}-bars.json")))?.unwrap_or_default(),
+                charts: Vec::new(),
+                name: name.to_owned(),
+            });
+        }
+        suites.sort_by(|left, right| left.name.cmp(&right.name));
+        for path in with_extension(&files, "svg") {
+            let Some(name) = stem(path) else { continue };
+            // `peak-mimalloc.svg` belongs to the suite `peak-mimalloc`, not to `peak`.
+            let owner = suites
+                .iter_mut()
+                .filter(|suite| name.starts_with(&suite.name))
+                .max_by_key(|suite| suite.name.len());
+            if let Some(owner) = owner {
+                let svg = fs::read_to_string(path).map_err(|source| file_error(path, source))?;
+                owner.charts.push((format!("{name}.svg"), svg));
+            }
+        }
+        Ok(suites)
+    }
+}
+
+fn with_extension<'a>(files: &'a [PathBuf], extension: &str) -> impl Iterator<Item = &'a PathBuf> {
+    files
+        .iter()
+        .filter(move |path| path.extension().is_some_and(|found| found == extension))
+}
+
+fn stem(path: &Path) -> Option<&str> {
+    path.file_stem()?.to_str()
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, BenchError> {
+    let text = fs::read_to_string(path).map_err(|source| file_error(path, source))?;
+    serde_json::from_str(&text).map_err(|error| file_error(path, std::io::Error::other(error)))
+}
+
+fn read_if_there<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, BenchError> {
+    if path.exists() {
+        read(path).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+fn file_error(path: &Path, source: std::io::Error) -> BenchError {
+    BenchError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_belongs_to_the_suite_with_the_longest_name_that_begins_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["peak.json", "peak-mimalloc.json", "peak-bars.json"] {
+            fs::write(folder.path().join(name), "[]").unwrap();
+        }
+        for name in ["peak.svg", "peak-mimalloc.svg", "stray.svg"] {
+            fs::write(folder.path().join(name), "<svg/>").unwrap();
+        }
+        let suites = SuiteResult::load_all(folder.path()).unwrap();
+        let charts: Vec<_> = suites
+            .iter()
+            .map(|suite| {
+                (
+                    suite.name.as_str(),
+                    suite.charts.iter().map(|(name, _)| name.as_str()).collect(),
+                )
+            })
+            .collect::<Vec<(_, Vec<_>)>>();
+        assert_eq!(
+            charts,
+            [
+                ("peak", vec!["peak.svg"]),
+                ("peak-mimalloc", vec!["peak-mimalloc.svg"])
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_result_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a2a.json"), "{").unwrap();
+        let error = SuiteResult::load_all(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("a2a.json"), "{error}");
+    }
+}

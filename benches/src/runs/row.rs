@@ -1,0 +1,181 @@
+//! One workload at one level, and the table of all of them.
+
+use serde::{Deserialize, Serialize};
+
+use super::Sample;
+use crate::{ALLOCATOR, Spread, Table, approximate, grouped};
+
+/// Where a run's history goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Store {
+    /// A redb file, synced before each acknowledgement.
+    Durable,
+    /// A redb file, synced at least every 100 ms: a crash loses at most that.
+    Relaxed,
+    /// A file that survives a killed process, but is not synced before each acknowledgement.
+    Unsynced,
+    /// Memory only; gone with the process.
+    Volatile,
+}
+
+impl Store {
+    /// As the tables name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "fsync",
+            Self::Relaxed => "relaxed",
+            Self::Unsynced => "no sync",
+            Self::Volatile => "in memory",
+        }
+    }
+}
+
+/// A workload at a level of concurrency: what a row is about.
+#[derive(Clone, Debug)]
+pub struct Level {
+    /// Who runs it.
+    pub engine: String,
+    /// What runs.
+    pub workload: String,
+    /// Activities in one run.
+    pub steps: u64,
+    /// Where its history goes.
+    pub store: Store,
+    /// Runs at a time.
+    pub concurrency: usize,
+    /// Worker threads of the async runtime.
+    pub threads: usize,
+}
+
+/// One workload at one level of concurrency.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// `millrun`, `redb` for the bare commit, or whose published figure this is.
+    pub engine: String,
+    /// What ran.
+    pub workload: String,
+    /// Activities in one run.
+    pub steps: u64,
+    /// Where its history went.
+    pub store: Store,
+    /// `here`, or the machine that a published figure was measured on.
+    pub machine: String,
+    /// Runs at a time.
+    pub concurrency: usize,
+    /// Worker threads of the async runtime; 0 if unknown.
+    pub threads: usize,
+    /// Samples, each on a store of its own; 0 if unknown.
+    pub rounds: usize,
+    /// Runs completed in all of them.
+    pub completed: u64,
+    /// `system` or `mimalloc`.
+    pub allocator: String,
+    /// Runs per second: of the middle sample,
+    pub median_per_s: f64,
+    /// of the slowest,
+    pub min_per_s: f64,
+    /// and of the fastest.
+    pub max_per_s: f64,
+    /// The time from start to result that half of the runs stayed within, in microseconds: of
+    /// the middle sample.
+    pub p50_us: f64,
+    /// The same for 99 in 100.
+    pub p99_us: f64,
+    /// The same for 999 in 1,000.
+    pub p999_us: f64,
+}
+
+impl Row {
+    /// Puts together the samples of a level; `None` if there are none.
+    #[must_use]
+    pub fn new(level: &Level, samples: &[Sample]) -> Option<Self> {
+        let rates: Vec<f64> = samples.iter().map(Sample::per_s).collect();
+        let rate = Spread::of(&rates)?;
+        let quantile = |quantile: f64| {
+            let times: Vec<f64> = samples
+                .iter()
+                .map(|sample| sample.nanos.value_at_quantile(quantile) as f64 / 1e3)
+                .collect();
+            Spread::of(&times).map_or(0.0, |spread| spread.median)
+        };
+        Some(Self {
+            engine: level.engine.clone(),
+            workload: level.workload.clone(),
+            steps: level.steps,
+            store: level.store,
+            machine: "here".into(),
+            concurrency: level.concurrency,
+            threads: level.threads,
+            rounds: samples.len(),
+            completed: samples.iter().map(|sample| sample.completed).sum(),
+            allocator: ALLOCATOR.into(),
+            median_per_s: rate.median,
+            min_per_s: rate.min,
+            max_per_s: rate.max,
+            p50_us: quantile(0.5),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+        })
+    }
+
+    /// A figure that somebody else published: seconds per run, synced on each commit.
+    #[must_use]
+    pub fn published(engine: &str, workload: String, steps: u64, machine: &str, seconds: f64) -> Self {
+        let (per_s, us) = (1.0 / seconds, seconds * 1e6);
+        Self {
+            engine: engine.into(),
+            workload,
+            steps,
+            store: Store::Durable,
+            machine: machine.into(),
+            concurrency: 1,
+            threads: 0,
+            rounds: 0,
+            completed: 0,
+            allocator: "unknown".into(),
+            median_per_s: per_s,
+            min_per_s: per_s,
+            max_per_s: per_s,
+            p50_us: us,
+            p99_us: us,
+            p999_us: us,
+        }
+    }
+}
+
+/// One line per row.
+#[must_use]
+pub fn table(title: &str, rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        format!("{title}; medians over the rounds"),
+        2,
+        [
+            "workload",
+            "store",
+            "at a time",
+            "per second (slowest to fastest)",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+        ],
+    );
+    for row in rows {
+        table.line([
+            format!("{} {}", row.engine, row.workload),
+            row.store.name().into(),
+            grouped(row.concurrency as f64),
+            format!(
+                "{} ({} to {})",
+                approximate(row.median_per_s),
+                approximate(row.min_per_s),
+                approximate(row.max_per_s)
+            ),
+            approximate(row.p50_us),
+            approximate(row.p99_us),
+            approximate(row.p999_us),
+        ]);
+    }
+    table
+}

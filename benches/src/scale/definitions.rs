@@ -1,0 +1,56 @@
+//! The workflows under test.
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, RuntimeBuilder, Signal, Workflow, WorkflowContext,
+    WorkflowError,
+};
+
+/// Gives back what it gets.
+pub(super) const ECHO: Activity<Vec<u8>, u64> = Activity::named("scale.echo");
+pub(super) const STEP: Activity<u64, u64> = Activity::named("scale.step");
+/// Waits for [`GO`] and gives its value.
+pub(super) const WAITING: Workflow<(), u64> = Workflow::named("scale.waiting");
+pub(super) const GO: Signal<u64> = Signal::named("scale.go");
+/// As many steps as its input says, then waits for [`GO`]; gives the sum of both.
+pub(super) const LONG: Workflow<u64, u64> = Workflow::named("scale.long");
+/// Gives the length of its input, after one activity has seen it.
+pub(super) const CARRY: Workflow<Vec<u8>, u64> = Workflow::named("scale.carry");
+pub(super) const ONE_STEP: Workflow<u64, u64> = Workflow::named("scale.one-step");
+
+pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder
+        .register(ECHO, echo)
+        .register(STEP, step)
+        .register(WAITING, waiting)
+        .register(LONG, long)
+        .register(CARRY, carry)
+        .register(ONE_STEP, one_step)
+}
+
+async fn echo(_cx: ActivityContext, payload: Vec<u8>) -> Result<u64, ActivityError> {
+    Ok(payload.len() as u64)
+}
+
+async fn step(_cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
+    Ok(number + 1)
+}
+
+async fn waiting(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    Ok(cx.signal(GO).await?)
+}
+
+async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
+    let mut number = 0;
+    for _ in 0..steps {
+        number = cx.call(STEP, number).await?;
+    }
+    Ok(number + cx.signal(GO).await?)
+}
+
+async fn carry(cx: WorkflowContext, payload: Vec<u8>) -> Result<u64, WorkflowError> {
+    Ok(cx.call(ECHO, payload).await?)
+}
+
+async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    Ok(cx.call(STEP, number).await?)
+}

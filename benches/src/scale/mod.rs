@@ -1,0 +1,60 @@
+//! How cost grows: with instances that wait, with long histories, with threads, with payloads,
+//! with time.
+//!
+//! Every store is durable (one fsync per group commit) and lies beside the results.
+
+mod definitions;
+mod history;
+mod payload;
+mod row;
+mod sustained;
+mod threads;
+mod waiting;
+
+pub use history::history;
+pub use payload::payload;
+pub use row::{Row, tables};
+pub use sustained::sustained;
+pub use threads::threads;
+pub use waiting::waiting;
+
+use std::fmt::Display;
+use std::path::Path;
+
+use millrun::{Runtime, RuntimeBuilder};
+use tempfile::TempDir;
+use tokio::runtime::Builder;
+
+use crate::BenchError;
+
+/// A store of its own in `folder`, gone when dropped.
+fn store_in(folder: &Path) -> Result<TempDir, BenchError> {
+    tempfile::tempdir_in(folder).map_err(|source| BenchError::File {
+        path: folder.to_owned(),
+        source,
+    })
+}
+
+fn open(store: &TempDir) -> RuntimeBuilder {
+    definitions::registered(Runtime::open(store.path().join("store.redb")))
+}
+
+fn workers(threads: usize) -> Result<tokio::runtime::Runtime, BenchError> {
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(BenchError::Runtime)
+}
+
+fn failed(error: impl Display) -> BenchError {
+    BenchError::failed("millrun", error)
+}
+
+/// Memory of this process that is resident, in bytes; `None` where `/proc` does not tell.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib * 1_024)
+}

@@ -1,0 +1,56 @@
+//! Runs that carry a payload through one activity.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::definitions::CARRY;
+use super::{Row, failed, open, store_in, workers};
+use crate::BenchError;
+use crate::runs::{Saturation, saturate};
+
+const CONCURRENCY: usize = 32;
+
+/// Measures runs whose input has `bytes` bytes, for `measured`.
+///
+/// # Errors
+/// When anything fails, or a result is wrong.
+pub fn payload(folder: &Path, bytes: u64, threads: usize, measured: Duration) -> Result<Row, BenchError> {
+    let store = store_in(folder)?;
+    let length = usize::try_from(bytes).map_err(failed)?;
+    let sample = workers(threads)?.block_on(async {
+        let runtime = open(&store).start().await.map_err(failed)?;
+        let load = Saturation {
+            concurrency: CONCURRENCY,
+            warm_up: measured / 4,
+            measured,
+            runs_max: u64::MAX,
+        };
+        let on = runtime.clone();
+        let sample = saturate(load, move |number| {
+            let runtime = on.clone();
+            async move {
+                let input = vec![0x6d_u8; length];
+                let run = runtime
+                    .start(CARRY, &format!("c-{number}"), input)
+                    .await
+                    .map_err(failed)?;
+                match run.result().await.map_err(failed)? {
+                    result if result == bytes => Ok(()),
+                    result => Err(BenchError::Wrong {
+                        contestant: "millrun".into(),
+                        what: format!("{result} of {bytes} bytes arrived"),
+                    }),
+                }
+            }
+        })
+        .await?;
+        runtime.shutdown().await.map_err(failed)?;
+        Ok::<_, BenchError>(sample)
+    })?;
+    let micros = |quantile: f64| sample.nanos.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(Row {
+        p50_us: Some(micros(0.5)),
+        p99_us: Some(micros(0.99)),
+        ..Row::new("payload", "bytes of input", bytes, sample.per_s())
+    })
+}

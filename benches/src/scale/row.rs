@@ -1,0 +1,97 @@
+//! One point of a curve.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ALLOCATOR, Table, approximate, grouped};
+
+/// What was measured at one level.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Which curve: `waiting`, `history`, `threads`, `payload` or `sustained`.
+    pub group: String,
+    /// What grows along it, with its unit.
+    pub axis: String,
+    /// How far along.
+    pub level: u64,
+    /// `system` or `mimalloc`.
+    pub allocator: String,
+    /// Runs, instances or steps per second.
+    pub median_per_s: f64,
+    /// The time of a single operation (a wake, a run), in microseconds, where it was timed: half
+    /// stayed within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_us: Option<f64>,
+    /// The same for 99 in 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
+    /// From opening the store again to being ready, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reopen_us: Option<f64>,
+    /// Resident memory of the whole process, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident_bytes_used: Option<f64>,
+    /// Size of the store's file, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_bytes_used: Option<f64>,
+}
+
+impl Row {
+    pub(super) fn new(group: &str, axis: &str, level: u64, median_per_s: f64) -> Self {
+        Self {
+            group: group.into(),
+            axis: axis.into(),
+            level,
+            allocator: ALLOCATOR.into(),
+            median_per_s,
+            p50_us: None,
+            p99_us: None,
+            reopen_us: None,
+            resident_bytes_used: None,
+            file_bytes_used: None,
+        }
+    }
+}
+
+/// One table per curve.
+#[must_use]
+pub fn tables(rows: &[Row]) -> Vec<Table> {
+    let mut groups: Vec<&str> = Vec::new();
+    for row in rows {
+        if !groups.contains(&row.group.as_str()) {
+            groups.push(&row.group);
+        }
+    }
+    groups.iter().map(|group| curve(group, rows)).collect()
+}
+
+fn curve(group: &str, rows: &[Row]) -> Table {
+    let rows = rows.iter().filter(|row| row.group == group);
+    let axis = rows
+        .clone()
+        .next()
+        .map_or_else(String::new, |row| row.axis.clone());
+    let header = [
+        axis.as_str(),
+        "per second",
+        "p50 us",
+        "p99 us",
+        "reopen ms",
+        "resident MB",
+        "file MB",
+    ];
+    let mut table = Table::new(format!("Scaling: {group}, fsync"), 0, header);
+    let cell =
+        |value: Option<f64>, unit: f64| value.map_or_else(|| "-".into(), |value| approximate(value / unit));
+    for row in rows {
+        table.line([
+            grouped(row.level as f64),
+            approximate(row.median_per_s),
+            cell(row.p50_us, 1.0),
+            cell(row.p99_us, 1.0),
+            cell(row.reopen_us, 1e3),
+            cell(row.resident_bytes_used, 1e6),
+            cell(row.file_bytes_used, 1e6),
+        ]);
+    }
+    table
+}

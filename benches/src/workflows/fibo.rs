@@ -1,0 +1,277 @@
+//! The cases of `bench-fibo`, and what others published for them.
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError,
+};
+
+use super::Case;
+use crate::runs::{Row, Store};
+use crate::{Spread, Table, approximate};
+
+const FIBO: Activity<u64, u64> = Activity::named("bench.fibo");
+const NATIVE_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-native");
+/// How many native processes may run at once, whatever a workflow asks for.
+const PROCESSES_MAX: usize = 16;
+/// From here on a number takes long enough that it must not hold up a worker thread.
+const INLINE_MAX: u64 = 20;
+
+type Fibos = Workflow<(u64, u64), u64>;
+
+/// Gets (n, calls); gives the sum of the results.
+const SEQUENCE: Fibos = Workflow::named("bench.fibo-sequence");
+const PARALLEL: Fibos = Workflow::named("bench.fibo-parallel");
+const NATIVE_SEQUENCE: Fibos = Workflow::named("bench.fibo-native-sequence");
+const NATIVE_PARALLEL: Fibos = Workflow::named("bench.fibo-native-parallel");
+
+/// One workload of the published comparison.
+struct Workload {
+    n: u64,
+    calls: u64,
+    at_once: bool,
+    /// Whether it takes too long for `--quick`.
+    is_long: bool,
+    /// Published seconds: Obelisk's WASM activity and its native process, Windmill's best.
+    obelisk: Option<f64>,
+    obelisk_native: Option<f64>,
+    windmill: Option<f64>,
+}
+
+const WORKLOADS: [Workload; 5] = [
+    Workload {
+        n: 10,
+        calls: 40,
+        at_once: false,
+        is_long: false,
+        obelisk: Some(0.226),
+        obelisk_native: None,
+        windmill: Some(2.1),
+    },
+    Workload {
+        n: 33,
+        calls: 10,
+        at_once: false,
+        is_long: false,
+        obelisk: Some(0.379),
+        obelisk_native: Some(0.220),
+        windmill: Some(0.8),
+    },
+    Workload {
+        n: 38,
+        calls: 100,
+        at_once: false,
+        is_long: true,
+        obelisk: Some(35.1),
+        obelisk_native: Some(15.5),
+        windmill: Some(27.6),
+    },
+    Workload {
+        n: 38,
+        calls: 100,
+        at_once: true,
+        is_long: true,
+        obelisk: Some(17.5),
+        obelisk_native: Some(7.65),
+        windmill: Some(11.9),
+    },
+    Workload {
+        n: 10,
+        calls: 1_000,
+        at_once: true,
+        is_long: false,
+        obelisk: Some(4.367),
+        obelisk_native: None,
+        windmill: None,
+    },
+];
+
+impl Workload {
+    fn name(&self) -> String {
+        let order = if self.at_once {
+            "in parallel"
+        } else {
+            "in sequence"
+        };
+        format!("Fibo({}) x {} {order}", self.n, self.calls)
+    }
+}
+
+/// The slow way, on purpose.
+#[must_use]
+pub fn fibonacci(n: u64) -> u64 {
+    match n {
+        0 | 1 => n,
+        n => fibonacci(n - 1) + fibonacci(n - 2),
+    }
+}
+
+/// Every workload with both kinds of activity, synced and relaxed.
+#[must_use]
+pub fn suite(quick: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for workload in WORKLOADS.iter().filter(|workload| !(quick && workload.is_long)) {
+        let (input, expected) = (
+            (workload.n, workload.calls),
+            fibonacci(workload.n) * workload.calls,
+        );
+        let kinds = match workload.at_once {
+            false => [("function", SEQUENCE), ("process", NATIVE_SEQUENCE)],
+            true => [("function", PARALLEL), ("process", NATIVE_PARALLEL)],
+        };
+        for (kind, workflow) in kinds {
+            for store in [Store::Durable, Store::Relaxed] {
+                let name = format!("{}, {kind}", workload.name());
+                cases.push(Case::repeated(
+                    &name,
+                    workflow,
+                    workload.calls,
+                    (input, expected),
+                    store,
+                ));
+            }
+        }
+    }
+    cases
+}
+
+/// Adds the definitions of this suite to a runtime.
+pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder
+        .register(FIBO, fibo)
+        .register(NATIVE_FIBO, native_fibo)
+        .register(SEQUENCE, |cx, input| in_sequence(cx, FIBO, input))
+        .register(PARALLEL, |cx, input| in_parallel(cx, FIBO, input))
+        .register(NATIVE_SEQUENCE, |cx, input| in_sequence(cx, NATIVE_FIBO, input))
+        .register(NATIVE_PARALLEL, |cx, input| in_parallel(cx, NATIVE_FIBO, input))
+}
+
+async fn in_sequence(
+    cx: WorkflowContext,
+    fibo: Activity<u64, u64>,
+    (n, calls): (u64, u64),
+) -> Result<u64, WorkflowError> {
+    let mut sum = 0;
+    for _ in 0..calls {
+        sum += cx.call(fibo, n).await?;
+    }
+    Ok(sum)
+}
+
+async fn in_parallel(
+    cx: WorkflowContext,
+    fibo: Activity<u64, u64>,
+    (n, calls): (u64, u64),
+) -> Result<u64, WorkflowError> {
+    let mut sum = 0;
+    for result in cx.join_all((0..calls).map(|_| cx.call(fibo, n))).await {
+        sum += result?;
+    }
+    Ok(sum)
+}
+
+async fn fibo(_cx: ActivityContext, n: u64) -> Result<u64, ActivityError> {
+    if n <= INLINE_MAX {
+        return Ok(fibonacci(n));
+    }
+    tokio::task::spawn_blocking(move || fibonacci(n))
+        .await
+        .map_err(failed)
+}
+
+async fn native_fibo(_cx: ActivityContext, n: u64) -> Result<u64, ActivityError> {
+    static PROCESSES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(PROCESSES_MAX);
+    let _permit = PROCESSES.acquire().await.map_err(failed)?;
+    let program = std::env::current_exe().map_err(failed)?;
+    let output = tokio::process::Command::new(program)
+        .args(["--compute", &n.to_string()])
+        .output()
+        .await
+        .map_err(failed)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().map_err(failed)
+}
+
+fn failed(error: impl std::fmt::Display) -> ActivityError {
+    ActivityError::retryable(error.to_string())
+}
+
+/// What others published, as rows that say so.
+#[must_use]
+pub fn published() -> Vec<Row> {
+    WORKLOADS
+        .iter()
+        .flat_map(|workload| {
+            [
+                ("obelisk", "WASM", workload.obelisk),
+                ("obelisk", "process", workload.obelisk_native),
+                ("windmill", "best of its languages", workload.windmill),
+            ]
+            .into_iter()
+            .filter_map(|(engine, kind, seconds)| {
+                let name = format!("{}, {kind}", workload.name());
+                Some(Row::published(
+                    engine,
+                    name,
+                    workload.calls,
+                    "t2.medium",
+                    seconds?,
+                ))
+            })
+        })
+        .collect()
+}
+
+/// Milliseconds per run, ours beside the published ones.
+#[must_use]
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        "Milliseconds per run, median; the last three as published, measured on a t2.medium",
+        1,
+        [
+            "workload",
+            "function, fsync",
+            "function, relaxed",
+            "process, fsync",
+            "process, relaxed",
+            "Obelisk WASM",
+            "Obelisk process",
+            "Windmill",
+        ],
+    );
+    let millis =
+        |seconds: Option<f64>| seconds.map_or_else(|| "-".into(), |seconds| approximate(seconds * 1e3));
+    for workload in &WORKLOADS {
+        let ours = |kind: &str, store: Store| {
+            let name = format!("{}, {kind}", workload.name());
+            let times: Vec<f64> = rows
+                .iter()
+                .filter(|row| row.workload == name && row.store == store)
+                .map(|row| row.p50_us / 1e6)
+                .collect();
+            millis(Spread::of(&times).map(|spread| spread.median))
+        };
+        table.line([
+            workload.name(),
+            ours("function", Store::Durable),
+            ours("function", Store::Relaxed),
+            ours("process", Store::Durable),
+            ours("process", Store::Relaxed),
+            millis(workload.obelisk),
+            millis(workload.obelisk_native),
+            millis(workload.windmill),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fibonacci;
+
+    #[test]
+    fn the_slow_way_is_right() {
+        assert_eq!(
+            (0..=10).map(fibonacci).collect::<Vec<_>>(),
+            [0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
+        );
+    }
+}

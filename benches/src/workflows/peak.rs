@@ -1,0 +1,50 @@
+//! The cases of `bench-peak`: a workflow of two activities at growing levels of concurrency.
+
+use super::{Case, SEQUENCE, TWO_STEPS};
+use crate::BarChart;
+use crate::runs::{Row, Store};
+
+/// From one to 65,536 at a time; `--quick` takes three of them.
+#[must_use]
+pub fn levels(quick: bool) -> Vec<u32> {
+    if quick {
+        return vec![128, 1_024, 8_192];
+    }
+    vec![128, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536]
+}
+
+/// The sweep, in memory and durable; before it a single run at a time, and a hundred steps in
+/// sequence, for the latency of a run and of a step.
+#[must_use]
+pub fn suite(levels: &[u32]) -> Vec<Case> {
+    let stores = [Store::Volatile, Store::Durable];
+    let two_steps = |store, concurrency| {
+        Case::numbered("two-step", TWO_STEPS, 2, |number| number + 2, store, concurrency)
+    };
+    let mut cases = Vec::new();
+    for store in stores {
+        cases.push(two_steps(store, 1));
+        cases.push(Case::repeated("100 steps", SEQUENCE, 100, (100, 100), store));
+    }
+    for store in stores {
+        cases.extend(levels.iter().map(|level| two_steps(store, *level as usize)));
+    }
+    cases
+}
+
+/// Throughput by level.
+#[must_use]
+pub fn charts(suite: &str, rows: &[Row]) -> Vec<(String, BarChart)> {
+    let mut chart = BarChart::new(
+        "Two activities, runs per second by runs at a time",
+        "thousand runs/s",
+    );
+    for row in rows.iter().filter(|row| row.workload == "two-step") {
+        chart.bar(
+            &row.concurrency.to_string(),
+            row.store.name(),
+            row.median_per_s / 1e3,
+        );
+    }
+    vec![(suite.to_owned(), chart)]
+}
