@@ -52,8 +52,8 @@ mod retry;
 pub mod wire;
 
 pub use context::{
-    Call, CancelRequest, Either, Receive, Record, START_TO_CLOSE_DEFAULT, Sleep, State, Until,
-    WorkflowContext,
+    Call, CancelRequest, CancelScope, Either, JoinSet, Receive, Record, START_TO_CLOSE_DEFAULT, Saga,
+    SagaError, Sleep, State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Update, Workflow};
 pub use error::{ActivityError, CallError, Cancelled, SignalError, TimeoutKind, TypedError, WorkflowError};

@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 
 use crate::Cancelled;
 use crate::context::Shared;
+use crate::context::scope::Scope;
 
 /// The run's state, whatever its type.
 pub(crate) struct Cell(Mutex<Box<dyn Any + Send>>);
@@ -79,7 +80,7 @@ impl Cell {
 pub struct State<S> {
     shared: Arc<Shared>,
     cell: Arc<Cell>,
-    is_shielded: bool,
+    scope: Scope,
     state: PhantomData<fn() -> S>,
 }
 
@@ -88,7 +89,7 @@ impl<S> Clone for State<S> {
         Self {
             shared: Arc::clone(&self.shared),
             cell: Arc::clone(&self.cell),
-            is_shielded: self.is_shielded,
+            scope: self.scope.clone(),
             state: PhantomData,
         }
     }
@@ -101,14 +102,14 @@ impl<S> fmt::Debug for State<S> {
 }
 
 impl<S: Send + 'static> State<S> {
-    pub(crate) fn new(shared: Arc<Shared>, is_shielded: bool, initial: S) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, scope: Scope, initial: S) -> Self {
         let cell = Arc::new(Cell::new(initial));
         let before = shared.lock().cell.replace(Arc::clone(&cell));
         assert!(before.is_none(), "a run has one state: clone its handle instead");
         Self {
             shared,
             cell,
-            is_shielded,
+            scope,
             state: PhantomData,
         }
     }
@@ -176,8 +177,8 @@ impl<S: Send + 'static, F: FnMut(&S) -> bool + Unpin> Future for Until<S, F> {
         }
         let is_met = this.state.read(&mut this.condition);
         let mut table = this.state.shared.lock();
-        if !is_met && (this.state.is_shielded || !table.is_cancel_requested) {
-            this.waiter = Some(table.wait_state(this.waiter, this.state.is_shielded, cx.waker()));
+        if !is_met && !this.state.scope.is_cancelled(table.is_cancel_requested) {
+            this.waiter = Some(table.wait_state(this.waiter, &this.state.scope, cx.waker()));
             return Poll::Pending;
         }
         if let Some(waiter) = this.waiter.take() {

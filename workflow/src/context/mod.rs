@@ -2,9 +2,12 @@
 
 mod cell;
 mod compose;
+mod join_set;
 mod operation;
 mod pulse;
 mod record;
+mod saga;
+mod scope;
 mod shared;
 
 use std::panic::Location;
@@ -18,9 +21,13 @@ use serde::de::DeserializeOwned;
 pub(crate) use cell::Cell;
 pub use cell::{State, Until};
 pub use compose::Either;
+pub use join_set::JoinSet;
 pub use operation::{Call, CancelRequest, Receive, START_TO_CLOSE_DEFAULT, Sleep};
 pub(crate) use pulse::Pulse;
 pub use record::Record;
+pub use saga::{Saga, SagaError};
+pub use scope::CancelScope;
+use scope::Scope;
 pub(crate) use shared::{Decision, Shared};
 
 use crate::retry::mix;
@@ -39,14 +46,14 @@ use crate::{Activity, NAME_BYTES_MAX, Signal};
 #[derive(Clone, Debug)]
 pub struct WorkflowContext {
     shared: Arc<Shared>,
-    is_shielded: bool,
+    scope: Scope,
 }
 
 impl WorkflowContext {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            is_shielded: false,
+            scope: Scope::default(),
         }
     }
 
@@ -59,7 +66,7 @@ impl WorkflowContext {
     pub fn call<I: Serialize, O, E>(&self, activity: Activity<I, O, E>, input: I) -> Call<O, E> {
         Call::new(
             Arc::clone(&self.shared),
-            self.is_shielded,
+            self.scope.clone(),
             Location::caller(),
             activity,
             &input,
@@ -71,7 +78,7 @@ impl WorkflowContext {
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::new(
             Arc::clone(&self.shared),
-            self.is_shielded,
+            self.scope.clone(),
             Location::caller(),
             duration,
         )
@@ -81,7 +88,7 @@ impl WorkflowContext {
     /// the order of their arrival. If several branches wait for the same name, the one that is
     /// polled first takes it.
     pub fn signal<T>(&self, signal: Signal<T>) -> Receive<T> {
-        Receive::new(Arc::clone(&self.shared), self.is_shielded, signal)
+        Receive::new(Arc::clone(&self.shared), self.scope.clone(), signal)
     }
 
     /// Makes the run's state: what [queries](crate::Query) and [updates](crate::Update) of this
@@ -91,26 +98,44 @@ impl WorkflowContext {
     /// When the run has made one already: clone the handle instead.
     #[must_use]
     pub fn state<S: Send + 'static>(&self, initial: S) -> State<S> {
-        State::new(Arc::clone(&self.shared), self.is_shielded, initial)
+        State::new(Arc::clone(&self.shared), self.scope.clone(), initial)
     }
 
-    /// Waits until the run is asked to cancel.
+    /// Waits until the run is asked to cancel, or this context's scope is cancelled.
     pub fn cancelled(&self) -> CancelRequest {
-        CancelRequest::new(Arc::clone(&self.shared))
+        CancelRequest::new(Arc::clone(&self.shared), self.scope.clone())
     }
 
-    /// Whether the run has been asked to cancel.
+    /// Whether the run has been asked to cancel, or the [scope](Self::scope) that this context
+    /// belongs to has been cancelled.
     #[must_use]
     pub fn is_cancel_requested(&self) -> bool {
-        self.shared.lock().is_cancel_requested
+        self.scope.is_cancelled(self.shared.lock().is_cancel_requested)
     }
 
-    /// A context whose operations a request to cancel does not touch: for cleaning up.
+    /// A part of the run that can be cancelled by itself.
+    #[must_use]
+    pub fn scope(&self) -> CancelScope {
+        CancelScope::new(Self {
+            shared: Arc::clone(&self.shared),
+            scope: self.scope.child(),
+        })
+    }
+
+    pub(crate) fn scope_ref(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(crate) fn shared_ref(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// A context whose operations no cancel from around it touches: for cleaning up.
     #[must_use]
     pub fn shielded(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            is_shielded: true,
+            scope: Scope::SHIELDED,
         }
     }
 
@@ -199,6 +224,17 @@ impl WorkflowContext {
         self.shared
             .lock_polled()
             .is_some_and(|mut table| table.patch(id, location))
+    }
+
+    /// An empty set of branches whose results come in the order in which they are ready.
+    #[must_use]
+    pub fn join_set<T>(&self) -> JoinSet<T> {
+        JoinSet::new()
+    }
+
+    /// An empty stack of compensations.
+    pub fn saga(&self) -> Saga {
+        Saga::new(self.shielded())
     }
 
     /// The identity of this run.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::context::scope::Scope;
 use crate::context::shared::{Resolution, Shared};
 use crate::event::{ActivityFailure, ActivityScheduled, Event};
 use crate::{
@@ -37,16 +38,16 @@ enum Stage {
 #[derive(Debug)]
 struct Operation {
     shared: Arc<Shared>,
-    is_shielded: bool,
+    scope: Scope,
     location: &'static Location<'static>,
     stage: Stage,
 }
 
 impl Operation {
-    fn new(shared: Arc<Shared>, is_shielded: bool, location: &'static Location<'static>) -> Self {
+    fn new(shared: Arc<Shared>, scope: Scope, location: &'static Location<'static>) -> Self {
         Self {
             shared,
-            is_shielded,
+            scope,
             location,
             stage: Stage::New,
         }
@@ -62,13 +63,13 @@ impl Operation {
             return Poll::Pending;
         };
         let resolution = match self.stage {
-            Stage::New if table.is_cancel_requested && !self.is_shielded => {
+            Stage::New if self.scope.is_cancelled(table.is_cancel_requested) => {
                 self.stage = Stage::Done;
                 return Poll::Ready(Err(Cancelled));
             }
             Stage::New => {
                 let (epoch, now) = (table.epoch, table.now);
-                let operation = table.issue(self.is_shielded, cx.waker(), self.location, |operation| {
+                let operation = table.issue(&self.scope, cx.waker(), self.location, |operation| {
                     event(operation, epoch, now)
                 });
                 self.stage = Stage::Issued(operation);
@@ -76,7 +77,7 @@ impl Operation {
             }
             Stage::Issued(operation) => match table.poll(operation, cx.waker()) {
                 Some(resolution) => resolution,
-                None if table.is_cancel_requested && !self.is_shielded => {
+                None if self.scope.is_cancelled(table.is_cancel_requested) => {
                     table.abandon(operation);
                     self.stage = Stage::Done;
                     return Poll::Ready(Err(Cancelled));
@@ -130,7 +131,7 @@ struct Request {
 impl<O, E> Call<O, E> {
     pub(crate) fn new<I: Serialize>(
         shared: Arc<Shared>,
-        is_shielded: bool,
+        scope: Scope,
         location: &'static Location<'static>,
         activity: Activity<I, O, E>,
         input: &I,
@@ -146,7 +147,7 @@ impl<O, E> Call<O, E> {
             heartbeat: None,
         };
         Self {
-            operation: Operation::new(shared, is_shielded, location),
+            operation: Operation::new(shared, scope, location),
             request: Some(request),
             types: PhantomData,
         }
@@ -288,12 +289,12 @@ pub struct Sleep {
 impl Sleep {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        is_shielded: bool,
+        scope: Scope,
         location: &'static Location<'static>,
         duration: Duration,
     ) -> Self {
         Self {
-            operation: Operation::new(shared, is_shielded, location),
+            operation: Operation::new(shared, scope, location),
             duration,
         }
     }
@@ -326,16 +327,16 @@ impl Future for Sleep {
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Receive<T> {
     shared: Arc<Shared>,
-    is_shielded: bool,
+    scope: Scope,
     signal: Signal<T>,
     waiter: Option<u64>,
 }
 
 impl<T> Receive<T> {
-    pub(crate) fn new(shared: Arc<Shared>, is_shielded: bool, signal: Signal<T>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, scope: Scope, signal: Signal<T>) -> Self {
         Self {
             shared,
-            is_shielded,
+            scope,
             signal,
             waiter: None,
         }
@@ -352,8 +353,8 @@ impl<T: DeserializeOwned> Future for Receive<T> {
             return Poll::Pending;
         };
         let value = table.take_signal(&name);
-        if value.is_none() && (this.is_shielded || !table.is_cancel_requested) {
-            this.waiter = Some(table.wait_signal(&name, this.waiter, this.is_shielded, cx.waker()));
+        if value.is_none() && !this.scope.is_cancelled(table.is_cancel_requested) {
+            this.waiter = Some(table.wait_signal(&name, this.waiter, &this.scope, cx.waker()));
             return Poll::Pending;
         }
         if let Some(waiter) = this.waiter.take() {
@@ -386,12 +387,17 @@ impl<T> Drop for Receive<T> {
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct CancelRequest {
     shared: Arc<Shared>,
+    scope: Scope,
     waiter: Option<u64>,
 }
 
 impl CancelRequest {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, waiter: None }
+    pub(crate) fn new(shared: Arc<Shared>, scope: Scope) -> Self {
+        Self {
+            shared,
+            scope,
+            waiter: None,
+        }
     }
 }
 
@@ -403,10 +409,10 @@ impl Future for CancelRequest {
         let Some(mut table) = this.shared.lock_polled() else {
             return Poll::Pending;
         };
-        if table.is_cancel_requested {
+        if this.scope.is_cancelled(table.is_cancel_requested) {
             return Poll::Ready(());
         }
-        this.waiter = Some(table.wait_cancel(this.waiter, cx.waker()));
+        this.waiter = Some(table.wait_cancel(this.waiter, &this.scope, cx.waker()));
         Poll::Pending
     }
 }

@@ -11,6 +11,7 @@ use std::task::Waker;
 
 use millrun_core::{RunId, Timestamp};
 
+use crate::context::scope::Scope;
 use crate::context::{Cell, Pulse};
 use crate::event::{ActivityFailure, Event, Name};
 use crate::machine::Limits;
@@ -117,7 +118,7 @@ pub(crate) struct Decision {
 
 #[derive(Debug)]
 struct Slot {
-    is_shielded: bool,
+    scope: Scope,
     state: SlotState,
 }
 
@@ -162,13 +163,13 @@ struct Waiters {
 #[derive(Debug)]
 struct Waiter {
     number: u64,
-    is_shielded: bool,
+    scope: Scope,
     waker: Waker,
 }
 
 impl Waiters {
     /// Keeps a waker; `number` is that of an earlier call for the same wait.
-    fn wait(&mut self, number: Option<u64>, is_shielded: bool, waker: &Waker) -> u64 {
+    fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
         if let Some(number) = number
             && let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.number == number)
         {
@@ -178,7 +179,7 @@ impl Waiters {
         self.numbered += 1;
         self.waiting.push(Waiter {
             number: self.numbered,
-            is_shielded,
+            scope: scope.clone(),
             waker: waker.clone(),
         });
         self.numbered
@@ -193,7 +194,7 @@ impl Table {
     /// Issues an operation: numbers it, records the decision, and keeps the waker.
     pub(crate) fn issue(
         &mut self,
-        is_shielded: bool,
+        scope: &Scope,
         waker: &Waker,
         location: &'static Location<'static>,
         event: impl FnOnce(OperationId) -> Event,
@@ -210,7 +211,7 @@ impl Table {
         self.slots.insert(
             operation,
             Slot {
-                is_shielded,
+                scope: scope.clone(),
                 state: SlotState::Waiting(waker.clone()),
             },
         );
@@ -315,10 +316,10 @@ impl Table {
         &mut self,
         name: &Name,
         number: Option<u64>,
-        is_shielded: bool,
+        scope: &Scope,
         waker: &Waker,
     ) -> u64 {
-        self.inbox(name).waiters.wait(number, is_shielded, waker)
+        self.inbox(name).waiters.wait(number, scope, waker)
     }
 
     /// Ends a wait for a signal.
@@ -337,9 +338,9 @@ impl Table {
             .expect("inserted just above if it was absent")
     }
 
-    /// Waits until the run is asked to cancel; `number` is that of an earlier call.
-    pub(crate) fn wait_cancel(&mut self, number: Option<u64>, waker: &Waker) -> u64 {
-        self.cancel_waiters.wait(number, true, waker)
+    /// Waits for a cancel; `number` is that of an earlier call.
+    pub(crate) fn wait_cancel(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
+        self.cancel_waiters.wait(number, scope, waker)
     }
 
     /// Ends a wait for the request to cancel.
@@ -348,8 +349,8 @@ impl Table {
     }
 
     /// Waits for a change of the state; `number` is that of an earlier call.
-    pub(crate) fn wait_state(&mut self, number: Option<u64>, is_shielded: bool, waker: &Waker) -> u64 {
-        self.state_waiters.wait(number, is_shielded, waker)
+    pub(crate) fn wait_state(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
+        self.state_waiters.wait(number, scope, waker)
     }
 
     /// Ends a wait for a change of the state.
@@ -363,22 +364,31 @@ impl Table {
         waiting.map(|waiter| waiter.waker.clone()).collect()
     }
 
-    /// The machine passes on a request to cancel: everything unshielded is woken.
+    /// The machine passes on a request to cancel.
     fn request_cancel(&mut self) -> Vec<Waker> {
         self.is_cancel_requested = true;
-        let waiting = std::mem::take(&mut self.cancel_waiters.waiting);
-        let mut wakers: Vec<_> = waiting.into_iter().map(|waiter| waiter.waker).collect();
+        self.wake_cancelled()
+    }
+
+    /// Those to wake because a cancel has reached them.
+    pub(crate) fn wake_cancelled(&self) -> Vec<Waker> {
+        let is_reached = |scope: &Scope| scope.is_cancelled(self.is_cancel_requested);
+        let reached = |waiters: &Waiters| {
+            let waiting = waiters.waiting.iter();
+            let reached = waiting.filter(|waiter| is_reached(&waiter.scope));
+            reached.map(|waiter| waiter.waker.clone()).collect::<Vec<_>>()
+        };
+        let mut wakers = reached(&self.cancel_waiters);
         for slot in self.slots.values() {
             if let SlotState::Waiting(waker) = &slot.state
-                && !slot.is_shielded
+                && is_reached(&slot.scope)
             {
                 wakers.push(waker.clone());
             }
         }
         let inboxes = self.signals.values().map(|inbox| &inbox.waiters);
         for waiters in inboxes.chain([&self.state_waiters]) {
-            let unshielded = waiters.waiting.iter().filter(|waiter| !waiter.is_shielded);
-            wakers.extend(unshielded.map(|waiter| waiter.waker.clone()));
+            wakers.extend(reached(waiters));
         }
         wakers
     }

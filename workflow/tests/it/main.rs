@@ -11,6 +11,7 @@ mod recording;
 mod signals;
 mod state;
 mod steps;
+mod structure;
 mod timeouts;
 mod waking;
 mod world;

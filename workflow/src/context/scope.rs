@@ -1,0 +1,115 @@
+//! Cancellation by parts: who is told when something is cancelled.
+//!
+//! ```text
+//!   run ──► root scope ──► scope ──► scope        a cancel goes down the arrows
+//!           shield     ──► scope                  and stops at a shield
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::WorkflowContext;
+
+/// Where an operation belongs. A cheap clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    is_shielded: bool,
+    node: Option<Arc<Node>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: Option<Arc<Node>>,
+    is_cancelled: AtomicBool,
+}
+
+impl Scope {
+    /// Out of reach of every cancel from above.
+    pub(crate) const SHIELDED: Self = Self {
+        is_shielded: true,
+        node: None,
+    };
+
+    pub(crate) fn child(&self) -> Self {
+        Self {
+            is_shielded: self.is_shielded,
+            node: Some(Arc::new(Node {
+                parent: self.node.clone(),
+                is_cancelled: AtomicBool::new(false),
+            })),
+        }
+    }
+
+    /// Whether a cancel has reached this scope; `is_requested` says whether the run's has come.
+    pub(crate) fn is_cancelled(&self, is_requested: bool) -> bool {
+        // Set and read by the code of one run, which is on one thread at a time.
+        is_requested && !self.is_shielded
+            || self.nodes().any(|node| node.is_cancelled.load(Ordering::Relaxed))
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        std::iter::successors(self.node.as_ref(), |node| node.parent.as_ref())
+    }
+
+    fn cancel(&self) {
+        if let Some(node) = &self.node {
+            node.is_cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A part of a run that can be cancelled by itself; made by
+/// [`WorkflowContext::scope`](crate::WorkflowContext::scope). A cheap clone.
+///
+/// ```
+/// use millrun_workflow::{Activity, Signal, WorkflowContext, WorkflowError};
+///
+/// const SEARCH: Activity<String, u64> = Activity::named("search");
+/// const STOP: Signal<()> = Signal::named("stop");
+///
+/// /// Searches at three places until told to stop, and counts those that were done by then.
+/// async fn search(cx: WorkflowContext, what: String) -> Result<usize, WorkflowError> {
+///     let scope = cx.scope();
+///     let places = (0..3).map(|place| scope.context().call(SEARCH, format!("{place}/{what}")));
+///     let stop = async {
+///         let told = cx.signal(STOP).await;
+///         scope.cancel();
+///         told
+///     };
+///     let (results, told) = cx.join(cx.join_all(places), stop).await;
+///     told?;
+///     Ok(results.into_iter().flatten().count())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CancelScope {
+    context: WorkflowContext,
+}
+
+impl CancelScope {
+    pub(crate) fn new(context: WorkflowContext) -> Self {
+        Self { context }
+    }
+
+    /// The context whose operations belong to this scope, and those of contexts and scopes made
+    /// from it, except behind a shield.
+    #[must_use]
+    pub fn context(&self) -> &WorkflowContext {
+        &self.context
+    }
+
+    /// Cancels what belongs to this scope: each operation that is outstanding or issued later
+    /// ends with [`Cancelled`](crate::Cancelled). The run around it goes on. A second time
+    /// changes nothing.
+    pub fn cancel(&self) {
+        self.context.scope_ref().cancel();
+        let wakers = self.context.shared_ref().lock().wake_cancelled();
+        wakers.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    /// Whether a cancel has reached this scope, its own or one from around it.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.context.is_cancel_requested()
+    }
+}
