@@ -25,9 +25,11 @@
 
 mod config;
 mod hand;
+#[cfg(all(test, loom))]
+mod loom;
 mod push;
 mod state;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::fmt;

@@ -9,4 +9,5 @@ mod host;
 mod model;
 mod names;
 mod overflow;
+mod threads;
 mod waiting;
