@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
+use super::lanes::{Row, Source};
 use super::rebuild::Place;
 use super::store::Snapshot;
 use crate::error::{JournalFailure, ReadError};
@@ -255,6 +256,53 @@ pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found
             }),
         );
     }
+}
+
+/// As [`walk`], for the runs that are the lane's own: the frames of others are passed over by their
+/// lengths, unchecked.
+pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>)) {
+    let key = match row.source {
+        Source::Kept => 0,
+        Source::Log(position) => position,
+    };
+    let Some(frames) = chained(row.bytes) else {
+        return walk(key, row.bytes, &mut |position, found| {
+            let run = match &found {
+                Ok((frame, _)) => Some(frame.run),
+                Err(damage) => damage.run,
+            };
+            if row.is_mine(run) {
+                visit(position, found);
+            }
+        });
+    };
+    let mut at = 0;
+    while let Ok((run, len)) = v1::peek(&frames[at..]) {
+        let run = RunId::from_bits(run);
+        if row.is_mine(run) {
+            let position = key + at as u64;
+            let found = match v1::read(&frames[at..]) {
+                Ok(frame) => Ok((frame, &frames[at..at + frame.len])),
+                Err(error) => Err(Damage {
+                    run,
+                    position,
+                    cause: error.to_string(),
+                }),
+            };
+            visit(position, found);
+        }
+        at += len;
+    }
+}
+
+/// The frames of a row whose lengths lead, in the right number of steps, exactly to its end.
+fn chained(row: &[u8]) -> Option<&[u8]> {
+    let (frames, count) = piece::read(row).ok()?;
+    let mut at = 0;
+    for _ in 0..count {
+        at += v1::peek(&frames[at..]).ok()?.1;
+    }
+    (at == frames.len()).then_some(frames)
 }
 
 /// Where the next sound frame begins behind the damaged one at `at`.

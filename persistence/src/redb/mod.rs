@@ -16,6 +16,7 @@
 mod backend;
 mod convoy;
 mod disk;
+mod lanes;
 mod log;
 mod open;
 mod rebuild;
@@ -113,7 +114,7 @@ impl RedbJournal {
         let opens = store.count_open().map_err(failed)?;
         let rebuilt = store
             .snapshot()
-            .and_then(|moment| rebuild::rebuild(&moment, config.retention));
+            .and_then(|moment| rebuild::rebuild(&moment, config.retention, store.lanes()));
         let rebuilt = rebuilt.map_err(failed)?;
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);

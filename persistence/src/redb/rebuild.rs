@@ -12,6 +12,7 @@
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::lanes::{Row, Source, each_row};
 use super::log::{self, Damage};
 use super::store::{Opened, Snapshot};
 use crate::config::Retention;
@@ -44,10 +45,11 @@ pub(crate) struct Live {
     pub(crate) place: Place,
 }
 
-/// Everything that the log says of runs.
+/// Everything that a store says of runs.
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
-    pub(crate) live: FxHashMap<RunId, Live>,
+    /// The live runs, in as many parts as there were lanes.
+    pub(crate) live: Vec<FxHashMap<RunId, Live>>,
     pub(crate) finished: FinishedIndex<Place>,
     pub(crate) damaged: Damaged,
     /// How many records there are.
@@ -56,10 +58,21 @@ pub(crate) struct Rebuilt {
     pub(crate) low: u64,
     /// and where it ends.
     pub(crate) end: u64,
-    /// Runs that were dropped, of which the log still has a rest.
-    rests: FxHashSet<RunId>,
     /// Runs that retention dropped while turns of theirs are kept.
     pub(crate) gone: Vec<RunId>,
+}
+
+/// What one lane has read of the runs that are its own.
+#[derive(Debug)]
+struct Share {
+    low: u64,
+    live: FxHashMap<RunId, Live>,
+    /// Runs that closed, with where their last record stands: `None` if it was moved.
+    closed: Vec<(Option<u64>, Finished<Place>)>,
+    /// Runs that were dropped, of which the log still has a rest.
+    rests: FxHashSet<RunId>,
+    damaged: Damaged,
+    records: u64,
 }
 
 /// The damage found in a log.
@@ -83,110 +96,132 @@ impl Damaged {
     }
 }
 
-/// Reads everything.
-pub(crate) fn rebuild(store: &Snapshot, retention: Retention) -> Result<Rebuilt, JournalFailure> {
-    let Opened { low, .. } = store.opened()?;
+/// Reads everything, on `lanes` threads.
+pub(crate) fn rebuild(
+    moment: &Snapshot,
+    retention: Retention,
+    lanes: usize,
+) -> Result<Rebuilt, JournalFailure> {
+    let Opened { low, .. } = moment.opened()?;
+    let mut shares: Vec<_> = (0..lanes.max(1)).map(|_| Share::new(low)).collect();
+    let feed = |share: &mut Share, row: &Row<'_>| {
+        log::walk_share(row, &mut |position, found| match found {
+            Ok((frame, _)) => share.frame((row.source != Source::Kept).then_some(position), &frame),
+            Err(damage) => share.damage(damage),
+        });
+    };
+    let mut end = low;
+    let mut gaps = Vec::new();
+    each_row(moment, low, &mut shares, &feed, &mut |source, row| {
+        let Source::Log(position) = source else { return };
+        if position != end {
+            let cause = format!("the log goes on at {position}: a piece is missing");
+            gaps.push(ReadError::Damaged {
+                run: None,
+                position: end,
+                cause,
+            });
+        }
+        end = position + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+    })?;
+    Ok(merge(shares, gaps, retention, (low, end)))
+}
+
+/// Puts the lanes' shares together; finished runs in the order in which they closed.
+fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, retention: Retention, (low, end): (u64, u64)) -> Rebuilt {
     let mut rebuilt = Rebuilt {
-        live: FxHashMap::default(),
+        live: Vec::with_capacity(shares.len()),
         finished: FinishedIndex::new(retention),
-        damaged: Damaged::default(),
+        damaged: Damaged {
+            places: gaps,
+            ..Damaged::default()
+        },
         records: 0,
         low,
-        end: low,
-        rests: FxHashSet::default(),
+        end,
         gone: Vec::new(),
     };
     let mut closed = Vec::new();
-    store.kept_rows(&mut |_, row| {
-        log::walk(0, row, &mut |_, found| match found {
-            Ok((frame, _)) => closed.extend(rebuilt.frame(None, &frame)),
-            Err(damage) => rebuilt.damage(damage),
-        });
-        true
-    })?;
-    // They closed before everything that is in the log; among themselves they are ordered by time.
-    closed.sort_by_key(|finished| finished.closed_at);
-    for finished in closed {
-        rebuilt.finish(finished);
+    for mut share in shares {
+        rebuilt.live.push(share.live);
+        rebuilt.damaged.runs.extend(share.damaged.runs);
+        rebuilt.damaged.places.append(&mut share.damaged.places);
+        rebuilt.records += share.records;
+        closed.append(&mut share.closed);
     }
-    store.rows(low, &mut |key, row| {
-        if key != rebuilt.end {
-            rebuilt.gap(key);
-        }
-        log::walk(key, row, &mut |position, found| match found {
-            Ok((frame, _)) => {
-                if let Some(finished) = rebuilt.frame(Some(position), &frame) {
-                    rebuilt.finish(finished);
-                }
+    // What was moved closed before everything that is in the log; there it is ordered by time.
+    closed.sort_unstable_by_key(|(position, finished)| (*position, finished.closed_at, finished.run));
+    for (_, finished) in closed {
+        let now = finished.closed_at;
+        rebuilt.finished.add(finished);
+        rebuilt.finished.trim(now, |dropped| {
+            if dropped.place.kept > 0 {
+                rebuilt.gone.push(dropped.run);
             }
-            Err(damage) => rebuilt.damage(damage),
         });
-        rebuilt.end = key + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
-        true
-    })?;
-    Ok(rebuilt)
+    }
+    rebuilt
 }
 
-impl Rebuilt {
-    fn gap(&mut self, key: u64) {
-        let cause = format!("the log goes on at {key}: a piece is missing");
-        self.damaged.places.push(ReadError::Damaged {
-            run: None,
-            position: self.end,
+impl Share {
+    fn new(low: u64) -> Self {
+        Self {
+            low,
+            live: FxHashMap::default(),
+            closed: Vec::new(),
+            rests: FxHashSet::default(),
+            damaged: Damaged::default(),
+            records: 0,
+        }
+    }
+
+    /// Takes in the next frame: at a position of the log, or kept outside of it.
+    fn frame(&mut self, position: Option<u64>, frame: &Frame<'_>) {
+        self.records += 1;
+        if self.damaged.runs.contains_key(&frame.run) {
+            return;
+        }
+        if let Some(live) = self.live.get_mut(&frame.run) {
+            if live.fits(frame) {
+                live.push(position, frame);
+                self.close(position, frame);
+                return;
+            }
+        } else if frame.has(v1::OPENS) && frame.sequence.get() == 1 {
+            let live = self.live.entry(frame.run).or_default();
+            live.push(position, frame);
+            self.close(position, frame);
+            return;
+        } else if self.is_rest(frame) {
+            return;
+        }
+        let expected = self.live.entry(frame.run).or_default().turn.last + 1;
+        let cause = format!("expected sequence {expected}, found {}", frame.sequence);
+        let position = position.unwrap_or(self.low);
+        self.damage(Damage {
+            run: Some(frame.run),
+            position,
             cause,
         });
     }
 
-    /// Takes in the next frame: at a position of the log, or kept outside of it. Returns the run
-    /// if it closes.
-    fn frame(&mut self, position: Option<u64>, frame: &Frame<'_>) -> Option<Finished<Place>> {
-        self.records += 1;
-        if self.damaged.runs.contains_key(&frame.run) {
-            return None;
-        }
-        if !frame.has(v1::OPENS) && !self.live.contains_key(&frame.run) && self.is_rest(frame) {
-            return None;
-        }
-        let live = self.live.entry(frame.run).or_default();
-        let expected = u64::from(live.turn.last) + 1;
-        if frame.sequence.get() != expected || frame.has(v1::OPENS) != (expected == 1) {
-            let cause = format!("expected sequence {expected}, found {}", frame.sequence);
-            let position = position.unwrap_or(self.low);
-            self.damage(Damage {
-                run: Some(frame.run),
-                position,
-                cause,
-            });
-            return None;
-        }
-        let place = &mut live.place;
-        if let Some(id) = frame.id {
-            place.id = IdHash::of(id);
-            place.first = position.unwrap_or(0);
-        }
-        place.bytes += frame.len as u64;
-        match position {
-            Some(position) if frame.has(v1::TURN_FIRST) => place.last = position,
-            Some(_) => {}
-            None => {
-                place.kept_bytes += frame.len as u64;
-                place.kept = narrow(frame);
-            }
-        }
-        live.turn.push(frame);
+    /// Moves a run whose last record has come to the finished ones.
+    fn close(&mut self, position: Option<u64>, frame: &Frame<'_>) {
         if !frame.has(v1::CLOSES) {
-            return None;
+            return;
         }
-        let place = live.place;
-        self.live.remove(&frame.run);
-        Some(Finished {
+        let Some(Live { place, .. }) = self.live.remove(&frame.run) else {
+            return;
+        };
+        let finished = Finished {
             run: frame.run,
             id: place.id,
             closed_at: frame.time,
             head: frame.sequence,
             bytes: place.bytes,
             place,
-        })
+        };
+        self.closed.push((position, finished));
     }
 
     /// Whether a frame in the middle of an unknown run is what is left of a run that was dropped:
@@ -200,22 +235,10 @@ impl Rebuilt {
         is_known || begins
     }
 
-    fn finish(&mut self, finished: Finished<Place>) {
-        let now = finished.closed_at;
-        self.finished.add(finished);
-        self.finished.trim(now, |dropped| {
-            if dropped.place.kept > 0 {
-                self.gone.push(dropped.run);
-            }
-        });
-    }
-
     fn damage(&mut self, damage: Damage) {
         // A header that cannot be trusted may name a run that does not exist; only a run that
         // is known is quarantined for it.
-        let known = damage
-            .run
-            .filter(|run| self.live.contains_key(run) || self.finished.run(*run).is_some());
+        let known = damage.run.filter(|run| self.live.contains_key(run));
         let error = damage.into_error();
         match known {
             Some(run) => {
@@ -227,6 +250,105 @@ impl Rebuilt {
     }
 }
 
+impl Live {
+    /// Whether the frame is the run's next.
+    fn fits(&self, frame: &Frame<'_>) -> bool {
+        frame.sequence.get() == u64::from(self.turn.last) + 1 && !frame.has(v1::OPENS)
+    }
+
+    fn push(&mut self, position: Option<u64>, frame: &Frame<'_>) {
+        let place = &mut self.place;
+        if let Some(id) = frame.id {
+            place.id = IdHash::of(id);
+            place.first = position.unwrap_or(0);
+        }
+        place.bytes += frame.len as u64;
+        match position {
+            Some(position) if frame.has(v1::TURN_FIRST) => place.last = position,
+            Some(_) => {}
+            None => {
+                place.kept_bytes += frame.len as u64;
+                place.kept = narrow(frame);
+            }
+        }
+        self.turn.push(frame);
+    }
+}
+
 fn narrow(frame: &Frame<'_>) -> u32 {
     u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use millrun_core::{Epoch, InstanceId, Sequence, Timestamp};
+
+    use super::*;
+    use crate::batch::{Batch, TurnHeader};
+    use crate::redb::disk::FileDisk;
+    use crate::redb::store::Store;
+
+    /// Thirty runs of several turns in a store of ten commits; every third one closes.
+    fn store(folder: &tempfile::TempDir) -> Store {
+        let disk = FileDisk::create(&folder.path().join("store")).unwrap();
+        let store = Store::open(Arc::new(disk), 1 << 20).unwrap();
+        store.count_open().unwrap();
+        let mut end = 0;
+        for turn in 0..10 {
+            let mut batch = Batch::new();
+            for number in 0..30 {
+                let id = InstanceId::new(&format!("run-{number}")).unwrap();
+                let time = Timestamp::from_micros(1_000 + turn);
+                let header = TurnHeader {
+                    run: RunId::new(id.partition(), Timestamp::EPOCH, number),
+                    head: Sequence::new(turn),
+                    epoch: Epoch::new(1),
+                    time,
+                    opens: (turn == 0).then_some(&id),
+                };
+                let mut writer = batch.turn(header);
+                let encode = |body: &mut Vec<u8>| {
+                    body.resize(body.len() + 300, 1);
+                    Ok::<_, Infallible>(())
+                };
+                writer.record(1, encode).unwrap();
+                writer.finish(turn == 9 && number % 3 == 0).unwrap();
+            }
+            let frames: Vec<u8> = batch
+                .spans()
+                .iter()
+                .flat_map(|turn| batch.frames(turn).to_vec())
+                .collect();
+            store.commit(end, &frames, None).unwrap();
+            end += frames.len() as u64;
+        }
+        store
+    }
+
+    #[test]
+    fn any_number_of_lanes_finds_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(&folder);
+        let read = |lanes| {
+            let found = rebuild(&store.snapshot().unwrap(), Retention::default(), lanes).unwrap();
+            let heads: BTreeMap<_, _> = found
+                .live
+                .iter()
+                .flatten()
+                .map(|(run, live)| (*run, (live.turn, live.place.last)))
+                .collect();
+            let finished: Vec<_> = found.finished.list(None).map(|finished| finished.run).collect();
+            assert!(found.damaged.list().is_empty());
+            (heads, finished, found.records, found.end)
+        };
+        let one = read(1);
+        assert_eq!((one.0.len(), one.1.len(), one.2), (20, 10, 300));
+        for lanes in 2..=5 {
+            assert_eq!(read(lanes), one, "{lanes} lanes");
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl State {
             .list(None)
             .map(|finished| finished.place.kept_bytes)
             .sum();
-        for (run, live) in rebuilt.live {
+        for (run, live) in rebuilt.live.into_iter().flatten() {
             live_bytes += live.place.bytes;
             kept_bytes += live.place.kept_bytes;
             ledger.restore(run, live.turn, live.place);

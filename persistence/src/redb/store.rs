@@ -14,6 +14,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use millrun_core::RunId;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
@@ -28,6 +29,9 @@ const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log")
 const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
 const OPENS: &str = "opens";
 const LOW: &str = "low";
+/// Smaller files are read on the calling thread.
+const PARALLEL_BYTES_MIN: u64 = 64 << 20;
+const LANES_MAX: usize = 4;
 
 /// An open file.
 pub(crate) struct Store {
@@ -173,6 +177,14 @@ impl Store {
             self.db.compact()?;
             Ok(())
         })
+    }
+
+    /// On how many threads the file is worth being read.
+    pub(crate) fn lanes(&self) -> usize {
+        if self.file_bytes() < PARALLEL_BYTES_MIN {
+            return 1;
+        }
+        thread::available_parallelism().map_or(1, |threads| threads.get().min(LANES_MAX))
     }
 
     /// Size of the file in bytes.

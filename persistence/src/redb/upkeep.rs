@@ -57,7 +57,7 @@ impl RedbJournal {
             bytes_max: u64::MAX,
             age_max: std::time::Duration::MAX,
         };
-        let found = rebuild::rebuild(&store.snapshot()?, everything)?;
+        let found = rebuild::rebuild(&store.snapshot()?, everything, store.lanes())?;
         Ok(Verified {
             records: found.records,
             bytes: found.end - found.low,
