@@ -28,7 +28,7 @@ pub use record::Record;
 pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
 use scope::Scope;
-pub(crate) use shared::{Decision, Shared};
+pub(crate) use shared::{Decision, Shared, Wakers};
 
 use crate::retry::mix;
 use crate::{Activity, NAME_BYTES_MAX, Signal};

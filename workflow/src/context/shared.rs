@@ -116,6 +116,22 @@ pub(crate) struct Decision {
     pub(crate) location: Option<&'static Location<'static>>,
 }
 
+/// Whom an event wakes, in order.
+#[derive(Debug)]
+pub(crate) enum Wakers {
+    One(Option<Waker>),
+    Many(Vec<Waker>),
+}
+
+impl Wakers {
+    pub(crate) fn wake(self) {
+        match self {
+            Self::One(waker) => waker.into_iter().for_each(Waker::wake),
+            Self::Many(wakers) => wakers.into_iter().for_each(Waker::wake),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     scope: Scope,
@@ -251,7 +267,7 @@ impl Table {
     }
 
     /// The machine shows an event to the code: those whom it concerns are to be woken, in order.
-    pub(crate) fn take_in(&mut self, event: &Event) -> Vec<Waker> {
+    pub(crate) fn take_in(&mut self, event: &Event) -> Wakers {
         let resolved = match event {
             Event::ActivityCompleted {
                 operation, result, ..
@@ -260,8 +276,8 @@ impl Table {
                 operation, failure, ..
             } => self.resolve(*operation, Resolution::Failure(failure.clone())),
             Event::TimerFired { operation } => self.resolve(*operation, Resolution::Fired),
-            Event::SignalReceived { name, value } => return self.deliver(name, value.clone()),
-            Event::CancelRequested { .. } => return self.request_cancel(),
+            Event::SignalReceived { name, value } => return Wakers::Many(self.deliver(name, value.clone())),
+            Event::CancelRequested { .. } => return Wakers::Many(self.request_cancel()),
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::AttemptFailed { .. }
@@ -279,7 +295,7 @@ impl Table {
             | Event::Parked { .. }
             | Event::Resumed => None,
         };
-        resolved.into_iter().collect()
+        Wakers::One(resolved)
     }
 
     /// The machine resolves an operation. `None` if the code has lost interest.
@@ -463,8 +479,15 @@ impl Table {
         is_new
     }
 
-    /// Moves the decisions made since the last call into `into`, which is empty.
-    pub(crate) fn take_decisions(&mut self, into: &mut Vec<Decision>) {
-        std::mem::swap(&mut self.decisions, into);
+    /// The decisions made since the last call.
+    pub(crate) fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
+    }
+
+    /// Gives the list back, so that its memory serves the next turn.
+    pub(crate) fn give_back(&mut self, emptied: Vec<Decision>) {
+        if self.decisions.capacity() == 0 {
+            self.decisions = emptied;
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::context::{Pulse, Shared};
+use crate::context::{Pulse, Shared, Wakers};
 use crate::event::RunFailure;
 use crate::registry::{Code, Implementation};
 use crate::{Payload, WorkflowContext};
@@ -47,14 +47,14 @@ impl RunningCode {
     }
 
     /// Wakes what an event concerns, in order, then polls until nothing is woken any more.
-    pub(super) fn poll(&mut self, shared: &Shared, wakers: Vec<Waker>, is_first: bool) -> Polled {
+    pub(super) fn poll(&mut self, shared: &Shared, wakers: Wakers, is_first: bool) -> Polled {
         if self.pulse.is_foreign() {
             // Polling now could show the code something that no replay will.
             return foreign();
         }
         let _inside = self.pulse.enter();
         // A waker may be the user's own, and so may the panic in it.
-        let woken = catch_unwind(AssertUnwindSafe(|| wakers.into_iter().for_each(Waker::wake)));
+        let woken = catch_unwind(AssertUnwindSafe(|| wakers.wake()));
         if let Err(panic) = woken {
             self.discard();
             return Polled::Panicked(panic_message(panic));

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
-use crate::context::Shared;
+use crate::context::{Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
 use crate::handlers::Handlers;
 use crate::ledger::{Ledger, Pending};
@@ -79,9 +79,9 @@ impl Instance {
         let mut instance = Self::empty(run, limits, moment.now);
         let event = Event::Started(started);
         instance.ledger.apply(&event, moment.now);
-        turn.events.push(event.clone());
+        turn.events.push(event);
         instance.attach(implementation);
-        instance.take_up(event, moment, turn);
+        instance.take_up(moment, turn);
         instance
     }
 
@@ -240,8 +240,8 @@ impl Instance {
         self.record_parking(moment, turn);
         self.settle(&event, turn);
         self.ledger.apply(&event, moment.now);
-        turn.events.push(event.clone());
-        self.take_up(event, moment, turn);
+        turn.events.push(event);
+        self.take_up(moment, turn);
         Ok(())
     }
 
@@ -317,16 +317,18 @@ impl Instance {
         Ok(retry_at.filter(|at| is_retryable && activity.close_at.is_none_or(|close_at| *at < close_at)))
     }
 
-    /// Shows a recorded input to the code, polls it, and appends its decisions.
-    fn take_up(&mut self, event: Event, moment: Moment, turn: &mut Turn) {
+    /// Shows the input that was recorded last to the code, polls it, and appends its decisions.
+    fn take_up(&mut self, moment: Moment, turn: &mut Turn) {
+        let event = turn.events.last().expect("the caller has recorded an input");
         if self.code.is_none() || self.ledger.parked().is_some() {
-            self.deferred.push((event, moment.now));
+            self.deferred.push((event.clone(), moment.now));
             self.record_parking(moment, turn);
             return;
         }
-        match self.run_code(&event, moment) {
+        match self.run_code(event, moment) {
             Ok(()) => self.adopt_decisions(moment.now, turn),
             Err(reason) => {
+                self.deferred.push((event.clone(), moment.now));
                 // The history looks as if the code had not run: first the parking, then the input
                 // it stumbled over. Only a run's first event cannot be second.
                 let at = turn.events.len() - usize::from(!matches!(event, Event::Started(_)));
@@ -335,7 +337,6 @@ impl Instance {
                 };
                 self.ledger.apply(&parked, moment.now);
                 turn.events.insert(at, parked);
-                self.deferred.push((event, moment.now));
                 self.announce_parking(reason, moment, turn);
             }
         }
@@ -352,7 +353,7 @@ impl Instance {
         let wakers = match event {
             Event::UpdateAccepted { request, name, input } => match self.perform_update(request, name, input)
             {
-                Ok(wakers) => wakers,
+                Ok(wakers) => Wakers::Many(wakers),
                 Err(reason) => return Err(self.give_up(reason)),
             },
             event => self.shared.lock().take_in(event),
@@ -388,15 +389,14 @@ impl Instance {
     /// The code cannot go on: it goes away, with what it decided since the last event.
     fn give_up(&mut self, reason: ParkReason) -> ParkReason {
         self.code = None;
-        self.shared.lock().take_decisions(&mut Vec::new());
+        drop(self.shared.lock().take_decisions());
         reason
     }
 
     /// Turns what the code decided into events and commands.
     fn adopt_decisions(&mut self, now: Timestamp, turn: &mut Turn) {
-        let mut decisions = Vec::new();
-        self.shared.lock().take_decisions(&mut decisions);
-        for decision in decisions {
+        let mut decisions = self.shared.lock().take_decisions();
+        for decision in decisions.drain(..) {
             let event = decision.event;
             if event.is_last() {
                 self.end(event, now, turn);
@@ -429,6 +429,7 @@ impl Instance {
             self.ledger.apply(&event, now);
             turn.events.push(event);
         }
+        self.shared.lock().give_back(decisions);
     }
 
     /// Appends what undoes a pending operation.

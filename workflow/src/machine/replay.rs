@@ -137,9 +137,10 @@ impl Instance {
         }
         match self.run_code(&event, Moment { now: time, epoch: 0 }) {
             Ok(()) => {
-                let mut decisions = Vec::new();
-                self.shared.lock().take_decisions(&mut decisions);
-                check.produced.extend(decisions);
+                let mut table = self.shared.lock();
+                let mut decisions = table.take_decisions();
+                check.produced.extend(decisions.drain(..));
+                table.give_back(decisions);
             }
             Err(reason) => {
                 let sequence = self.ledger.sequence().get() + 1;

@@ -31,6 +31,7 @@ enum Program {
     Call(u64),
     Sleep(u64),
     Signal(usize),
+    Record(u64),
     Sequence(Vec<Program>),
     Join(Vec<Program>),
     Race(Box<Program>, Box<Program>),
@@ -58,6 +59,7 @@ fn run(cx: WorkflowContext, program: Program) -> Pin<Box<dyn Future<Output = u64
                 Err(_) => CANCELLED,
             },
             Program::Signal(index) => cx.signal(SIGNALS[index]).await.unwrap_or(CANCELLED),
+            Program::Record(value) => cx.record(|| value).await.expect("a number can be encoded"),
             Program::Sequence(parts) => {
                 let mut sum = 7;
                 for part in parts {
@@ -95,7 +97,9 @@ enum Node {
 impl Node {
     fn of(program: Program) -> Self {
         match program {
-            Program::Call(_) | Program::Sleep(_) | Program::Signal(_) => Self::Leaf(program, None),
+            Program::Call(_) | Program::Sleep(_) | Program::Signal(_) | Program::Record(_) => {
+                Self::Leaf(program, None)
+            }
             Program::Sequence(parts) => Self::Sequence(parts.into_iter().map(Self::of).collect(), 0, 7),
             Program::Join(parts) => {
                 Self::Join(parts.into_iter().map(|part| (Self::of(part), None)).collect())
@@ -194,6 +198,10 @@ impl Model {
             Node::Leaf(Program::Signal(index), _) => self.signals[*index]
                 .pop_front()
                 .or(is_cancelled.then_some(CANCELLED)),
+            Node::Leaf(Program::Record(value), _) => {
+                self.lines.push(format!("recorded {value}"));
+                Some(*value)
+            }
             Node::Leaf(program, issued @ None) => {
                 if is_cancelled {
                     return Some(CANCELLED);
@@ -289,6 +297,9 @@ fn lines(world: &World) -> Vec<String> {
             Event::OperationCancelled { operation } => format!("cancelled {operation}"),
             Event::CancelRequested { .. } => "cancel requested".into(),
             Event::Completed { result } => format!("completed {}", result.decode::<u64>().unwrap()),
+            Event::ValueRecorded { value: Ok(value) } => {
+                format!("recorded {}", value.decode::<u64>().unwrap())
+            }
             Event::Resumed => "resumed".into(),
             Event::AttemptFailed { .. } | Event::Parked { .. } | Event::Started(_) => return None,
             other => panic!("{} is not expected", other.label()),
@@ -340,6 +351,7 @@ fn programs() -> impl Strategy<Value = Program> {
         3 => (0..100_u64).prop_map(Program::Call),
         2 => (0..100_u64).prop_map(Program::Sleep),
         2 => (0..2_usize).prop_map(Program::Signal),
+        1 => (0..100_u64).prop_map(Program::Record),
     ];
     leaf.prop_recursive(5, 40, 4, |inner| {
         prop_oneof![
