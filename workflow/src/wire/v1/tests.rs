@@ -1,4 +1,8 @@
+use std::time::Duration;
+
 use super::*;
+use crate::event::{ActivityFailure, ActivityScheduled, ParkReason};
+use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
 fn samples() -> Vec<Event> {
     let value = Payload::encode(&("a", 1)).unwrap();

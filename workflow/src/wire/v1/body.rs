@@ -1,0 +1,420 @@
+//! The bodies of version 1, as serde sees them: short keys, and what has its default left out.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_bytes::Bytes as Raw;
+
+use crate::event::{ActivityFailure, ActivityScheduled, Bounds, ParkReason};
+use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
+
+pub(super) fn raw(payload: &Payload) -> &Raw {
+    Raw::new(payload.as_bytes())
+}
+
+/// The payload at `value`, which lies inside `body`, sharing its memory.
+pub(super) fn payload(body: &Bytes, value: &Raw) -> Payload {
+    Payload::from_bytes(body.slice_ref(value.as_ref()))
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct StartedBody<'a> {
+    #[serde(rename = "w", borrow)]
+    pub(super) workflow: Cow<'a, str>,
+    #[serde(rename = "i", borrow)]
+    pub(super) input: &'a Raw,
+    #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
+    pub(super) bounds: Option<BoundsWire>,
+}
+
+/// Bounds that are not the default ones.
+#[derive(Serialize, Deserialize)]
+pub(super) struct BoundsWire {
+    #[serde(rename = "b")]
+    pub(super) payload_bytes_max: u64,
+    #[serde(rename = "o")]
+    pub(super) pending_len_max: u64,
+}
+
+impl BoundsWire {
+    pub(super) fn of(bounds: Bounds) -> Option<Self> {
+        (bounds != Bounds::DEFAULT).then_some(Self {
+            payload_bytes_max: u64::try_from(bounds.payload_bytes_max).unwrap_or(u64::MAX),
+            pending_len_max: u64::try_from(bounds.pending_len_max).unwrap_or(u64::MAX),
+        })
+    }
+
+    pub(super) fn into_event(self) -> Bounds {
+        Bounds {
+            payload_bytes_max: usize::try_from(self.payload_bytes_max).unwrap_or(usize::MAX),
+            pending_len_max: usize::try_from(self.pending_len_max).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ScheduledBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "n", borrow)]
+    pub(super) activity: Cow<'a, str>,
+    #[serde(
+        rename = "q",
+        default = "default_queue",
+        skip_serializing_if = "is_default_queue",
+        borrow
+    )]
+    pub(super) queue: Cow<'a, str>,
+    #[serde(rename = "i", borrow)]
+    pub(super) input: &'a Raw,
+    #[serde(rename = "e")]
+    pub(super) epoch: u64,
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    pub(super) retry: Option<RetryWire>,
+    #[serde(rename = "t")]
+    pub(super) start_to_close_us: u64,
+    #[serde(rename = "ts", default, skip_serializing_if = "Option::is_none")]
+    pub(super) schedule_to_start_us: Option<u64>,
+    #[serde(rename = "tc", default, skip_serializing_if = "Option::is_none")]
+    pub(super) schedule_to_close_us: Option<u64>,
+    #[serde(rename = "th", default, skip_serializing_if = "Option::is_none")]
+    pub(super) heartbeat_us: Option<u64>,
+}
+
+/// A retry policy that is not the default one.
+#[derive(Serialize, Deserialize)]
+pub(super) struct RetryWire {
+    #[serde(rename = "n")]
+    pub(super) attempts_max: u32,
+    #[serde(rename = "f")]
+    pub(super) first_pause_us: u64,
+    #[serde(rename = "m")]
+    pub(super) pause_max_us: u64,
+}
+
+fn default_queue() -> Cow<'static, str> {
+    Cow::Borrowed(crate::DEFAULT_QUEUE)
+}
+
+fn is_default_queue(queue: &str) -> bool {
+    queue == crate::DEFAULT_QUEUE
+}
+
+/// Microseconds, rounded up: a timeout of a nanosecond must not become one of zero.
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+impl<'a> ScheduledBody<'a> {
+    pub(super) fn of(scheduled: &'a ActivityScheduled) -> Self {
+        let retry = (scheduled.retry != Retry::exponential()).then_some(RetryWire {
+            attempts_max: scheduled.retry.attempts_max,
+            first_pause_us: micros(scheduled.retry.first_pause),
+            pause_max_us: micros(scheduled.retry.pause_max),
+        });
+        Self {
+            operation: scheduled.operation.get(),
+            activity: Cow::Borrowed(&scheduled.activity),
+            queue: Cow::Borrowed(&scheduled.queue),
+            input: raw(&scheduled.input),
+            epoch: scheduled.epoch,
+            retry,
+            start_to_close_us: micros(scheduled.start_to_close),
+            schedule_to_start_us: scheduled.schedule_to_start.map(micros),
+            schedule_to_close_us: scheduled.schedule_to_close.map(micros),
+            heartbeat_us: scheduled.heartbeat.map(micros),
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> ActivityScheduled {
+        let retry = self.retry.map_or_else(Retry::exponential, |wire| {
+            Retry::exponential()
+                .attempts(wire.attempts_max)
+                .first_pause(Duration::from_micros(wire.first_pause_us))
+                .pause_max(Duration::from_micros(wire.pause_max_us))
+        });
+        ActivityScheduled {
+            operation: OperationId::new(self.operation),
+            activity: Cow::Owned(self.activity.into_owned()),
+            queue: if is_default_queue(&self.queue) {
+                default_queue()
+            } else {
+                Cow::Owned(self.queue.into_owned())
+            },
+            input: payload(body, self.input),
+            retry,
+            start_to_close: Duration::from_micros(self.start_to_close_us),
+            schedule_to_start: self.schedule_to_start_us.map(Duration::from_micros),
+            schedule_to_close: self.schedule_to_close_us.map(Duration::from_micros),
+            heartbeat: self.heartbeat_us.map(Duration::from_micros),
+            epoch: self.epoch,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ValueBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "a")]
+    pub(super) attempt: u32,
+    #[serde(rename = "v", borrow)]
+    pub(super) value: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct FailureBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "a")]
+    pub(super) attempt: u32,
+    #[serde(rename = "f", borrow)]
+    pub(super) failure: FailureWire<'a>,
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    pub(super) retry_at: Option<u64>,
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    pub(super) epoch: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum FailureWire<'a> {
+    #[serde(rename = "f")]
+    Failed {
+        #[serde(rename = "e", borrow)]
+        error: &'a Raw,
+        #[serde(rename = "m", borrow)]
+        message: Cow<'a, str>,
+    },
+    #[serde(rename = "t")]
+    TimedOut(TimeoutWire),
+    #[serde(rename = "p")]
+    Panicked(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "u")]
+    Unreadable(#[serde(borrow)] Cow<'a, str>),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum TimeoutWire {
+    #[serde(rename = "a")]
+    StartToClose,
+    #[serde(rename = "b")]
+    ScheduleToStart,
+    #[serde(rename = "c")]
+    ScheduleToClose,
+    #[serde(rename = "h")]
+    Heartbeat,
+}
+
+impl TimeoutWire {
+    pub(super) fn of(kind: TimeoutKind) -> Self {
+        match kind {
+            TimeoutKind::StartToClose => Self::StartToClose,
+            TimeoutKind::ScheduleToStart => Self::ScheduleToStart,
+            TimeoutKind::ScheduleToClose => Self::ScheduleToClose,
+            TimeoutKind::Heartbeat => Self::Heartbeat,
+        }
+    }
+
+    pub(super) fn into_event(self) -> TimeoutKind {
+        match self {
+            Self::StartToClose => TimeoutKind::StartToClose,
+            Self::ScheduleToStart => TimeoutKind::ScheduleToStart,
+            Self::ScheduleToClose => TimeoutKind::ScheduleToClose,
+            Self::Heartbeat => TimeoutKind::Heartbeat,
+        }
+    }
+}
+
+impl<'a> FailureWire<'a> {
+    pub(super) fn of(failure: &'a ActivityFailure) -> Self {
+        match failure {
+            ActivityFailure::Failed { error, message } => Self::Failed {
+                error: raw(error),
+                message: Cow::Borrowed(message),
+            },
+            ActivityFailure::TimedOut(kind) => Self::TimedOut(TimeoutWire::of(*kind)),
+            ActivityFailure::Panicked { message } => Self::Panicked(Cow::Borrowed(message)),
+            ActivityFailure::Unreadable { message } => Self::Unreadable(Cow::Borrowed(message)),
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> ActivityFailure {
+        match self {
+            Self::Failed { error, message } => ActivityFailure::Failed {
+                error: payload(body, error),
+                message: message.into_owned(),
+            },
+            Self::TimedOut(kind) => ActivityFailure::TimedOut(kind.into_event()),
+            Self::Panicked(message) => ActivityFailure::Panicked {
+                message: message.into_owned(),
+            },
+            Self::Unreadable(message) => ActivityFailure::Unreadable {
+                message: message.into_owned(),
+            },
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct TimerBody {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "d")]
+    pub(super) deadline: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct OperationBody {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SignalBody<'a> {
+    #[serde(rename = "n", borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(rename = "v", borrow)]
+    pub(super) value: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum RecordedWire<'a> {
+    #[serde(rename = "v")]
+    Value(#[serde(borrow)] &'a Raw),
+    #[serde(rename = "e")]
+    Error(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl<'a> RecordedWire<'a> {
+    pub(super) fn of(value: &'a Result<Payload, String>) -> Self {
+        match value {
+            Ok(value) => Self::Value(raw(value)),
+            Err(message) => Self::Error(Cow::Borrowed(message)),
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> Result<Payload, String> {
+        match self {
+            Self::Value(value) => Ok(payload(body, value)),
+            Self::Error(message) => Err(message.into_owned()),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct UpdateBody<'a> {
+    #[serde(rename = "r", borrow)]
+    pub(super) request: Cow<'a, str>,
+    #[serde(rename = "n", borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(rename = "i", borrow)]
+    pub(super) input: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct AnswerBody<'a> {
+    #[serde(rename = "r", borrow)]
+    pub(super) request: Cow<'a, str>,
+    #[serde(rename = "a", borrow)]
+    pub(super) answer: RecordedWire<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct PatchedBody<'a> {
+    #[serde(rename = "i", borrow)]
+    pub(super) id: Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ReasonBody<'a> {
+    #[serde(rename = "r", borrow)]
+    pub(super) reason: Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ResultBody<'a> {
+    #[serde(rename = "v", borrow)]
+    pub(super) value: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct RunFailureBody<'a> {
+    #[serde(rename = "e", borrow)]
+    pub(super) error: &'a Raw,
+    #[serde(rename = "m", borrow)]
+    pub(super) message: Cow<'a, str>,
+    #[serde(rename = "c", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_cancelled: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum ParkedWire<'a> {
+    #[serde(rename = "r")]
+    NotRegistered(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "p")]
+    Panicked {
+        #[serde(rename = "m", borrow)]
+        message: Cow<'a, str>,
+        #[serde(rename = "n")]
+        count: u32,
+    },
+    #[serde(rename = "d")]
+    Nondeterminism {
+        #[serde(rename = "s")]
+        sequence: u64,
+        #[serde(rename = "a", borrow)]
+        recorded: Cow<'a, str>,
+        #[serde(rename = "b", borrow)]
+        replayed: Cow<'a, str>,
+    },
+    #[serde(rename = "s")]
+    Stuck(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "h")]
+    HistoryFull(u64),
+}
+
+impl<'a> ParkedWire<'a> {
+    pub(super) fn of(reason: &'a ParkReason) -> Self {
+        match reason {
+            ParkReason::NotRegistered { workflow } => Self::NotRegistered(Cow::Borrowed(workflow)),
+            ParkReason::Panicked { message, count } => Self::Panicked {
+                message: Cow::Borrowed(message),
+                count: *count,
+            },
+            ParkReason::Nondeterminism(difference) => Self::Nondeterminism {
+                sequence: difference.sequence,
+                recorded: Cow::Borrowed(&difference.recorded),
+                replayed: Cow::Borrowed(&difference.replayed),
+            },
+            ParkReason::Stuck { message } => Self::Stuck(Cow::Borrowed(message)),
+            ParkReason::HistoryFull { len_max } => Self::HistoryFull(*len_max),
+        }
+    }
+
+    pub(super) fn into_event(self) -> ParkReason {
+        match self {
+            Self::NotRegistered(workflow) => ParkReason::NotRegistered {
+                workflow: workflow.into_owned(),
+            },
+            Self::Panicked { message, count } => ParkReason::Panicked {
+                message: message.into_owned(),
+                count,
+            },
+            Self::Nondeterminism {
+                sequence,
+                recorded,
+                replayed,
+            } => ParkReason::Nondeterminism(Box::new(Nondeterminism {
+                sequence,
+                recorded: recorded.into_owned(),
+                replayed: replayed.into_owned(),
+            })),
+            Self::Stuck(message) => ParkReason::Stuck {
+                message: message.into_owned(),
+            },
+            Self::HistoryFull(len_max) => ParkReason::HistoryFull { len_max },
+        }
+    }
+}
