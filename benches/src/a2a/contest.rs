@@ -23,16 +23,19 @@ pub enum Group {
     Producers,
     /// There and back, one at a time.
     Latency,
+    /// A pair alone, and beside a subscriber that never takes anything.
+    Stuck,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Pair,
         Self::FanOut,
         Self::Topics,
         Self::Producers,
         Self::Latency,
+        Self::Stuck,
     ];
 
     /// As the rows name it.
@@ -44,6 +47,7 @@ impl Group {
             Self::Topics => "topics",
             Self::Producers => "producers",
             Self::Latency => "latency",
+            Self::Stuck => "stuck",
         }
     }
 
@@ -69,6 +73,7 @@ impl Group {
                 all.extend(super::channel::direct());
             }
             Self::Latency => all.clear(),
+            Self::Stuck => all = super::stuck::both(),
         }
         all
     }
@@ -104,6 +109,7 @@ impl Group {
                     ..Load::pair(messages, payload)
                 })
                 .into(),
+            Self::Stuck => vec![Load::pair(messages, 256)],
             Self::Latency => vec![Load::pair(messages / 10, 32)],
         }
     }

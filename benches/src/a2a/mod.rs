@@ -6,6 +6,7 @@
 //!                       └► consumer      topics:    1 producer, 64 or 1,024 topics in turn
 //!   producer ─┐                          producers: 4 producers, 1 topic, 1 consumer
 //!   producer ─┴► topic ──► consumer      latency:   there and back, one at a time
+//!                                     stuck:     a pair beside a subscriber that never takes
 //! ```
 //!
 //! Every contestant is driven by the same [`Feed`], which makes a fresh `Vec<u8>` for each
@@ -31,6 +32,7 @@ mod maiko;
 mod millrun;
 mod ractor;
 mod ractor_groups;
+mod stuck;
 
 mod round_trip;
 

@@ -29,6 +29,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             ("fan-out", "Fan-out"),
             ("topics", "One producer, many topics"),
             ("producers", "Several producers, one topic"),
+            ("stuck", "A pair, and a pair beside a subscriber that never takes"),
         ] {
             tables.push(pivot(
                 &format!("{title}, {on}: million deliveries/s, median (slowest to fastest)"),

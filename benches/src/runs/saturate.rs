@@ -62,7 +62,7 @@ impl Sample {
 /// Runs the loop on the current tokio runtime. Each operation gets a number that no other has.
 ///
 /// # Errors
-/// The first error of an operation ends it all.
+/// The first error of an operation ends it all; so does a loop that completed nothing while it counted.
 pub async fn saturate<F, O>(load: Saturation, operation: F) -> Result<Sample, BenchError>
 where
     F: Fn(u64) -> O + Clone + Send + 'static,
@@ -97,6 +97,12 @@ where
     while let Some(client) = clients.join_next().await {
         let times = client.map_err(|error| BenchError::failed("a client", error))??;
         all.extend(times);
+    }
+    if all.is_empty() {
+        return Err(BenchError::failed(
+            "the clients",
+            "nothing was completed while it counted: measure longer",
+        ));
     }
     Ok(Sample {
         measured: load.measured.min(counts_from.elapsed()),

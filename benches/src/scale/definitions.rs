@@ -5,8 +5,8 @@ use millrun::{
     WorkflowError,
 };
 
-/// Gives back what it gets.
-pub(super) const ECHO: Activity<Vec<u8>, u64> = Activity::named("scale.echo");
+/// Gives the length of what it gets.
+pub(super) const ECHO: Activity<String, u64> = Activity::named("scale.echo");
 pub(super) const STEP: Activity<u64, u64> = Activity::named("scale.step");
 /// Waits for [`GO`] and gives its value.
 pub(super) const WAITING: Workflow<(), u64> = Workflow::named("scale.waiting");
@@ -14,7 +14,7 @@ pub(super) const GO: Signal<u64> = Signal::named("scale.go");
 /// As many steps as its input says, then waits for [`GO`]; gives the sum of both.
 pub(super) const LONG: Workflow<u64, u64> = Workflow::named("scale.long");
 /// Gives the length of its input, after one activity has seen it.
-pub(super) const CARRY: Workflow<Vec<u8>, u64> = Workflow::named("scale.carry");
+pub(super) const CARRY: Workflow<String, u64> = Workflow::named("scale.carry");
 pub(super) const ONE_STEP: Workflow<u64, u64> = Workflow::named("scale.one-step");
 
 pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -27,7 +27,7 @@ pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(ONE_STEP, one_step)
 }
 
-async fn echo(_cx: ActivityContext, payload: Vec<u8>) -> Result<u64, ActivityError> {
+async fn echo(_cx: ActivityContext, payload: String) -> Result<u64, ActivityError> {
     Ok(payload.len() as u64)
 }
 
@@ -47,7 +47,7 @@ async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
     Ok(number + cx.signal(GO).await?)
 }
 
-async fn carry(cx: WorkflowContext, payload: Vec<u8>) -> Result<u64, WorkflowError> {
+async fn carry(cx: WorkflowContext, payload: String) -> Result<u64, WorkflowError> {
     Ok(cx.call(ECHO, payload).await?)
 }
 

@@ -29,7 +29,7 @@ pub fn payload(folder: &Path, bytes: u64, threads: usize, measured: Duration) ->
         let sample = saturate(load, move |number| {
             let runtime = on.clone();
             async move {
-                let input = vec![0x6d_u8; length];
+                let input = "m".repeat(length);
                 let run = runtime
                     .start(CARRY, &format!("c-{number}"), input)
                     .await
