@@ -127,6 +127,8 @@ impl<S: Send + 'static> State<S> {
     /// # Panics
     /// When called from inside itself.
     pub fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        // From another task it would be a change that no replay repeats; then the run is parked.
+        self.shared.pulse().check_inside();
         let result = self.cell.with(|state| change(typed(state)));
         let wakers = self.shared.lock().wake_state();
         wakers.into_iter().for_each(std::task::Waker::wake);

@@ -125,7 +125,7 @@ impl Instance {
     /// When the input is out of place. The machine and the turn are then as they were.
     pub fn apply(&mut self, input: Input, moment: Moment, turn: &mut Turn) -> Result<(), Refused> {
         if self.ledger.outcome().is_some() {
-            return Err(Refused::Closed);
+            return Err(self.refuse_closed(&input));
         }
         let event = match input {
             Input::Signal { name, value } => {

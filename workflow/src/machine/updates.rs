@@ -3,7 +3,7 @@
 
 use std::task::Waker;
 
-use super::{Instance, Refused};
+use super::{Input, Instance, Refused};
 use crate::event::{Event, Name, ParkReason};
 use crate::handlers::{HandlerError, QueryError};
 use crate::ledger::UpdateStanding;
@@ -77,6 +77,19 @@ impl Instance {
                 },
             })?;
         Ok(Some(Event::UpdateAccepted { request, name, input }))
+    }
+
+    /// What a run that has ended says: an update that it performed keeps its answer.
+    pub(super) fn refuse_closed(&self, input: &Input) -> Refused {
+        let Input::Update { request, .. } = input else {
+            return Refused::Closed;
+        };
+        match self.ledger.update(request) {
+            Some(UpdateStanding::Answered(answer)) => Refused::Answered {
+                answer: answer.clone(),
+            },
+            Some(UpdateStanding::Accepted) | None => Refused::Closed,
+        }
     }
 
     /// Performs an update on the state. Its answer is a decision; whoever waits for a condition

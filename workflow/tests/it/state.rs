@@ -88,12 +88,42 @@ fn updates_change_the_state_and_queries_show_it() {
 }
 
 #[test]
-fn a_run_that_has_ended_still_answers_queries() {
+fn a_run_that_has_ended_still_answers() {
     let mut world = World::start(code(), &1);
     add(&mut world, "1", "bread").unwrap();
-    assert_eq!(ask::<usize>(&world, "len", &()), 1);
+    for _ in 0..2 {
+        assert_eq!(ask::<usize>(&world, "len", &()), 1);
+        let again = add(&mut world, "1", "bread").unwrap_err();
+        assert!(matches!(again, Refused::Answered { answer: Ok(_) }), "{again}");
+        assert_eq!(add(&mut world, "2", "milk"), Err(Refused::Closed));
+        world.reload();
+    }
+}
+
+#[test]
+fn a_change_from_another_thread_parks_the_run() {
+    let stolen = Arc::new(std::sync::Mutex::new(None));
+    let handed = Arc::clone(&stolen);
+    let code = Implementation::new(SHOP, move |cx: WorkflowContext, full: usize| {
+        let handed = Arc::clone(&handed);
+        async move {
+            let items: State<Vec<String>> = cx.state(Vec::new());
+            *handed.lock().unwrap() = Some(items.clone());
+            items.until(move |items| items.len() >= full).await?;
+            Ok::<_, WorkflowError>(items.read(Vec::clone))
+        }
+    });
+    let mut world = World::start(code, &1);
+    let items = stolen.lock().unwrap().take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| items.change(|items| items.push("smuggled".into())));
+    });
+    world.signal(GO, &"anything".into());
+    assert!(
+        matches!(world.parked(), Some(ParkReason::Stuck { message }) if message.contains("from outside"))
+    );
     world.reload();
-    assert_eq!(ask::<usize>(&world, "len", &()), 1);
+    assert_eq!(world.labels(), ["Parked", "SignalReceived"]);
 }
 
 #[test]
