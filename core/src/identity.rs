@@ -164,7 +164,6 @@ impl RunId {
 
     /// The partition the run's instance id belongs to.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves 16 bits")]
     pub const fn partition(self) -> Partition {
         Partition((self.0 >> 112) as u16)
     }

@@ -354,10 +354,6 @@ impl RestartedShard {
         let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index)).ok()?;
         let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors.all()[self.index], epoch);
         let runs = shards.swap_remove(self.index);
-        self.shared
-            .counters
-            .live
-            .store(0, std::sync::atomic::Ordering::Relaxed);
         shard.seed(runs, now);
         Some(shard)
     }

@@ -44,6 +44,11 @@ mod runtime;
 mod shard;
 mod timers;
 
+/// The examples of the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
 pub use activity::ActivityContext;
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
@@ -55,9 +60,14 @@ pub use recovery::StartupReport;
 pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
 pub use runtime::{OnConflict, PartStatus, Runtime, RuntimeStats, ShutdownReport};
 
-pub use millrun_core::{Host, InstanceId, InstanceIdError, RunId, Sequence, Timestamp};
+pub use millrun_core::{
+    Bell, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit, Part, PartExit, PartHandle,
+    Partition, Placement, RunId, Sequence, SpawnError, Stop, Task, TaskHandle, Timestamp,
+};
 pub use millrun_persistence::OpenError as StoreError;
-pub use millrun_persistence::{Durability, FinishedRun, Journal, JournalConfig, Retention};
+pub use millrun_persistence::{
+    Durability, FinishedRun, Journal, JournalConfig, MemoryJournal, RedbJournal, Retention,
+};
 pub use millrun_workflow::{
     Activity, ActivityError, Call, CallError, CancelRequest, Cancelled, Either, Limits, Nondeterminism,
     OperationId, ParkReason, Payload, PayloadError, Receive, Refused, Retry, Signal, SignalError, Sleep,

@@ -178,7 +178,6 @@ impl Runtime {
     }
 
     /// Configures a runtime that keeps everything in memory and forgets it with its end.
-    #[must_use]
     pub fn volatile() -> RuntimeBuilder {
         RuntimeBuilder::new(None)
     }

@@ -22,7 +22,7 @@ pub(super) enum Effect {
         Result<Box<InstanceDescription>, RunError>,
     ),
     AnswerList(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
-    Run(Box<ActivityTask>),
+    Run(ActivityTask),
     CancelActivity {
         run: RunId,
         operation: OperationId,

@@ -200,7 +200,7 @@ impl Shard {
             Effect::AnswerStanding(reply, answer) => drop(reply.send(answer)),
             Effect::AnswerDescribe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
             Effect::AnswerList(reply, answer) => drop(reply.send(Ok(answer))),
-            Effect::Run(task) => self.stage_task(*task),
+            Effect::Run(task) => self.stage_task(task),
             Effect::CancelActivity { run, operation } => {
                 for pool in &self.shared.pools {
                     pool.cancel((run, operation));
@@ -247,10 +247,13 @@ impl Shard {
     }
 
     /// Handles up to `budget` messages, and as many reports. Whether there are more.
-    fn sweep(&mut self, now: Timestamp, budget: usize) -> bool {
-        let moment = self.moment(now);
+    fn sweep(&mut self, budget: usize) -> bool {
         let bytes_max = self.shared.config.journal.batch_bytes_max / 2;
         let mut reports = self.reports.take();
+        let mut messages = self.mailbox.take();
+        // The time is asked for behind the messages: a timer that is among them was due before it
+        // was sent, and must not look early.
+        let moment = self.moment(self.shared.host.now());
         let mut left = budget;
         while left > 0
             && self.batch.bytes() < bytes_max
@@ -264,7 +267,6 @@ impl Shard {
             self.with_run(run, Held::Input(Self::input_of(report)), moment);
             left -= 1;
         }
-        let mut messages = self.mailbox.take();
         let mut left = budget;
         while left > 0
             && self.batch.bytes() < bytes_max
@@ -274,6 +276,16 @@ impl Shard {
             left -= 1;
         }
         !reports.is_empty() || !messages.is_empty()
+    }
+}
+
+impl Drop for Shard {
+    /// A successor counts its runs anew.
+    fn drop(&mut self) {
+        let counters = &self.shared.counters;
+        counters.live.fetch_sub(self.live_len as u64, Ordering::Relaxed);
+        let parked = self.entries.values().filter(|entry| entry.is_parked).count();
+        counters.parked.fetch_sub(parked as u64, Ordering::Relaxed);
     }
 }
 
@@ -292,7 +304,7 @@ impl Part for Shard {
         if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
             return Next::Idle;
         }
-        let is_more = self.sweep(now, budget);
+        let is_more = self.sweep(budget);
         let is_flushed = self.flush();
         if is_flushed {
             // Answers that depend on nothing new need not wait for another commit.

@@ -219,7 +219,7 @@ async fn after_a_shutdown_every_handle_says_so() {
         Err(StartError::Stopped(StopCause::Shutdown))
     ));
     assert!(
-        matches!(runtime.shutdown().await, Ok(_)),
+        runtime.shutdown().await.is_ok(),
         "a second shutdown has nothing to do"
     );
 }

@@ -1,10 +1,17 @@
 //! The runtime from outside, as its users meet it.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests are users: they spawn and wait as users do"
+)]
+
 mod activities;
 mod kill;
 mod lifecycle;
 mod parking;
 mod pressure;
+mod supervision;
 mod support;
 mod workflows;
 mod world;

@@ -16,7 +16,7 @@ const GO: Signal<u64> = Signal::named("go");
 const FLOW: Workflow<u64, u64> = Workflow::named("flow");
 
 async fn step(cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
-    if number % 3 == 0 && cx.attempt() == 1 {
+    if number.is_multiple_of(3) && cx.attempt() == 1 {
         return Err(ActivityError::retryable(
             "the first attempt at a multiple of three",
         ));

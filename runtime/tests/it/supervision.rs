@@ -1,0 +1,331 @@
+//! Parts that fail: shards are restarted and lose nothing, the timers' and the journal's failure
+//! stops the runtime, and every handle says why.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use millrun::{
+    Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartHandle, Placement, RedbJournal,
+    ResultError, RunError, Runtime, SpawnError, StartError, StopCause, Task, TaskHandle, Timestamp,
+    TokioHost,
+};
+use millrun_persistence::{
+    Batch, EnqueueError, Enqueued, FinishedRun, History, Journal, JournalConfig, JournalFailure, Lane,
+    Progress, ReadError, RecoveryReport, Stats,
+};
+
+use crate::support::{DOUBLE, QUADRUPLE, Store, double, quadruple};
+
+/// A journal that panics when a batch is queued, at the calls with these numbers.
+#[derive(Debug)]
+struct Panicking {
+    inner: Arc<dyn Journal>,
+    calls: AtomicU64,
+    panics_at: Vec<u64>,
+}
+
+impl Panicking {
+    fn new(inner: Arc<dyn Journal>, panics_at: impl IntoIterator<Item = u64>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            calls: AtomicU64::new(0),
+            panics_at: panics_at.into_iter().collect(),
+        })
+    }
+}
+
+impl Journal for Panicking {
+    fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        if !batch.is_empty() {
+            let call = self.calls.fetch_add(1, Ordering::SeqCst);
+            assert!(!self.panics_at.contains(&call), "call {call} panics as told");
+        }
+        self.inner.enqueue(batch)
+    }
+
+    fn high_watermark(&self) -> millrun::Offset {
+        self.inner.high_watermark()
+    }
+
+    fn failure(&self) -> Option<JournalFailure> {
+        self.inner.failure()
+    }
+
+    fn watch(&self, bell: Bell) {
+        self.inner.watch(bell);
+    }
+
+    fn take_over(&self, partitions: &[millrun::Partition]) -> Result<millrun::Epoch, JournalFailure> {
+        self.inner.take_over(partitions)
+    }
+
+    fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
+        self.inner.history(run)
+    }
+
+    fn finished(&self, id: &millrun::InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        self.inner.finished(id)
+    }
+
+    fn list_finished(
+        &self,
+        after: Option<millrun::RunId>,
+        limit: usize,
+    ) -> Result<Vec<FinishedRun>, ReadError> {
+        self.inner.list_finished(after, limit)
+    }
+
+    fn recover(
+        &self,
+        lanes: &mut [Lane<'_>],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RecoveryReport, ReadError> {
+        self.inner.recover(lanes, progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn begin_close(&self) {
+        self.inner.begin_close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.inner.close()
+    }
+}
+
+/// Repeats a start until it is answered, as a client does.
+async fn start_until_answered(runtime: &Runtime, id: &str, number: u64) -> u64 {
+    loop {
+        match runtime.start(QUADRUPLE, id, number).await {
+            Ok(run) => match run.result().await {
+                Ok(value) => return value,
+                Err(ResultError::Run(RunError::Stopped(StopCause::Part { .. }))) => {}
+                Err(error) => panic!("{error}"),
+            },
+            Err(StartError::Stopped(StopCause::Part { .. })) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn survives_failing_shards(journal: Arc<dyn Journal>) {
+    let journal = Panicking::new(journal, [3, 9, 10, 40]);
+    let builder = Runtime::volatile()
+        .register(DOUBLE, double)
+        .register(QUADRUPLE, quadruple);
+    let runtime = builder.journal(journal).start().await.unwrap();
+    let mut tasks = Vec::new();
+    for number in 0..100 {
+        let runtime = runtime.clone();
+        tasks.push(tokio::spawn(async move {
+            assert_eq!(
+                start_until_answered(&runtime, &format!("q-{number}"), number).await,
+                number * 4
+            );
+        }));
+        tokio::task::yield_now().await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let shard = runtime
+        .parts()
+        .into_iter()
+        .find(|part| part.name == "shard 0")
+        .unwrap();
+    assert!(shard.is_running && shard.restarts >= 1, "{shard:?}");
+    assert_eq!(runtime.stats().live, 0);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_is_restarted_and_loses_nothing_in_memory() {
+    survives_failing_shards(Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap())).await;
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_is_restarted_and_loses_nothing_on_disk() {
+    let store = Store::new();
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let journal = RedbJournal::open(&store.path(), JournalConfig::default(), owner.host()).unwrap();
+    survives_failing_shards(Arc::new(journal)).await;
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_again_and_again_stops_the_runtime() {
+    let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
+    let builder = Runtime::volatile()
+        .register(DOUBLE, double)
+        .register(QUADRUPLE, quadruple);
+    let runtime = builder
+        .journal(Panicking::new(journal, 0..1_000))
+        .start()
+        .await
+        .unwrap();
+    let cause = loop {
+        match runtime.start(QUADRUPLE, "q", 1).await {
+            Err(StartError::Stopped(cause)) if runtime.stop_cause().is_some() => break cause,
+            Err(StartError::Stopped(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(
+        matches!(&cause, StopCause::Part { part, message } if &**part == "shard 0" && message.contains("as told"))
+    );
+    let run = runtime.attach(QUADRUPLE, "q").unwrap();
+    assert!(matches!(
+        run.result().await,
+        Err(ResultError::Run(RunError::Stopped(StopCause::Part { .. })))
+    ));
+}
+
+/// A host that gives the part of this name a turn that panics.
+#[derive(Debug)]
+struct Sabotaging {
+    inner: Arc<dyn Host>,
+    part: &'static str,
+}
+
+struct PanicsAtOnce;
+
+impl Part for PanicsAtOnce {
+    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+        panic!("sabotaged")
+    }
+}
+
+impl Host for Sabotaging {
+    fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.inner.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
+        self.inner.spawn(name, task)
+    }
+
+    fn sleep_until(&self, deadline: Timestamp) -> Task {
+        self.inner.sleep_until(deadline)
+    }
+
+    fn spawn_part(
+        &self,
+        name: &str,
+        placement: Placement,
+        bell: Bell,
+        part: Box<dyn Part>,
+        on_exit: OnExit,
+    ) -> Result<PartHandle, SpawnError> {
+        let part = if name == self.part {
+            Box::new(PanicsAtOnce)
+        } else {
+            part
+        };
+        self.inner.spawn_part(name, placement, bell, part, on_exit)
+    }
+}
+
+#[tokio::test]
+async fn failing_timers_stop_the_runtime_with_their_cause() {
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let host = Arc::new(Sabotaging {
+        inner: owner.host(),
+        part: "timers",
+    });
+    let builder = Runtime::volatile()
+        .register(DOUBLE, double)
+        .register(QUADRUPLE, quadruple);
+    let runtime = match builder.host(host).start().await {
+        Ok(runtime) => runtime,
+        Err(OpenError::Stopped(StopCause::Part { .. })) => return,
+        Err(error) => panic!("{error}"),
+    };
+    while runtime.stop_cause().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let error = runtime.start(QUADRUPLE, "q", 1).await.unwrap_err();
+    assert!(
+        matches!(&error, StartError::Stopped(StopCause::Part { part, message }) if &**part == "timers" && &**message == "sabotaged"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_failing_pool_is_restarted() {
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    /// Sabotages the first pool only.
+    #[derive(Debug)]
+    struct Once(Sabotaging, AtomicU64);
+    impl Host for Once {
+        fn now(&self) -> Timestamp {
+            self.0.now()
+        }
+        fn elapsed(&self) -> Duration {
+            self.0.elapsed()
+        }
+        fn random(&self) -> u64 {
+            self.0.random()
+        }
+        fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
+            self.0.spawn(name, task)
+        }
+        fn sleep_until(&self, deadline: Timestamp) -> Task {
+            self.0.sleep_until(deadline)
+        }
+        fn spawn_part(
+            &self,
+            name: &str,
+            placement: Placement,
+            bell: Bell,
+            part: Box<dyn Part>,
+            on_exit: OnExit,
+        ) -> Result<PartHandle, SpawnError> {
+            let is_first = name == "pool default" && self.1.fetch_add(1, Ordering::SeqCst) == 0;
+            let host: &dyn Host = if is_first { &self.0 } else { self.0.inner.as_ref() };
+            host.spawn_part(name, placement, bell, part, on_exit)
+        }
+    }
+    let host = Arc::new(Once(
+        Sabotaging {
+            inner: owner.host(),
+            part: "pool default",
+        },
+        AtomicU64::new(0),
+    ));
+    let builder = Runtime::volatile()
+        .register(DOUBLE, double)
+        .register(QUADRUPLE, quadruple);
+    let runtime = builder.host(host).start().await.unwrap();
+    assert_eq!(
+        runtime
+            .start(QUADRUPLE, "q", 1)
+            .await
+            .unwrap()
+            .result()
+            .await
+            .unwrap(),
+        4
+    );
+    let pool = runtime
+        .parts()
+        .into_iter()
+        .find(|part| part.name == "pool default")
+        .unwrap();
+    assert_eq!((pool.is_running, pool.restarts), (true, 1));
+    runtime.shutdown().await.unwrap();
+}
