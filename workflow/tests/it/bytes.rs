@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrun_core::Timestamp;
-use millrun_workflow::{Event, Implementation, Instance, Limits, ReplayError, wire};
+use millrun_workflow::{Event, Instance, Limits, ReplayError, wire};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -26,7 +26,7 @@ fn check_total(kind: u8, body: Bytes) {
 fn recorded_events() -> Vec<(Event, Timestamp)> {
     histories::recordings()
         .iter()
-        .flat_map(|(_, _, file)| histories::read(file))
+        .flat_map(|recording| histories::read(recording.file))
         .collect()
 }
 
@@ -84,7 +84,8 @@ proptest! {
     #[test]
     fn damaged_histories_replay_or_park_or_are_refused(which in any::<Index>(), damages in damages()) {
         let recordings = histories::recordings();
-        let mut history = histories::read(recordings[which.index(recordings.len())].2);
+        let recording = &recordings[which.index(recordings.len())];
+        let mut history = histories::read(recording.file);
         let others = recorded_events();
         for damage in damages {
             if history.is_empty() {
@@ -100,7 +101,7 @@ proptest! {
                 }
             }
         }
-        let code: Implementation = histories::implementation();
+        let code = (recording.code)();
         let begins = matches!(history.first(), Some((Event::Started(_), _)));
         match Instance::replay(Some(&code), run_id(), history.clone(), Limits::default()) {
             Ok(instance) => {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::Timestamp;
 use millrun_workflow::{
-    Activity, Either, Event, Implementation, Input, Signal, Workflow, WorkflowContext, WorkflowError, wire,
+    Activity, ActivityFailure, Either, Event, Implementation, Input, Payload, Signal, State, TimeoutKind,
+    Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
 
 use crate::world::World;
@@ -19,6 +20,8 @@ const RESERVE: Activity<u64, u64> = Activity::named("reserve");
 const CHARGE: Activity<u64, u64> = Activity::named("charge").on_queue("payments");
 const RELEASE: Activity<u64, ()> = Activity::named("release");
 const APPROVED: Signal<String> = Signal::named("approved");
+const SHOP: Workflow<usize, String> = Workflow::named("shop");
+const ADD: Update<Vec<String>, String, usize> = Update::named("add");
 const ORDER: Workflow<u64, String> = Workflow::named("order");
 
 /// Retries, a race, a signal, a timer, and cleaning up when cancelled.
@@ -41,7 +44,7 @@ async fn order(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError
     Ok(format!("{approval} {} {}", left? + right?, cx.random()))
 }
 
-pub(crate) fn implementation() -> Implementation {
+fn implementation() -> Implementation {
     Implementation::new(ORDER, order)
 }
 
@@ -92,28 +95,108 @@ fn parked() -> World {
     world
 }
 
-/// A name, what makes the history, and what the file says.
-pub(crate) type Recording = (&'static str, fn() -> World, &'static str);
+/// A recorded update, a patch, a recorded value, heartbeats and a limit on the whole call.
+async fn shop(cx: WorkflowContext, full: usize) -> Result<String, WorkflowError> {
+    let items: State<Vec<String>> = cx.state(Vec::new());
+    let price = cx.record(|| 7_u64).await?;
+    let total = if cx.patched("charge twice") {
+        2 * price
+    } else {
+        price
+    };
+    items.until(move |items| items.len() >= full).await?;
+    let call = cx.call(CHARGE, total).schedule_to_close(Duration::from_secs(60));
+    let call = call
+        .schedule_to_start(Duration::from_secs(5))
+        .heartbeat(Duration::from_secs(1));
+    let charged = call.await?;
+    Ok(format!(
+        "{} for {charged}",
+        items.read(|items| items.join(" and "))
+    ))
+}
 
-pub(crate) fn recordings() -> [Recording; 5] {
-    [
-        (
+fn shop_implementation() -> Implementation {
+    Implementation::new(SHOP, shop).update(
+        ADD,
+        |_, _| Ok(()),
+        |items, item| {
+            items.push(item);
+            items.len()
+        },
+    )
+}
+
+fn shopped() -> World {
+    let mut world = World::start(shop_implementation(), &2);
+    for (request, item) in [("1", "bread"), ("2", "milk")] {
+        let input = Payload::encode(item).unwrap();
+        let (request, name) = (request.into(), ADD.name().into());
+        world.apply(Input::Update { request, name, input }).unwrap();
+    }
+    let (operation, details) = (World::operation(1), Payload::encode(&"half").unwrap());
+    world
+        .apply(Input::Heartbeat {
+            operation,
+            attempt: 1,
+            details,
+        })
+        .unwrap();
+    let failure = ActivityFailure::TimedOut(TimeoutKind::Heartbeat);
+    let is_retryable = true;
+    world
+        .apply(Input::AttemptFailed {
+            operation,
+            attempt: 1,
+            failure,
+            is_retryable,
+        })
+        .unwrap();
+    world.activities.clear();
+    assert!(world.fire_next());
+    world.complete(1, &14_u64);
+    world
+}
+
+/// A name, the code, what makes the history, and what the file says.
+pub(crate) struct Recording {
+    name: &'static str,
+    pub(crate) code: fn() -> Implementation,
+    make: fn() -> World,
+    pub(crate) file: &'static str,
+}
+
+pub(crate) fn recordings() -> Vec<Recording> {
+    let order = |name, make, file| Recording {
+        name,
+        code: implementation,
+        make,
+        file,
+    };
+    vec![
+        order(
             "v1-completed",
             completed,
             include_str!("../histories/v1-completed.txt"),
         ),
-        (
+        order(
             "v1-cancelled",
             cancelled,
             include_str!("../histories/v1-cancelled.txt"),
         ),
-        ("v1-failed", failed, include_str!("../histories/v1-failed.txt")),
-        (
+        order("v1-failed", failed, include_str!("../histories/v1-failed.txt")),
+        order(
             "v1-terminated",
             terminated,
             include_str!("../histories/v1-terminated.txt"),
         ),
-        ("v1-parked", parked, include_str!("../histories/v1-parked.txt")),
+        order("v1-parked", parked, include_str!("../histories/v1-parked.txt")),
+        Recording {
+            name: "v1-shop",
+            code: shop_implementation,
+            make: shopped,
+            file: include_str!("../histories/v1-shop.txt"),
+        },
     ]
 }
 
@@ -147,10 +230,16 @@ pub(crate) fn read(text: &str) -> Vec<(Event, Timestamp)> {
 
 #[test]
 fn recorded_histories_still_replay() {
-    for (name, make, file) in recordings() {
+    for Recording {
+        name,
+        code,
+        make,
+        file,
+    } in recordings()
+    {
         let history = read(file);
         assert!(history.len() >= 2, "{name} is empty");
-        let replayed = World::from_history(Some(implementation()), history.clone());
+        let replayed = World::from_history(Some(code()), history.clone());
         assert_eq!(replayed.parked(), None, "{name}");
         assert_eq!(replayed.instance.changed_values(), 0, "{name}");
         // Today's engine decides the same of the same inputs.
@@ -166,7 +255,7 @@ fn recorded_histories_still_replay() {
 #[test]
 #[ignore = "writes the files that are missing; run once when a format is released"]
 fn record_the_histories() {
-    for (name, make, _) in recordings() {
+    for Recording { name, make, .. } in recordings() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/histories/{name}.txt"));
         if std::fs::read_to_string(&path).is_ok_and(|text| !text.is_empty()) {
             continue;
