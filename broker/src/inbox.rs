@@ -53,6 +53,10 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.0.mailbox.take()
     }
 
+    pub(crate) fn empty_hand(&self) -> InHand<Arc<E>> {
+        self.0.mailbox.empty_hand()
+    }
+
     /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the
     /// consumer, and answer it before each [`Inbox::take`].
     #[must_use]
@@ -107,7 +111,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.0.core.stats()
     }
 
-    /// A receiver to be awaited, which takes over the inbox's bell.
+    /// A receiver to be awaited. It needs no bell.
     #[must_use]
     pub fn into_receiver(self) -> Receiver<E> {
         Receiver::new(self)

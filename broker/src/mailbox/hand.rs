@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::task::{Poll, Waker};
 
-use super::Mailbox;
-use super::state::{Door, Slot};
-use crate::sync::Ordering;
+use super::state::{Door, Slot, State};
+use super::{Left, Mailbox};
+use crate::sync::{Ordering, fence};
 
 /// The values taken from a [`Mailbox`] at once: an iterator that hands them out in order.
 ///
@@ -18,6 +19,10 @@ use crate::sync::Ordering;
 #[must_use = "dropping the hand puts everything back"]
 pub struct InHand<T> {
     mailbox: Mailbox<T>,
+    held: Held<T>,
+}
+
+struct Held<T> {
     rest: VecDeque<Slot<T>>,
     /// Whether this is the hand that the mailbox waits for; an empty hand is not.
     is_out: bool,
@@ -28,78 +33,94 @@ pub struct InHand<T> {
 }
 
 impl<T> InHand<T> {
-    pub(super) fn take(mailbox: &Mailbox<T>) -> Self {
-        let mut hand = Self {
-            mailbox: mailbox.clone(),
+    pub(super) fn empty(mailbox: &Mailbox<T>) -> Self {
+        let held = Held {
             rest: VecDeque::new(),
             is_out: false,
             places: 0,
             weight: 0,
             unannounced: 0,
         };
-        hand.pick_up();
-        hand
+        Self {
+            mailbox: mailbox.clone(),
+            held,
+        }
     }
 
-    fn pick_up(&mut self) {
-        let mut state = self.mailbox.lock();
-        if state.hand_out {
-            state.missed = true;
-        } else if !state.queue.is_empty() {
-            let spare = std::mem::take(&mut state.spare);
-            self.rest = std::mem::replace(&mut state.queue, spare);
-            self.is_out = true;
-            self.places = std::mem::take(&mut state.places);
-            self.weight = std::mem::take(&mut state.weight);
-            state.hand_out = true;
-            state.hand_places = self.places;
-            state.hand_weight = self.weight;
-            state.taken += self.rest.len() as u64;
-            self.show();
-        }
+    pub(super) fn take(mailbox: &Mailbox<T>) -> Self {
+        let mut hand = Self::empty(mailbox);
+        hand.held.pick_up(&mut mailbox.lock(), &mailbox.0.left);
+        hand
     }
 
     /// Puts everything back, as dropping the hand does, and takes all that is queued then.
     pub fn refill(&mut self) {
-        self.put_down();
-        self.pick_up();
+        self.refill_or(|_| ());
+    }
+
+    /// As [`InHand::refill`]. If there is nothing, `waker` is called when there is, or when nothing
+    /// can come any more.
+    pub(crate) fn poll_refill(&mut self, waker: &Waker) -> Poll<Refilled> {
+        let mut outcome = Poll::Ready(Refilled::Some);
+        let mut stale = None;
+        self.refill_or(|state| {
+            if state.door != Door::Open && state.queue.is_empty() && !state.hand_out {
+                outcome = Poll::Ready(Refilled::Finished);
+                return;
+            }
+            outcome = Poll::Pending;
+            if !state.consumer.as_ref().is_some_and(|held| held.will_wake(waker)) {
+                stale = state.consumer.replace(waker.clone());
+            }
+        });
+        drop(stale);
+        outcome
+    }
+
+    /// Takes what is queued under one lock, or runs `when_empty` under it.
+    fn refill_or(&mut self, when_empty: impl FnOnce(&mut State<T>)) {
+        let mailbox = &self.mailbox;
+        let mut state = mailbox.lock();
+        let dropped = if self.held.is_out {
+            self.held.lay_down(&mut state, &mailbox.0.left)
+        } else {
+            VecDeque::new()
+        };
+        self.held.pick_up(&mut state, &mailbox.0.left);
+        if self.held.rest.is_empty() {
+            when_empty(&mut state);
+        }
+        mailbox.wake_entitled(state);
+        drop(dropped);
     }
 
     /// Tells those who wait for room what has been handed out so far, without waiting for a
     /// quarter of the capacity to add up. Call it before awaiting something with values in hand.
     pub fn announce(&mut self) {
-        if self.unannounced > 0 {
-            self.unannounced = 0;
-            self.mailbox.announce_room();
-        }
+        self.held.unannounced = 0;
+        // Either this sees that somebody asks, or he, having said so, sees what is left.
+        fence(Ordering::SeqCst);
+        self.announce_to_waiting();
     }
 
-    /// As [`InHand::announce`], but does nothing as long as nobody has begun to wait.
-    pub(crate) fn announce_to_waiting(&mut self) {
+    /// As [`InHand::announce`], but may overlook somebody who begins to wait right now.
+    #[inline]
+    pub(crate) fn announce_to_waiting(&self) {
         if self.mailbox.0.asking.load(Ordering::Relaxed) {
-            self.announce();
+            self.mailbox.announce_room();
         }
     }
 
     /// How many values are left.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.rest.len()
+        self.held.rest.len()
     }
 
     /// Whether none is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    /// Publishes what is left, for pushers that find the mailbox full and for the counters. A late
-    /// view of it only makes the mailbox look fuller than it is.
-    fn show(&self) {
-        let left = &self.mailbox.0.left;
-        left.places.store(self.places, Ordering::Relaxed);
-        left.weight.store(self.weight, Ordering::Relaxed);
-        left.values.store(self.rest.len(), Ordering::Relaxed);
+        self.held.rest.is_empty()
     }
 }
 
@@ -107,21 +128,21 @@ impl<T> Iterator for InHand<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        let slot = self.rest.pop_front()?;
+        let slot = self.held.rest.pop_front()?;
         if !slot.share.is_reserved() {
-            self.places -= 1;
-            self.weight -= slot.share.weight();
-            self.unannounced += 1;
+            self.held.places -= 1;
+            self.held.weight -= slot.share.weight();
+            self.held.unannounced += 1;
         }
-        self.show();
-        if self.rest.is_empty() || self.unannounced * 4 >= self.mailbox.capacity() {
+        self.held.show(&self.mailbox.0.left);
+        if self.held.rest.is_empty() || self.held.unannounced * 4 >= self.mailbox.capacity() {
             self.announce();
         }
         Some(slot.value)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.rest.len(), Some(self.rest.len()))
+        (self.held.rest.len(), Some(self.held.rest.len()))
     }
 }
 
@@ -133,20 +154,52 @@ impl<T> Drop for InHand<T> {
 
 impl<T> InHand<T> {
     pub(crate) fn put_down(&mut self) {
-        if !std::mem::take(&mut self.is_out) {
+        if !self.held.is_out {
             return;
         }
-        self.unannounced = 0;
         let mailbox = &self.mailbox;
-        let mut dropped = VecDeque::new();
         let mut state = mailbox.lock();
-        let returned = !self.rest.is_empty();
+        let returned = !self.held.rest.is_empty();
+        let dropped = self.held.lay_down(&mut state, &mailbox.0.left);
+        let missed = std::mem::take(&mut state.missed);
+        let call = missed || (returned && !state.queue.is_empty());
+        let consumer = if call { state.consumer.take() } else { None };
+        mailbox.wake_entitled(state);
+        drop(dropped);
+        if call {
+            mailbox.call(consumer);
+        }
+    }
+}
+
+impl<T> Held<T> {
+    fn pick_up(&mut self, state: &mut State<T>, left: &Left) {
+        if state.hand_out {
+            state.missed = true;
+        } else if !state.queue.is_empty() {
+            let spare = std::mem::take(&mut state.spare);
+            self.rest = std::mem::replace(&mut state.queue, spare);
+            self.is_out = true;
+            self.places = std::mem::take(&mut state.places);
+            self.weight = std::mem::take(&mut state.weight);
+            state.hand_out = true;
+            state.hand_places = self.places;
+            state.hand_weight = self.weight;
+            state.len_max = state.len_max.max(self.rest.len());
+            state.taken += self.rest.len() as u64;
+            self.show(left);
+        }
+    }
+
+    /// Returns the rest to the queue, or to the caller to be dropped outside of the lock if the
+    /// mailbox discards.
+    fn lay_down(&mut self, state: &mut State<T>, left: &Left) -> VecDeque<Slot<T>> {
+        let mut dropped = VecDeque::new();
+        state.taken -= self.rest.len() as u64;
         if state.door == Door::Discarding {
             state.discarded += self.rest.len() as u64;
-            state.taken -= self.rest.len() as u64;
             std::mem::swap(&mut dropped, &mut self.rest);
-        } else if returned {
-            state.taken -= self.rest.len() as u64;
+        } else if !self.rest.is_empty() {
             state.places += self.places;
             state.weight += self.weight;
             let mut newer = std::mem::take(&mut state.queue);
@@ -157,24 +210,36 @@ impl<T> InHand<T> {
         state.hand_out = false;
         state.hand_places = 0;
         state.hand_weight = 0;
-        let left = &mailbox.0.left;
-        left.places.store(0, Ordering::Relaxed);
-        left.weight.store(0, Ordering::Relaxed);
-        left.values.store(0, Ordering::Relaxed);
-        let missed = std::mem::take(&mut state.missed);
-        let ring = missed || (returned && !state.queue.is_empty());
-        mailbox.wake_entitled(state);
-        drop(dropped);
-        if ring {
-            mailbox.0.bell.ring();
-        }
+        self.is_out = false;
+        self.unannounced = 0;
+        self.places = 0;
+        self.weight = 0;
+        self.show(left);
+        dropped
     }
+
+    /// Publishes what is left, for pushers that find the mailbox full and for the counters. A late
+    /// view of it only makes the mailbox look fuller than it is.
+    fn show(&self, left: &Left) {
+        left.places.store(self.places, Ordering::Relaxed);
+        left.weight.store(self.weight, Ordering::Relaxed);
+        left.values.store(self.rest.len(), Ordering::Relaxed);
+    }
+}
+
+/// What [`InHand::poll_refill`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refilled {
+    /// Something.
+    Some,
+    /// Nothing, now and for ever.
+    Finished,
 }
 
 impl<T> fmt::Debug for InHand<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InHand")
-            .field("left", &self.rest.len())
+            .field("left", &self.held.rest.len())
             .finish_non_exhaustive()
     }
 }

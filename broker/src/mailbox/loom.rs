@@ -95,10 +95,9 @@ fn a_dropped_push_passes_its_wake_up_on() {
         assert!(first.as_mut().poll(&mut cx).is_pending());
         let other = mailbox.clone();
         let second = thread::spawn(move || block_on(other.push(2)).unwrap());
-        let other = mailbox.clone();
-        let consumer = thread::spawn(move || other.take().collect::<Vec<_>>());
+        // The room goes to the first, who does not come back for it.
+        assert_eq!(mailbox.take().next(), Some(1));
         drop(first);
-        assert_eq!(consumer.join().unwrap(), [1]);
         second.join().unwrap();
         assert_eq!(mailbox.take().collect::<Vec<_>>(), [2]);
     });
@@ -111,13 +110,11 @@ fn a_push_against_close_is_either_in_or_given_back() {
         mailbox.try_push(1).unwrap();
         let other = mailbox.clone();
         let pusher = thread::spawn(move || block_on(other.push(2)));
-        let other = mailbox.clone();
-        let consumer = thread::spawn(move || other.take().count());
+        let mut taken = mailbox.take().count();
         mailbox.close();
-        let taken = consumer.join().unwrap() + mailbox.take().count();
+        taken += mailbox.take().count();
         match pusher.join().unwrap() {
-            // The take of either thread came after it, or nobody's did.
-            Ok(()) => assert_eq!(taken + mailbox.take().count(), 2),
+            Ok(()) => assert_eq!(taken, 2),
             Err(Closed(value)) => assert_eq!((value, taken), (2, 1)),
         }
         assert!(mailbox.is_finished());

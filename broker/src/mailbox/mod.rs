@@ -25,20 +25,24 @@
 
 mod config;
 mod hand;
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom;
 mod push;
 mod state;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 
 use millrun_core::Bell;
 
 pub use config::{MailboxConfig, MailboxConfigError, MailboxStats};
 pub use hand::InHand;
+pub(crate) use hand::Refilled;
 pub use push::{Closed, Push, PushBatch, TryPushBatchError, TryPushError};
 
 pub(crate) use push::Place;
@@ -153,10 +157,7 @@ impl<T> Mailbox<T> {
             return Err(TryPushError::Full(value));
         }
         let first = state.enqueue(value, weight);
-        drop(state);
-        if first {
-            self.0.bell.ring();
-        }
+        self.release(state, first);
         Ok(())
     }
 
@@ -196,10 +197,7 @@ impl<T> Mailbox<T> {
                 next = rest.next().map(|value| (self.weigh(&value), value));
             }
         }
-        drop(state);
-        if first {
-            self.0.bell.ring();
-        }
+        self.release(state, first);
         let Some((_, value)) = next else { return Ok(()) };
         let rest: Vec<T> = std::iter::once(value).chain(rest).collect();
         Err(if closed {
@@ -221,10 +219,7 @@ impl<T> Mailbox<T> {
             return Err(Closed(value));
         }
         let first = state.enqueue_reserved(value);
-        drop(state);
-        if first {
-            self.0.bell.ring();
-        }
+        self.release(state, first);
         Ok(())
     }
 
@@ -250,10 +245,7 @@ impl<T> Mailbox<T> {
             displaced.push(oldest);
         }
         let first = state.enqueue(value, weight);
-        drop(state);
-        if first {
-            self.0.bell.ring();
-        }
+        self.release(state, first);
         Ok(())
     }
 
@@ -264,6 +256,11 @@ impl<T> Mailbox<T> {
     /// of the capacity, so that each wakes up to a batch of room.
     pub fn take(&self) -> InHand<T> {
         InHand::take(self)
+    }
+
+    /// A hand that has taken nothing yet.
+    pub(crate) fn empty_hand(&self) -> InHand<T> {
+        InHand::empty(self)
     }
 
     /// Puts a value that was handed out back to the front, whether or not there is room, and rings.
@@ -277,8 +274,7 @@ impl<T> Mailbox<T> {
             return Err(value);
         }
         state.enqueue_front(value, weight);
-        drop(state);
-        self.0.bell.ring();
+        self.release(state, true);
         Ok(())
     }
 
@@ -297,17 +293,17 @@ impl<T> Mailbox<T> {
     }
 
     fn shut(&self, door: Door) {
-        let waiting = {
+        let (waiting, consumer) = {
             let mut state = self.lock();
             state.door = state.door.max(door);
-            std::mem::take(&mut state.waiting)
+            (std::mem::take(&mut state.waiting), state.consumer.take())
         };
         for waiter in waiting {
             if let Some(waker) = waiter.waker {
                 waker.wake();
             }
         }
-        self.0.bell.ring();
+        self.call(consumer);
     }
 
     /// How many values are queued or in hand, reserved ones included.
@@ -369,7 +365,24 @@ impl<T> Mailbox<T> {
             queued: state.queue.len(),
             in_hand: self.0.left.values.load(Ordering::Relaxed),
             waiting: state.waiting.len(),
-            len_max: state.len_max,
+            len_max: state.len_max.max(state.queue.len()),
+        }
+    }
+
+    /// Lets go of the lock and, if the queue was empty, calls the consumer.
+    #[inline]
+    fn release(&self, mut state: MutexGuard<'_, State<T>>, first: bool) {
+        if first {
+            let consumer = state.consumer.take();
+            drop(state);
+            self.call(consumer);
+        }
+    }
+
+    fn call(&self, consumer: Option<Waker>) {
+        self.0.bell.ring();
+        if let Some(consumer) = consumer {
+            consumer.wake();
         }
     }
 
@@ -412,6 +425,9 @@ impl<T> Mailbox<T> {
     }
 
     fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
+        if state.waiting.is_empty() {
+            return;
+        }
         let mut woken = WakeList::new();
         loop {
             let left = state.take_entitled(&self.0.limits, &mut woken);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use super::Mailbox;
 use super::state::Door;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 
 /// The mailbox is closed; the value comes back.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -147,18 +147,21 @@ fn poll_push<T>(
             }
         };
         mailbox.0.asking.store(true, Ordering::Relaxed);
+        // Either the consumer sees that somebody asks, or this sees what it has left.
+        fence(Ordering::SeqCst);
+        let missed_room = mailbox.has_room(&mut state, ahead, weight);
         drop(state);
         drop(stale);
+        if missed_room {
+            cx.waker().wake_by_ref();
+        }
         return Err(TryPushError::Full(value));
     }
     let left = position.and_then(|position| state.waiting.remove(position));
     let first = state.enqueue(value, weight);
-    drop(state);
+    mailbox.release(state, first);
     drop(left);
     *ticket = None;
-    if first {
-        mailbox.0.bell.ring();
-    }
     Ok(())
 }
 

@@ -73,6 +73,8 @@ pub(super) struct State<T> {
     /// Someone came to take while another hand was out.
     pub(super) missed: bool,
     pub(super) door: Door,
+    /// The consumer's task, if it waits for values by polling.
+    pub(super) consumer: Option<Waker>,
     pub(super) waiting: VecDeque<Waiter>,
     next_ticket: u64,
     pub(super) pushed: u64,
@@ -97,6 +99,7 @@ impl<T> State<T> {
             hand_out: false,
             missed: false,
             door: Door::Open,
+            consumer: None,
             waiting: VecDeque::new(),
             next_ticket: 0,
             pushed: 0,
@@ -149,7 +152,6 @@ impl<T> State<T> {
             value,
             share: Share::of(weight),
         });
-        self.len_max = self.len_max.max(self.queue.len());
     }
 
     /// Adds a value that takes none of the capacity; true if the queue was empty.
@@ -164,7 +166,6 @@ impl<T> State<T> {
     fn append(&mut self, slot: Slot<T>) -> bool {
         let first = self.queue.is_empty();
         self.queue.push_back(slot);
-        self.len_max = self.len_max.max(self.queue.len());
         first
     }
 
