@@ -384,7 +384,8 @@ impl Shard {
         history: Result<Vec<(Event, Timestamp)>, RunError>,
         moment: Moment,
     ) {
-        self.loads_in_flight -= 1;
+        // A shard that was restarted may get what its predecessor asked for.
+        self.loads_in_flight = self.loads_in_flight.saturating_sub(1);
         self.shared.counters.loads.fetch_add(1, Ordering::Relaxed);
         let Some(entry) = self.entries.get_mut(&run) else {
             return;
