@@ -1,4 +1,4 @@
-//! All interleavings of a few threads at one mailbox, explored by loom:
+//! The interleavings of a few threads at one mailbox, explored by loom:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p millrun-broker --lib mailbox::loom
@@ -17,6 +17,14 @@ use loom::thread;
 use millrun_core::Bell;
 
 use super::{Closed, Mailbox, MailboxConfig, TryPushError};
+
+/// Up to three preemptions per run: more than any known fault of such code has needed, and few
+/// enough to end in a minute.
+fn explore(run: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(run);
+}
 
 fn mailbox(capacity: usize) -> Mailbox<u32> {
     let config = MailboxConfig {
@@ -43,7 +51,7 @@ fn consume(mailbox: &Mailbox<u32>, count: usize) -> Vec<u32> {
 
 #[test]
 fn no_wake_up_is_lost() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(4);
         let other = mailbox.clone();
         let pusher = thread::spawn(move || {
@@ -57,7 +65,7 @@ fn no_wake_up_is_lost() {
 
 #[test]
 fn two_pushers_ring_once_or_twice_and_lose_nothing() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(4);
         let pushers: Vec<_> = [1, 2]
             .into_iter()
@@ -75,7 +83,7 @@ fn two_pushers_ring_once_or_twice_and_lose_nothing() {
 
 #[test]
 fn a_waiting_push_gets_the_room_that_a_take_makes() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(1);
         mailbox.try_push(1).unwrap();
         let other = mailbox.clone();
@@ -87,7 +95,7 @@ fn a_waiting_push_gets_the_room_that_a_take_makes() {
 
 #[test]
 fn a_dropped_push_passes_its_wake_up_on() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(1);
         mailbox.try_push(1).unwrap();
         let mut first = Box::pin(mailbox.push(9));
@@ -105,7 +113,7 @@ fn a_dropped_push_passes_its_wake_up_on() {
 
 #[test]
 fn a_push_against_close_is_either_in_or_given_back() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(1);
         mailbox.try_push(1).unwrap();
         let other = mailbox.clone();
@@ -123,7 +131,7 @@ fn a_push_against_close_is_either_in_or_given_back() {
 
 #[test]
 fn a_hand_put_down_early_keeps_the_order_against_new_pushes() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(4);
         mailbox.try_push(1).unwrap();
         mailbox.try_push(2).unwrap();
@@ -145,7 +153,7 @@ fn a_hand_put_down_early_keeps_the_order_against_new_pushes() {
 
 #[test]
 fn the_bound_holds_while_a_hand_is_emptied() {
-    loom::model(|| {
+    explore(|| {
         let mailbox = mailbox(1);
         mailbox.try_push(1).unwrap();
         let other = mailbox.clone();
