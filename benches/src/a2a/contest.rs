@@ -146,7 +146,7 @@ impl Effort {
     pub fn quick() -> Self {
         Self {
             rounds: 3,
-            sample_time_max: Duration::from_millis(150),
+            sample_time_max: Duration::from_millis(80),
             ..Self::full()
         }
     }
