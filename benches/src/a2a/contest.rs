@@ -157,8 +157,8 @@ impl Effort {
 pub struct Contest {
     effort: Effort,
     only: Option<String>,
-    /// The rates seen so far, to shorten the samples of the very slow.
-    rates: HashMap<(Group, String, Flavor), f64>,
+    /// The rates seen so far, by size of payload, to shorten the samples of the very slow.
+    rates: HashMap<(Group, String, Flavor, usize), f64>,
 }
 
 impl Contest {
@@ -229,8 +229,10 @@ impl Contest {
             };
             if let Some(row) = Row::new(cell, identity, rates, &[]) {
                 let messages_per_s = row.median_per_s / load.subscribers as f64;
-                self.rates
-                    .insert((group, identity.name(), flavor), messages_per_s);
+                self.rates.insert(
+                    (group, identity.name(), flavor, load.payload_bytes),
+                    messages_per_s,
+                );
                 rows.push(row);
             }
         }
@@ -272,7 +274,7 @@ impl Contest {
         reason = "a count of messages, and float casts saturate"
     )]
     fn shortened(&self, group: Group, name: String, flavor: Flavor, load: Load) -> Load {
-        let Some(rate) = self.rates.get(&(group, name, flavor)) else {
+        let Some(rate) = self.rates.get(&(group, name, flavor, load.payload_bytes)) else {
             return load;
         };
         let fitting = (rate * self.effort.sample_time_max.as_secs_f64()) as u64;
