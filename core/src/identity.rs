@@ -235,6 +235,28 @@ position! {
     Epoch
 }
 
+impl Epoch {
+    /// The epoch of the `takeover`-th taking of a partition within the `opening`-th opening of its
+    /// store; the first of an opening is the 0th.
+    #[must_use]
+    pub const fn of(opening: u32, takeover: u32) -> Self {
+        Self((opening as u64) << 32 | takeover as u64)
+    }
+
+    /// How often the store had been opened.
+    #[must_use]
+    pub const fn opening(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// How often partitions had been taken within that opening.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    pub const fn takeover(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,6 +276,13 @@ mod tests {
         // Golden values: stored ids depend on them.
         assert_eq!(Partition::of(b"order-42").index(), 694);
         assert_eq!(Partition::of(b"").index(), 870);
+    }
+
+    #[test]
+    fn an_epoch_grows_with_openings_and_takeovers() {
+        let epoch = Epoch::of(3, 7);
+        assert_eq!((epoch.opening(), epoch.takeover()), (3, 7));
+        assert!(epoch < Epoch::of(3, 8) && Epoch::of(3, u32::MAX) < Epoch::of(4, 0));
     }
 
     #[test]

@@ -52,7 +52,12 @@ pub(crate) fn assemble(
     )?);
     let pools: Vec<_> = queues
         .iter()
-        .map(|queue| (Arc::clone(queue), Arc::new(PoolState::default())))
+        .map(|queue| {
+            (
+                Arc::clone(queue),
+                Arc::new(PoolState::new(queue.inbox.bell().clone())),
+            )
+        })
         .collect();
     let (timers_bell, reader_bell) = (Bell::new(), Bell::new());
     let shared = Arc::new(ShardShared {

@@ -49,6 +49,9 @@ mod timers;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
+/// The topic broker: see [`Runtime::broker`], and its `ractor` module for actors of your own.
+pub use millrun_broker as broker;
+
 pub use activity::ActivityContext;
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;

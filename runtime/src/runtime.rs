@@ -30,6 +30,9 @@ pub struct Runtime {
     inner: Arc<Inner>,
 }
 
+/// How long a shutdown waits for what is queued to become durable, and for the file to be closed.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// What to do when the id of a start is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -385,12 +388,12 @@ impl Runtime {
             door.mailbox.close();
         }
         let tree = Arc::clone(&inner.tree);
-        wait_until(host.as_ref(), grace, move || tree.shards_running() == 0).await;
+        wait_until(host.as_ref(), CLOSE_WAIT_MAX, move || tree.shards_running() == 0).await;
         inner.shared.reader.close();
         inner.tree.abandon();
         inner.journal.begin_close();
         let journal = Arc::clone(&inner.journal);
-        wait_until(host.as_ref(), grace, move || journal.is_closed()).await;
+        wait_until(host.as_ref(), CLOSE_WAIT_MAX, move || journal.is_closed()).await;
         let is_closed = inner.journal.is_closed();
         inner.stop.set(StopCause::Shutdown);
         let owner = inner
@@ -399,7 +402,7 @@ impl Runtime {
             .map(|mut host| host.take())
             .unwrap_or_default();
         if let Some(owner) = owner
-            && let Err(running) = owner.shutdown(grace).await
+            && let Err(running) = owner.shutdown(CLOSE_WAIT_MAX).await
         {
             tracing::warn!(%running, "the shutdown ran out of time");
         }

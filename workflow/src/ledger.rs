@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use millrun_core::{Sequence, Timestamp};
+use millrun_core::{Epoch, Sequence, Timestamp};
 
 use crate::event::{ActivityScheduled, Event, ParkReason, RunFailure, Started};
 use crate::{OperationId, Payload};
@@ -71,13 +71,18 @@ pub struct PendingActivity {
 }
 
 impl PendingActivity {
-    /// The number of the attempt that an owner with this epoch runs now. It grows with each
-    /// failure and each time the store was opened since, so that it is higher than that of any
-    /// attempt which a crash cut off.
+    /// The number of the attempt that an owner with this [epoch](Epoch) runs now. It grows by one
+    /// with each failure, each time the store was opened since, and each time the partition was
+    /// taken over within this opening, so that it is higher than that of an attempt which a crash
+    /// cut off.
     #[must_use]
     pub fn attempt(&self, epoch: u64) -> u32 {
-        let reopened = u32::try_from(epoch.saturating_sub(self.epoch)).unwrap_or(u32::MAX);
-        self.failed_attempt.saturating_add(1).saturating_add(reopened)
+        let (then, now) = (Epoch::new(self.epoch), Epoch::new(epoch));
+        let cut_off = match now.opening().saturating_sub(then.opening()) {
+            0 => now.takeover().saturating_sub(then.takeover()),
+            reopened => reopened,
+        };
+        self.failed_attempt.saturating_add(1).saturating_add(cut_off)
     }
 }
 

@@ -4,5 +4,6 @@
 
 mod checkout;
 mod command_line;
+mod crash;
 mod demo;
 mod support;

@@ -1,12 +1,12 @@
 //! A pool runs the activities of one task queue: each as a task of its own, as many at once as
 //! the limit allows, each with its deadline.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_broker::Envelope;
-use millrun_core::{Host, Next, Part, RunId, TaskHandle, Timestamp};
+use millrun_core::{Bell, Host, Next, Part, RunId, TaskHandle, Timestamp};
 use millrun_workflow::{ActivityFailure, OperationId, TimeoutKind};
 use rustc_hash::FxBuildHasher;
 
@@ -16,18 +16,25 @@ use crate::shard::ShardDoors;
 /// Names an attempt under way: a step has one at a time.
 type Key = (RunId, OperationId);
 
+/// How many steps cancelled in the queue a pool remembers.
+const CANCELLED_LEN_MAX: usize = 65_536;
+
 /// What a pool knows of its attempts. It outlives the pool's part, so that a restarted pool knows
 /// what is still running.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PoolState {
+    /// The pool's bell: an attempt that is cancelled makes room.
+    bell: Bell,
     running: Mutex<Running>,
     started: AtomicUsize,
-    is_stopping: std::sync::atomic::AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Running {
     attempts: HashMap<Key, Attempt, FxBuildHasher>,
+    /// Steps cancelled while they waited in the queue.
+    cancelled: HashSet<Key, FxBuildHasher>,
     deadlines: BTreeSet<(Timestamp, Key)>,
 }
 
@@ -39,6 +46,15 @@ struct Attempt {
 }
 
 impl PoolState {
+    pub(crate) fn new(bell: Bell) -> Self {
+        Self {
+            bell,
+            running: Mutex::default(),
+            started: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,14 +74,24 @@ impl PoolState {
         self.is_stopping.store(true, Ordering::Release);
     }
 
-    /// Stops an attempt whose report nobody waits for.
+    /// Stops an attempt whose report nobody waits for, or keeps it from being started.
     pub(crate) fn cancel(&self, key: Key) {
-        let cancelled = self.lock().remove(key, None);
-        if let Some(Attempt {
-            handle: Some(handle), ..
-        }) = cancelled
-        {
-            handle.abort();
+        let mut running = self.lock();
+        match running.remove(key, None) {
+            Some(attempt) => {
+                drop(running);
+                if let Some(handle) = attempt.handle {
+                    handle.abort();
+                }
+                self.bell.ring();
+            }
+            None => {
+                // Forgetting them costs no more than an attempt that nobody waits for.
+                if running.cancelled.len() >= CANCELLED_LEN_MAX {
+                    running.cancelled.clear();
+                }
+                running.cancelled.insert(key);
+            }
         }
     }
 }
@@ -126,6 +152,9 @@ impl Pool {
         let deadline = now + task.scheduled.start_to_close;
         {
             let mut running = self.state.lock();
+            if running.cancelled.remove(&key) {
+                return;
+            }
             if let Some(older) = running.remove(key, None)
                 && let Some(handle) = older.handle
             {

@@ -218,3 +218,85 @@ async fn the_loser_of_a_race_is_stopped() {
     runtime.shutdown().await.unwrap();
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test]
+async fn a_call_cancelled_in_the_queue_is_never_started() {
+    const BLOCK: Activity<(), ()> = Activity::named("block");
+    const QUEUE_AND_LEAVE: Workflow<(), ()> = Workflow::named("queue-and-leave");
+    async fn queue_and_leave(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        // The first takes the only place; the second is given up while it waits for it.
+        let _first = cx
+            .race(
+                cx.call(BLOCK, ()),
+                cx.race(cx.call(SLOW, ()), cx.sleep(Duration::from_millis(2))),
+            )
+            .await;
+        Ok(())
+    }
+    let store = Store::new();
+    let started = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&started);
+    let slow = move |_cx: ActivityContext, ()| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, ActivityError>(()) }
+    };
+    let builder = store
+        .bare()
+        .register(SLOW, slow)
+        .register(QUEUE_AND_LEAVE, queue_and_leave);
+    let builder = builder.register(BLOCK, endless(Arc::new(AtomicU32::new(0))));
+    let runtime = builder
+        .configure(|config| config.activities_running_max = 1)
+        .start()
+        .await
+        .unwrap();
+    runtime
+        .start(QUEUE_AND_LEAVE, "q", ())
+        .await
+        .unwrap()
+        .result()
+        .await
+        .unwrap();
+    while runtime.stats().attempts_running > 0 {
+        tokio::task::yield_now().await;
+    }
+    // Whatever was queued before this has been looked at when this has run.
+    const AFTER: Workflow<(), ()> = Workflow::named("after");
+    drop(runtime.start(AFTER, "a", ()).await.unwrap());
+    runtime.shutdown().await.unwrap();
+    assert_eq!(started.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_cancelled_attempt_makes_room_for_the_next() {
+    const BLOCK: Activity<(), ()> = Activity::named("block");
+    const GIVE_UP: Workflow<(), u32> = Workflow::named("give-up");
+    async fn give_up(cx: WorkflowContext, (): ()) -> Result<u32, WorkflowError> {
+        let _given_up = cx
+            .race(cx.call(BLOCK, ()), cx.sleep(Duration::from_millis(2)))
+            .await;
+        Ok(cx.call(FLAKY, 0).await?.0)
+    }
+    async fn at_once(cx: ActivityContext, _: u32) -> Result<(u32, String), ActivityError> {
+        Ok((cx.attempt(), cx.idempotency_key()))
+    }
+    let store = Store::new();
+    let builder = store.bare().register(FLAKY, at_once).register(GIVE_UP, give_up);
+    let builder = builder.register(BLOCK, endless(Arc::new(AtomicU32::new(0))));
+    let runtime = builder
+        .configure(|config| config.activities_running_max = 1)
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(
+        runtime
+            .start(GIVE_UP, "g", ())
+            .await
+            .unwrap()
+            .result()
+            .await
+            .unwrap(),
+        1
+    );
+    runtime.shutdown().await.unwrap();
+}

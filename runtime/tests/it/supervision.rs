@@ -155,7 +155,7 @@ async fn a_shard_that_fails_is_restarted_and_loses_nothing_in_memory() {
 async fn a_shard_that_fails_is_restarted_and_loses_nothing_on_disk() {
     let store = Store::new();
     let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
-    let journal = RedbJournal::open(&store.path(), JournalConfig::default(), owner.host()).unwrap();
+    let journal = RedbJournal::open(store.path(), JournalConfig::default(), owner.host()).unwrap();
     survives_failing_shards(Arc::new(journal)).await;
 }
 

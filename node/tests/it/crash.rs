@@ -1,0 +1,78 @@
+//! `millrun demo --crash`, in short form.
+
+use crate::support::Place;
+
+const SHORT: [&str; 8] = [
+    "demo",
+    "--crash",
+    "--workflows",
+    "1500",
+    "--running",
+    "500",
+    "--kills",
+    "3",
+];
+
+#[test]
+fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
+    let place = Place::new();
+    let ended = place
+        .run(&[&SHORT[..], &["--keep-in", "kept"]].concat())
+        .expect(0);
+    assert!(ended.out.contains("nothing acknowledged was lost"), "{ended:#?}");
+    let count = |what: &str| {
+        let line = ended.out.lines().find(|line| line.trim_start().starts_with(what));
+        line.unwrap_or_else(|| panic!("{what}: {ended:#?}"))
+            .split_whitespace()
+            .last()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(
+        [
+            count("starts acknowledged"),
+            count("of those completed"),
+            count("faults")
+        ],
+        ["1,500", "1,500", "0"]
+    );
+    assert!(
+        ended.out.matches("with about").count() >= 1,
+        "no kill came in the middle: {ended:#?}"
+    );
+    assert!(place.path("kept/ledger").exists() && place.path("kept/store.redb").exists());
+}
+
+#[test]
+fn a_directory_that_exists_is_not_written_to() {
+    let place = Place::new();
+    place.write("kept/precious", b"x");
+    place
+        .run(&[&SHORT[..], &["--keep-in", "kept"]].concat())
+        .expect(1);
+    assert_eq!(place.read("kept/precious"), b"x");
+}
+
+#[test]
+fn a_store_that_forgot_is_found_out() {
+    let place = Place::new();
+    let worker = |store: &str, process: &str, more: &[&str]| {
+        let fixed = [
+            "crash-worker",
+            "--ledger",
+            "ledger",
+            "--workflows",
+            "20",
+            "--running",
+            "20",
+        ];
+        place.run(&[&fixed[..], &["--store", store, "--process", process], more].concat())
+    };
+    worker("store", "1", &[]).expect(0);
+    // The same ledger with an empty store: every acknowledged run is gone.
+    let ended = worker("empty", "2", &["--only-show"]).expect(1);
+    assert!(
+        ended.err.contains("there is no instance of this id"),
+        "{ended:#?}"
+    );
+}
