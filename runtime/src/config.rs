@@ -29,9 +29,12 @@ pub struct RuntimeConfig {
     /// How many histories one shard has read at once, 64 by default. At the bound further
     /// wake-ups wait.
     pub loads_in_flight_max: usize,
-    /// How many results of finished runs one shard keeps at hand, 1,024 by default. Older ones
+    /// How many results of finished runs one shard keeps at hand, 65,536 by default. Older ones
     /// are read from the store.
     pub result_cache_len_max: usize,
+    /// How many bytes these results have in all, 32 MiB by default. Older ones are read from the
+    /// store.
+    pub result_cache_bytes_max: usize,
     /// How many activities wait in the memory of one task queue, 4,096 by default. At the bound
     /// the rest waits in the histories of its runs, and is fed in as room appears.
     pub task_queue_len_max: usize,
@@ -60,7 +63,8 @@ impl Default for RuntimeConfig {
             live_len_max: 10_000_000,
             hot_len_max: 100_000,
             loads_in_flight_max: 64,
-            result_cache_len_max: 1_024,
+            result_cache_len_max: 65_536,
+            result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
             activities_running_max: 4_096,
             shutdown_grace: Duration::from_secs(10),

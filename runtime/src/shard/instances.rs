@@ -77,6 +77,15 @@ impl Entry {
     }
 }
 
+/// What a result holds on to, in bytes.
+fn outcome_bytes(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Completed(value) => value.len(),
+        Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
+        Outcome::Terminated(reason) => reason.len(),
+    }
+}
+
 /// Appends a turn to the batch, all or nothing.
 pub(super) fn write_turn(
     batch: &mut Batch,
@@ -466,11 +475,23 @@ impl Shard {
 
     /// A run's end is durable: its result stays at hand until there are too many.
     pub(super) fn retire(&mut self, run: RunId) {
-        self.ended.push_back(run);
-        while self.ended.len() > self.shared.config.result_cache_len_max {
-            let Some(oldest) = self.ended.pop_front() else {
+        let Some(Entry {
+            place: Place::Ended(outcome),
+            ..
+        }) = self.entries.get(&run)
+        else {
+            return;
+        };
+        let bytes = outcome_bytes(outcome);
+        self.ended.push_back((run, bytes));
+        self.ended_bytes += bytes;
+        let config = &self.shared.config;
+        let (len_max, bytes_max) = (config.result_cache_len_max, config.result_cache_bytes_max);
+        while self.ended.len() > len_max || self.ended_bytes > bytes_max {
+            let Some((oldest, bytes)) = self.ended.pop_front() else {
                 return;
             };
+            self.ended_bytes -= bytes;
             let Some(entry) = self.entries.remove(&oldest) else {
                 continue;
             };

@@ -84,8 +84,9 @@ pub(crate) struct Shard {
     /// Runs whose code is in memory, those that waited longest first (second chance).
     hot: VecDeque<RunId>,
     hot_len: usize,
-    /// Ended runs whose results are at hand, oldest first.
-    ended: VecDeque<RunId>,
+    /// Ended runs whose results are at hand, oldest first, with the size of each.
+    ended: VecDeque<(RunId, usize)>,
+    ended_bytes: usize,
     /// Runs to be read when their turns are durable and there is room.
     loads: VecDeque<RunId>,
     loads_in_flight: usize,
@@ -121,6 +122,7 @@ impl Shard {
             hot: VecDeque::new(),
             hot_len: 0,
             ended: VecDeque::new(),
+            ended_bytes: 0,
             loads: VecDeque::new(),
             loads_in_flight: 0,
             backlog: BTreeMap::new(),

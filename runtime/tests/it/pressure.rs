@@ -4,7 +4,7 @@ use millrun::{
     Activity, ActivityContext, ActivityError, Signal, StartError, Workflow, WorkflowContext, WorkflowError,
 };
 
-use crate::support::{DOUBLE, Store, double};
+use crate::support::{DOUBLE, QUADRUPLE, Store, double};
 
 const GO: Signal<u64> = Signal::named("go");
 const GATED: Workflow<u64, u64> = Workflow::named("gated");
@@ -107,6 +107,32 @@ async fn instances_beyond_the_hot_bound_are_unloaded_and_come_back() {
     let stats = runtime.stats();
     assert!(stats.loads > 0, "{stats:?}");
     assert!(stats.hot <= 3 + 1, "{stats:?}");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn results_beyond_the_cache_are_read_from_the_store() {
+    let store = Store::new();
+    let builder = store
+        .open()
+        .configure(|config| config.result_cache_bytes_max = 20);
+    let runtime = builder.start().await.unwrap();
+    let mut runs = Vec::new();
+    for number in 0..30 {
+        runs.push(
+            runtime
+                .start(QUADRUPLE, &format!("q-{number}"), number)
+                .await
+                .unwrap(),
+        );
+    }
+    for _ in 0..2 {
+        for (number, run) in (0..).zip(&runs) {
+            assert_eq!(run.result().await.unwrap(), number * 4);
+            let by_id = runtime.attach(QUADRUPLE, &format!("q-{number}")).unwrap();
+            assert_eq!(by_id.result().await.unwrap(), number * 4);
+        }
+    }
     runtime.shutdown().await.unwrap();
 }
 
