@@ -11,8 +11,8 @@ use millrun::{
     TokioHost,
 };
 use millrun_persistence::{
-    Batch, EnqueueError, Enqueued, FinishedRun, History, Journal, JournalConfig, JournalFailure, Lane,
-    Progress, ReadError, RecoveryReport, Stats,
+    Batch, EnqueueError, Enqueued, FailureKind, FinishedRun, History, Journal, JournalConfig, JournalFailure,
+    Lane, Progress, ReadError, RecoveryReport, Stats,
 };
 
 use crate::support::{DOUBLE, QUADRUPLE, Store, double, quadruple};
@@ -328,4 +328,38 @@ async fn a_failing_pool_is_restarted() {
         .unwrap();
     assert_eq!((pool.is_running, pool.restarts), (true, 1));
     runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failing_journal_stops_the_runtime_with_its_cause() {
+    let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
+    let builder = Runtime::volatile().register(QUADRUPLE, quadruple);
+    let runtime = builder
+        .journal(Arc::clone(&journal) as Arc<dyn Journal>)
+        .start()
+        .await
+        .unwrap();
+    // Its activity is not registered, so this one is under way when the journal fails.
+    let run = runtime.start(QUADRUPLE, "q", 1).await.unwrap();
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { run.result().await }
+    });
+    tokio::task::yield_now().await;
+    journal.fail(FailureKind::Io(std::io::ErrorKind::Other), "the disk is gone");
+    let answer = waiting.await.unwrap();
+    assert!(
+        matches!(&answer, Err(ResultError::Run(RunError::Stopped(StopCause::Journal(failure)))) if failure.to_string() == "the disk is gone"),
+        "{answer:?}"
+    );
+    assert!(matches!(
+        run.terminate("late").await,
+        Err(RunError::Stopped(StopCause::Journal(_)))
+    ));
+    assert!(matches!(
+        runtime.start(QUADRUPLE, "r", 1).await,
+        Err(StartError::Stopped(StopCause::Journal(_)))
+    ));
+    assert!(matches!(runtime.stop_cause(), Some(StopCause::Journal(_))));
+    assert!(matches!(runtime.shutdown().await, Err(StopCause::Journal(_))));
 }
