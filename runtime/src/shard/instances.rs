@@ -419,16 +419,13 @@ impl Shard {
                     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
                     entry.is_parked = true;
                     self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
-                    for waiter in entry.waiters.drain(..) {
-                        let standing = Ok(Standing::Parked(reason.clone()));
-                        self.effects.push(Effect::AnswerStanding(waiter, standing));
-                    }
                 }
                 entry.place = Place::Hot(Box::new(instance));
                 self.list_hot(run);
                 for held in held {
                     self.apply_fresh(run, held, moment);
                 }
+                self.answer_if_parked(run, moment);
             }
             Err(error) => {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
@@ -442,6 +439,31 @@ impl Shard {
                     self.answer_unknown(held, error.clone());
                 }
             }
+        }
+    }
+
+    /// If a run in memory is parked and somebody waits for its result: when its code is at hand it
+    /// goes on, otherwise they are told that it does not run.
+    pub(super) fn answer_if_parked(&mut self, run: RunId, moment: Moment) {
+        let is_parked = |entry: &Entry| match &entry.place {
+            Place::Hot(instance) => instance.final_park_reason().is_some() && !entry.waiters.is_empty(),
+            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        };
+        if self.entries.get(&run).is_some_and(is_parked) {
+            self.apply_fresh(run, Held::Resume, moment);
+        }
+        let Some(entry) = self.entries.get_mut(&run) else {
+            return;
+        };
+        let Place::Hot(instance) = &entry.place else {
+            return;
+        };
+        let Some(reason) = instance.final_park_reason() else {
+            return;
+        };
+        for waiter in entry.waiters.drain(..) {
+            let standing = Ok(Standing::Parked(reason.clone()));
+            self.effects.push(Effect::AnswerStanding(waiter, standing));
         }
     }
 

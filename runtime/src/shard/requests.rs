@@ -24,7 +24,7 @@ impl Shard {
                     self.effects.push(Effect::Answer(reply, Err(error)));
                 }
             },
-            ShardMessage::Await { target, reply } => self.on_await(&target, reply),
+            ShardMessage::Await { target, reply } => self.on_await(&target, reply, moment),
             ShardMessage::Describe { target, reply } => match self.find(&target) {
                 Some(run) => self.with_run(run, Held::Describe(reply), moment),
                 None => {
@@ -166,7 +166,7 @@ impl Shard {
         }
     }
 
-    fn on_await(&mut self, target: &Target, reply: Reply<Standing>) {
+    fn on_await(&mut self, target: &Target, reply: Reply<Standing>, moment: Moment) {
         let Some(run) = self.find(target) else {
             // Not here: whoever asked looks among the finished runs.
             return self
@@ -179,13 +179,16 @@ impl Shard {
                 let standing = Ok(Standing::Ended(outcome.clone()));
                 self.effects.push(Effect::AnswerStanding(reply, standing));
             }
-            Place::Hot(instance) => match instance.final_park_reason() {
-                Some(reason) => {
-                    let standing = Ok(Standing::Parked(reason.clone()));
-                    self.effects.push(Effect::AnswerStanding(reply, standing));
-                }
-                None => entry.wait(reply),
-            },
+            Place::Hot(_) => {
+                entry.wait(reply);
+                self.answer_if_parked(run, moment);
+            }
+            Place::Cold if entry.is_parked || !self.shared.workflows.contains_key(&*entry.workflow) => {
+                // Nothing may ever wake it: it is read, to say why it does not run.
+                entry.wait(reply);
+                entry.place = Place::Loading(Vec::new());
+                self.loads.push_back(run);
+            }
             Place::Cold | Place::Loading(_) => entry.wait(reply),
         }
     }

@@ -64,6 +64,24 @@ async fn code_that_does_not_fit_the_history_parks_the_run_and_loses_nothing() {
     runtime.shutdown().await.unwrap();
     drop((run, runtime));
 
+    // Whoever asks right after a restart, before the run has been read, is told as well.
+    let builder = store
+        .bare()
+        .register(DOUBLE, crate::support::double)
+        .register(FLOW, changed);
+    let runtime = builder.start().await.unwrap();
+    let answer = runtime.attach(FLOW, "f").unwrap().result().await;
+    assert!(matches!(answer, Err(ResultError::Parked(_))), "{answer:?}");
+    runtime.shutdown().await.unwrap();
+    drop(runtime);
+
+    // And whoever asks for a run whose code is not there at all.
+    let runtime = store.bare().start().await.unwrap();
+    let answer = runtime.attach(FLOW, "f").unwrap().result().await;
+    assert!(matches!(answer, Err(ResultError::Parked(_))), "{answer:?}");
+    runtime.shutdown().await.unwrap();
+    drop(runtime);
+
     let runtime = store
         .bare()
         .register(DOUBLE, crate::support::double)
