@@ -23,6 +23,7 @@ use crate::monitor::BrokerEvent;
 use crate::name::{Filter, NameError, TopicName};
 use crate::route::GroupCore;
 use crate::subscription::{GroupConfig, SubscriptionConfig, SubscriptionCore, SubscriptionId};
+use crate::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
 use crate::topic::{AnyMailbox, AnyTopic, Subscribed, Topic, TopicConfig, TopicCore};
 use crate::topology::{SubscriptionInfo, TopicInfo, Topology};
 use crate::trie::Trie;
@@ -136,6 +137,8 @@ struct Table {
     subscriptions: BTreeMap<SubscriptionId, Subscribed>,
     groups: BTreeMap<String, (usize, Arc<GroupCore>)>,
     next_subscription: u64,
+    /// What is to be told once the table is free.
+    news: Vec<BrokerEvent>,
 }
 
 impl Broker {
@@ -164,6 +167,7 @@ impl Broker {
                 subscriptions: BTreeMap::new(),
                 groups: BTreeMap::new(),
                 next_subscription: 1,
+                news: Vec::new(),
             }),
         }));
         let name = TopicName::new(DEAD_LETTERS).expect("the name follows the rules");
@@ -203,8 +207,9 @@ impl Broker {
             name: name.to_owned(),
             source,
         })?;
-        let core = self.0.table().topic(&self.0, name, config)?;
-        Ok(Topic::new(core))
+        let core = self.0.table().topic(&self.0, name, config);
+        self.0.tell_news();
+        Ok(Topic::new(core?))
     }
 
     /// The name of a topic of this broker.
@@ -215,6 +220,13 @@ impl Broker {
 
     /// Subscribes to all topics that the filter selects and that carry a `T`, present and future.
     /// A filter without wildcard declares its topic.
+    ///
+    /// A topic that a wildcard selects and that carries something else is passed over: that is
+    /// counted in [`SubscriptionStats::topics_passed_over`](crate::SubscriptionStats) and told to the
+    /// monitor as [`BrokerEvent::PassedOver`]. Use [`Broker::subscribe_any`] to have them all.
+    ///
+    /// # Ordering
+    /// What is published after this returned is in the inbox; what is published meanwhile may be.
     ///
     /// # Errors
     /// When the filter or the configuration is wrong, the one topic it names carries another type,
@@ -283,6 +295,30 @@ impl Broker {
         self.0.hub.monitor().set(Arc::new(hook));
     }
 
+    /// Has each step of each envelope told to `tap` from now on, for tests and tracing. It stays for
+    /// the broker's life, and every envelope pays for it.
+    ///
+    /// # Errors
+    /// When the broker has a tap already.
+    pub fn tap(&self, tap: Arc<dyn Tap>) -> Result<(), AlreadyTapped> {
+        self.0.hub.tap().set(Arc::clone(&tap))?;
+        let probes: Vec<InboxProbe> = {
+            let table = self.0.table();
+            table.entries.values().for_each(|(_, topic)| topic.tap(&tap));
+            table.subscriptions.values().map(Subscribed::probe).collect()
+        };
+        for probe in probes {
+            self.0.show_to(&tap, &probe);
+        }
+        Ok(())
+    }
+
+    /// How many publishes wait for room now.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.hub.waits().len()
+    }
+
     /// All topics and subscriptions with their counters.
     #[must_use]
     pub fn topology(&self) -> Topology {
@@ -347,8 +383,32 @@ impl Shared {
         let core = self
             .table()
             .add(self.config, filter, config, Arc::new(mailbox.clone()))?;
+        self.tell_news();
+        if let Some(tap) = self.hub.tap().get() {
+            let probe = InboxProbe {
+                core: Arc::clone(&core),
+                mailbox: Arc::new(mailbox.clone()),
+            };
+            self.show_to(tap, &probe);
+        }
         self.hub.monitor().tell(|| BrokerEvent::Subscribed(core.id));
         Ok(Inbox::new(core, mailbox, Arc::clone(self)))
+    }
+
+    fn tell_news(&self) {
+        let news = std::mem::take(&mut self.table().news);
+        for event in news {
+            self.hub.monitor().tell(|| event);
+        }
+    }
+
+    /// Tells the tap of an inbox, and of each time it is emptied.
+    fn show_to(&self, tap: &Arc<dyn Tap>, probe: &InboxProbe) {
+        let (id, told) = (probe.id(), Arc::clone(tap));
+        probe
+            .mailbox
+            .watch(Arc::new(move || told.on_flow(&FlowEvent::Emptied(id))));
+        tap.on_flow(&FlowEvent::Subscribed(probe));
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -397,7 +457,11 @@ impl Table {
         self.next_topic += 1;
         let core = Arc::new(TopicCore::new(id, name.clone(), config, Arc::clone(hub)));
         for subscription in self.filters.matching_filters(name.tokens()) {
-            core.attach(&self.subscriptions[&subscription]);
+            let subscribed = &self.subscriptions[&subscription];
+            if !core.attach(subscribed) {
+                let payload = core.payload_type();
+                self.news.push(subscribed.core.pass_over(name.clone(), payload));
+            }
         }
         self.names.insert(name.tokens(), id);
         self.topics.insert(name.clone(), id);
@@ -448,7 +512,11 @@ impl Table {
         };
         self.filters.insert(core.filter.tokens(), id);
         for topic in self.names.matching_names(core.filter.tokens()) {
-            self.entries[&topic].1.attach(&subscribed);
+            let (name, topic) = &self.entries[&topic];
+            if !topic.attach(&subscribed) {
+                let payload = topic.payload_type();
+                self.news.push(subscribed.core.pass_over(name.clone(), payload));
+            }
         }
         self.subscriptions.insert(id, subscribed);
         Ok(core)

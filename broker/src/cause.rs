@@ -1,9 +1,10 @@
 //! What is being handled right now on this thread.
 //!
 //! A handler's future is polled inside a [`Scope`], so that what it publishes names the envelope it
-//! handles as its cause, and so that a wait of it is known to hold up its own subscription, without
-//! the handler saying so. The scope is entered for each poll and left after it; it is not carried
-//! to tasks that the handler spawns.
+//! handles as its cause, and so that a wait of it is known to hold up its own subscription. A
+//! service does that for its handler; other consumers say so with
+//! [`Inbox::handling`](crate::Inbox::handling). The scope is entered for each poll and left after
+//! it; it is not carried to tasks that the handler spawns.
 
 use std::cell::Cell;
 

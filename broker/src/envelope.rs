@@ -290,6 +290,8 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
     /// The envelope without its type.
     fn into_dyn(self: Arc<Self>) -> Arc<dyn AnyEnvelope>;
+    /// The envelope without its type, borrowed.
+    fn as_dyn(&self) -> &dyn AnyEnvelope;
 }
 
 impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
@@ -342,6 +344,10 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
     }
 
     fn into_dyn(self: Arc<Self>) -> Arc<dyn AnyEnvelope> {
+        self
+    }
+
+    fn as_dyn(&self) -> &dyn AnyEnvelope {
         self
     }
 }

@@ -13,6 +13,7 @@ use crate::dead_letter::{DeadLetter, Losses, Undeliverable};
 use crate::envelope::{AnyEnvelope, TopicId};
 use crate::monitor::{BrokerEvent, Monitor};
 use crate::subscription::SubscriptionId;
+use crate::tap::{FlowEvent, TapSlot};
 use crate::topic::TopicCore;
 use crate::wait::Waits;
 
@@ -25,6 +26,7 @@ pub(crate) struct Hub {
     dead_letters_lost: AtomicU64,
     waits: Arc<Waits>,
     monitor: Arc<Monitor>,
+    tap: Arc<TapSlot>,
 }
 
 impl Hub {
@@ -35,6 +37,7 @@ impl Hub {
         wait_report_after: Duration,
     ) -> Self {
         let monitor = Arc::<Monitor>::default();
+        let tap = Arc::<TapSlot>::default();
         // The low 40 bits count; the rest is the mark of this run.
         let mark = host.as_ref().map_or(0, |host| host.random()) << 40;
         Self {
@@ -44,8 +47,13 @@ impl Hub {
             dead_letter_topic,
             losses: Losses::default(),
             dead_letters_lost: AtomicU64::new(0),
-            waits: Arc::new(Waits::new(wait_report_after, Arc::clone(&monitor))),
+            waits: Arc::new(Waits::new(
+                wait_report_after,
+                Arc::clone(&monitor),
+                Arc::clone(&tap),
+            )),
             monitor,
+            tap,
         }
     }
 
@@ -71,6 +79,11 @@ impl Hub {
         &self.monitor
     }
 
+    #[inline]
+    pub(crate) fn tap(&self) -> &Arc<TapSlot> {
+        &self.tap
+    }
+
     pub(crate) fn waits(&self) -> &Arc<Waits> {
         &self.waits
     }
@@ -88,6 +101,11 @@ impl Hub {
         reason: Undeliverable,
         subscription: Option<SubscriptionId>,
     ) {
+        self.tap.tell(FlowEvent::GivenUp {
+            envelope: &*envelope,
+            reason,
+            subscription,
+        });
         if envelope.topic() == self.dead_letter_topic {
             self.dead_letters_lost.fetch_add(1, Ordering::Relaxed);
             return;

@@ -29,6 +29,7 @@ mod name;
 mod topic;
 
 mod envelope;
+mod handling;
 mod inbox;
 mod publisher;
 mod receiver;
@@ -55,11 +56,13 @@ pub mod mailbox;
 pub mod ractor;
 mod sync;
 mod tally;
+mod tap;
 
 pub use ask::{AskError, Request};
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
 pub use dead_letter::{DEAD_LETTERS, DeadLetter, Undeliverable};
 pub use envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, TopicId, TraceContext};
+pub use handling::Handling;
 pub use inbox::Inbox;
 pub use monitor::BrokerEvent;
 pub use name::{Filter, NameError, TopicName};
@@ -71,6 +74,7 @@ pub use service::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig,
 pub use subscription::{
     GroupChoice, GroupConfig, Overflow, SubscriptionConfig, SubscriptionId, SubscriptionStats,
 };
+pub use tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
 pub use topic::{Topic, TopicConfig};
 pub use topology::{SubscriptionInfo, TopicInfo, Topology};
 pub use wait::LongWait;

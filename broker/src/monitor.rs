@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::dead_letter::Undeliverable;
 use crate::envelope::EnvelopeId;
+use crate::name::TopicName;
 use crate::subscription::SubscriptionId;
 use crate::wait::LongWait;
 
@@ -16,6 +17,16 @@ pub enum BrokerEvent {
     Subscribed(SubscriptionId),
     /// A subscription was removed.
     Unsubscribed(SubscriptionId),
+    /// A typed subscription passes over a topic that its filter selects, because it carries payloads
+    /// of another type. Told once for each such pair, when the second of the two appears.
+    PassedOver {
+        /// Which subscription.
+        subscription: SubscriptionId,
+        /// Which topic.
+        topic: TopicName,
+        /// What the topic carries.
+        payload: &'static str,
+    },
     /// An envelope was given up.
     GivenUp {
         /// Which.

@@ -20,6 +20,7 @@ use crate::mailbox::{Closed, TryPushError};
 use crate::outcome::Refused;
 use crate::route::{Group, Lane, LinePlace, Route, Target};
 use crate::subscription::{Overflow, SubscriptionId};
+use crate::tap::FlowEvent;
 use crate::topic::TopicCore;
 use crate::wait::WaitEntry;
 
@@ -138,6 +139,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     fn on_full(&mut self, lane: &Lane<T>, envelope: Arc<Envelope<T>>) -> Result<(), Arc<Envelope<T>>> {
         match lane.core.overflow {
             Overflow::Block if self.patience == Patience::Wait => {
+                self.tell_waits(&envelope, lane);
                 let wait = Wait::One {
                     id: lane.core.id,
                     place: lane.line.place(),
@@ -146,6 +148,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             }
             Overflow::Block | Overflow::Fail => {
                 let id = lane.core.id;
+                self.tell_refused(&envelope, lane);
                 self.pending(envelope).refused.push(id);
             }
             Overflow::DropNewest => {
@@ -158,7 +161,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                 let id = envelope.id();
                 let mut taken = true;
                 lane.line
-                    .push_displacing(envelope, |dropped| {
+                    .push_displacing(envelope, &mut |dropped| {
                         taken &= dropped.id() != id;
                         lane.core.count_drop();
                         self.topic
@@ -195,6 +198,8 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         let Some(lane) = full else { return Err(envelope) };
         match lane.core.overflow {
             Overflow::Block if self.patience == Patience::Wait => {
+                let members = group.members.iter();
+                members.for_each(|lane| self.tell_waits(&envelope, lane));
                 let places = group
                     .members
                     .iter()
@@ -204,12 +209,28 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                 Ok(())
             }
             Overflow::Block | Overflow::Fail => {
+                let members = group.members.iter();
+                members.for_each(|lane| self.tell_refused(&envelope, lane));
                 let refused = &mut self.pending(envelope).refused;
                 refused.extend(group.members.iter().map(|lane| lane.core.id));
                 Ok(())
             }
             Overflow::DropNewest | Overflow::DropOldest => self.on_full(lane, envelope),
         }
+    }
+
+    fn tell_waits(&self, envelope: &Arc<Envelope<T>>, lane: &Lane<T>) {
+        self.topic.hub().tap().tell(FlowEvent::Waits {
+            envelope: &**envelope,
+            at: lane.core.id,
+        });
+    }
+
+    fn tell_refused(&self, envelope: &Arc<Envelope<T>>, lane: &Lane<T>) {
+        self.topic.hub().tap().tell(FlowEvent::Refused {
+            envelope: &**envelope,
+            by: lane.core.id,
+        });
     }
 
     fn pending(&mut self, envelope: Arc<Envelope<T>>) -> &mut Pending<T> {
@@ -256,7 +277,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
         }
         if self.shown.is_none() {
             let waits_for = self.waits.iter().flat_map(Wait::ids).collect();
-            self.shown = Some(hub.waits().enter(hub.clock(), waits_for));
+            self.shown = Some(hub.waits().enter(hub.clock(), envelope.id(), waits_for));
         }
         Poll::Pending
     }

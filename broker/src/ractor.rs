@@ -130,7 +130,14 @@ pub struct Turn<'a, E: AnyEnvelope + ?Sized> {
     batches_left: u32,
 }
 
-impl<E: AnyEnvelope + ?Sized> Turn<'_, E> {
+impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
+    /// The inbox, which outlives the turn's loop: `let inbox = turn.inbox();` before it lets the
+    /// loop say [`inbox.handling(&envelope)`](Inbox::handling).
+    #[must_use]
+    pub const fn inbox(&self) -> &'a Inbox<E> {
+        self.inbox
+    }
+
     /// Tells waiting publishers what has been handed out so far. Call it before awaiting anything
     /// within a turn.
     pub fn announce(&mut self) {

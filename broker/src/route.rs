@@ -11,6 +11,7 @@ use std::task::Context;
 use crate::envelope::{AnyEnvelope, Envelope};
 use crate::mailbox::{Closed, Mailbox, Place, TryPushBatchError, TryPushError};
 use crate::subscription::{GroupChoice, SubscriptionCore};
+use crate::tap::{TappedLine, TappedPlace};
 
 pub(crate) struct Route<T> {
     pub(crate) targets: Box<[Target<T>]>,
@@ -44,6 +45,8 @@ pub(crate) struct Lane<T> {
 pub(crate) enum Line<T> {
     Typed(Mailbox<Arc<Envelope<T>>>),
     Any(Mailbox<Arc<dyn AnyEnvelope>>),
+    /// One of the two, in a tapped broker.
+    Tapped(Box<TappedLine<T>>),
 }
 
 impl<T> Route<T> {
@@ -87,6 +90,7 @@ impl<T> Clone for Line<T> {
         match self {
             Self::Typed(mailbox) => Self::Typed(mailbox.clone()),
             Self::Any(mailbox) => Self::Any(mailbox.clone()),
+            Self::Tapped(tapped) => Self::Tapped(tapped.clone()),
         }
     }
 }
@@ -128,6 +132,7 @@ impl<T: Send + Sync + 'static> Line<T> {
                     TryPushError::Closed(_) => TryPushError::Closed(envelope),
                 })
             }
+            Self::Tapped(tapped) => tapped.try_push(envelope),
         }
     }
 
@@ -155,6 +160,7 @@ impl<T: Send + Sync + 'static> Line<T> {
                     }
                 }
             }
+            Self::Tapped(tapped) => tapped.try_push_batch(envelopes),
         }
     }
 
@@ -162,7 +168,7 @@ impl<T: Send + Sync + 'static> Line<T> {
     pub(crate) fn push_displacing(
         &self,
         envelope: Arc<Envelope<T>>,
-        mut dropped: impl FnMut(Arc<dyn AnyEnvelope>),
+        dropped: &mut dyn FnMut(Arc<dyn AnyEnvelope>),
     ) -> Result<(), Closed<Arc<Envelope<T>>>> {
         match self {
             Self::Typed(mailbox) => {
@@ -178,6 +184,7 @@ impl<T: Send + Sync + 'static> Line<T> {
                     .map_err(|Closed(_)| Closed(envelope))?;
                 displaced.into_iter().for_each(dropped);
             }
+            Self::Tapped(tapped) => tapped.push_displacing(envelope, dropped)?,
         }
         Ok(())
     }
@@ -186,13 +193,15 @@ impl<T: Send + Sync + 'static> Line<T> {
         match self {
             Self::Typed(mailbox) => LinePlace::Typed(Place::new(mailbox.clone())),
             Self::Any(mailbox) => LinePlace::Any(Place::new(mailbox.clone())),
+            Self::Tapped(tapped) => LinePlace::Tapped(Box::new(tapped.place())),
         }
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Typed(mailbox) => mailbox.len(),
             Self::Any(mailbox) => mailbox.len(),
+            Self::Tapped(tapped) => tapped.len(),
         }
     }
 }
@@ -201,6 +210,7 @@ impl<T: Send + Sync + 'static> Line<T> {
 pub(crate) enum LinePlace<T> {
     Typed(Place<Arc<Envelope<T>>>),
     Any(Place<Arc<dyn AnyEnvelope>>),
+    Tapped(Box<TappedPlace<T>>),
 }
 
 impl<T: Send + Sync + 'static> LinePlace<T> {
@@ -218,6 +228,7 @@ impl<T: Send + Sync + 'static> LinePlace<T> {
                 let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(envelope);
                 place.poll(any, cx).map_err(|error| error.is_retryable())
             }
+            Self::Tapped(tapped) => return tapped.poll(envelope, cx),
         };
         refused.map_err(|full| {
             if full {

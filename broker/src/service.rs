@@ -26,6 +26,7 @@ use crate::envelope::{AnyEnvelope, EnvelopeId};
 use crate::inbox::Inbox;
 use crate::mailbox::InHand;
 use crate::monitor::BrokerEvent;
+use crate::tap::{AtWork as Telling, FlowEvent};
 
 /// How an inbox is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,9 @@ struct Pool<E: AnyEnvelope + ?Sized> {
     sleepers: Arc<Mutex<Vec<Option<Waker>>>>,
     progress: Mutex<Progress>,
 }
+
+/// An envelope to be handled, and what tells the tap of the end of that.
+type Begun<E> = (Arc<E>, Option<Telling>);
 
 struct Progress {
     end: Option<ServiceEnd>,
@@ -243,16 +247,18 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
     {
         let _at_work = AtWork { pool: self };
         while let Some(envelope) = poll_fn(|cx| self.poll_next(worker, cx.waker())).await {
+            let (envelope, told) = envelope;
             let handling = Handling {
                 pool: self,
                 envelope: Some(envelope),
+                _told: told,
             };
             handling.run(handler).await;
         }
     }
 
     /// The next envelope; `None` when the service or the inbox has ended.
-    fn poll_next(&self, worker: usize, waker: &Waker) -> Poll<Option<Arc<E>>> {
+    fn poll_next(&self, worker: usize, waker: &Waker) -> Poll<Option<Begun<E>>> {
         if self.progress().end.is_some() {
             return Poll::Ready(None);
         }
@@ -284,7 +290,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
     }
 
     /// The next envelope that has not expired. If there are more, another worker is woken for them.
-    fn next_in(&self, hand: &mut InHand<Arc<E>>) -> Option<Arc<E>> {
+    fn next_in(&self, hand: &mut InHand<Arc<E>>) -> Option<Begun<E>> {
         if hand.is_empty() {
             hand.refill();
         }
@@ -294,7 +300,9 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
                 if !hand.is_empty() {
                     wake_one(&self.sleepers);
                 }
-                return Some(envelope);
+                // Told while the hand is out, so that at no time the inbox looks idle.
+                let told = self.inbox.hub().tap().begin(&*envelope, self.inbox.id());
+                return Some((envelope, told));
             }
         }
         None
@@ -367,6 +375,8 @@ impl<E: AnyEnvelope + ?Sized> Drop for AtWork<'_, E> {
 struct Handling<'a, E: AnyEnvelope + ?Sized> {
     pool: &'a Pool<E>,
     envelope: Option<Arc<E>>,
+    /// Dropped last: by then the envelope is counted, given up or back.
+    _told: Option<Telling>,
 }
 
 impl<E: AnyEnvelope + ?Sized> Handling<'_, E> {
@@ -386,12 +396,22 @@ impl<E: AnyEnvelope + ?Sized> Handling<'_, E> {
         let cause = loop {
             let Err(cause) = guarded(handler, &envelope, inbox).await else {
                 self.envelope = None;
+                hub.tap().tell(FlowEvent::Handled {
+                    envelope: envelope.as_dyn(),
+                    by: inbox.id(),
+                });
                 inbox
                     .core()
                     .count_handled(hub.clock().elapsed().saturating_sub(began));
                 return;
             };
             let (id, subscription) = (envelope.id(), inbox.id());
+            hub.tap().tell(FlowEvent::Failed {
+                envelope: envelope.as_dyn(),
+                by: subscription,
+                attempt,
+                cause: &cause,
+            });
             hub.monitor().tell(|| BrokerEvent::HandlerFailed {
                 subscription,
                 envelope: id,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mailbox::MailboxConfig;
-use crate::name::Filter;
+use crate::monitor::BrokerEvent;
+use crate::name::{Filter, TopicName};
 
 /// Names a subscription within its broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,7 @@ pub(crate) struct SubscriptionCore {
     failed: AtomicU64,
     handled: AtomicU64,
     handler_nanos: AtomicU64,
+    passed_over: AtomicU64,
 }
 
 /// What has happened to the envelopes of a subscription after they left its inbox, or because they
@@ -93,6 +95,9 @@ pub struct SubscriptionStats {
     pub handled: u64,
     /// How long a service's handler took for all of them, pauses before retries included.
     pub handler_time: std::time::Duration,
+    /// Topics that the filter selects and that carry payloads of another type than the
+    /// subscription takes, as they were declared or found.
+    pub topics_passed_over: u64,
 }
 
 impl SubscriptionCore {
@@ -108,6 +113,7 @@ impl SubscriptionCore {
             failed: AtomicU64::new(0),
             handled: AtomicU64::new(0),
             handler_nanos: AtomicU64::new(0),
+            passed_over: AtomicU64::new(0),
         }
     }
 
@@ -129,6 +135,16 @@ impl SubscriptionCore {
         self.handler_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
+    /// Counts a topic of another payload type, and says what to tell of it.
+    pub(crate) fn pass_over(&self, topic: TopicName, payload: &'static str) -> BrokerEvent {
+        self.passed_over.fetch_add(1, Ordering::Relaxed);
+        BrokerEvent::PassedOver {
+            subscription: self.id,
+            topic,
+            payload,
+        }
+    }
+
     pub(crate) fn stats(&self) -> SubscriptionStats {
         SubscriptionStats {
             dropped: self.dropped.load(Ordering::Relaxed),
@@ -136,6 +152,7 @@ impl SubscriptionCore {
             failed: self.failed.load(Ordering::Relaxed),
             handled: self.handled.load(Ordering::Relaxed),
             handler_time: std::time::Duration::from_nanos(self.handler_nanos.load(Ordering::Relaxed)),
+            topics_passed_over: self.passed_over.load(Ordering::Relaxed),
         }
     }
 }

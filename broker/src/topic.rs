@@ -21,6 +21,7 @@ use crate::publisher::Publisher;
 use crate::route::{GroupCore, Lane, Line, Route};
 use crate::subscription::{SubscriptionCore, SubscriptionId};
 use crate::tally::Tally;
+use crate::tap::{InboxProbe, Tap, TappedLine};
 
 /// How a topic treats its envelopes.
 pub struct TopicConfig<T> {
@@ -83,6 +84,8 @@ pub(crate) trait AnyTopic: Send + Sync {
     fn subscriptions(&self) -> Vec<SubscriptionId>;
     fn published(&self) -> u64;
     fn has_retained(&self) -> bool;
+    /// Has every delivery told from now on.
+    fn tap(&self, tap: &Arc<dyn Tap>);
 }
 
 /// A subscription as the table holds it. `mailbox` is one of an envelope type.
@@ -97,6 +100,8 @@ pub(crate) trait AnyMailbox: Any + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn stats(&self) -> MailboxStats;
     fn capacity(&self) -> usize;
+    fn is_finished(&self) -> bool;
+    fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>);
 }
 
 impl<E: ?Sized + Send + Sync + 'static> AnyMailbox for Mailbox<Arc<E>> {
@@ -110,6 +115,33 @@ impl<E: ?Sized + Send + Sync + 'static> AnyMailbox for Mailbox<Arc<E>> {
 
     fn capacity(&self) -> usize {
         Self::capacity(self)
+    }
+
+    fn is_finished(&self) -> bool {
+        Self::is_finished(self)
+    }
+
+    fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>) {
+        Self::watch(self, emptied);
+    }
+}
+
+impl Subscribed {
+    pub(crate) fn probe(&self) -> InboxProbe {
+        InboxProbe {
+            core: Arc::clone(&self.core),
+            mailbox: Arc::clone(&self.mailbox),
+        }
+    }
+}
+
+impl<T> Lane<T> {
+    fn tapped(self, tap: &Arc<dyn Tap>) -> Self {
+        if let Line::Tapped(_) = self.line {
+            return self;
+        }
+        let line = Line::Tapped(Box::new(TappedLine::new(self.line, self.core.id, tap)));
+        Self { line, ..self }
     }
 }
 
@@ -276,6 +308,10 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
             group: subscribed.group.clone(),
             line,
         };
+        let lane = match self.hub.tap().get() {
+            Some(tap) => lane.tapped(tap),
+            None => lane,
+        };
         let retained = self.retained();
         let welcome = retained
             .as_ref()
@@ -305,6 +341,13 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
 
     fn has_retained(&self) -> bool {
         self.retained().is_some()
+    }
+
+    fn tap(&self, tap: &Arc<dyn Tap>) {
+        self.change_lanes(|lanes| {
+            let untapped = std::mem::take(lanes);
+            lanes.extend(untapped.into_iter().map(|lane| lane.tapped(tap)));
+        });
     }
 }
 

@@ -144,7 +144,7 @@ impl SubscriptionInfo {
             concat!(
                 r#"{{"id":{},"name":{},"filter":{},"overflow":{},"group":{},"capacity":{},"#,
                 r#""queued":{},"in_hand":{},"len_max":{},"pushed":{},"taken":{},"refused":{},"waits":{},"#,
-                r#""dropped":{},"expired":{},"failed":{},"handled":{},"handler_time_us":{}}}"#
+                r#""dropped":{},"expired":{},"failed":{},"handled":{},"handler_time_us":{},"topics_passed_over":{}}}"#
             ),
             id.0,
             quote(&self.name),
@@ -163,7 +163,8 @@ impl SubscriptionInfo {
             stats.expired,
             stats.failed,
             stats.handled,
-            stats.handler_time.as_micros()
+            stats.handler_time.as_micros(),
+            stats.topics_passed_over
         )
     }
 }

@@ -19,8 +19,10 @@ use millrun_core::Timestamp;
 
 use crate::cause::Scope;
 use crate::clock::Clock;
+use crate::envelope::EnvelopeId;
 use crate::monitor::{BrokerEvent, Monitor};
 use crate::subscription::SubscriptionId;
+use crate::tap::{FlowEvent, TapSlot};
 
 /// A publish that has waited for long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub struct LongWait {
 pub(crate) struct Waits {
     report_after: Duration,
     monitor: Arc<Monitor>,
+    tap: Arc<TapSlot>,
     state: Mutex<State>,
 }
 
@@ -58,16 +61,22 @@ struct Entry {
 }
 
 impl Waits {
-    pub(crate) fn new(report_after: Duration, monitor: Arc<Monitor>) -> Self {
+    pub(crate) fn new(report_after: Duration, monitor: Arc<Monitor>, tap: Arc<TapSlot>) -> Self {
         Self {
             report_after,
             monitor,
+            tap,
             state: Mutex::default(),
         }
     }
 
     /// Notes that the current handler, or somebody outside, waits for room in these inboxes.
-    pub(crate) fn enter(self: &Arc<Self>, clock: &Arc<Clock>, waits_for: Vec<SubscriptionId>) -> WaitEntry {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        clock: &Arc<Clock>,
+        envelope: EnvelopeId,
+        waits_for: Vec<SubscriptionId>,
+    ) -> WaitEntry {
         let held_up = Scope::current().map(|scope| scope.subscription);
         let since = clock.now();
         let mut state = self.state();
@@ -90,6 +99,7 @@ impl Waits {
         }
         WaitEntry {
             waits: Arc::clone(self),
+            envelope,
             key,
         }
     }
@@ -211,6 +221,7 @@ impl State {
 /// A wait that is going on; it ends when this is dropped.
 pub(crate) struct WaitEntry {
     waits: Arc<Waits>,
+    envelope: EnvelopeId,
     key: u64,
 }
 
@@ -218,5 +229,8 @@ impl Drop for WaitEntry {
     fn drop(&mut self) {
         let entry = self.waits.state().entries.remove(&self.key);
         drop(entry);
+        self.waits.tap.tell(FlowEvent::WaitOver {
+            envelope: self.envelope,
+        });
     }
 }

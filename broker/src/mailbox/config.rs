@@ -73,6 +73,9 @@ pub struct MailboxStats {
     pub queued: usize,
     /// Values taken but not handed out yet.
     pub in_hand: usize,
+    /// Whether a consumer has a hand out: it may still be busy with the last value of it, until it
+    /// comes back for more or drops the hand.
+    pub hand_out: bool,
     /// Pushers that wait for room now.
     pub waiting: usize,
     /// The longest the queue has been.

@@ -81,17 +81,25 @@ impl<T> InHand<T> {
     fn refill_or(&mut self, when_empty: impl FnOnce(&mut State<T>)) {
         let mailbox = &self.mailbox;
         let mut state = mailbox.lock();
-        let dropped = if self.held.is_out {
+        let was_out = self.held.is_out;
+        let dropped = if was_out {
             self.held.lay_down(&mut state, &mailbox.0.left)
         } else {
             VecDeque::new()
         };
         self.held.pick_up(&mut state, &mailbox.0.left);
+        let mut watch = None;
         if self.held.rest.is_empty() {
             when_empty(&mut state);
+            if was_out {
+                watch.clone_from(&state.watch);
+            }
         }
         mailbox.wake_entitled(state);
         drop(dropped);
+        if let Some(emptied) = watch {
+            emptied();
+        }
     }
 
     /// Tells those who wait for room what has been handed out so far, without waiting for a
@@ -164,8 +172,16 @@ impl<T> InHand<T> {
         let missed = std::mem::take(&mut state.missed);
         let call = missed || (returned && !state.queue.is_empty());
         let consumer = if call { state.consumer.take() } else { None };
+        let watch = if state.queue.is_empty() {
+            state.watch.clone()
+        } else {
+            None
+        };
         mailbox.wake_entitled(state);
         drop(dropped);
+        if let Some(emptied) = watch {
+            emptied();
+        }
         if call {
             mailbox.call(consumer);
         }

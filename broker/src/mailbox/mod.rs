@@ -350,6 +350,13 @@ impl<T> Mailbox<T> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Has `emptied` called whenever a hand is put down and nothing is queued, in place of any
+    /// former one.
+    pub(crate) fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>) {
+        let former = self.lock().watch.replace(emptied);
+        drop(former);
+    }
+
     /// What has happened so far.
     #[must_use]
     pub fn stats(&self) -> MailboxStats {
@@ -364,6 +371,7 @@ impl<T> Mailbox<T> {
             waits: state.waits,
             queued: state.queue.len(),
             in_hand: self.0.left.values.load(Ordering::Relaxed),
+            hand_out: state.hand_out,
             waiting: state.waiting.len(),
             len_max: state.len_max.max(state.queue.len()),
         }

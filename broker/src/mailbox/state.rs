@@ -3,6 +3,7 @@
 //! Plain data: every method runs under the lock and calls no code of others.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 pub(super) struct Limits {
@@ -76,6 +77,8 @@ pub(super) struct State<T> {
     /// The consumer's task, if it waits for values by polling.
     pub(super) consumer: Option<Waker>,
     pub(super) waiting: VecDeque<Waiter>,
+    /// Told when a hand is put down and nothing is queued.
+    pub(super) watch: Option<Arc<dyn Fn() + Send + Sync>>,
     next_ticket: u64,
     pub(super) pushed: u64,
     pub(super) pushed_reserved: u64,
@@ -101,6 +104,7 @@ impl<T> State<T> {
             door: Door::Open,
             consumer: None,
             waiting: VecDeque::new(),
+            watch: None,
             next_ticket: 0,
             pushed: 0,
             pushed_reserved: 0,

@@ -5,6 +5,7 @@
 mod asking;
 mod delivery;
 mod failure;
+mod flows;
 mod host;
 mod model;
 mod names;

@@ -1,0 +1,329 @@
+//! Seeing each step of each envelope, for tests and for tracing.
+//!
+//! ```text
+//!   publisher ──► route ──► tapped lane ──► inbox ──► service or consumer
+//!                              │ Delivered              │ Begun, Handled, …
+//!                              └────────► Tap ◄─────────┘
+//! ```
+//!
+//! A broker without a tap pays nothing for this on its data path: the lanes of a tapped broker are
+//! of a kind of their own, and everything else is told where an envelope has already left the path.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::task::Context;
+
+use crate::dead_letter::Undeliverable;
+use crate::envelope::{AnyEnvelope, Envelope, EnvelopeId};
+use crate::mailbox::{Closed, MailboxStats, TryPushError};
+use crate::name::Filter;
+use crate::route::{Line, LinePlace};
+use crate::subscription::{SubscriptionCore, SubscriptionId};
+use crate::topic::AnyMailbox;
+
+/// Is told of each step of each envelope; see [`Broker::tap`](crate::Broker::tap).
+///
+/// # Ordering
+/// The steps of one envelope at one subscription are told in order as far as one thread causes
+/// them. A consumer on another thread may be quicker than the publisher: it can tell
+/// [`Begun`](FlowEvent::Begun) before the publisher has told [`Delivered`](FlowEvent::Delivered).
+pub trait Tap: Send + Sync + 'static {
+    /// Called on the thread that makes the step, which it holds up. It may read counters, but must
+    /// neither block, nor publish, nor subscribe.
+    fn on_flow(&self, event: &FlowEvent<'_>);
+}
+
+/// One step of an envelope.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub enum FlowEvent<'a> {
+    /// A subscription was added, or was there when the tap was. It may be told twice.
+    Subscribed(&'a InboxProbe),
+    /// An inbox took the envelope.
+    Delivered {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose inbox.
+        to: SubscriptionId,
+    },
+    /// An inbox is full, and the publisher waits for it.
+    Waits {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose inbox.
+        at: SubscriptionId,
+    },
+    /// The publisher waits no longer: whoever took the envelope has been told as `Delivered`.
+    WaitOver {
+        /// Which envelope.
+        envelope: EnvelopeId,
+    },
+    /// An inbox is full, and the publisher was told so at once.
+    Refused {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose inbox.
+        by: SubscriptionId,
+    },
+    /// Somebody begins to handle the envelope: a service, or whoever says so with
+    /// [`Inbox::handling`](crate::Inbox::handling).
+    Begun {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose consumer.
+        by: SubscriptionId,
+    },
+    /// A service's handler failed or panicked; its policy says what follows.
+    Failed {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose handler.
+        by: SubscriptionId,
+        /// At which attempt, counted from 1.
+        attempt: u32,
+        /// What it said.
+        cause: &'a str,
+    },
+    /// A service's handler succeeded.
+    Handled {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose handler.
+        by: SubscriptionId,
+    },
+    /// What [`FlowEvent::Begun`] told of has ended, whatever came of it.
+    Ended {
+        /// Which envelope.
+        envelope: EnvelopeId,
+        /// Whose consumer.
+        by: SubscriptionId,
+    },
+    /// The envelope was given up.
+    GivenUp {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Why.
+        reason: Undeliverable,
+        /// Whom it did not reach; none if nobody wanted it.
+        subscription: Option<SubscriptionId>,
+    },
+    /// A consumer has put down what it had in hand, and its inbox is empty.
+    Emptied(SubscriptionId),
+}
+
+/// Looks at the inbox of one subscription, without keeping the subscription alive.
+#[derive(Clone)]
+pub struct InboxProbe {
+    pub(crate) core: Arc<SubscriptionCore>,
+    pub(crate) mailbox: Arc<dyn AnyMailbox>,
+}
+
+impl InboxProbe {
+    /// The subscription's id.
+    #[must_use]
+    pub fn id(&self) -> SubscriptionId {
+        self.core.id
+    }
+
+    /// The subscription's name, for people; may be empty.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// What the subscription selects.
+    #[must_use]
+    pub fn filter(&self) -> &Filter {
+        &self.core.filter
+    }
+
+    /// What has happened in the inbox so far.
+    #[must_use]
+    pub fn stats(&self) -> MailboxStats {
+        self.mailbox.stats()
+    }
+
+    /// Whether nothing is left in the inbox and nothing can come any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.mailbox.is_finished()
+    }
+}
+
+impl fmt::Debug for InboxProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InboxProbe")
+            .field("id", &self.core.id)
+            .field("name", &self.core.name)
+            .field("filter", &self.core.filter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A broker has one tap, and this one has it already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the broker has a tap already, and it stays for the broker's life")]
+pub struct AlreadyTapped;
+
+/// The broker's tap, if it has one.
+#[derive(Default)]
+pub(crate) struct TapSlot(OnceLock<Arc<dyn Tap>>);
+
+impl TapSlot {
+    pub(crate) fn set(&self, tap: Arc<dyn Tap>) -> Result<(), AlreadyTapped> {
+        self.0.set(tap).map_err(|_| AlreadyTapped)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&Arc<dyn Tap>> {
+        self.0.get()
+    }
+
+    #[inline]
+    pub(crate) fn tell(&self, event: FlowEvent<'_>) {
+        if let Some(tap) = self.get() {
+            tap.on_flow(&event);
+        }
+    }
+}
+
+/// A lane of a tapped broker.
+pub(crate) struct TappedLine<T> {
+    line: Line<T>,
+    tell: Teller,
+}
+
+/// Tells of what one subscription's inbox took.
+#[derive(Clone)]
+struct Teller {
+    id: SubscriptionId,
+    tap: Arc<dyn Tap>,
+}
+
+impl Teller {
+    fn delivered(&self, envelope: &dyn AnyEnvelope) {
+        self.tap.on_flow(&FlowEvent::Delivered {
+            envelope,
+            to: self.id,
+        });
+    }
+}
+
+impl<T> TappedLine<T> {
+    pub(crate) fn new(line: Line<T>, id: SubscriptionId, tap: &Arc<dyn Tap>) -> Self {
+        let tell = Teller {
+            id,
+            tap: Arc::clone(tap),
+        };
+        Self { line, tell }
+    }
+}
+
+impl<T> Clone for TappedLine<T> {
+    fn clone(&self) -> Self {
+        Self {
+            line: self.line.clone(),
+            tell: self.tell.clone(),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> TappedLine<T> {
+    pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
+        let seen = Arc::clone(&envelope);
+        self.line.try_push(envelope)?;
+        self.tell.delivered(&*seen);
+        Ok(())
+    }
+
+    pub(crate) fn try_push_batch(&self, envelopes: Vec<Arc<Envelope<T>>>) -> (usize, Vec<Arc<Envelope<T>>>) {
+        let seen = envelopes.clone();
+        let (taken, rest) = self.line.try_push_batch(envelopes);
+        seen[..taken]
+            .iter()
+            .for_each(|envelope| self.tell.delivered(&**envelope));
+        (taken, rest)
+    }
+
+    pub(crate) fn push_displacing(
+        &self,
+        envelope: Arc<Envelope<T>>,
+        dropped: &mut dyn FnMut(Arc<dyn AnyEnvelope>),
+    ) -> Result<(), Closed<Arc<Envelope<T>>>> {
+        let seen = Arc::clone(&envelope);
+        let mut displaced: Vec<Arc<dyn AnyEnvelope>> = Vec::new();
+        self.line
+            .push_displacing(envelope, &mut |envelope| displaced.push(envelope))?;
+        if displaced.iter().all(|dropped| dropped.id() != seen.id()) {
+            self.tell.delivered(&*seen);
+        }
+        displaced.into_iter().for_each(dropped);
+        Ok(())
+    }
+
+    pub(crate) fn place(&self) -> TappedPlace<T> {
+        TappedPlace {
+            place: self.line.place(),
+            tell: self.tell.clone(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.line.len()
+    }
+}
+
+/// A place in the line before a tapped inbox.
+pub(crate) struct TappedPlace<T> {
+    place: LinePlace<T>,
+    tell: Teller,
+}
+
+impl<T: Send + Sync + 'static> TappedPlace<T> {
+    pub(crate) fn poll(
+        &mut self,
+        envelope: &Arc<Envelope<T>>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), TryPushError<()>> {
+        self.place.poll(envelope, cx)?;
+        self.tell.delivered(&**envelope);
+        Ok(())
+    }
+}
+
+/// Tells that the handling of an envelope has ended, when it is dropped.
+pub(crate) struct AtWork {
+    slot: Arc<TapSlot>,
+    envelope: EnvelopeId,
+    by: SubscriptionId,
+}
+
+impl TapSlot {
+    /// Tells that the handling has begun; nothing without a tap.
+    #[inline]
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        envelope: &(impl AnyEnvelope + ?Sized),
+        by: SubscriptionId,
+    ) -> Option<AtWork> {
+        let tap = self.get()?;
+        tap.on_flow(&FlowEvent::Begun {
+            envelope: envelope.as_dyn(),
+            by,
+        });
+        Some(AtWork {
+            slot: Arc::clone(self),
+            envelope: envelope.id(),
+            by,
+        })
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.slot.tell(FlowEvent::Ended {
+            envelope: self.envelope,
+            by: self.by,
+        });
+    }
+}
