@@ -13,9 +13,11 @@ check:
 test:
     cargo test --workspace
 
-# Power cuts, kills and restarts: the tests about crashes, then a program killed in the middle of its work.
-crash:
-    cargo test --workspace -- crash kill
+# Crashes at length: SEEDS simulated power cuts, disk errors, damage, KILLS kills of a process that
+# appends (another process checks what it finds), then a program killed in the middle of its work.
+crash SEEDS="20000" KILLS="2000":
+    MILLRUN_CRASH_SEEDS={{SEEDS}} MILLRUN_KILLS={{KILLS}} cargo test --release -p millrun-persistence --test it -- --nocapture crash
+    cargo test --workspace --exclude millrun-persistence -- crash kill
     cargo run --release -- demo --crash
 
 # A million random inputs for each property test whose name contains TARGET: `just fuzz decode`.

@@ -62,6 +62,8 @@ struct State {
     accesses: u64,
     cut_at: Option<u64>,
     image: Option<Vec<u8>>,
+    /// Cuts that left a file of its new length, with zeros where the last writes should be.
+    zero_tails: u64,
     plan: Plan,
 }
 
@@ -99,6 +101,7 @@ impl SimDisk {
             accesses: 0,
             cut_at: None,
             image: None,
+            zero_tails: 0,
             plan,
         };
         Arc::new(Self {
@@ -127,6 +130,11 @@ impl SimDisk {
     /// Everything written, as a process that is killed leaves it.
     pub(crate) fn current(&self) -> Vec<u8> {
         self.lock().current.clone()
+    }
+
+    /// How many cuts left a tail of zeros in place of what had been written.
+    pub(crate) fn zero_tails(&self) -> u64 {
+        self.lock().zero_tails
     }
 
     pub(crate) fn accesses(&self) -> u64 {
@@ -160,9 +168,16 @@ fn write(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
 
 impl State {
     fn cut(&mut self) -> Vec<u8> {
-        let mut image = self.durable.clone();
         // Sometimes nearly all arrives, sometimes nearly nothing, mostly something between.
-        let survives = [0, 1, 10, 50, 90, 99, 100][usize::try_from(self.dice.below(7)).unwrap()];
+        match self.dice.below(8) {
+            7 => self.cut_to_zeros(),
+            kind => self.cut_to_any([0, 1, 10, 50, 90, 99, 100][usize::try_from(kind).unwrap()]),
+        }
+    }
+
+    /// So many of 100 changes arrive, sector by sector, in any order.
+    fn cut_to_any(&mut self, survives: u64) -> Vec<u8> {
+        let mut image = self.durable.clone();
         for change in &self.unsynced {
             match change {
                 Change::SetLen(_) if self.dice.below(100) < survives => apply(&mut image, change),
@@ -180,6 +195,46 @@ impl State {
                 }
             }
         }
+        image
+    }
+
+    /// The file has its new length and all writes below some place; behind it, what was not synced
+    /// reads as zeros if it was never written before, and as it was otherwise: the length was
+    /// journalled by the file system, and the blocks were allocated, before the data arrived.
+    fn cut_to_zeros(&mut self) -> Vec<u8> {
+        let mut image = self.durable.clone();
+        // The place lies within one of the writes, so that it cuts something.
+        let writes: Vec<_> = self
+            .unsynced
+            .iter()
+            .filter_map(|change| match change {
+                Change::Write(offset, data) => Some((*offset, data.len() as u64)),
+                Change::SetLen(_) => None,
+            })
+            .collect();
+        let tail = if writes.is_empty() {
+            self.current.len()
+        } else {
+            let place = usize::try_from(self.dice.below(writes.len() as u64)).unwrap();
+            usize::try_from(writes[place].0 + self.dice.below(writes[place].1.max(1))).unwrap()
+        };
+        for change in &self.unsynced {
+            match change {
+                Change::SetLen(_) => apply(&mut image, change),
+                Change::Write(offset, data) => {
+                    let below = tail
+                        .saturating_sub(usize::try_from(*offset).unwrap())
+                        .min(data.len());
+                    let below = below - below % SECTOR;
+                    write(&mut image, *offset, &data[..below]);
+                    let end = usize::try_from(*offset).unwrap() + data.len();
+                    if image.len() < end {
+                        image.resize(end, 0);
+                    }
+                }
+            }
+        }
+        self.zero_tails += u64::from(image.len() == self.current.len() && image != self.current);
         image
     }
 

@@ -1,7 +1,11 @@
 //! Crashes, disk errors and damage: nothing acknowledged is ever lost, and damage is never silent.
 
+#[cfg(unix)]
+mod claims;
 mod corruption;
 pub(crate) mod disk;
 mod io_errors;
+#[cfg(unix)]
+mod kill;
 mod power_cut;
 mod workload;

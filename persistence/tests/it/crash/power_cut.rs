@@ -20,6 +20,8 @@ type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, OpenError>;
 #[derive(Debug, Default)]
 struct Outcome {
     cuts: u64,
+    /// Cuts that left zeros where the last writes should be.
+    zero_tails: u64,
     batches: usize,
     acknowledged: usize,
     /// More was found than had been acknowledged.
@@ -48,6 +50,7 @@ fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
         outcome.acknowledged += acknowledged;
         image = disk.image().unwrap_or_else(|| disk.cut_now());
         outcome.cuts += 1;
+        outcome.zero_tails += disk.zero_tails();
         if dice.one_in(2) {
             image = cut_while_opening(image, seed, &mut dice, open)?;
             outcome.cuts += 1;
@@ -120,6 +123,7 @@ fn no_power_cut_loses_what_was_acknowledged() {
     for seed in seeds() {
         let outcome = run(seed, Plan::default()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         total.cuts += outcome.cuts;
+        total.zero_tails += outcome.zero_tails;
         total.batches += outcome.batches;
         total.acknowledged += outcome.acknowledged;
         total.surplus += outcome.surplus;
@@ -129,6 +133,7 @@ fn no_power_cut_loses_what_was_acknowledged() {
         total.acknowledged > 0 && total.batches > total.acknowledged,
         "the cuts came too early or too late"
     );
+    assert!(total.zero_tails > 0, "no cut left a tail of zeros");
 }
 
 /// The control: if the simulation could not notice a loss, the test above would mean nothing.
