@@ -14,6 +14,7 @@
 mod bell;
 mod host;
 mod identity;
+mod panic;
 mod time;
 
 pub use bell::Bell;
@@ -21,4 +22,5 @@ pub use host::{
     Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle,
 };
 pub use identity::{Epoch, InstanceId, InstanceIdError, Offset, Partition, RunId, Sequence};
+pub use panic::panic_message;
 pub use time::Timestamp;

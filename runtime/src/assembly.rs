@@ -55,7 +55,12 @@ pub(crate) fn assemble(
         .map(|queue| {
             (
                 Arc::clone(queue),
-                Arc::new(PoolState::new(queue.inbox.bell().clone())),
+                Arc::new(PoolState::new(
+                    queue.inbox.bell().clone(),
+                    Arc::clone(&host),
+                    doors.clone(),
+                    config.limits.payload_bytes_max,
+                )),
             )
         })
         .collect();
@@ -204,11 +209,7 @@ impl Tree {
         let shared = &self.shared;
         match role {
             Role::Timers(_) => Box::new(Timers::new(shared.timers.clone(), self.doors.clone())),
-            Role::Reader(_) => Box::new(Reader::new(
-                shared.reader.clone(),
-                self.doors.clone(),
-                Arc::clone(&shared.journal),
-            )),
+            Role::Reader(_) => Box::new(Reader::new(Arc::clone(shared), self.doors.clone())),
             Role::Shard(index) => Box::new(RestartedShard::new(
                 Arc::clone(shared),
                 self.doors.clone(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
 use millrun_persistence::{Durability, Journal, MemoryJournal, RedbJournal};
+use millrun_workflow::Implementation;
 use tokio::sync::oneshot;
 
 use crate::assembly::{self, Code};
@@ -53,6 +54,47 @@ impl RuntimeBuilder {
         D: Definition<F, Marker>,
     {
         self.registrations.push(definition.bind(code));
+        self
+    }
+
+    /// Binds code to a workflow that also answers [queries](crate::Query) and takes
+    /// [updates](crate::Update) of its [state](crate::State).
+    ///
+    /// ```
+    /// use millrun::{Implementation, Query, Runtime, Update, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
+    /// const LEN: Query<Vec<String>, (), usize> = Query::named("len");
+    /// const ADD: Update<Vec<String>, String, usize> = Update::named("add");
+    ///
+    /// async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
+    ///     let items = cx.state(Vec::new());
+    ///     items.until(move |items| items.len() >= full).await?;
+    ///     Ok(items.read(Vec::clone))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let code = Implementation::new(CART, cart).query(LEN, |items, ()| items.len()).update(
+    ///     ADD,
+    ///     |_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) },
+    ///     |items, item| {
+    ///         items.push(item);
+    ///         items.len()
+    ///     },
+    /// );
+    /// let runtime = Runtime::volatile().implement(code).start().await?;
+    /// let run = runtime.start(CART, "ada", 2).await?;
+    /// run.update(ADD, "bread".to_string()).await?;
+    /// assert_eq!(run.query(LEN, ()).await?, 1);
+    /// run.update(ADD, "milk".to_string()).await?;
+    /// assert_eq!(run.result().await?, ["bread", "milk"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn implement(mut self, workflow: Implementation) -> Self {
+        self.registrations
+            .push(Registration(Registered::Workflow(workflow)));
         self
     }
 

@@ -1,7 +1,7 @@
 //! What can be seen of an instance from outside.
 
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_workflow::{OperationId, ParkReason};
+use millrun_workflow::{Ledger, OperationId, ParkReason, Pending};
 
 /// A live instance, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub enum InstanceStatus {
     Finished,
 }
 
-/// A live instance in full: what it waits for, and since when.
+/// An instance in full: what it waits for, and since when.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct InstanceDescription {
@@ -45,6 +45,8 @@ pub struct InstanceDescription {
     pub status: InstanceStatus,
     /// When the run began.
     pub started_at: Timestamp,
+    /// When it ended, if it has.
+    pub ended_at: Option<Timestamp>,
     /// How many events its history has.
     pub sequence: Sequence,
     /// Whether it has been asked to cancel.
@@ -55,6 +57,49 @@ pub struct InstanceDescription {
     pub pending: Vec<PendingDescription>,
     /// The signals it waits for.
     pub awaited_signals: Vec<String>,
+}
+
+impl InstanceDescription {
+    /// What a history tells, whether or not its code is at hand. `None` if it has no beginning.
+    pub(crate) fn of(
+        run: RunId,
+        ledger: &Ledger,
+        epoch: u64,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Option<Self> {
+        let started = ledger.started()?;
+        let pending = ledger.pending().map(|(operation, pending)| match pending {
+            Pending::Activity(activity) => PendingDescription::Activity {
+                operation,
+                activity: activity.scheduled.activity.to_string(),
+                queue: activity.scheduled.queue.to_string(),
+                attempt: activity.attempt(epoch),
+                retry_at: activity.retry_at,
+                is_registered: is_known(&activity.scheduled.activity),
+            },
+            Pending::Timer { deadline } => PendingDescription::Timer {
+                operation,
+                deadline: *deadline,
+            },
+        });
+        Some(Self {
+            id: started.id.clone(),
+            run,
+            workflow: started.workflow.to_string(),
+            status: if ledger.outcome().is_some() {
+                InstanceStatus::Finished
+            } else {
+                InstanceStatus::Running
+            },
+            started_at: ledger.started_at(),
+            ended_at: None,
+            sequence: ledger.sequence(),
+            is_cancel_requested: ledger.is_cancel_requested(),
+            parked: ledger.parked().map(|(reason, _)| reason.clone()),
+            pending: pending.collect(),
+            awaited_signals: Vec::new(),
+        })
+    }
 }
 
 /// An operation that has begun and not ended.

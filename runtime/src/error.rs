@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrun_core::{InstanceIdError, RunId};
 use millrun_persistence::JournalFailure;
-use millrun_workflow::{ParkReason, PayloadError, Refused};
+use millrun_workflow::{ParkReason, PayloadError, QueryError as Unanswered, Refused};
 
 use crate::host::HostError;
 
@@ -173,6 +173,70 @@ impl From<Refused> for RunError {
         match refused {
             Refused::Closed => Self::Finished,
             other => Self::Refused(other),
+        }
+    }
+}
+
+/// Why a [query](crate::RunHandle::query) has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The run was reached, and does not answer this.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The question could not be encoded, or the answer is not of the expected type.
+    #[error("the question or its answer is not of the query's type")]
+    Payload(#[source] PayloadError),
+    /// The run was not reached.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl From<StopCause> for QueryError {
+    fn from(cause: StopCause) -> Self {
+        Self::Run(cause.into())
+    }
+}
+
+/// Why an [update](crate::RunHandle::update) has no answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum UpdateError<E> {
+    /// The update's validator said no; nothing was recorded.
+    Rejected(E),
+    /// It was let in and recorded, and could not be performed.
+    Failed {
+        /// Why.
+        message: String,
+    },
+    /// It is recorded, but the run's code does not run: once it does, the update is performed. Ask
+    /// again under the same request to get the answer.
+    Parked(Box<ParkReason>),
+    /// The argument could not be encoded, or the answer or the rejection is not of the expected
+    /// type.
+    Payload(PayloadError),
+    /// The run was not reached, or did not let it in.
+    Run(RunError),
+}
+
+impl<E: fmt::Display> fmt::Display for UpdateError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(error) => write!(f, "the update was rejected: {error}"),
+            Self::Failed { message } => write!(f, "the update could not be performed: {message}"),
+            Self::Parked(reason) => write!(f, "the update is recorded, but its run is parked: {reason}"),
+            Self::Payload(_) => f.write_str("a value of the update is not of the expected type"),
+            Self::Run(_) => f.write_str("the run did not take the update"),
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> std::error::Error for UpdateError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Payload(error) => Some(error),
+            Self::Run(error) => Some(error),
+            Self::Rejected(_) | Self::Failed { .. } | Self::Parked(_) => None,
         }
     }
 }

@@ -5,15 +5,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Outcome, Payload, RunFailure, Signal, TypedError, WorkflowError};
+use millrun_workflow::{
+    Outcome, Payload, Query, Refused, RunFailure, Signal, TypedError, Update, WorkflowError,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
 use crate::runtime::Inner;
-use crate::shard::{ShardMessage, Standing, Target, Tell};
-use crate::{ResultError, RunError};
+use crate::shard::{Question, ShardMessage, Standing, Target, Tell, UpdateRefused, UpdateRequest};
+use crate::{QueryError, ResultError, RunError, UpdateError};
 
 /// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
 ///
@@ -123,30 +125,127 @@ impl<O, E> RunHandle<O, E> {
 
     async fn tell(&self, what: Tell) -> Result<(), RunError> {
         let (reply, answer) = oneshot::channel();
-        self.inner
-            .ask(
-                &self.target,
-                ShardMessage::Tell {
-                    target: self.target.clone(),
-                    what,
-                    reply,
-                },
-                answer,
-            )
-            .await
+        let message = ShardMessage::Tell {
+            target: self.target.clone(),
+            what,
+            reply,
+        };
+        match self.inner.ask(&self.target, message, answer).await {
+            Err(RunError::NotFound) => {
+                self.inner.finished_standing(self.target.clone()).await?;
+                Err(RunError::Finished)
+            }
+            answer => answer,
+        }
     }
 
-    /// What the run does and what it waits for.
+    /// Asks the run's [state](crate::State), also that of a run that waits on disk or has ended, as
+    /// long as it is retained. It changes nothing, and what it shows is durable.
     ///
     /// # Errors
-    /// When there is no such live run, or the runtime has stopped.
+    /// See [`QueryError`].
+    pub async fn query<S, Q: Serialize, A: DeserializeOwned>(
+        &self,
+        query: Query<S, Q, A>,
+        question: Q,
+    ) -> Result<A, QueryError> {
+        let question = Question {
+            name: query.name().into(),
+            value: Payload::encode(&question).map_err(QueryError::Payload)?,
+        };
+        let (reply, answer) = oneshot::channel();
+        let message = ShardMessage::Query {
+            target: self.target.clone(),
+            question: question.clone(),
+            reply,
+        };
+        let answer = match self.inner.ask(&self.target, message, answer).await {
+            Err(QueryError::Run(RunError::NotFound | RunError::Finished)) => {
+                let reader = &self.inner.shared.reader;
+                let answer = reader.query(self.target.clone(), question).await;
+                answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()))
+            }
+            answer => answer,
+        };
+        answer?.decode().map_err(QueryError::Payload)
+    }
+
+    /// Asks for a change of the run's [state](crate::State). When this returns `Ok` the change is
+    /// durable, and has been made exactly once by this call.
+    ///
+    /// To be able to repeat it after an error, name the request: [`update_as`](Self::update_as).
+    ///
+    /// # Errors
+    /// See [`UpdateError`].
+    pub async fn update<S, I: Serialize, A: DeserializeOwned, R: TypedError>(
+        &self,
+        update: Update<S, I, A, R>,
+        input: I,
+    ) -> Result<A, UpdateError<R>> {
+        let host = &self.inner.shared.host;
+        let request = format!("{:016x}{:016x}", host.random(), host.random());
+        self.update_as(update, &request, input).await
+    }
+
+    /// As [`update`](Self::update), under a name of the caller's choice of 1 to 255 bytes: asked
+    /// again under the same name, the run gives the answer it gave before, also when it has ended.
+    /// It remembers the last [1,000](crate::Limits).
+    ///
+    /// # Errors
+    /// See [`UpdateError`].
+    pub async fn update_as<S, I: Serialize, A: DeserializeOwned, R: TypedError>(
+        &self,
+        update: Update<S, I, A, R>,
+        request: &str,
+        input: I,
+    ) -> Result<A, UpdateError<R>> {
+        let input = Payload::encode(&input).map_err(UpdateError::Payload)?;
+        let (reply, answer) = oneshot::channel();
+        let message = ShardMessage::Update {
+            target: self.target.clone(),
+            request: UpdateRequest {
+                request: request.into(),
+                name: update.name().into(),
+                input,
+            },
+            reply,
+        };
+        let answer = match self.inner.ask(&self.target, message, answer).await {
+            Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
+                let reader = &self.inner.shared.reader;
+                let answer = reader.update(self.target.clone(), request.into()).await;
+                answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()))
+            }
+            answer => answer,
+        };
+        match answer {
+            Ok(Ok(answer)) => answer.decode().map_err(UpdateError::Payload),
+            Ok(Err(message)) => Err(UpdateError::Failed { message }),
+            Err(UpdateRefused::Parked(reason)) => Err(UpdateError::Parked(Box::new(reason))),
+            Err(UpdateRefused::Run(RunError::Refused(Refused::Rejected { error, .. }))) => Err(error
+                .decode()
+                .map_or_else(UpdateError::Payload, UpdateError::Rejected)),
+            Err(UpdateRefused::Run(error)) => Err(UpdateError::Run(error)),
+        }
+    }
+
+    /// What the run does and what it waits for, or that it has ended.
+    ///
+    /// # Errors
+    /// When there is no such run, or the runtime has stopped.
     pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
         let (reply, answer) = oneshot::channel();
         let question = ShardMessage::Describe {
             target: self.target.clone(),
             reply,
         };
-        self.inner.ask(&self.target, question, answer).await
+        match self.inner.ask(&self.target, question, answer).await {
+            Err(RunError::NotFound | RunError::Finished) => {
+                let answer = self.inner.shared.reader.describe(self.target.clone()).await;
+                answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()))
+            }
+            answer => answer,
+        }
     }
 
     async fn standing(&self) -> Result<Standing, RunError> {

@@ -52,11 +52,11 @@ pub struct Readme;
 /// The topic broker: see [`Runtime::broker`], and its `ractor` module for actors of your own.
 pub use millrun_broker as broker;
 
-pub use activity::ActivityContext;
+pub use activity::{ActivityContext, HeartbeatError};
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
 pub use describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
-pub use error::{OpenError, ResultError, RunError, StartError, StopCause};
+pub use error::{OpenError, QueryError, ResultError, RunError, StartError, StopCause, UpdateError};
 pub use handle::RunHandle;
 pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
 pub use recovery::StartupReport;
@@ -71,8 +71,10 @@ pub use millrun_persistence::OpenError as StoreError;
 pub use millrun_persistence::{
     Durability, FinishedRun, Journal, JournalConfig, MemoryJournal, RedbJournal, Retention,
 };
+pub use millrun_workflow::QueryError as Unanswered;
 pub use millrun_workflow::{
-    Activity, ActivityError, Call, CallError, CancelRequest, Cancelled, Either, Limits, Nondeterminism,
-    OperationId, ParkReason, Payload, PayloadError, Receive, Refused, Retry, Signal, SignalError, Sleep,
-    TimeoutKind, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, Call, CallError, CancelRequest, CancelScope, Cancelled, Either, Implementation,
+    JoinSet, Limits, Nondeterminism, OperationId, ParkReason, Payload, PayloadError, Query, Receive, Record,
+    Refused, Retry, Saga, SagaError, Signal, SignalError, Sleep, State, TimeoutKind, TypedError, Until,
+    Update, Workflow, WorkflowContext, WorkflowError,
 };

@@ -1,16 +1,20 @@
-//! Reads histories off the shards' threads: for instances that are woken, and for results of
-//! finished runs.
+//! Reads histories off the shards' threads: for instances that are woken, and for whoever asks
+//! about finished runs.
 
 use std::sync::Arc;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_core::{Bell, Next, Part, RunId, Timestamp};
-use millrun_persistence::{Journal, ReadError, Record};
-use millrun_workflow::{Event, Outcome, wire};
+use millrun_persistence::{History, ReadError, Record};
+use millrun_workflow::QueryError as Unanswered;
+use millrun_workflow::{Event, Instance, Ledger, Name, Outcome, ParkReason, Payload, UpdateStanding, wire};
 use tokio::sync::oneshot;
 
-use crate::RunError;
-use crate::shard::{ShardDoors, ShardMessage, Standing, Target};
+use crate::describe::InstanceDescription;
+use crate::shard::{
+    Question, ShardDoors, ShardMessage, ShardShared, Standing, Target, UpdateAnswer, UpdateRefused,
+};
+use crate::{QueryError, RunError};
 
 /// Something to be read.
 #[derive(Debug)]
@@ -19,6 +23,18 @@ enum ReadRequest {
     Load(RunId),
     /// How a finished run ended.
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
+    /// Which workflow a finished run was of.
+    Workflow(RunId, oneshot::Sender<Result<Name, RunError>>),
+    /// What there is to say about a finished run.
+    Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
+    /// A question to the state that a finished run ended with: it is replayed, without effects.
+    Query(Target, Question, oneshot::Sender<Result<Payload, QueryError>>),
+    /// What a finished run answered to an update.
+    Update(
+        Target,
+        String,
+        oneshot::Sender<Result<UpdateAnswer, UpdateRefused>>,
+    ),
 }
 
 /// The door of the reader. A cheap clone.
@@ -42,11 +58,42 @@ impl ReaderDoor {
 
     /// Asks how a finished run ended; waits for room. `None` if the runtime has stopped.
     pub(crate) async fn outcome(&self, target: Target) -> Option<Result<Standing, RunError>> {
-        let (reply, answer) = oneshot::channel();
-        self.requests
-            .push(ReadRequest::Outcome(target, reply))
+        self.ask(|reply| ReadRequest::Outcome(target, reply)).await
+    }
+
+    /// Asks which workflow a finished run was of; as [`outcome`](Self::outcome).
+    pub(crate) async fn workflow(&self, run: RunId) -> Option<Result<Name, RunError>> {
+        self.ask(|reply| ReadRequest::Workflow(run, reply)).await
+    }
+
+    /// Asks for the description of a finished run; as [`outcome`](Self::outcome).
+    pub(crate) async fn describe(&self, target: Target) -> Option<Result<InstanceDescription, RunError>> {
+        self.ask(|reply| ReadRequest::Describe(target, reply)).await
+    }
+
+    /// Asks the state of a finished run; as [`outcome`](Self::outcome).
+    pub(crate) async fn query(
+        &self,
+        target: Target,
+        question: Question,
+    ) -> Option<Result<Payload, QueryError>> {
+        self.ask(|reply| ReadRequest::Query(target, question, reply))
             .await
-            .ok()?;
+    }
+
+    /// Asks what a finished run answered to an update; as [`outcome`](Self::outcome).
+    pub(crate) async fn update(
+        &self,
+        target: Target,
+        request: String,
+    ) -> Option<Result<UpdateAnswer, UpdateRefused>> {
+        self.ask(|reply| ReadRequest::Update(target, request, reply))
+            .await
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> ReadRequest) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.push(request(reply)).await.ok()?;
         answer.await.ok()
     }
 
@@ -58,22 +105,20 @@ impl ReaderDoor {
 /// The part; it may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    door: ReaderDoor,
+    shared: Arc<ShardShared>,
     shards: ShardDoors,
-    journal: Arc<dyn Journal>,
 }
 
+/// A run's events, each with the time of its turn.
+type Events = Vec<(Event, Timestamp)>;
+
 impl Reader {
-    pub(crate) fn new(door: ReaderDoor, shards: ShardDoors, journal: Arc<dyn Journal>) -> Self {
-        Self {
-            door,
-            shards,
-            journal,
-        }
+    pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors) -> Self {
+        Self { shared, shards }
     }
 
-    fn load(&self, run: RunId) -> Result<Vec<(Event, Timestamp)>, RunError> {
-        let history = self.journal.history(run)?;
+    fn load(&self, run: RunId) -> Result<Events, RunError> {
+        let history = self.shared.journal.history(run)?;
         let id = history.id.as_str();
         let events = history
             .records
@@ -82,19 +127,85 @@ impl Reader {
         events.collect()
     }
 
+    fn run_of(&self, target: &Target) -> Result<RunId, RunError> {
+        match target {
+            Target::Run(run) => Ok(*run),
+            Target::Id(id) => Ok(self.shared.journal.finished(id)?.ok_or(RunError::NotFound)?.run),
+        }
+    }
+
+    fn history(&self, run: RunId) -> Result<History, RunError> {
+        match self.shared.journal.history(run) {
+            Ok(history) => Ok(history),
+            Err(ReadError::UnknownRun { .. }) => Err(RunError::NotFound),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn outcome(&self, target: &Target) -> Result<Standing, RunError> {
-        let run = match target {
-            Target::Run(run) => *run,
-            Target::Id(id) => self.journal.finished(id)?.ok_or(RunError::NotFound)?.run,
-        };
-        let history = match self.journal.history(run) {
-            Ok(history) => history,
-            Err(ReadError::UnknownRun { .. }) => return Err(RunError::NotFound),
-            Err(error) => return Err(error.into()),
-        };
+        let history = self.history(self.run_of(target)?)?;
         let last = history.records.last().ok_or(RunError::NotFound)?;
         let event = decode(last, history.id.as_str())?;
         Outcome::of(&event).map(Standing::Ended).ok_or(RunError::NotFound)
+    }
+
+    fn workflow(&self, run: RunId) -> Result<Name, RunError> {
+        let history = self.history(run)?;
+        let first = history.records.first().ok_or(RunError::NotFound)?;
+        match decode(first, history.id.as_str())? {
+            Event::Started(started) => Ok(started.workflow),
+            other => Err(RunError::History(format!("it begins with {}", other.label()))),
+        }
+    }
+
+    /// The events of a run that has ended, and what they come to.
+    fn finished(&self, target: &Target) -> Result<(RunId, Ledger, Events), RunError> {
+        let run = self.run_of(target)?;
+        let history = self.history(run)?;
+        let id = history.id.as_str();
+        let mut ledger = Ledger::new();
+        let mut events = Vec::with_capacity(history.records.len());
+        for record in &history.records {
+            let event = decode(record, id)?;
+            ledger.apply(&event, record.time);
+            events.push((event, record.time));
+        }
+        if ledger.outcome().is_none() {
+            return Err(RunError::NotFound);
+        }
+        Ok((run, ledger, events))
+    }
+
+    fn describe(&self, target: &Target) -> Result<InstanceDescription, RunError> {
+        let (run, ledger, events) = self.finished(target)?;
+        let mut description =
+            InstanceDescription::of(run, &ledger, 0, |_| false).ok_or(RunError::NotFound)?;
+        description.ended_at = events.last().map(|(_, time)| *time);
+        Ok(description)
+    }
+
+    fn query(&self, target: &Target, question: &Question) -> Result<Payload, QueryError> {
+        let (run, ledger, events) = self.finished(target)?;
+        let workflow = ledger.started().map(|started| started.workflow.clone());
+        let workflow = workflow.unwrap_or_default();
+        let Some(implementation) = self.shared.workflows.get(&*workflow) else {
+            let reason = ParkReason::NotRegistered {
+                workflow: workflow.into_owned(),
+            };
+            return Err(QueryError::Unanswered(Unanswered::Parked(reason.to_string())));
+        };
+        let limits = self.shared.config.limits;
+        let instance = Instance::replay(Some(implementation), run, events, limits)
+            .map_err(|error| RunError::History(error.to_string()))?;
+        Ok(instance.query(&question.name, &question.value)?)
+    }
+
+    fn update(&self, target: &Target, request: &str) -> Result<UpdateAnswer, UpdateRefused> {
+        let (_, ledger, _) = self.finished(target).map_err(UpdateRefused::Run)?;
+        match ledger.update(request) {
+            Some(UpdateStanding::Answered(answer)) => Ok(answer.clone()),
+            Some(UpdateStanding::Accepted) | None => Err(UpdateRefused::Run(RunError::Finished)),
+        }
     }
 }
 
@@ -106,7 +217,7 @@ fn decode(record: &Record, id: &str) -> Result<Event, RunError> {
 
 impl Part for Reader {
     fn turn(&mut self, _now: Timestamp, budget: usize) -> Next {
-        let mut hand = self.door.requests.take();
+        let mut hand = self.shared.reader.requests.take();
         for request in hand.by_ref().take(budget) {
             match request {
                 ReadRequest::Load(run) => {
@@ -115,10 +226,18 @@ impl Part for Reader {
                 }
                 // Whoever asked may have gone away.
                 ReadRequest::Outcome(target, reply) => drop(reply.send(self.outcome(&target))),
+                ReadRequest::Workflow(run, reply) => drop(reply.send(self.workflow(run))),
+                ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
+                ReadRequest::Query(target, question, reply) => {
+                    drop(reply.send(self.query(&target, &question)));
+                }
+                ReadRequest::Update(target, request, reply) => {
+                    drop(reply.send(self.update(&target, &request)));
+                }
             }
         }
         drop(hand);
-        if self.door.requests.is_finished() {
+        if self.shared.reader.requests.is_finished() {
             Next::Stop
         } else {
             Next::Idle

@@ -18,7 +18,9 @@ use crate::builder::RuntimeBuilder;
 use crate::describe::InstanceSummary;
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
-use crate::shard::{ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, Target};
+use crate::shard::{
+    ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, StartedRun, Target,
+};
 use crate::{RunError, RunHandle, StartError, StopCause};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
@@ -156,6 +158,18 @@ impl Inner {
         answer.await.unwrap_or_else(|_| Err(self.stop_cause().into()))
     }
 
+    /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
+    async fn check_workflow(&self, run: RunId, workflow: &str) -> Result<(), StartError> {
+        match self.shared.reader.workflow(run).await {
+            None => Err(self.stop_cause().into()),
+            Some(Ok(found)) if found != workflow => Err(StartError::OtherWorkflow {
+                workflow: found.into_owned(),
+            }),
+            Some(Err(RunError::Read(error))) => Err(error.into()),
+            Some(Ok(_) | Err(_)) => Ok(()),
+        }
+    }
+
     pub(crate) async fn finished_standing(&self, target: Target) -> Result<Standing, RunError> {
         let answer = self.shared.reader.outcome(target).await;
         answer.unwrap_or_else(|| Err(self.stop_cause().into()))
@@ -237,19 +251,19 @@ impl Runtime {
             });
         }
         let (reply, answer) = oneshot::channel();
-        let workflow = workflow.name().into();
         let request = StartRequest {
             id: id.clone(),
-            workflow,
+            workflow: workflow.name().into(),
             input,
             on_conflict,
             reply,
         };
         let door = self.inner.doors.of(id.partition());
-        let run = self
-            .inner
-            .ask_at(door, ShardMessage::Start(Box::new(request)), answer)
-            .await?;
+        let message = ShardMessage::Start(Box::new(request));
+        let StartedRun { run, is_checked } = self.inner.ask_at(door, message, answer).await?;
+        if !is_checked && on_conflict == OnConflict::Attach {
+            self.inner.check_workflow(run, workflow.name()).await?;
+        }
         Ok(RunHandle::new(Arc::clone(&self.inner), id, Target::Run(run)))
     }
 

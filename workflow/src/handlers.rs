@@ -6,11 +6,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use millrun_core::panic_message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Cell;
-use crate::machine::panic_message;
 use crate::{Payload, PayloadError, Query, TypedError, Update};
 
 type State = dyn Any + Send;

@@ -1,38 +1,26 @@
 //! One attempt: the activity's code, run to its end, with panics caught.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 
 use futures_util::FutureExt;
-use millrun_broker::Envelope;
+use millrun_core::panic_message;
 use millrun_workflow::ActivityFailure;
 
-use super::{ActivityContext, ActivityImplementation, ActivityReport, ActivityTask, AttemptOutcome};
+use super::{ActivityContext, ActivityImplementation, AttemptFailure, AttemptOutcome};
 
 /// Runs the code and says how it went.
 pub(super) async fn run(
     implementation: ActivityImplementation,
-    envelope: Arc<Envelope<ActivityTask>>,
+    cx: ActivityContext,
     payload_bytes_max: usize,
-) -> ActivityReport {
-    let cx = ActivityContext::new(Arc::clone(&envelope));
+) -> AttemptOutcome {
     // The code before the first await runs inside as well, so that its panic is caught too.
     let attempt = AssertUnwindSafe(async move { implementation.start(cx).await });
-    let outcome = match attempt.catch_unwind().await {
+    match attempt.catch_unwind().await {
         Ok(outcome) => bounded(outcome, payload_bytes_max),
-        Err(panic) => Err((
-            ActivityFailure::Panicked {
-                message: panic_message(panic.as_ref()),
-            },
-            true,
-        )),
-    };
-    let task = envelope.payload();
-    ActivityReport {
-        run: task.run,
-        operation: task.scheduled.operation,
-        attempt: task.attempt,
-        outcome,
+        Err(panic) => Err(AttemptFailure::retryable(ActivityFailure::Panicked {
+            message: panic_message(panic),
+        })),
     }
 }
 
@@ -40,7 +28,10 @@ pub(super) async fn run(
 fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
     let (what, bytes) = match &outcome {
         Ok(value) => ("result", value.len()),
-        Err((ActivityFailure::Failed { error, message }, _)) => ("error", error.len().max(message.len())),
+        Err(AttemptFailure {
+            failure: ActivityFailure::Failed { error, message },
+            ..
+        }) => ("error", error.len().max(message.len())),
         Err(_) => return outcome,
     };
     if bytes <= bytes_max {
@@ -49,13 +40,5 @@ fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
     let message = format!(
         "the activity's {what} has {bytes} bytes, a payload may have {bytes_max}: return a reference instead"
     );
-    Err((ActivityFailure::Unreadable { message }, false))
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".into())
+    Err(AttemptFailure::fatal(ActivityFailure::Unreadable { message }))
 }

@@ -7,22 +7,25 @@
 //! ```
 
 mod attempt;
+mod context;
 mod pool;
 mod queue;
+mod running;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use millrun_broker::Envelope;
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{Activity, ActivityFailure, ActivityScheduled, OperationId, Payload, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use pool::{Pool, PoolState};
+pub use context::{ActivityContext, HeartbeatError};
+pub(crate) use pool::Pool;
 pub(crate) use queue::{TaskQueue, TaskQueues};
+pub(crate) use running::PoolState;
 
 /// One attempt to be made, as it travels to a pool.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct ActivityTask {
     pub(crate) id: InstanceId,
     pub(crate) attempt: u32,
     pub(crate) scheduled: Arc<ActivityScheduled>,
+    /// What the last heartbeat of an earlier attempt said.
+    pub(crate) details: Option<Box<Payload>>,
 }
 
 /// How an attempt went, as it travels back to the instance.
@@ -42,55 +47,34 @@ pub(crate) struct ActivityReport {
     pub(crate) outcome: AttemptOutcome,
 }
 
-/// A value, or a failure and whether another attempt may help.
-pub(crate) type AttemptOutcome = Result<Payload, (ActivityFailure, bool)>;
+/// A value, or why there is none.
+pub(crate) type AttemptOutcome = Result<Payload, AttemptFailure>;
 
-/// What an activity knows about itself. A cheap clone.
+/// An attempt that gave no value.
 #[derive(Clone, Debug)]
-pub struct ActivityContext {
-    envelope: Arc<Envelope<ActivityTask>>,
+pub(crate) struct AttemptFailure {
+    pub(crate) failure: ActivityFailure,
+    /// Whether another attempt may help.
+    pub(crate) is_retryable: bool,
+    /// What the last heartbeat said, if the run has not been told.
+    pub(crate) details: Option<Box<Payload>>,
 }
 
-impl ActivityContext {
-    pub(crate) fn new(envelope: Arc<Envelope<ActivityTask>>) -> Self {
-        Self { envelope }
+impl AttemptFailure {
+    pub(crate) fn retryable(failure: ActivityFailure) -> Self {
+        Self {
+            failure,
+            is_retryable: true,
+            details: None,
+        }
     }
 
-    fn task(&self) -> &ActivityTask {
-        self.envelope.payload()
-    }
-
-    /// Names this step for ever: the same for each attempt, another for every other step of any
-    /// run. Hand it to whatever the activity changes, so that doing it twice has the effect of
-    /// doing it once.
-    #[must_use]
-    pub fn idempotency_key(&self) -> String {
-        format!("{}-{}", self.task().run, self.task().scheduled.operation)
-    }
-
-    /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of
-    /// this step, also of one that a crash cut off.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.task().attempt
-    }
-
-    /// The id of the instance that called.
-    #[must_use]
-    pub fn instance_id(&self) -> &InstanceId {
-        &self.task().id
-    }
-
-    /// The run that called.
-    #[must_use]
-    pub fn run_id(&self) -> RunId {
-        self.task().run
-    }
-
-    /// The name of the activity.
-    #[must_use]
-    pub fn activity(&self) -> &str {
-        &self.task().scheduled.activity
+    pub(crate) fn fatal(failure: ActivityFailure) -> Self {
+        Self {
+            failure,
+            is_retryable: false,
+            details: None,
+        }
     }
 }
 
@@ -121,24 +105,25 @@ impl ActivityImplementation {
             Box::pin(async move {
                 let input = cx.task().scheduled.input.decode().map_err(|error| {
                     let message = format!("the input is not of the activity's type: {error}");
-                    (ActivityFailure::Unreadable { message }, false)
+                    AttemptFailure::fatal(ActivityFailure::Unreadable { message })
                 })?;
                 let unreadable = |what: &str, error: &dyn fmt::Display| {
                     let message = format!("the activity's {what} could not be encoded: {error}");
-                    (ActivityFailure::Unreadable { message }, false)
+                    AttemptFailure::fatal(ActivityFailure::Unreadable { message })
                 };
                 match code(cx, input).await {
                     Ok(value) => Payload::encode(&value).map_err(|error| unreadable("result", &error)),
                     Err(error) => {
                         let message = error.to_string();
                         let encoded = Payload::encode(&error).map_err(|error| unreadable("error", &error))?;
-                        Err((
-                            ActivityFailure::Failed {
+                        Err(AttemptFailure {
+                            failure: ActivityFailure::Failed {
                                 error: encoded,
                                 message,
                             },
-                            error.is_retryable(),
-                        ))
+                            is_retryable: error.is_retryable(),
+                            details: None,
+                        })
                     }
                 }
             })

@@ -1,113 +1,13 @@
 //! A pool runs the activities of one task queue: each as a task of its own, as many at once as
-//! the limit allows, each with its deadline.
+//! the limit allows, each with its deadlines.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use millrun_broker::Envelope;
-use millrun_core::{Bell, Host, Next, Part, RunId, TaskHandle, Timestamp};
-use millrun_workflow::{ActivityFailure, OperationId, TimeoutKind};
-use rustc_hash::FxBuildHasher;
+use millrun_core::{Host, Next, Part, Timestamp};
 
-use super::{ActivityReport, ActivityTask, TaskQueue, TaskQueues, attempt};
+use super::{ActivityContext, ActivityReport, ActivityTask, PoolState, TaskQueue, TaskQueues, attempt};
 use crate::shard::ShardDoors;
-
-/// Names an attempt under way: a step has one at a time.
-type Key = (RunId, OperationId);
-
-/// How many steps cancelled in the queue a pool remembers.
-const CANCELLED_LEN_MAX: usize = 65_536;
-
-/// What a pool knows of its attempts. It outlives the pool's part, so that a restarted pool knows
-/// what is still running.
-#[derive(Debug)]
-pub(crate) struct PoolState {
-    /// The pool's bell: an attempt that is cancelled makes room.
-    bell: Bell,
-    running: Mutex<Running>,
-    started: AtomicUsize,
-    is_stopping: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Running {
-    attempts: HashMap<Key, Attempt, FxBuildHasher>,
-    /// Steps cancelled while they waited in the queue.
-    cancelled: HashSet<Key, FxBuildHasher>,
-    deadlines: BTreeSet<(Timestamp, Key)>,
-}
-
-#[derive(Debug)]
-struct Attempt {
-    number: u32,
-    deadline: Timestamp,
-    handle: Option<TaskHandle>,
-}
-
-impl PoolState {
-    pub(crate) fn new(bell: Bell) -> Self {
-        Self {
-            bell,
-            running: Mutex::default(),
-            started: AtomicUsize::new(0),
-            is_stopping: AtomicBool::new(false),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many attempts are under way.
-    pub(crate) fn running_len(&self) -> usize {
-        self.lock().attempts.len()
-    }
-
-    /// How many attempts have been started since the runtime was.
-    pub(crate) fn started_len(&self) -> usize {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    /// Starts nothing more.
-    pub(crate) fn stop_starting(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-    }
-
-    /// Stops an attempt whose report nobody waits for, or keeps it from being started.
-    pub(crate) fn cancel(&self, key: Key) {
-        let mut running = self.lock();
-        match running.remove(key, None) {
-            Some(attempt) => {
-                drop(running);
-                if let Some(handle) = attempt.handle {
-                    handle.abort();
-                }
-                self.bell.ring();
-            }
-            None => {
-                // Forgetting them costs no more than an attempt that nobody waits for.
-                if running.cancelled.len() >= CANCELLED_LEN_MAX {
-                    running.cancelled.clear();
-                }
-                running.cancelled.insert(key);
-            }
-        }
-    }
-}
-
-impl Running {
-    /// Takes an attempt off the list, if it is still this one.
-    fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
-        let current = self.attempts.get(&key)?;
-        if number.is_some_and(|number| number != current.number) {
-            return None;
-        }
-        let attempt = self.attempts.remove(&key)?;
-        self.deadlines.remove(&(attempt.deadline, key));
-        Some(attempt)
-    }
-}
 
 /// The part.
 #[derive(Debug)]
@@ -148,29 +48,10 @@ impl Pool {
             // The shard sends only what is registered; what is not waits in its history.
             return;
         };
-        let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
-        let deadline = now + task.scheduled.start_to_close;
-        {
-            let mut running = self.state.lock();
-            if running.cancelled.remove(&key) {
-                return;
-            }
-            if let Some(older) = running.remove(key, None)
-                && let Some(handle) = older.handle
-            {
-                handle.abort();
-            }
-            running.attempts.insert(
-                key,
-                Attempt {
-                    number,
-                    deadline,
-                    handle: None,
-                },
-            );
-            running.deadlines.insert((deadline, key));
+        if !self.state.begin(task, now) {
+            return;
         }
-        self.state.started.fetch_add(1, Ordering::Relaxed);
+        let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
         let (state, doors, bell) = (
             Arc::clone(&self.state),
             self.doors.clone(),
@@ -178,13 +59,20 @@ impl Pool {
         );
         let (running_max, payload_bytes_max) = (self.running_max, self.payload_bytes_max);
         let work = async move {
-            let report = attempt::run(implementation, envelope, payload_bytes_max).await;
-            let (was_listed, was_full) = {
-                let mut running = state.lock();
-                let was_full = running.attempts.len() >= running_max;
-                (running.remove(key, Some(number)).is_some(), was_full)
-            };
-            if was_listed {
+            let cx = ActivityContext::new(envelope, Arc::clone(&state));
+            let mut outcome = attempt::run(implementation, cx, payload_bytes_max).await;
+            let (waited_for, was_full) = state.end(key, number, running_max);
+            if let Some(last_words) = waited_for {
+                if let Err(failure) = &mut outcome {
+                    failure.details = last_words;
+                }
+                let (run, operation) = key;
+                let report = ActivityReport {
+                    run,
+                    operation,
+                    attempt: number,
+                    outcome,
+                };
                 doors.report(report).await;
             }
             if was_full {
@@ -192,48 +80,16 @@ impl Pool {
             }
         };
         let handle = self.host.spawn("activity", Box::pin(work));
-        if let Some(attempt) = self.state.lock().attempts.get_mut(&key)
-            && attempt.number == number
-        {
-            attempt.handle = Some(handle);
-        }
+        self.state.keep_handle(key, number, handle);
     }
 
     fn next_deadline(&self) -> Next {
-        self.state
-            .lock()
-            .deadlines
-            .first()
-            .map_or(Next::Idle, |(deadline, _)| Next::At(*deadline))
+        self.state.next_deadline().map_or(Next::Idle, Next::At)
     }
 
     /// Reports attempts whose time is up, and stops them.
     fn expire(&self, now: Timestamp) {
-        loop {
-            let expired = {
-                let mut running = self.state.lock();
-                let first = running
-                    .deadlines
-                    .first()
-                    .filter(|(deadline, _)| *deadline <= now)
-                    .copied();
-                first.and_then(|(_, key)| running.remove(key, None).map(|attempt| (key, attempt)))
-            };
-            let Some((key, attempt)) = expired else {
-                return;
-            };
-            if let Some(handle) = attempt.handle {
-                handle.abort();
-            }
-            let failure = ActivityFailure::TimedOut(TimeoutKind::StartToClose);
-            let (run, operation) = key;
-            let outcome = Err((failure, true));
-            let report = ActivityReport {
-                run,
-                operation,
-                attempt: attempt.number,
-                outcome,
-            };
+        while let Some(report) = self.state.take_expired(now) {
             let doors = self.doors.clone();
             // The shard may have no room; a pool does not wait for it.
             drop(
@@ -252,7 +108,7 @@ impl Part for Pool {
             .saturating_sub(self.state.running_len())
             .min(budget);
         // A hand that is put down unfinished rings again, so nothing is taken up without room.
-        if room == 0 || self.state.is_stopping.load(Ordering::Acquire) {
+        if room == 0 || self.state.is_stopping() {
             return self.next_deadline();
         }
         let mut hand = self.queue.inbox.take();

@@ -1,10 +1,9 @@
 //! A part, and what its driver owes it: turns, and one exit report.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use millrun_core::{Bell, Next, OnExit, Part, PartExit};
+use millrun_core::{Bell, Next, OnExit, Part, PartExit, panic_message};
 use tracing::Span;
 
 use super::clock::Clock;
@@ -64,7 +63,7 @@ impl Driven {
             }
             Ok(next) => Ok(next),
             Err(panic) => {
-                let message = message_of(panic.as_ref());
+                let message = panic_message(panic);
                 self.finish(PartExit::Panicked(message.clone()));
                 Err(message)
             }
@@ -98,13 +97,6 @@ impl Drop for Driven {
 /// Keeps a panic of foreign code from taking the driver's bookkeeping with it.
 fn contain(what: &'static str, code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
-        tracing::error!(panic = message_of(panic.as_ref()), "{what} panicked");
+        tracing::error!(panic = panic_message(panic), "{what} panicked");
     }
-}
-
-/// What a panic said, if it said it in a string.
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").to_owned()
 }

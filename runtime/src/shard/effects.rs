@@ -4,23 +4,25 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use millrun_core::{Offset, RunId};
-use millrun_workflow::OperationId;
+use millrun_workflow::{OperationId, Payload};
 
-use super::message::{Reply, Standing};
+use super::message::{Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
 use crate::activity::ActivityTask;
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::timers::TimerCommand;
-use crate::{RunError, StartError};
+use crate::{QueryError, RunError, StartError};
 
 /// One thing to do.
 pub(super) enum Effect {
-    AnswerStart(Reply<RunId, StartError>, Result<RunId, StartError>),
+    AnswerStart(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
     Answer(Reply<()>, Result<(), RunError>),
     AnswerStanding(Reply<Standing>, Result<Standing, RunError>),
     AnswerDescribe(
         Reply<InstanceDescription>,
         Result<Box<InstanceDescription>, RunError>,
     ),
+    AnswerQuery(Reply<Payload, QueryError>, Result<Payload, QueryError>),
+    AnswerUpdate(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
     AnswerList(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
     Run(ActivityTask),
     CancelActivity {
@@ -39,6 +41,8 @@ impl fmt::Debug for Effect {
             Self::Answer(..) => "Answer",
             Self::AnswerStanding(..) => "AnswerStanding",
             Self::AnswerDescribe(..) => "AnswerDescribe",
+            Self::AnswerQuery(..) => "AnswerQuery",
+            Self::AnswerUpdate(..) => "AnswerUpdate",
             Self::AnswerList(..) => "AnswerList",
             Self::Run(_) => "Run",
             Self::CancelActivity { .. } => "CancelActivity",

@@ -6,18 +6,19 @@ use std::sync::atomic::Ordering;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, TurnError, TurnHeader};
 use millrun_workflow::{
-    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, ParkReason, Pending,
-    Refused, Turn, wire,
+    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, ParkReason, Payload,
+    Pending, Refused, Turn, wire,
 };
 
 use super::Shard;
 use super::effects::Effect;
-use super::message::{Reply, Standing, Tell};
-use crate::RunError;
-use crate::activity::{ActivityReport, ActivityTask};
+use super::message::{Question, Reply, Standing, Tell, UpdateRefused, UpdateReply, UpdateRequest};
+use super::questions::{answer_updates, tell_parked};
+use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
 use crate::describe::InstanceDescription;
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
+use crate::{QueryError, RunError};
 
 /// What a shard knows of one run.
 #[derive(Debug)]
@@ -58,6 +59,10 @@ pub(super) enum Held {
     Input(Input),
     Resume,
     Describe(Reply<InstanceDescription>),
+    Query(Question, Reply<Payload, QueryError>),
+    Update(UpdateRequest, UpdateReply),
+    /// A failed attempt, and what it said last.
+    Failed(OperationId, u32, AttemptFailure),
     Dispatch(OperationId),
 }
 
@@ -111,7 +116,7 @@ impl Shard {
         entry.is_touched = true;
         match &mut entry.place {
             Place::Hot(_) => self.apply_held(run, held, false, moment),
-            Place::Loading(queue) if queue.len() >= held_max && matches!(held, Held::Tell(..)) => {
+            Place::Loading(queue) if queue.len() >= held_max && held.is_from_outside() => {
                 self.answer_unknown(
                     held,
                     RunError::Refused(Refused::TooManySignals { len_max: held_max }),
@@ -132,8 +137,15 @@ impl Shard {
         match held {
             Held::Tell(_, reply) => self.effects.push(Effect::Answer(reply, Err(error))),
             Held::Describe(reply) => self.effects.push(Effect::AnswerDescribe(reply, Err(error))),
+            Held::Query(_, reply) => self
+                .effects
+                .push(Effect::AnswerQuery(reply, Err(QueryError::Run(error)))),
+            Held::Update(_, reply) => {
+                let refused = Err(UpdateRefused::Run(error));
+                self.effects.push(Effect::AnswerUpdate(reply, refused));
+            }
             // Late: the run has ended.
-            Held::Input(_) | Held::Resume | Held::Dispatch(_) => {}
+            Held::Input(_) | Held::Failed(..) | Held::Resume | Held::Dispatch(_) => {}
         }
     }
 
@@ -165,6 +177,30 @@ impl Shard {
                 self.apply_quietly(run, Input::Resume, moment);
             }
             Held::Input(input) => self.apply_quietly(run, input, moment),
+            Held::Failed(operation, attempt, failed) => {
+                let AttemptFailure {
+                    failure,
+                    is_retryable,
+                    details,
+                } = failed;
+                if let Some(details) = details {
+                    let input = Input::Heartbeat {
+                        operation,
+                        attempt,
+                        details: *details,
+                    };
+                    self.apply_quietly(run, input, moment);
+                }
+                let input = Input::AttemptFailed {
+                    operation,
+                    attempt,
+                    failure,
+                    is_retryable,
+                };
+                self.apply_quietly(run, input, moment);
+            }
+            Held::Query(question, reply) => self.answer_query(run, &question, reply),
+            Held::Update(request, reply) => self.update(run, request, reply, moment),
             Held::Describe(reply) => {
                 let description = self.describe(run, moment).ok_or(RunError::NotFound);
                 self.effects
@@ -215,7 +251,7 @@ impl Shard {
     }
 
     /// Applies an input to a run in memory.
-    fn apply(&mut self, run: RunId, input: Input, moment: Moment) -> Result<(), RunError> {
+    pub(super) fn apply(&mut self, run: RunId, input: Input, moment: Moment) -> Result<(), RunError> {
         let Some(Entry {
             place: Place::Hot(instance),
             ..
@@ -290,14 +326,22 @@ impl Shard {
         if !turn.events.is_empty() {
             entry.last_sweep = self.sweeps_len + 1;
         }
+        if !self.updates.is_empty() {
+            answer_updates(&mut self.updates, &mut self.effects, run, turn);
+        }
         for command in turn.commands.drain(..) {
             match command {
                 Command::RunActivity { scheduled, attempt } => {
+                    let details = match &entry.place {
+                        Place::Hot(instance) if attempt > 1 => details_of(instance, scheduled.operation),
+                        _ => None,
+                    };
                     let task = ActivityTask {
                         run,
                         id: entry.id.clone(),
                         attempt,
                         scheduled,
+                        details,
                     };
                     self.effects.push(Effect::Run(task));
                 }
@@ -318,6 +362,7 @@ impl Shard {
                 }
                 Command::Park(reason) => {
                     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
+                    tell_parked(&mut self.updates, &mut self.effects, run, &reason);
                     for waiter in entry.waiters.drain(..) {
                         let standing = Ok(Standing::Parked(reason.clone()));
                         self.effects.push(Effect::AnswerStanding(waiter, standing));
@@ -538,6 +583,7 @@ impl Shard {
                     id: entry.id.clone(),
                     attempt,
                     scheduled,
+                    details: activity.details.clone().map(Box::new),
                 })
             }
             Pending::Activity(_) | Pending::Timer { .. } => None,
@@ -633,6 +679,7 @@ impl Shard {
                         id: id.clone(),
                         attempt,
                         scheduled,
+                        details: activity.details.map(Box::new),
                     });
                 }
                 (None, Pending::Timer { .. }) => {}
@@ -648,8 +695,8 @@ impl Shard {
         }
     }
 
-    /// A report of an attempt, as the machine takes it.
-    pub(super) fn input_of(report: ActivityReport) -> Input {
+    /// A report of an attempt, as a run takes it.
+    pub(super) fn held_of(report: ActivityReport) -> Held {
         let ActivityReport {
             operation,
             attempt,
@@ -657,17 +704,30 @@ impl Shard {
             ..
         } = report;
         match outcome {
-            Ok(result) => Input::ActivityCompleted {
+            Ok(result) => Held::Input(Input::ActivityCompleted {
                 operation,
                 attempt,
                 result,
-            },
-            Err((failure, is_retryable)) => Input::AttemptFailed {
-                operation,
-                attempt,
-                failure,
-                is_retryable,
-            },
+            }),
+            Err(failure) => Held::Failed(operation, attempt, failure),
+        }
+    }
+}
+
+/// What the last heartbeat of a call said.
+fn details_of(instance: &Instance, operation: OperationId) -> Option<Box<Payload>> {
+    match instance.ledger().pending_operation(operation)? {
+        Pending::Activity(activity) => activity.details.clone().map(Box::new),
+        Pending::Timer { .. } => None,
+    }
+}
+
+impl Held {
+    /// Whether somebody outside waits for the answer.
+    fn is_from_outside(&self) -> bool {
+        match self {
+            Self::Tell(..) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
+            Self::Input(_) | Self::Failed(..) | Self::Resume | Self::Dispatch(_) => false,
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::activity::ActivityReport;
 use crate::describe::{InstanceDescription, InstanceSummary};
-use crate::{OnConflict, RunError, StartError};
+use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
 /// Where an answer goes. Sent only when everything it depends on is durable.
 pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
@@ -48,6 +48,16 @@ pub(crate) enum ShardMessage {
         target: Target,
         reply: Reply<InstanceDescription>,
     },
+    Query {
+        target: Target,
+        question: Question,
+        reply: Reply<Payload, QueryError>,
+    },
+    Update {
+        target: Target,
+        request: UpdateRequest,
+        reply: UpdateReply,
+    },
     List {
         after: Option<InstanceId>,
         len_max: usize,
@@ -62,6 +72,12 @@ pub(crate) enum ShardMessage {
     ResumeDue {
         run: RunId,
     },
+    Heartbeat {
+        run: RunId,
+        operation: OperationId,
+        attempt: u32,
+        details: Payload,
+    },
     Loaded {
         run: RunId,
         history: Result<Vec<(Event, Timestamp)>, RunError>,
@@ -75,7 +91,50 @@ pub(crate) struct StartRequest {
     pub(crate) workflow: Name,
     pub(crate) input: Payload,
     pub(crate) on_conflict: OnConflict,
-    pub(crate) reply: Reply<RunId, StartError>,
+    pub(crate) reply: Reply<StartedRun, StartError>,
+}
+
+/// The run that a start led to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartedRun {
+    pub(crate) run: RunId,
+    /// Whether it is known to be a run of the workflow that was asked for.
+    pub(crate) is_checked: bool,
+}
+
+/// A question about a run's state.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) name: Name,
+    pub(crate) value: Payload,
+}
+
+/// A request to change a run's state.
+#[derive(Clone, Debug)]
+pub(crate) struct UpdateRequest {
+    pub(crate) request: String,
+    pub(crate) name: Name,
+    pub(crate) input: Payload,
+}
+
+/// What an update was answered: a value, or why it could not be performed.
+pub(crate) type UpdateAnswer = Result<Payload, String>;
+
+/// Where the answer to an update goes.
+pub(crate) type UpdateReply = Reply<UpdateAnswer, UpdateRefused>;
+
+/// Why an update has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum UpdateRefused {
+    /// It is recorded, and waits for the run's code.
+    Parked(ParkReason),
+    Run(RunError),
+}
+
+impl From<StopCause> for UpdateRefused {
+    fn from(cause: StopCause) -> Self {
+        Self::Run(cause.into())
+    }
 }
 
 /// What may be said to a run from outside.

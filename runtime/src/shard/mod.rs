@@ -19,6 +19,7 @@
 mod effects;
 mod instances;
 mod message;
+mod questions;
 mod requests;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +33,10 @@ use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Moment, OperationId, Turn};
 use rustc_hash::FxHashMap;
 
-pub(crate) use message::{Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartRequest, Target, Tell};
+pub(crate) use message::{
+    Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartRequest, StartedRun, Target, Tell,
+    UpdateAnswer, UpdateRefused, UpdateRequest,
+};
 
 use crate::RuntimeConfig;
 use crate::activity::{ActivityReport, ActivityTask, PoolState, TaskQueues};
@@ -40,7 +44,7 @@ use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
 use effects::{Effect, InFlight};
-use instances::{Entry, Held};
+use instances::Entry;
 
 /// What all shards share.
 #[derive(Debug)]
@@ -54,6 +58,14 @@ pub(crate) struct ShardShared {
     pub(crate) timers: TimersDoor,
     pub(crate) reader: ReaderDoor,
     pub(crate) counters: Counters,
+}
+
+impl ShardShared {
+    /// The pool of a task queue.
+    fn pool(&self, queue: &str) -> Option<&Arc<PoolState>> {
+        let mut pools = self.queues.iter().zip(&self.pools);
+        pools.find_map(|(one, pool)| (one.name == queue).then_some(pool))
+    }
 }
 
 /// What has happened since the runtime was started.
@@ -90,6 +102,8 @@ pub(crate) struct Shard {
     /// Runs to be read when their turns are durable and there is room.
     loads: VecDeque<RunId>,
     loads_in_flight: usize,
+    /// Those who wait for the answer to an update, by its run and its request.
+    updates: questions::Waiting,
     /// Activities that did not fit their queue's window.
     backlog: BTreeMap<&'static str, VecDeque<(RunId, OperationId)>>,
     batch: Batch,
@@ -125,6 +139,7 @@ impl Shard {
             ended_bytes: 0,
             loads: VecDeque::new(),
             loads_in_flight: 0,
+            updates: BTreeMap::new(),
             backlog: BTreeMap::new(),
             batch,
             effects: Vec::new(),
@@ -201,6 +216,8 @@ impl Shard {
             Effect::Answer(reply, answer) => drop(reply.send(answer)),
             Effect::AnswerStanding(reply, answer) => drop(reply.send(answer)),
             Effect::AnswerDescribe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
+            Effect::AnswerQuery(reply, answer) => drop(reply.send(answer)),
+            Effect::AnswerUpdate(reply, answer) => drop(reply.send(answer)),
             Effect::AnswerList(reply, answer) => drop(reply.send(Ok(answer))),
             Effect::Run(task) => self.stage_task(task),
             Effect::CancelActivity { run, operation } => {
@@ -216,6 +233,11 @@ impl Shard {
     /// Collects a task for its queue; a queue without code here leaves it in its history.
     fn stage_task(&mut self, task: ActivityTask) {
         if self.shared.queues.activity(&task.scheduled.activity).is_some() {
+            if let Some(timeout) = task.scheduled.schedule_to_start
+                && let Some(pool) = self.shared.pool(&task.scheduled.queue)
+            {
+                pool.expect_start(&task, timeout);
+            }
             self.tasks.push(task);
         }
     }
@@ -266,7 +288,7 @@ impl Shard {
                 .into_payload()
                 .unwrap_or_else(|envelope| envelope.payload().clone());
             let run = report.run;
-            self.with_run(run, Held::Input(Self::input_of(report)), moment);
+            self.with_run(run, Self::held_of(report), moment);
             left -= 1;
         }
         let mut left = budget;

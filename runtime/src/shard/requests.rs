@@ -4,14 +4,14 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{InstanceId, RunId, Sequence};
-use millrun_workflow::{Input, Instance, Moment, Pending, Started};
+use millrun_workflow::{Input, Instance, Moment, Started};
 
 use super::effects::Effect;
 use super::instances::{Entry, Held, Place};
-use super::message::{ShardMessage, Standing, StartRequest, Target};
+use super::message::{ShardMessage, Standing, StartRequest, StartedRun, Target, UpdateRefused};
 use super::{Reply, Shard};
-use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
-use crate::{OnConflict, RunError, StartError};
+use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
+use crate::{OnConflict, QueryError, RunError, StartError};
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
@@ -20,16 +20,38 @@ impl Shard {
             ShardMessage::Tell { target, what, reply } => match self.find(&target) {
                 Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
                 None => {
-                    let error = self.absent(&target);
-                    self.effects.push(Effect::Answer(reply, Err(error)));
+                    // Not here: whoever asked looks among the finished runs.
+                    self.effects.push(Effect::Answer(reply, Err(RunError::NotFound)));
                 }
             },
             ShardMessage::Await { target, reply } => self.on_await(&target, reply, moment),
             ShardMessage::Describe { target, reply } => match self.find(&target) {
                 Some(run) => self.with_run(run, Held::Describe(reply), moment),
                 None => {
-                    let error = self.absent(&target);
-                    self.effects.push(Effect::AnswerDescribe(reply, Err(error)));
+                    self.effects
+                        .push(Effect::AnswerDescribe(reply, Err(RunError::NotFound)));
+                }
+            },
+            ShardMessage::Query {
+                target,
+                question,
+                reply,
+            } => match self.find(&target) {
+                Some(run) => self.with_run(run, Held::Query(question, reply), moment),
+                None => {
+                    let error = QueryError::Run(RunError::NotFound);
+                    self.effects.push(Effect::AnswerQuery(reply, Err(error)));
+                }
+            },
+            ShardMessage::Update {
+                target,
+                request,
+                reply,
+            } => match self.find(&target) {
+                Some(run) => self.with_run(run, Held::Update(request, reply), moment),
+                None => {
+                    let refused = UpdateRefused::Run(RunError::NotFound);
+                    self.effects.push(Effect::AnswerUpdate(reply, Err(refused)));
                 }
             },
             ShardMessage::List {
@@ -44,6 +66,19 @@ impl Shard {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
             }
             ShardMessage::ResumeDue { run } => self.with_run(run, Held::Resume, moment),
+            ShardMessage::Heartbeat {
+                run,
+                operation,
+                attempt,
+                details,
+            } => {
+                let input = Input::Heartbeat {
+                    operation,
+                    attempt,
+                    details,
+                };
+                self.with_run(run, Held::Input(input), moment);
+            }
             ShardMessage::Loaded { run, history } => self.on_loaded(run, history, moment),
         }
     }
@@ -52,22 +87,6 @@ impl Shard {
         match target {
             Target::Id(id) => self.latest.get(id).copied(),
             Target::Run(run) => self.entries.contains_key(run).then_some(*run),
-        }
-    }
-
-    /// Why a run is not here.
-    fn absent(&self, target: &Target) -> RunError {
-        let is_finished = match target {
-            Target::Id(id) => match self.shared.journal.finished(id) {
-                Ok(finished) => finished.is_some(),
-                Err(error) => return RunError::Read(error),
-            },
-            Target::Run(run) => self.shared.journal.history(*run).is_ok(),
-        };
-        if is_finished {
-            RunError::Finished
-        } else {
-            RunError::NotFound
         }
     }
 
@@ -81,7 +100,7 @@ impl Shard {
         } = request;
         match self.conflict(&id, &workflow, on_conflict) {
             Ok(None) => {}
-            Ok(Some(run)) => return self.effects.push(Effect::AnswerStart(reply, Ok(run))),
+            Ok(Some(attached)) => return self.effects.push(Effect::AnswerStart(reply, Ok(attached))),
             Err(error) => return self.effects.push(Effect::AnswerStart(reply, Err(error))),
         }
         let live_len_max = self.shared.config.live_len_max;
@@ -108,7 +127,10 @@ impl Shard {
         let answer = match self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment) {
             Ok(()) => {
                 self.shared.counters.started.fetch_add(1, Ordering::Relaxed);
-                Ok(run)
+                Ok(StartedRun {
+                    run,
+                    is_checked: true,
+                })
             }
             Err(error) => {
                 self.forget(run, &id, replaced);
@@ -139,8 +161,8 @@ impl Shard {
         id: &InstanceId,
         workflow: &str,
         policy: OnConflict,
-    ) -> Result<Option<RunId>, StartError> {
-        let (run, is_live) = match self.latest.get(id) {
+    ) -> Result<Option<StartedRun>, StartError> {
+        let (run, is_live, is_checked) = match self.latest.get(id) {
             Some(run) => {
                 let entry = self
                     .entries
@@ -151,15 +173,17 @@ impl Shard {
                         workflow: entry.workflow.to_string(),
                     });
                 }
-                (*run, !matches!(entry.place, Place::Ended(_)))
+                (*run, !matches!(entry.place, Place::Ended(_)), true)
             }
             None => match self.shared.journal.finished(id)? {
-                Some(finished) => (finished.run, false),
+                Some(finished) => (finished.run, false, false),
                 None => return Ok(None),
             },
         };
         match (policy, is_live) {
-            (OnConflict::Attach, _) | (OnConflict::RestartFinished, true) => Ok(Some(run)),
+            (OnConflict::Attach, _) | (OnConflict::RestartFinished, true) => {
+                Ok(Some(StartedRun { run, is_checked }))
+            }
             (OnConflict::RestartFinished, false) => Ok(None),
             (OnConflict::Refuse, true) => Err(StartError::AlreadyRunning { run }),
             (OnConflict::Refuse, false) => Err(StartError::AlreadyFinished { run }),
@@ -198,37 +222,13 @@ impl Shard {
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
+        let is_known = |activity: &str| self.shared.queues.activity(activity).is_some();
         let ledger = instance.ledger();
-        let pending = ledger.pending().map(|(operation, pending)| match pending {
-            Pending::Activity(activity) => PendingDescription::Activity {
-                operation,
-                activity: activity.scheduled.activity.to_string(),
-                queue: activity.scheduled.queue.to_string(),
-                attempt: activity.attempt(moment.epoch),
-                retry_at: activity.retry_at,
-                is_registered: self
-                    .shared
-                    .queues
-                    .activity(&activity.scheduled.activity)
-                    .is_some(),
-            },
-            Pending::Timer { deadline } => PendingDescription::Timer {
-                operation,
-                deadline: *deadline,
-            },
-        });
-        Some(InstanceDescription {
-            id: entry.id.clone(),
-            run,
-            workflow: entry.workflow.to_string(),
-            status: self.status(entry),
-            started_at: ledger.started_at(),
-            sequence: ledger.sequence(),
-            is_cancel_requested: ledger.is_cancel_requested(),
-            parked: instance.park_reason().cloned(),
-            pending: pending.collect(),
-            awaited_signals: instance.awaited_signals(),
-        })
+        let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
+        description.status = self.status(entry);
+        description.parked = instance.park_reason().cloned();
+        description.awaited_signals = instance.awaited_signals();
+        Some(description)
     }
 
     fn status(&self, entry: &Entry) -> InstanceStatus {

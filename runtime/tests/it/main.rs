@@ -7,6 +7,8 @@
 )]
 
 mod activities;
+mod asking;
+mod heartbeats;
 mod kill;
 mod lifecycle;
 mod parking;

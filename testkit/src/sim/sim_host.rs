@@ -1,6 +1,5 @@
 //! The world as its owner, a test, sees it.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use millrun_core::{Host, Next, PartExit, Task, Timestamp};
+use millrun_core::{Host, Next, PartExit, Task, Timestamp, panic_message};
 
 use super::config::SimConfig;
 use super::seam::Seam;
@@ -441,7 +440,7 @@ impl OneStep<'_> {
                 self.record(Action::Turn(budget, next));
                 self.arrange(body, next);
             }
-            Err(panic) => self.exit(body, PartExit::Panicked(message_of(panic.as_ref()))),
+            Err(panic) => self.exit(body, PartExit::Panicked(panic_message(panic))),
         }
         Stepped::Something
     }
@@ -476,13 +475,6 @@ impl OneStep<'_> {
             on_exit(exit);
         }
     }
-}
-
-/// What a panic said, if it said it in a string.
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").to_owned()
 }
 
 impl Drop for SimHost {

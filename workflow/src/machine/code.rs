@@ -1,9 +1,10 @@
 //! Polling workflow code: with a waker of its own, outside any executor, panics caught.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use millrun_core::panic_message;
 
 use crate::context::{Pulse, Shared, Wakers};
 use crate::event::RunFailure;
@@ -142,17 +143,4 @@ fn foreign() -> Polled {
          workflow's own, or another task uses its context"
             .into(),
     )
-}
-
-/// The text of a panic, whose payload ends here: a payload may itself panic when dropped.
-pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
-    let message = panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".into());
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(second);
-    }
-    message
 }

@@ -37,7 +37,6 @@ use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
 use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
 
-pub(crate) use code::panic_message;
 pub use limits::Limits;
 pub use replay::ReplayError;
 pub use turn::{Command, Input, Moment, Refused, Turn};

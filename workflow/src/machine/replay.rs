@@ -82,6 +82,7 @@ impl Instance {
         instance.shared.lock().set_replayed(None);
         let sequence = instance.ledger.sequence().get() + 1;
         check.expect_settled(sequence, "the end of the history");
+        let is_different = check.difference.is_some();
         if let Some(difference) = check.difference {
             instance.code = None;
             let reason = ParkReason::Nondeterminism(Box::new(difference));
@@ -96,7 +97,8 @@ impl Instance {
         }
         if instance.ledger.outcome().is_some() {
             instance.code = None;
-            instance.unrecorded = None;
+            // Of a difference, whoever asks the state it ended with is to know.
+            instance.unrecorded = instance.unrecorded.filter(|_| is_different);
         }
         instance.changed_values = check.changed_values;
         Ok(instance)

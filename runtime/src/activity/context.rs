@@ -1,0 +1,125 @@
+//! What an activity's code sees of the runtime.
+
+use std::sync::Arc;
+
+use millrun_broker::Envelope;
+use millrun_core::{InstanceId, RunId};
+use millrun_workflow::{Payload, PayloadError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{ActivityTask, PoolState};
+
+/// What an activity knows about itself, and how it says how far it is. A cheap clone.
+#[derive(Clone, Debug)]
+pub struct ActivityContext {
+    envelope: Arc<Envelope<ActivityTask>>,
+    pool: Arc<PoolState>,
+}
+
+/// Why a heartbeat was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeartbeatError {
+    /// Nobody waits for this attempt any more: it was cancelled, or is out of time. Stop.
+    #[error("nobody waits for this attempt any more")]
+    Cancelled,
+    /// The details could not be encoded.
+    #[error("the heartbeat's details could not be encoded")]
+    Payload(#[from] PayloadError),
+    /// The details are larger than a payload may be.
+    #[error("the details have {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
+    TooLarge {
+        /// Their encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+}
+
+impl ActivityContext {
+    pub(super) fn new(envelope: Arc<Envelope<ActivityTask>>, pool: Arc<PoolState>) -> Self {
+        Self { envelope, pool }
+    }
+
+    pub(super) fn task(&self) -> &ActivityTask {
+        self.envelope.payload()
+    }
+
+    /// Names this step for ever: the same for each attempt, another for every other step of any
+    /// run. Hand it to whatever the activity changes, so that doing it twice has the effect of
+    /// doing it once.
+    #[must_use]
+    pub fn idempotency_key(&self) -> String {
+        format!("{}-{}", self.task().run, self.task().scheduled.operation)
+    }
+
+    /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of
+    /// this step, also of one that a crash cut off.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.task().attempt
+    }
+
+    /// The id of the instance that called.
+    #[must_use]
+    pub fn instance_id(&self) -> &InstanceId {
+        &self.task().id
+    }
+
+    /// The run that called.
+    #[must_use]
+    pub fn run_id(&self) -> RunId {
+        self.task().run
+    }
+
+    /// The name of the activity.
+    #[must_use]
+    pub fn activity(&self) -> &str {
+        &self.task().scheduled.activity
+    }
+
+    /// Says that the attempt is alive, and how far it is: should it fail or be cut off, the next
+    /// attempt finds this in [`details`](Self::details). Never waits.
+    ///
+    /// Call it as often as is convenient: the runtime records a few per
+    /// [heartbeat timeout](crate::Call::heartbeat), the last one of an attempt that fails always. A
+    /// crash of the process loses at most what was said since the last one recorded.
+    ///
+    /// ```
+    /// use millrun::{ActivityContext, ActivityError};
+    ///
+    /// /// Imports rows, and goes on where the attempt before got to.
+    /// async fn import(cx: ActivityContext, rows: u64) -> Result<u64, ActivityError> {
+    ///     let done = cx.details::<u64>().transpose()?.unwrap_or(0);
+    ///     for row in done..rows {
+    ///         // .. import the row ..
+    ///         cx.heartbeat(&(row + 1))?;
+    ///     }
+    ///     Ok(rows)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`HeartbeatError::Cancelled`] when the attempt should stop; a `?` does that.
+    pub fn heartbeat<T: Serialize + ?Sized>(&self, details: &T) -> Result<(), HeartbeatError> {
+        let details = Payload::encode(details)?;
+        self.pool.heartbeat(self.task(), details)
+    }
+
+    /// What the last heartbeat of an earlier attempt said; `None` if none said anything.
+    ///
+    /// # Errors
+    /// When it does not decode as a `T`.
+    #[must_use]
+    pub fn details<T: DeserializeOwned>(&self) -> Option<Result<T, PayloadError>> {
+        self.task().details.as_ref().map(|details| details.decode())
+    }
+
+    /// Whether nobody waits for this attempt any more: it was cancelled, or is out of time. Async
+    /// code is dropped at its next await then; code that blocks looks here.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        !self.pool.is_current(self.task())
+    }
+}

@@ -1,0 +1,370 @@
+//! What a pool knows of its attempts. It outlives the pool's part, so that a restarted pool knows
+//! what is still running.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use millrun_core::{Bell, Host, RunId, TaskHandle, Timestamp};
+use millrun_workflow::{ActivityFailure, OperationId, Payload, TimeoutKind};
+use rustc_hash::FxBuildHasher;
+
+use super::{ActivityReport, ActivityTask, AttemptFailure, HeartbeatError};
+use crate::shard::{ShardDoors, ShardMessage};
+
+/// Names an attempt under way: a step has one at a time.
+pub(super) type Key = (RunId, OperationId);
+
+/// How many steps cancelled in the queue a pool remembers.
+const CANCELLED_LEN_MAX: usize = 65_536;
+
+/// How long the pause between two recorded heartbeats is at most, and without a timeout.
+const HEARTBEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The attempts of one task queue.
+#[derive(Debug)]
+pub(crate) struct PoolState {
+    /// The pool's bell: an attempt that is cancelled makes room.
+    bell: Bell,
+    host: Arc<dyn Host>,
+    doors: ShardDoors,
+    payload_bytes_max: usize,
+    running: Mutex<Running>,
+    started: AtomicUsize,
+    is_stopping: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    attempts: HashMap<Key, Attempt, FxBuildHasher>,
+    /// Steps cancelled while they waited in the queue.
+    cancelled: HashSet<Key, FxBuildHasher>,
+    /// Attempts that must begin before a deadline, and have not: with their numbers.
+    queued: HashMap<Key, (u32, Timestamp), FxBuildHasher>,
+    starts: BTreeSet<(Timestamp, Key)>,
+    deadlines: BTreeSet<(Timestamp, Key)>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    number: u32,
+    /// When its time is up.
+    close_at: Timestamp,
+    /// When to look at it next: that time, or the end of its silence.
+    deadline: Timestamp,
+    handle: Option<TaskHandle>,
+    /// Only attempts that have said something, or must, have this.
+    pulse: Option<Box<AttemptPulse>>,
+}
+
+/// The heartbeats of an attempt.
+#[derive(Debug, Default)]
+struct AttemptPulse {
+    /// How long it may be silent.
+    silence_max: Option<Duration>,
+    heard_at: Timestamp,
+    /// What it said last and the run has not been told.
+    details: Option<Payload>,
+    /// When the run was told last.
+    told_at: Option<Timestamp>,
+}
+
+impl PoolState {
+    pub(crate) fn new(bell: Bell, host: Arc<dyn Host>, doors: ShardDoors, payload_bytes_max: usize) -> Self {
+        Self {
+            bell,
+            host,
+            doors,
+            payload_bytes_max,
+            running: Mutex::default(),
+            started: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many attempts are under way.
+    pub(crate) fn running_len(&self) -> usize {
+        self.lock().attempts.len()
+    }
+
+    /// How many attempts have been started since the runtime was.
+    pub(crate) fn started_len(&self) -> usize {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Starts nothing more.
+    pub(crate) fn stop_starting(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// An attempt is about to be queued that must begin before `timeout` is over.
+    pub(crate) fn expect_start(&self, task: &ActivityTask, timeout: Duration) {
+        let key = (task.run, task.scheduled.operation);
+        let mut running = self.lock();
+        match running.queued.get(&key) {
+            // It stands in the queue already, or in the backlog.
+            Some((number, _)) if *number == task.attempt => return,
+            Some((_, before)) => {
+                let before = *before;
+                running.starts.remove(&(before, key));
+            }
+            None => {}
+        }
+        let start_by = self.host.now() + timeout;
+        running.queued.insert(key, (task.attempt, start_by));
+        running.starts.insert((start_by, key));
+        drop(running);
+        self.bell.ring();
+    }
+
+    /// Lists an attempt that begins. `false` if it must not: it was cancelled while it waited, or
+    /// waited too long.
+    pub(super) fn begin(&self, task: &ActivityTask, now: Timestamp) -> bool {
+        let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
+        let close_at = now + task.scheduled.start_to_close;
+        let silence_max = task.scheduled.heartbeat;
+        let deadline = silence_max.map_or(close_at, |silence_max| close_at.min(now + silence_max));
+        let mut running = self.lock();
+        if running.cancelled.remove(&key) {
+            running.forget_queued(key);
+            return false;
+        }
+        if task.scheduled.schedule_to_start.is_some() {
+            let is_expected = running
+                .queued
+                .get(&key)
+                .is_some_and(|(queued, _)| *queued == number);
+            if !is_expected {
+                return false;
+            }
+            running.forget_queued(key);
+        }
+        if let Some(older) = running.remove(key, None)
+            && let Some(handle) = older.handle
+        {
+            handle.abort();
+        }
+        let pulse = silence_max.map(|_| {
+            Box::new(AttemptPulse {
+                silence_max,
+                heard_at: now,
+                ..AttemptPulse::default()
+            })
+        });
+        let attempt = Attempt {
+            number,
+            close_at,
+            deadline,
+            handle: None,
+            pulse,
+        };
+        running.attempts.insert(key, attempt);
+        running.deadlines.insert((deadline, key));
+        drop(running);
+        self.started.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Keeps what stops an attempt, unless it has ended by now.
+    pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
+        if let Some(attempt) = self.lock().attempts.get_mut(&key)
+            && attempt.number == number
+        {
+            attempt.handle = Some(handle);
+        }
+    }
+
+    /// Takes an attempt that has ended off the list. `None` if nobody waits for its report any
+    /// more; otherwise what it said last and the run has not been told. Also whether the list was
+    /// as long as `running_max`.
+    pub(super) fn end(
+        &self,
+        key: Key,
+        number: u32,
+        running_max: usize,
+    ) -> (Option<Option<Box<Payload>>>, bool) {
+        let mut running = self.lock();
+        let was_full = running.attempts.len() >= running_max;
+        let attempt = running.remove(key, Some(number));
+        (attempt.map(|attempt| attempt.last_words()), was_full)
+    }
+
+    /// Stops an attempt whose report nobody waits for, or keeps it from being started.
+    pub(crate) fn cancel(&self, key: Key) {
+        let mut running = self.lock();
+        running.forget_queued(key);
+        match running.remove(key, None) {
+            Some(attempt) => {
+                drop(running);
+                if let Some(handle) = attempt.handle {
+                    handle.abort();
+                }
+                self.bell.ring();
+            }
+            None => {
+                // Forgetting them costs no more than an attempt that nobody waits for.
+                if running.cancelled.len() >= CANCELLED_LEN_MAX {
+                    running.cancelled.clear();
+                }
+                running.cancelled.insert(key);
+            }
+        }
+    }
+
+    /// Whether this attempt is under way.
+    pub(super) fn is_current(&self, task: &ActivityTask) -> bool {
+        let key = (task.run, task.scheduled.operation);
+        let running = self.lock();
+        let attempt = running.attempts.get(&key);
+        attempt.is_some_and(|attempt| attempt.number == task.attempt)
+    }
+
+    /// An attempt says how far it is.
+    pub(super) fn heartbeat(&self, task: &ActivityTask, details: Payload) -> Result<(), HeartbeatError> {
+        let (bytes, bytes_max) = (details.len(), self.payload_bytes_max);
+        if bytes > bytes_max {
+            return Err(HeartbeatError::TooLarge { bytes, bytes_max });
+        }
+        let now = self.host.now();
+        let (run, operation) = (task.run, task.scheduled.operation);
+        let told = {
+            let mut running = self.lock();
+            let attempt = running.attempts.get_mut(&(run, operation));
+            let attempt = attempt.filter(|attempt| attempt.number == task.attempt);
+            let attempt = attempt.ok_or(HeartbeatError::Cancelled)?;
+            attempt.pulse.get_or_insert_default().beat(details, now)
+        };
+        if let Some(details) = told {
+            let message = ShardMessage::Heartbeat {
+                run,
+                operation,
+                attempt: task.attempt,
+                details,
+            };
+            // The place was reserved with the attempt: it has one message under way per pause.
+            self.doors.push(run, message);
+        }
+        Ok(())
+    }
+
+    /// When something is to be looked at next.
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        let running = self.lock();
+        let first = |set: &BTreeSet<(Timestamp, Key)>| set.first().map(|(deadline, _)| *deadline);
+        let earliest = [first(&running.deadlines), first(&running.starts)];
+        earliest.into_iter().flatten().min()
+    }
+
+    /// An attempt whose time is up by now, which is taken off the list and stopped.
+    pub(super) fn take_expired(&self, now: Timestamp) -> Option<ActivityReport> {
+        let mut running = self.lock();
+        let is_due = |(deadline, _): &&(Timestamp, Key)| *deadline <= now;
+        if let Some((_, key)) = running.starts.first().filter(is_due).copied() {
+            let (run, operation) = key;
+            let (attempt, _) = running.queued.get(&key).copied()?;
+            running.forget_queued(key);
+            let failure = ActivityFailure::TimedOut(TimeoutKind::ScheduleToStart);
+            return Some(ActivityReport {
+                run,
+                operation,
+                attempt,
+                outcome: Err(AttemptFailure::fatal(failure)),
+            });
+        }
+        loop {
+            let (deadline, key) = running.deadlines.first().filter(is_due).copied()?;
+            let (run, operation) = key;
+            let Some(kind) = running.look_at(deadline, key, now) else {
+                continue;
+            };
+            let attempt = running.remove(key, None)?;
+            let number = attempt.number;
+            if let Some(handle) = &attempt.handle {
+                handle.abort();
+            }
+            let failure = AttemptFailure {
+                details: attempt.last_words(),
+                ..AttemptFailure::retryable(ActivityFailure::TimedOut(kind))
+            };
+            return Some(ActivityReport {
+                run,
+                operation,
+                attempt: number,
+                outcome: Err(failure),
+            });
+        }
+    }
+}
+
+impl AttemptPulse {
+    /// Hears a heartbeat; gives it back if the run shall be told now.
+    fn beat(&mut self, details: Payload, now: Timestamp) -> Option<Payload> {
+        self.heard_at = now;
+        let pause = self.silence_max.map_or(HEARTBEAT_PAUSE_MAX, |silence_max| {
+            (silence_max / 4).min(HEARTBEAT_PAUSE_MAX)
+        });
+        if self.told_at.is_some_and(|at| now.saturating_since(at) < pause) {
+            self.details = Some(details);
+            return None;
+        }
+        self.told_at = Some(now);
+        self.details = None;
+        Some(details)
+    }
+}
+
+impl Attempt {
+    /// What it said last and the run has not been told.
+    fn last_words(self) -> Option<Box<Payload>> {
+        self.pulse.and_then(|pulse| pulse.details).map(Box::new)
+    }
+}
+
+impl Running {
+    /// Takes an attempt off the list, if it is still this one.
+    fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
+        let current = self.attempts.get(&key)?;
+        if number.is_some_and(|number| number != current.number) {
+            return None;
+        }
+        let attempt = self.attempts.remove(&key)?;
+        self.deadlines.remove(&(attempt.deadline, key));
+        Some(attempt)
+    }
+
+    fn forget_queued(&mut self, key: Key) {
+        if let Some((_, start_by)) = self.queued.remove(&key) {
+            self.starts.remove(&(start_by, key));
+        }
+    }
+
+    /// Which time of an attempt is up; if none is, it is listed for a later look.
+    fn look_at(&mut self, deadline: Timestamp, key: Key, now: Timestamp) -> Option<TimeoutKind> {
+        let Some(attempt) = self.attempts.get_mut(&key) else {
+            self.deadlines.remove(&(deadline, key));
+            return None;
+        };
+        if attempt.close_at <= now {
+            return Some(TimeoutKind::StartToClose);
+        }
+        let pulse = attempt.pulse.as_ref();
+        let silent_at = pulse.and_then(|pulse| Some(pulse.heard_at + pulse.silence_max?));
+        if silent_at.is_some_and(|at| at <= now) {
+            return Some(TimeoutKind::Heartbeat);
+        }
+        self.deadlines.remove(&(deadline, key));
+        let next = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
+        attempt.deadline = next;
+        self.deadlines.insert((next, key));
+        None
+    }
+}
