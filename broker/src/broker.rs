@@ -404,10 +404,13 @@ impl Shared {
 
     /// Tells the tap of an inbox, and of each time it is emptied.
     fn show_to(&self, tap: &Arc<dyn Tap>, probe: &InboxProbe) {
-        let (id, told) = (probe.id(), Arc::clone(tap));
-        probe
-            .mailbox
-            .watch(Arc::new(move || told.on_flow(&FlowEvent::Emptied(id))));
+        // Weakly: a tap may keep the probe, and with it the mailbox.
+        let (id, told) = (probe.id(), Arc::downgrade(tap));
+        probe.mailbox.watch(Arc::new(move || {
+            if let Some(tap) = told.upgrade() {
+                tap.on_flow(&FlowEvent::Emptied(id));
+            }
+        }));
         tap.on_flow(&FlowEvent::Subscribed(probe));
     }
 

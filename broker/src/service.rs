@@ -320,6 +320,10 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .put_down();
+        self.inbox.hub().tap().tell(FlowEvent::PutBack {
+            envelope: envelope.as_dyn(),
+            by: self.inbox.id(),
+        });
         self.inbox.give_back(envelope);
     }
 

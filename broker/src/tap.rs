@@ -91,6 +91,13 @@ pub enum FlowEvent<'a> {
         /// Whose handler.
         by: SubscriptionId,
     },
+    /// A service was cut off or gave up, and the envelope is at the front of its inbox again.
+    PutBack {
+        /// Which envelope.
+        envelope: &'a dyn AnyEnvelope,
+        /// Whose inbox.
+        by: SubscriptionId,
+    },
     /// What [`FlowEvent::Begun`] told of has ended, whatever came of it.
     Ended {
         /// Which envelope.

@@ -32,6 +32,7 @@ impl Tap for Log {
             FlowEvent::Begun { envelope, by } => format!("begun {} {by}", payload(*envelope)),
             FlowEvent::Failed { attempt, cause, .. } => format!("failed {attempt} {cause}"),
             FlowEvent::Handled { envelope, by } => format!("handled {} {by}", payload(*envelope)),
+            FlowEvent::PutBack { envelope, by } => format!("put back {} {by}", payload(*envelope)),
             FlowEvent::Ended { by, .. } => format!("ended {by}"),
             FlowEvent::GivenUp {
                 envelope,
@@ -199,7 +200,14 @@ fn a_service_that_is_cut_off_ends_what_it_has_begun() {
     log.take();
     drop(service);
     let steps = log.take();
-    assert!(steps.contains(&"ended subscription-1".to_owned()), "{steps:?}");
+    assert_eq!(
+        steps,
+        [
+            "emptied subscription-1",
+            "put back 1 subscription-1",
+            "ended subscription-1"
+        ]
+    );
     assert_eq!(inbox.stats().queued, 1);
 }
 

@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
+mod flows;
+mod settle;
 mod sim;
 mod world;

@@ -1,0 +1,31 @@
+//! Recording what flows through a broker.
+//!
+//! ```text
+//!   broker ──steps──► book: envelope → (subscription → fate), causes
+//!                      │ wakes                    │
+//!                      ▼                          ▼
+//!                    settle()         flow_of, chain_of, assert_…
+//! ```
+//!
+//! Invariants:
+//!
+//! - What is kept is bounded by [`FlowConfig::steps_max`].
+//! - No envelope is held on to: a recorded program sees the same reference counts as any other.
+//! - `settle` is ready only if at one moment since it was called nothing moved.
+//!
+//! Left out on purpose: time. A recorder neither sleeps nor asks for the time.
+
+mod book;
+mod chain;
+mod config;
+mod expect;
+mod flow;
+mod recorder;
+mod settle;
+
+pub use chain::{Chain, Link};
+pub use config::FlowConfig;
+pub use expect::Subscriber;
+pub use flow::{Delivery, Fate, Flow, Kept};
+pub use recorder::FlowRecorder;
+pub use settle::Unsettled;
