@@ -20,8 +20,24 @@ crash SEEDS="20000" KILLS="2000":
     cargo test --workspace --exclude millrun-persistence -- crash kill
     cargo run --release -- demo --crash
 
-# A million random inputs for each property test whose name contains TARGET: `just fuzz decode`.
-fuzz TARGET CASES="1000000":
+# Coverage-guided fuzzing of one decoder (see fuzz/README.md), for SECONDS or until stopped:
+# `just fuzz row 60`. Without cargo-fuzz and a nightly compiler: the same function on stable Rust.
+fuzz TARGET SECONDS="0":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if cargo fuzz --version && rustup run nightly rustc --version; then
+        cargo +nightly fuzz run --fuzz-dir fuzz {{TARGET}} -- -max_total_time={{SECONDS}} -max_len=65536
+    else
+        echo "for coverage-guided fuzzing: rustup toolchain install nightly; cargo install cargo-fuzz" >&2
+        just fuzz-stable
+    fi
+
+# All decoders on stable Rust: the corpus, and CASES random mutations for each.
+fuzz-stable CASES="2000000":
+    MILLRUN_FUZZ_CASES={{CASES}} cargo test --release -p millrun-persistence -p millrun-workflow -p millrun-broker --test it -- fuzz::
+
+# CASES random inputs for each property test whose name contains TARGET: `just properties decode`.
+properties TARGET CASES="1000000":
     PROPTEST_CASES={{CASES}} cargo test --release --workspace -- {{TARGET}}
 
 # The types that share memory between threads, under every interleaving.

@@ -50,6 +50,8 @@ mod topology;
 mod wait;
 
 mod clock;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod hub;
 pub mod mailbox;
 #[cfg(feature = "ractor")]

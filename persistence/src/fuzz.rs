@@ -12,12 +12,13 @@ use crate::wire::{piece, superblock, v1};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     ("frame", frame),
     ("piece", piece_header),
     ("superblock", first_page),
     ("row", row),
     ("history", history),
+    ("sealed", sealed),
 ];
 
 /// One frame: what decodes is sealed anew to the same bytes.
@@ -59,12 +60,20 @@ pub fn first_page(bytes: &[u8]) {
     }
 }
 
-/// A whole row: every byte of it belongs to one frame or to one stretch of damage.
+/// A whole row: what is found of it comes in order and does not overlap; what is wrong with the row
+/// itself comes last.
 pub fn row(bytes: &[u8]) {
-    let mut last = 0;
-    walk_row(0, bytes, &mut |position, _| {
-        assert!(position >= last);
-        last = position;
+    let (mut behind, mut is_over) = (0, false);
+    walk_row(0, bytes, &mut |position, found| {
+        assert!(!is_over, "nothing follows what is wrong with the row");
+        match found {
+            Ok((frame, whole)) => {
+                assert!(position >= behind && frame.len == whole.len());
+                behind = position + frame.len as u64;
+                assert!(behind <= bytes.len() as u64);
+            }
+            Err(_) => is_over = position == 0 && behind > 0,
+        }
     });
 }
 
@@ -80,4 +89,33 @@ pub fn history(bytes: &[u8]) {
     }
     // Total, whatever comes out of it.
     scan::last_turn(bytes);
+}
+
+/// What stands behind the checksums: the input is cut into frames and rows whose lengths and
+/// checksums are then made to hold, as if a broken writer had written them.
+///
+/// Each frame is a length (u16, little-endian) and so many bytes, header included.
+pub fn sealed(mut bytes: &[u8]) {
+    let (mut frames, mut count) = (Vec::new(), 0);
+    while let Some((len, rest)) = bytes.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
+        let start = frames.len();
+        frames.extend_from_slice(&rest[..len]);
+        let padded = frames.len().max(start + v1::HEADER_BYTES);
+        frames.resize(padded, 0);
+        v1::seal(&mut frames[start..], 0);
+        count += 1;
+        bytes = &rest[len..];
+    }
+    let len = u32::try_from(frames.len()).expect("inputs of a fuzzer are small");
+    let mut whole = piece::header(len, count).to_vec();
+    whole.extend_from_slice(&frames);
+    piece_header(&whole);
+    row(&whole);
+    let mut rest = &frames[..];
+    while !rest.is_empty() {
+        frame(rest);
+        history(rest);
+        rest = &rest[v1::len(rest)..];
+    }
 }

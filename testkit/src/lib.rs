@@ -4,6 +4,7 @@
 //! |---------|----------------|
 //! | `sim` (default) | [`SimHost`]: a seeded world of one thread, with a clock that the test moves |
 //! | `broker` | [`FlowRecorder`]: what flows through a broker, and when it has settled |
+//! | `mutation` | [`fuzz`]: mutations of known bytes, for decoders that must survive anything |
 //!
 //! # A world of its own
 //!
@@ -88,11 +89,15 @@ what is known of it:
 
 #[cfg(feature = "broker")]
 mod flows;
+#[cfg(feature = "mutation")]
+mod mutation;
 #[cfg(feature = "sim")]
 mod sim;
 
 #[cfg(feature = "broker")]
 pub use flows::{Chain, Delivery, Fate, Flow, FlowConfig, FlowRecorder, Kept, Link, Subscriber, Unsettled};
 
+#[cfg(feature = "mutation")]
+pub use mutation::{FuzzTarget, corpus, fuzz};
 #[cfg(feature = "sim")]
 pub use sim::{Action, Outcome, SimConfig, SimHost, Step, Stuck, Trace};

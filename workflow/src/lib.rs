@@ -42,6 +42,8 @@ mod context;
 mod definition;
 mod error;
 mod event;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod handlers;
 mod ledger;
 mod machine;

@@ -6,6 +6,7 @@ mod asking;
 mod delivery;
 mod failure;
 mod flows;
+mod fuzz;
 mod host;
 mod model;
 mod names;

@@ -1,64 +1,98 @@
-//! The fuzz targets on mutations of golden bytes: as much as fits into a test run.
+//! The fuzz targets over their corpus and over mutations of it: as much as fits into a test run.
+//! `MILLRUN_FUZZ_CASES` sets how many for each target.
 
-use millrun_persistence::fuzz::TARGETS;
+use std::fs;
+use std::path::PathBuf;
 
-use crate::crash::disk::Dice;
+use millrun_persistence::fuzz::{TARGETS, Target};
+
 use crate::golden;
 
-/// Bytes to begin with: the pages of a golden store, and the rows and frames within them.
-fn corpus() -> Vec<Vec<u8>> {
-    let image = golden::image();
-    let mut corpus: Vec<Vec<u8>> = image
-        .chunks(4_096)
-        .filter(|page| page.iter().any(|byte| *byte != 0))
-        .map(<[u8]>::to_vec)
-        .collect();
-    // A frame begins 12 bytes before its length; a row 16 bytes before its first frame. Rather than
-    // find them by their format, every page is also tried from each of its first bytes on.
-    for at in 0..image.len().min(1 << 20) {
-        let is_version_one = image[at..].starts_with(&1_u32.to_le_bytes());
-        if is_version_one && corpus.len() < 400 {
-            corpus.push(image[at..(at + 600).min(image.len())].to_vec());
-        }
-    }
-    corpus
+/// What a target begins with; the same files serve the coverage-guided fuzzer.
+fn folder(target: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../fuzz/corpus")
+        .join(target)
 }
 
-fn mutate(bytes: &mut Vec<u8>, dice: &mut Dice) {
-    for _ in 0..=dice.below(4) {
-        if bytes.is_empty() {
-            return;
-        }
-        let at = usize::try_from(dice.below(bytes.len() as u64)).unwrap();
-        match dice.below(5) {
-            0 => bytes[at] ^= 1 << dice.below(8),
-            1 => bytes[at] = dice.roll().to_le_bytes()[0],
-            2 => bytes.truncate(at),
-            3 => bytes.drain(..at / 16).for_each(drop),
-            _ => bytes[at..].fill([0, 0xff][usize::try_from(dice.below(2)).unwrap()]),
-        }
-    }
+fn check((name, target): Target) {
+    let cases = std::env::var("MILLRUN_FUZZ_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok());
+    let corpus = millrun_testkit::corpus(folder(name)).unwrap();
+    millrun_testkit::fuzz((name, target), &corpus, cases.unwrap_or(10_000), 21);
 }
 
 #[test]
 fn decoders_are_total() {
-    let corpus = corpus();
-    assert!(corpus.len() > 10);
-    let mut dice = Dice::new(21);
-    for _ in 0..20_000 {
-        let mut bytes = corpus[usize::try_from(dice.below(corpus.len() as u64)).unwrap()].clone();
-        mutate(&mut bytes, &mut dice);
-        for (_, target) in TARGETS {
-            target(&bytes);
-        }
+    for target in TARGETS {
+        check(target);
     }
 }
 
 #[test]
 fn golden_bytes_decode() {
-    for bytes in corpus() {
+    for page in golden::image().chunks(4_096) {
         for (_, target) in TARGETS {
-            target(&bytes);
+            target(page);
+        }
+    }
+}
+
+/// The rows of a store, found by their headers.
+fn rows(image: &[u8]) -> Vec<&[u8]> {
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let starts = (0..image.len() - 16)
+        .filter(|at| word(*at) == 1 && crc32c::crc32c(&image[*at..at + 12]) == word(at + 12));
+    let ends = |at: usize| at + 16 + usize::try_from(word(at + 4)).unwrap();
+    starts.filter_map(|at| image.get(at..ends(at))).collect()
+}
+
+/// The frames of a row.
+fn frames(row: &[u8]) -> Vec<&[u8]> {
+    let (mut frames, mut rest) = (Vec::new(), &row[16..]);
+    while rest.len() >= 48 {
+        let len = u32::from_le_bytes(rest[12..16].try_into().unwrap());
+        let (frame, after) = rest.split_at(usize::try_from(len).unwrap());
+        frames.push(frame);
+        rest = after;
+    }
+    frames
+}
+
+#[test]
+#[ignore = "writes the corpus anew from the golden files"]
+fn write_corpus() {
+    let image = golden::image();
+    let rows: Vec<_> = rows(&image).into_iter().filter(|row| row.len() < 9_000).collect();
+    let frames: Vec<_> = rows
+        .iter()
+        .flat_map(|row| frames(row))
+        .filter(|frame| frame.len() < 3_000)
+        .collect();
+    assert!(!rows.is_empty() && !frames.is_empty());
+    let mut sealed = Vec::new();
+    for frame in &frames {
+        sealed.extend_from_slice(&u16::try_from(frame.len()).unwrap().to_le_bytes());
+        sealed.extend_from_slice(frame);
+    }
+    let mut by_run = std::collections::BTreeMap::<_, Vec<u8>>::new();
+    for frame in &frames {
+        by_run.entry(&frame[24..40]).or_default().extend_from_slice(frame);
+    }
+    let of = |bytes: &[&[u8]]| bytes.iter().map(|bytes| bytes.to_vec()).collect::<Vec<_>>();
+    let inputs = [
+        ("frame", of(&frames)),
+        ("piece", of(&rows)),
+        ("row", of(&rows)),
+        ("superblock", vec![image[..36].to_vec()]),
+        ("history", by_run.into_values().collect()),
+        ("sealed", vec![sealed]),
+    ];
+    for (target, inputs) in inputs {
+        fs::create_dir_all(folder(target)).unwrap();
+        for (number, bytes) in inputs.iter().enumerate() {
+            fs::write(folder(target).join(format!("golden-v1-{number:02}")), bytes).unwrap();
         }
     }
 }

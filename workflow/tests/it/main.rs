@@ -3,6 +3,7 @@
 
 mod bytes;
 mod cancelling;
+mod fuzz;
 mod histories;
 mod model;
 mod mutants;
