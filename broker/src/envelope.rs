@@ -2,7 +2,9 @@
 //!
 //! An envelope is made once per publish, behind an [`Arc`], and fan-out clones the pointer. The
 //! header is kept small on purpose: at the sizes of most messages its allocation and its way
-//! through the caches are what a message costs. What few envelopes have (key, trace, expiry) is
+//! through the caches are what a message costs. For the same reason an envelope that was only
+//! [lent](crate::Receiver::recv_ref) to its reader goes back to the publisher, empty, and carries
+//! the next payload. What few envelopes have (key, trace, expiry) is
 //! boxed apart, and a topic is a number that [`Broker::topic_name`](crate::Broker::topic_name)
 //! turns into its name, because counting references to a shared name costs more than a push.
 
@@ -140,6 +142,14 @@ impl Headers {
     }
 }
 
+/// What the broker says about an envelope.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    pub(crate) id: EnvelopeId,
+    pub(crate) topic: TopicId,
+    pub(crate) time: Timestamp,
+}
+
 /// A message on its way: header and payload. Always behind an [`Arc`].
 pub struct Envelope<T> {
     id: EnvelopeId,
@@ -149,30 +159,39 @@ pub struct Envelope<T> {
     topic: TopicId,
     weight: u32,
     extras: Option<Box<Extras>>,
-    payload: T,
+    /// Gone only between the last reader of one payload and the next publish.
+    payload: Option<T>,
 }
 
 impl<T> Envelope<T> {
     /// `weigh` says how many bytes a payload holds on to outside of itself.
-    pub(crate) fn new(
-        id: EnvelopeId,
-        topic: TopicId,
-        time: Timestamp,
-        headers: Headers,
-        weigh: fn(&T) -> usize,
-        payload: T,
-    ) -> Self {
-        let weight = size_of::<Self>() + weigh(&payload);
-        Self {
-            id,
-            correlation: headers.lineage.map_or(id, |lineage| lineage.correlation),
-            causation: headers.lineage.map(|lineage| lineage.causation),
-            time,
-            topic,
-            weight: u32::try_from(weight).unwrap_or(u32::MAX),
-            extras: headers.extras,
-            payload,
-        }
+    pub(crate) fn new(mark: Mark, headers: Headers, weigh: fn(&T) -> usize, payload: T) -> Self {
+        let mut envelope = Self {
+            id: mark.id,
+            correlation: mark.id,
+            causation: None,
+            time: mark.time,
+            topic: mark.topic,
+            weight: 0,
+            extras: None,
+            payload: None,
+        };
+        envelope.fill(mark, headers, weigh, payload);
+        envelope
+    }
+
+    /// Makes it another envelope, in place: the payload is moved once, from the caller's registers.
+    #[inline]
+    pub(crate) fn fill(&mut self, mark: Mark, headers: Headers, weigh: fn(&T) -> usize, payload: T) {
+        let payload = self.payload.insert(payload);
+        let weight = size_of::<Self>() + weigh(payload);
+        self.weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        self.id = mark.id;
+        self.correlation = headers.lineage.map_or(mark.id, |lineage| lineage.correlation);
+        self.causation = headers.lineage.map(|lineage| lineage.causation);
+        self.time = mark.time;
+        self.topic = mark.topic;
+        self.extras = headers.extras;
     }
 
     /// This envelope's own id.
@@ -233,7 +252,10 @@ impl<T> Envelope<T> {
     /// What it carries.
     #[must_use]
     pub const fn payload(&self) -> &T {
-        &self.payload
+        match &self.payload {
+            Some(payload) => payload,
+            None => panic!("an envelope is emptied only when nobody can read it any more"),
+        }
     }
 
     /// The payload, if nobody else holds this envelope; else the envelope comes back.
@@ -241,7 +263,11 @@ impl<T> Envelope<T> {
     /// # Errors
     /// The same `Arc`, when other subscribers still hold it.
     pub fn into_payload(self: Arc<Self>) -> Result<T, Arc<Self>> {
-        Arc::try_unwrap(self).map(|envelope| envelope.payload)
+        Arc::try_unwrap(self).map(|envelope| {
+            envelope
+                .payload
+                .expect("an envelope is emptied only when nobody can read it any more")
+        })
     }
 }
 
@@ -292,6 +318,9 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     fn into_dyn(self: Arc<Self>) -> Arc<dyn AnyEnvelope>;
     /// The envelope without its type, borrowed.
     fn as_dyn(&self) -> &dyn AnyEnvelope;
+    /// Drops what it carries, so that its memory can carry something else.
+    #[doc(hidden)]
+    fn empty(&mut self);
 }
 
 impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
@@ -336,7 +365,7 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
     }
 
     fn any_payload(&self) -> &dyn Any {
-        &self.payload
+        self.payload()
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -350,6 +379,25 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
     fn as_dyn(&self) -> &dyn AnyEnvelope {
         self
     }
+
+    #[inline]
+    fn empty(&mut self) {
+        self.payload = None;
+        self.extras = None;
+    }
+}
+
+/// Empties an envelope that nobody else holds, if whoever publishes next can use its memory: the
+/// publisher knows the type, so an envelope without one is of no use to it.
+#[inline]
+pub(crate) fn emptied<E: AnyEnvelope + ?Sized>(mut envelope: Arc<E>) -> Option<Arc<E>> {
+    let is_typed = size_of::<Arc<E>>() == size_of::<usize>();
+    // The count is looked at first because `get_mut` costs an atomic operation also when it fails.
+    if !is_typed || Arc::strong_count(&envelope) != 1 {
+        return None;
+    }
+    Arc::get_mut(&mut envelope)?.empty();
+    Some(envelope)
 }
 
 impl dyn AnyEnvelope {
@@ -404,8 +452,12 @@ mod tests {
     use super::*;
 
     fn envelope<T: 'static>(id: u64, headers: Headers, payload: T) -> Envelope<T> {
-        let id = EnvelopeId::from_bits(id).unwrap();
-        Envelope::new(id, TopicId(1), Timestamp::EPOCH, headers, bytes_held, payload)
+        let mark = Mark {
+            id: EnvelopeId::from_bits(id).unwrap(),
+            topic: TopicId(1),
+            time: Timestamp::EPOCH,
+        };
+        Envelope::new(mark, headers, bytes_held, payload)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::name::TopicName;
 use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published, Refused};
 use crate::publish::{Publish, PublishBatch, PublishWithin, Source};
-use crate::route::Route;
+use crate::route::{Route, Spent};
 use crate::tally::Cell;
 use crate::topic::TopicCore;
 
@@ -30,6 +30,8 @@ pub struct Publisher<T> {
     route: Cache<RouteOf<T>, Arc<Route<T>>>,
     published: Cell,
     ids: Ids,
+    /// At most as many as fit one inbox.
+    spent: Spent<T>,
     streak: u32,
     topic: Arc<TopicCore<T>>,
 }
@@ -56,6 +58,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             route: Cache::new(RouteOf(Arc::clone(&topic))),
             published: topic.published.open_cell(),
             ids: Ids { next: 0, left: 0 },
+            spent: Vec::new(),
             streak: 0,
             topic,
         }
@@ -174,7 +177,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         if self.topic.retains() {
             return self.topic.hand_out(envelope, patience);
         }
-        self.topic.hand_out_by(self.route.load(), envelope, patience)
+        self.topic
+            .hand_out_collecting(self.route.load(), envelope, patience, &mut self.spent)
     }
 
     pub(crate) fn core(&self) -> &TopicCore<T> {
@@ -197,7 +201,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         let id = EnvelopeId::from_counter(self.ids.next);
         self.ids.next = self.ids.next.wrapping_add(1);
         self.ids.left -= 1;
-        self.topic.seal(id, headers, payload)
+        self.topic.seal(id, headers, payload, self.spent.pop())
     }
 }
 

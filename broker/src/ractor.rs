@@ -34,7 +34,8 @@
 //!         Message::OrdersWaiting: Message,
 //!         orders: &mut Self::State,
 //!     ) -> Result<(), ActorProcessingErr> {
-//!         for order in orders.turn() {
+//!         let mut turn = orders.turn();
+//!         while let Some(order) = turn.next_ref() {
 //!             println!("{}", order.payload());
 //!         }
 //!         Ok(())
@@ -105,6 +106,7 @@ impl<E: AnyEnvelope + ?Sized> Attached<E> {
         Turn {
             inbox: &self.0,
             hand: self.0.take(),
+            lent: None,
             batches_left: BATCHES_PER_TURN - 1,
         }
     }
@@ -127,6 +129,7 @@ impl<E: AnyEnvelope + ?Sized> fmt::Debug for Attached<E> {
 pub struct Turn<'a, E: AnyEnvelope + ?Sized> {
     inbox: &'a Inbox<E>,
     hand: InHand<Arc<E>>,
+    lent: Option<Arc<E>>,
     batches_left: u32,
 }
 
@@ -136,6 +139,19 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     #[must_use]
     pub const fn inbox(&self) -> &'a Inbox<E> {
         self.inbox
+    }
+
+    /// The next envelope, lent until the next call; `None` at the end of the turn.
+    ///
+    /// Cheaper than [`Iterator::next`]: if it was not cloned, its memory goes back to the publisher
+    /// for another envelope.
+    #[inline]
+    pub fn next_ref(&mut self) -> Option<&Arc<E>> {
+        if let Some(read) = self.lent.take() {
+            self.hand.give_back_empty(read);
+        }
+        self.lent = self.next();
+        self.lent.as_ref()
     }
 
     /// Tells waiting publishers what has been handed out so far. Call it before awaiting anything

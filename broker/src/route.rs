@@ -41,6 +41,9 @@ pub(crate) struct Lane<T> {
     pub(crate) line: Line<T>,
 }
 
+/// Empty envelopes that nobody else holds, for a publisher to use again.
+pub(crate) type Spent<T> = Vec<Arc<Envelope<T>>>;
+
 /// Its mailbox.
 pub(crate) enum Line<T> {
     Typed(Mailbox<Arc<Envelope<T>>>),
@@ -122,9 +125,13 @@ impl<T: Send + Sync + 'static> Group<T> {
 
 impl<T: Send + Sync + 'static> Line<T> {
     #[inline]
-    pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
+    pub(crate) fn try_push(
+        &self,
+        envelope: Arc<Envelope<T>>,
+        spent: Option<&mut Spent<T>>,
+    ) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
         match self {
-            Self::Typed(mailbox) => mailbox.try_push(envelope),
+            Self::Typed(mailbox) => mailbox.try_push_for(envelope, spent),
             Self::Any(mailbox) => {
                 let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(&envelope);
                 mailbox.try_push(any).map_err(|error| match error {

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use crate::ask::{AskError, Request};
 use crate::cause::Scope;
 use crate::dead_letter::{DeadLetter, Undeliverable};
-use crate::envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, TopicId};
+use crate::envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, Mark, TopicId};
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, MailboxStats, TryPushError};
 use crate::name::TopicName;
@@ -18,7 +18,7 @@ use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published};
 use crate::publish::{Publish, PublishWithin, Source};
 use crate::publisher::Publisher;
-use crate::route::{GroupCore, Lane, Line, Route};
+use crate::route::{GroupCore, Lane, Line, Route, Spent};
 use crate::subscription::{SubscriptionCore, SubscriptionId};
 use crate::tally::Tally;
 use crate::tap::{InboxProbe, Tap, TappedLine};
@@ -169,19 +169,30 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         &self.hub
     }
 
+    /// Makes an envelope, in `used` if there is one that nobody else holds.
     #[inline]
-    pub(crate) fn seal(&self, id: EnvelopeId, mut headers: Headers, payload: T) -> Arc<Envelope<T>> {
+    pub(crate) fn seal(
+        &self,
+        id: EnvelopeId,
+        mut headers: Headers,
+        payload: T,
+        used: Option<Arc<Envelope<T>>>,
+    ) -> Arc<Envelope<T>> {
         if headers.lineage.is_none() {
             headers.lineage = Scope::current().map(|scope| scope.lineage);
         }
-        Arc::new(Envelope::new(
+        let mark = Mark {
             id,
-            self.id,
-            self.hub.now(),
-            headers,
-            self.weigh,
-            payload,
-        ))
+            topic: self.id,
+            time: self.hub.now(),
+        };
+        if let Some(mut used) = used
+            && let Some(place) = Arc::get_mut(&mut used)
+        {
+            place.fill(mark, headers, self.weigh, payload);
+            return used;
+        }
+        Arc::new(Envelope::new(mark, headers, self.weigh, payload))
     }
 
     #[inline]
@@ -209,6 +220,20 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         patience: Patience,
     ) -> Result<usize, Box<Pending<T>>> {
         let mut offer = Offer::new(self, patience);
+        offer.hand_out(route, envelope);
+        offer.into_pending()
+    }
+
+    /// As [`TopicCore::hand_out_by`], collecting envelopes to be used again.
+    #[inline]
+    pub(crate) fn hand_out_collecting(
+        &self,
+        route: &Route<T>,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+        spent: &mut Spent<T>,
+    ) -> Result<usize, Box<Pending<T>>> {
+        let mut offer = Offer::new(self, patience).collecting(spent);
         offer.hand_out(route, envelope);
         offer.into_pending()
     }
@@ -265,7 +290,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
     fn seal_one(&self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
         let id = EnvelopeId::from_counter(self.hub.take_ids(1));
         self.published.add_one();
-        self.seal(id, headers, payload)
+        self.seal(id, headers, payload, None)
     }
 
     fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {
@@ -315,7 +340,7 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
         let retained = self.retained();
         let welcome = retained
             .as_ref()
-            .map(|envelope| lane.line.try_push(Arc::clone(envelope)));
+            .map(|envelope| lane.line.try_push(Arc::clone(envelope), None));
         if let Some(Err(TryPushError::Full(envelope))) = welcome {
             // Its filter selects more retaining topics than it has room.
             lane.core.count_drop();

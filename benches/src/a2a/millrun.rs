@@ -185,7 +185,8 @@ impl Actor for Consumer {
         Waiting: Waiting,
         (inbox, ledger): &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        for envelope in inbox.turn() {
+        let mut turn = inbox.turn();
+        while let Some(envelope) = turn.next_ref() {
             ledger.receive(envelope.payload());
         }
         Ok(())
@@ -218,7 +219,7 @@ impl Contestant for Tasks {
             for (inbox, mut ledger) in topics.inboxes.iter().zip(ledgers) {
                 let mut receiver = inbox.clone().into_receiver();
                 tokio::spawn(async move {
-                    while let Some(envelope) = receiver.recv().await {
+                    while let Some(envelope) = receiver.recv_ref().await {
                         ledger.receive(envelope.payload());
                     }
                 });

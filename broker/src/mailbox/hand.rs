@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::state::{Door, Slot, State};
 use super::{Left, Mailbox};
+use crate::envelope::{AnyEnvelope, emptied};
 use crate::sync::{Ordering, fence};
 
 /// The values taken from a [`Mailbox`] at once: an iterator that hands them out in order.
@@ -30,6 +32,8 @@ struct Held<T> {
     weight: usize,
     /// Places handed out since those who wait last heard of it.
     unannounced: usize,
+    /// Goes back to the pushers when the hand is put down.
+    spent: Vec<T>,
 }
 
 impl<T> InHand<T> {
@@ -40,6 +44,7 @@ impl<T> InHand<T> {
             places: 0,
             weight: 0,
             unannounced: 0,
+            spent: Vec::new(),
         };
         Self {
             mailbox: mailbox.clone(),
@@ -119,6 +124,15 @@ impl<T> InHand<T> {
         }
     }
 
+    /// Keeps a value that is of no more use here for whoever pushes next; see
+    /// [`Mailbox::try_push_for`]. Beyond as many as fit the mailbox they are dropped.
+    #[inline]
+    fn spend(&mut self, value: T) {
+        if self.held.spent.len() < self.mailbox.capacity() {
+            self.held.spent.push(value);
+        }
+    }
+
     /// How many values are left.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -129,6 +143,16 @@ impl<T> InHand<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.rest.is_empty()
+    }
+}
+
+impl<E: AnyEnvelope + ?Sized> InHand<Arc<E>> {
+    /// Drops what an envelope carries and, if nobody else holds it, keeps the rest for a publisher.
+    #[inline]
+    pub(crate) fn give_back_empty(&mut self, envelope: Arc<E>) {
+        if let Some(empty) = emptied(envelope) {
+            self.spend(empty);
+        }
     }
 }
 
@@ -195,6 +219,10 @@ impl<T> Held<T> {
         } else if !state.queue.is_empty() {
             let spare = std::mem::take(&mut state.spare);
             self.rest = std::mem::replace(&mut state.queue, spare);
+            if state.spent.is_empty() && self.spent.is_empty() {
+                // The buffer that a pusher has emptied.
+                std::mem::swap(&mut state.spent, &mut self.spent);
+            }
             self.is_out = true;
             self.places = std::mem::take(&mut state.places);
             self.weight = std::mem::take(&mut state.weight);
@@ -223,6 +251,9 @@ impl<T> Held<T> {
             state.queue = std::mem::replace(&mut self.rest, newer);
         }
         state.spare = std::mem::take(&mut self.rest);
+        if state.spent.is_empty() {
+            std::mem::swap(&mut state.spent, &mut self.spent);
+        }
         state.hand_out = false;
         state.hand_places = 0;
         state.hand_weight = 0;

@@ -146,6 +146,13 @@ impl<T> Mailbox<T> {
     /// [`TryPushError::Full`] or [`TryPushError::Closed`], both with the value. A mailbox at which
     /// others wait counts as full as far as they are entitled to the room.
     pub fn try_push(&self, value: T) -> Result<(), TryPushError<T>> {
+        self.try_push_for(value, None)
+    }
+
+    /// As [`Mailbox::try_push`]. If `spent` is there and empty, it is exchanged for what the
+    /// consumer has [spent](InHand::spend), at most as many values as fit the mailbox.
+    #[inline]
+    pub(crate) fn try_push_for(&self, value: T, spent: Option<&mut Vec<T>>) -> Result<(), TryPushError<T>> {
         let weight = self.weigh(&value);
         let mut state = self.lock();
         if state.door != Door::Open {
@@ -157,6 +164,11 @@ impl<T> Mailbox<T> {
             return Err(TryPushError::Full(value));
         }
         let first = state.enqueue(value, weight);
+        if let Some(spent) = spent
+            && spent.is_empty()
+        {
+            std::mem::swap(spent, &mut state.spent);
+        }
         self.release(state, first);
         Ok(())
     }

@@ -64,6 +64,8 @@ pub(super) struct State<T> {
     pub(super) queue: VecDeque<Slot<T>>,
     /// The buffer that the next hand leaves behind.
     pub(super) spare: VecDeque<Slot<T>>,
+    /// Values that are of no more use to the consumer, on their way back to a pusher.
+    pub(super) spent: Vec<T>,
     /// Places and weight of what is queued.
     pub(super) places: usize,
     pub(super) weight: usize,
@@ -95,6 +97,7 @@ impl<T> State<T> {
         Self {
             queue: VecDeque::new(),
             spare: VecDeque::new(),
+            spent: Vec::new(),
             places: 0,
             weight: 0,
             hand_places: 0,

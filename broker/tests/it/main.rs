@@ -8,6 +8,7 @@ mod failure;
 mod flows;
 mod fuzz;
 mod host;
+mod lending;
 mod model;
 mod names;
 mod overflow;
