@@ -42,7 +42,7 @@ properties TARGET CASES="1000000":
 
 # The types that share memory between threads, under every interleaving.
 loom:
-    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p millrun-broker --lib loom
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p millrun-core -p millrun-broker --lib loom
 
 # Licences, sources and advisories of the dependencies (needs cargo-deny).
 deny:

@@ -15,6 +15,7 @@ mod bell;
 mod host;
 mod identity;
 mod panic;
+mod sync;
 mod time;
 
 pub use bell::Bell;

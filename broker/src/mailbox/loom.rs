@@ -4,7 +4,7 @@
 //! RUSTFLAGS="--cfg loom" cargo test --release -p millrun-broker --lib mailbox::loom
 //! ```
 //!
-//! The bell is the real one: loom switches threads around it, not inside it.
+//! The bell is explored with it, and by itself in `millrun-core`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,8 +1,12 @@
 //! The one-bit wake-up.
 
+#[cfg(all(test, loom))]
+mod loom;
+
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Wakes one [`Part`](crate::Part). A cheap clone; all clones ring the same bell.
 ///
@@ -17,10 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # Ordering
 /// The driver answers *before* the part looks at its mailboxes, so a push that comes after that
 /// look rings again: no wake-up is lost. A bell that nobody has connected yet remembers its ring.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Bell(Arc<State>);
 
-#[derive(Default)]
 struct State {
     rung: AtomicBool,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
@@ -30,7 +33,10 @@ impl Bell {
     /// A bell that wakes nobody yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self(Arc::new(State {
+            rung: AtomicBool::new(false),
+            wake: Mutex::new(None),
+        }))
     }
 
     /// Says whom to wake from now on, in place of any former one. If the bell has rung already,
@@ -73,6 +79,12 @@ impl Bell {
     }
 }
 
+impl Default for Bell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl fmt::Debug for Bell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bell")
@@ -81,7 +93,7 @@ impl fmt::Debug for Bell {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
