@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod accounting;
 mod asking;
+mod churn;
 mod delivery;
 mod failure;
 mod flows;

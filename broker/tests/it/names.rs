@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::host::ready;
 
 /// The rules as one would first write them down.
-fn naive(filter: &[&str], name: &[&str]) -> bool {
+pub(crate) fn naive(filter: &[&str], name: &[&str]) -> bool {
     match (filter, name) {
         ([], []) => true,
         ([">"], [_, ..]) => true,

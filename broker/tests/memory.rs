@@ -1,0 +1,202 @@
+//! The memory of a broker whose inboxes are full is what its bounds say, to the byte.
+//!
+//! A binary of its own, with one test, because it counts every allocation of the process.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::alloc::System;
+
+use millrun_broker::mailbox::MailboxConfig;
+use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Overflow, Publisher, SubscriptionConfig};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+type Bytes = Envelope<Vec<u8>>;
+
+const SUBSCRIPTIONS: usize = 1_000;
+const CAPACITY: usize = 32;
+const BYTES_MAX: usize = 16 << 10;
+const PAYLOAD: usize = 1_000;
+/// The counters of the `Arc` around an envelope.
+const COUNTERS: usize = 2 * size_of::<usize>();
+/// What an envelope takes of its inbox's queue: a pointer, and its share of the bounds.
+const SLOT: usize = 2 * size_of::<usize>();
+
+/// Bytes that are allocated now and were not at the beginning of the region.
+fn held(region: &Region<'_, System>) -> usize {
+    let change = region.change();
+    change.bytes_allocated - change.bytes_deallocated
+}
+
+/// How many envelopes of the test's payload an inbox holds: every second one is full by bytes
+/// before it is full by count.
+fn full(number: usize) -> usize {
+    let weight = size_of::<Bytes>() + PAYLOAD;
+    if is_bounded_by_bytes(number) {
+        BYTES_MAX / weight
+    } else {
+        CAPACITY
+    }
+}
+
+const fn is_bounded_by_bytes(number: usize) -> bool {
+    number % 2 == 1
+}
+
+fn config(number: usize, overflow: Overflow) -> SubscriptionConfig {
+    let bytes_max = if is_bounded_by_bytes(number) {
+        BYTES_MAX
+    } else {
+        usize::MAX
+    };
+    SubscriptionConfig {
+        inbox: MailboxConfig {
+            capacity: CAPACITY,
+            bytes_max,
+        },
+        overflow,
+        ..SubscriptionConfig::default()
+    }
+}
+
+struct Scene {
+    /// One for each inbox.
+    publishers: Vec<Publisher<Vec<u8>>>,
+    inboxes: Vec<Inbox<Bytes>>,
+    _broker: Broker,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let policies = [
+            Overflow::Block,
+            Overflow::Fail,
+            Overflow::DropNewest,
+            Overflow::DropOldest,
+        ];
+        let broker = Broker::without_host(BrokerConfig::default());
+        let inboxes = (0..SUBSCRIPTIONS).map(|number| {
+            let overflow = policies[(number / 2) % policies.len()];
+            let filter = format!("full.{number}");
+            broker.subscribe(&filter, config(number, overflow)).unwrap()
+        });
+        let inboxes = inboxes.collect();
+        let publishers = (0..SUBSCRIPTIONS).map(|number| {
+            let topic = broker.topic(&format!("full.{number}")).unwrap();
+            topic.publisher()
+        });
+        Self {
+            publishers: publishers.collect(),
+            inboxes,
+            _broker: broker,
+        }
+    }
+
+    /// Publishes to each inbox as often as if it had room for more than it has.
+    fn flood(&mut self) {
+        for publisher in &mut self.publishers {
+            for _ in 0..2 * CAPACITY {
+                // Refused or dropped, as the policy says, once it is full.
+                drop(publisher.try_publish(vec![0x6d; PAYLOAD]));
+            }
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.inboxes.iter().map(Inbox::len).sum()
+    }
+}
+
+#[test]
+fn a_full_broker_holds_its_bounds_and_not_a_byte_more() {
+    let mut scene = Scene::new();
+    let region = Region::new(COUNTED);
+    scene.flood();
+    let count: usize = (0..SUBSCRIPTIONS).map(full).sum();
+    assert_eq!(scene.queued(), count);
+
+    let envelopes = count * (size_of::<Bytes>() + PAYLOAD + COUNTERS);
+    // Queues grow by doubling, from four.
+    let slots = |number| full(number).next_power_of_two().max(4) * SLOT;
+    let queues: usize = (0..SUBSCRIPTIONS).map(slots).sum();
+    assert_eq!(
+        held(&region),
+        envelopes + queues,
+        "bytes held by {count} envelopes"
+    );
+    let bounds: usize = (0..SUBSCRIPTIONS)
+        .map(|number| {
+            if is_bounded_by_bytes(number) {
+                BYTES_MAX
+            } else {
+                CAPACITY * (size_of::<Bytes>() + PAYLOAD)
+            }
+        })
+        .sum();
+    let weights = count * (size_of::<Bytes>() + PAYLOAD);
+    assert!(weights <= bounds && weights + SUBSCRIPTIONS / 2 * (size_of::<Bytes>() + PAYLOAD) > bounds);
+
+    // Flooding what is full changes nothing, also while a consumer has everything in hand.
+    scene.flood();
+    assert_eq!(held(&region), envelopes + queues);
+    let mut hands: Vec<_> = scene.inboxes.iter().map(Inbox::take).collect();
+    let with_hands = held(&region) - hands.capacity() * size_of_val(&hands[0]);
+    assert_eq!(with_hands, envelopes + queues);
+    scene.flood();
+    let with_hands = held(&region) - hands.capacity() * size_of_val(&hands[0]);
+    assert_eq!(with_hands, envelopes + queues);
+
+    // What is taken is freed. Each inbox keeps two buffers from now on, of which one is in use.
+    hands.iter_mut().for_each(|hand| assert!(hand.next().is_some()));
+    drop(hands);
+    for inbox in &scene.inboxes {
+        assert!(inbox.take().count() > 0);
+    }
+    assert_eq!(scene.queued(), 0);
+    assert_eq!(held(&region), queues);
+    for _ in 0..3 {
+        scene.flood();
+        for inbox in &scene.inboxes {
+            assert!(inbox.take().count() > 0);
+        }
+    }
+    assert_eq!(scene.queued(), 0);
+    assert!(held(&region) <= 2 * queues, "{} > 2 * {queues}", held(&region));
+
+    // A reader that borrows leaves empty envelopes behind, no more than fit the inbox.
+    let mut receivers: Vec<_> = scene.inboxes.drain(..).map(Inbox::into_receiver).collect();
+    let base = Region::new(COUNTED);
+    for _ in 0..3 {
+        for publisher in &mut scene.publishers {
+            for _ in 0..2 * CAPACITY {
+                drop(publisher.try_publish(vec![0x6d; PAYLOAD]));
+            }
+        }
+        for receiver in &mut receivers {
+            while receiver.inbox().stats().queued + receiver.inbox().stats().in_hand > 0 {
+                assert!(read(receiver));
+            }
+        }
+    }
+    let empty = size_of::<Bytes>() + COUNTERS;
+    // In the hand, in the mailbox and at the publisher at most one inbox full each.
+    let bound = SUBSCRIPTIONS * 3 * CAPACITY * (empty + 2 * size_of::<usize>());
+    assert!(held(&base) <= bound, "{} > {bound}", held(&base));
+}
+
+/// Reads one envelope without keeping it.
+fn read(receiver: &mut millrun_broker::Receiver<Bytes>) -> bool {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..2 {
+        // The first poll may let others run.
+        if let Poll::Ready(read) = pin!(receiver.recv_ref()).poll(&mut cx) {
+            return read.is_some_and(|envelope| envelope.payload().len() == PAYLOAD);
+        }
+    }
+    false
+}
