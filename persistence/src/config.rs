@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millrun_core::Timestamp;
+
 use crate::batch::TURN_BYTES_MAX_DEFAULT;
 use crate::error::OpenError;
 
@@ -27,6 +29,12 @@ pub struct JournalConfig {
     /// How many bytes of the log may be dead, beyond as many as are live, before the writer drops
     /// them and moves what still lives among them. Default 64 MiB.
     pub dead_bytes_max: u64,
+    /// How many finished runs wait in memory, at about 200 bytes each, before the writer settles
+    /// them into a sorted run on disk; twice as many may wait while that is under way. Default 8,192.
+    pub unsettled_len_max: usize,
+    /// How many bytes of settled rows one commit takes along, unless the commit itself is larger.
+    /// Default 128 KiB.
+    pub settle_bytes_max: usize,
     /// How long finished runs stay readable.
     pub retention: Retention,
 }
@@ -41,6 +49,8 @@ impl Default for JournalConfig {
             zero_ahead_bytes: 16 << 20,
             durability: Durability::Durable,
             dead_bytes_max: 64 << 20,
+            unsettled_len_max: 8_192,
+            settle_bytes_max: 128 << 10,
             retention: Retention::default(),
         }
     }
@@ -54,6 +64,8 @@ impl JournalConfig {
             ("batch_bytes_max", self.batch_bytes_max),
             ("batch_len_max", self.batch_len_max),
             ("turn_bytes_max", self.turn_bytes_max),
+            ("unsettled_len_max", self.unsettled_len_max),
+            ("settle_bytes_max", self.settle_bytes_max),
         ];
         for (field, value) in positive {
             if value == 0 {
@@ -106,18 +118,31 @@ pub enum Durability {
 pub struct Retention {
     /// Age since the run closed. Default 72 hours.
     pub age_max: Duration,
-    /// Number of finished runs; each costs about 200 bytes of memory. Default 250,000.
+    /// Number of finished runs; each costs about three bytes of memory. Default 2,000,000.
     pub len_max: usize,
     /// Bytes of their records. Default 1 GiB.
     pub bytes_max: u64,
+    /// How many runs are remembered by name after they were dropped, so that asking for one gives
+    /// [`ReadError::Expired`](crate::ReadError::Expired) and not `UnknownRun`. Default 10,000.
+    pub expired_len_max: usize,
+}
+
+impl Retention {
+    /// Whether the earliest of `len` finished runs, of `bytes` in all, stays at the time `now`.
+    pub(crate) fn retains(&self, now: Timestamp, closed_at: Timestamp, len: u64, bytes: u64) -> bool {
+        now.saturating_since(closed_at) <= self.age_max
+            && len <= self.len_max as u64
+            && bytes <= self.bytes_max
+    }
 }
 
 impl Default for Retention {
     fn default() -> Self {
         Self {
             age_max: Duration::from_secs(72 * 3_600),
-            len_max: 250_000,
+            len_max: 2_000_000,
             bytes_max: 1 << 30,
+            expired_len_max: 10_000,
         }
     }
 }

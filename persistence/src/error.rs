@@ -167,6 +167,13 @@ pub enum ReadError {
         /// The run asked for.
         run: RunId,
     },
+    /// The run has finished, and retention has dropped its records. Its instance's id is free. Said
+    /// of the runs that were dropped last, see [`Retention::expired_len_max`](crate::Retention).
+    #[error("run {run} has finished and is not retained any more")]
+    Expired {
+        /// The run asked for, or the last one of the instance asked for.
+        run: RunId,
+    },
     /// A record is damaged. Other runs are not affected.
     #[error("a record{} at log position {position} is damaged: {cause}", of_run(.run.as_ref()))]
     Damaged {

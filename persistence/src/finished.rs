@@ -1,34 +1,33 @@
-//! The index of finished runs that are retained, in memory.
+//! The finished runs that are retained, in the order in which they closed, in memory.
 //!
 //! ```text
 //!   by_id ──► number ─┐
 //!   by_run ─► number ─┴─► order: [ earliest closed … latest closed ]
+//!                                        │ drop_earliest (retention)
+//!                                        ▼
+//!                                 Expired: the last ones that were dropped, by name only
 //! ```
 //!
-//! Bounded by [`Retention`], which the owner applies with [`FinishedIndex::trim`]. An instance id is
-//! kept as a 64-bit hash; whoever looks one up reads the id itself from the run's first record.
+//! Numbers count the runs that have closed. An instance id is kept as a 64-bit hash; whoever looks
+//! one up reads the id itself from the run's first record.
 
 use std::collections::VecDeque;
 
-use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use rustc_hash::FxHashMap;
+use millrun_core::{RunId, Sequence, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
-
-use crate::config::Retention;
 
 #[derive(Debug)]
 pub(crate) struct FinishedIndex<P> {
-    retention: Retention,
     by_run: FxHashMap<RunId, u64>,
     by_id: FxHashMap<IdHash, u64>,
     order: VecDeque<Finished<P>>,
     /// The number of the first in `order`.
     first: u64,
     bytes: u64,
-    dropped: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished<P> {
     pub(crate) run: RunId,
     pub(crate) id: IdHash,
@@ -38,6 +37,18 @@ pub(crate) struct Finished<P> {
     /// Size of the run's records in the log.
     pub(crate) bytes: u64,
     pub(crate) place: P,
+}
+
+/// Where a run's records stand in a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where the run's last turn begins.
+    pub(crate) last: u64,
+    /// Where the run's first turn began; what stood before the log's beginning was moved out of it.
+    pub(crate) first: u64,
+    /// Size of its records in bytes.
+    pub(crate) bytes: u64,
+    pub(crate) id: IdHash,
 }
 
 /// A stable hash of an instance id.
@@ -52,92 +63,92 @@ impl IdHash {
     pub(crate) fn of_bytes(id: &[u8]) -> Self {
         Self(xxh3_64(id))
     }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
 }
 
 impl<P> FinishedIndex<P> {
-    pub(crate) fn new(retention: Retention) -> Self {
+    /// An empty index; the next run that closes has the number `first`.
+    pub(crate) fn new(first: u64) -> Self {
         Self {
-            retention,
             by_run: FxHashMap::default(),
             by_id: FxHashMap::default(),
             order: VecDeque::new(),
-            first: 0,
+            first,
             bytes: 0,
-            dropped: 0,
         }
     }
 
     /// Adds a run that has closed, the latest so far.
     pub(crate) fn add(&mut self, finished: Finished<P>) {
-        let number = self.first + self.order.len() as u64;
+        let number = self.end();
         self.by_run.insert(finished.run, number);
         self.by_id.insert(finished.id, number);
         self.bytes += finished.bytes;
         self.order.push_back(finished);
     }
 
-    /// Takes out the earliest closed runs until all bounds hold at `now`; `dropped` gets each.
-    pub(crate) fn trim(&mut self, now: Timestamp, mut dropped: impl FnMut(&Finished<P>)) {
-        while let Some(earliest) = self.order.front() {
-            let age = now.saturating_since(earliest.closed_at);
-            let is_retained = age <= self.retention.age_max
-                && self.order.len() <= self.retention.len_max
-                && self.bytes <= self.retention.bytes_max;
-            if is_retained {
-                return;
-            }
-            let Some(earliest) = self.order.pop_front() else {
-                return;
-            };
-            self.forget(&earliest);
-            dropped(&earliest);
-        }
+    /// The earliest closed.
+    pub(crate) fn earliest(&self) -> Option<&Finished<P>> {
+        self.order.front()
     }
 
-    fn forget(&mut self, earliest: &Finished<P>) {
+    /// Takes out the earliest closed.
+    pub(crate) fn drop_earliest(&mut self) -> Option<Finished<P>> {
+        let earliest = self.order.pop_front()?;
         self.by_run.remove(&earliest.run);
         if self.by_id.get(&earliest.id) == Some(&self.first) {
             self.by_id.remove(&earliest.id);
         }
         self.bytes -= earliest.bytes;
         self.first += 1;
-        self.dropped += 1;
+        Some(earliest)
     }
 
     pub(crate) fn run(&self, run: RunId) -> Option<&Finished<P>> {
         self.at(*self.by_run.get(&run)?)
     }
 
-    pub(crate) fn run_mut(&mut self, run: RunId) -> Option<&mut Finished<P>> {
-        let index = self.by_run.get(&run)?.checked_sub(self.first)?;
-        self.order.get_mut(usize::try_from(index).ok()?)
+    /// The number of a run.
+    pub(crate) fn number(&self, run: RunId) -> Option<u64> {
+        self.by_run.get(&run).copied()
     }
 
-    /// The latest run of the instance, unless another id has the same hash.
-    pub(crate) fn latest(&self, id: &InstanceId) -> Option<&Finished<P>> {
-        self.at(*self.by_id.get(&IdHash::of(id.as_str()))?)
+    /// The latest run of an instance, unless another id has the same hash.
+    pub(crate) fn latest(&self, id: IdHash) -> Option<&Finished<P>> {
+        self.at(*self.by_id.get(&id)?)
     }
 
-    /// The retained runs behind `after` in the order of closing.
-    pub(crate) fn list(&self, after: Option<RunId>) -> impl Iterator<Item = &Finished<P>> {
-        let skipped = after
-            .and_then(|run| self.by_run.get(&run))
-            .map_or(0, |number| number + 1 - self.first);
+    /// The runs from the one with this number on, in the order of closing.
+    pub(crate) fn list(&self, from: u64) -> impl Iterator<Item = &Finished<P>> {
+        let skipped = from.saturating_sub(self.first);
         self.order
             .iter()
             .skip(usize::try_from(skipped).unwrap_or(usize::MAX))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.order.len()
+    pub(crate) fn len(&self) -> u64 {
+        self.order.len() as u64
+    }
+
+    /// The number of the earliest.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The number of the next run that closes.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.len()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
     }
 
     /// Memory held, estimated from capacities.
@@ -150,5 +161,82 @@ impl<P> FinishedIndex<P> {
     fn at(&self, number: u64) -> Option<&Finished<P>> {
         self.order
             .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+}
+
+/// The runs that were dropped last, by name.
+#[derive(Debug)]
+pub(crate) struct Expired {
+    len_max: usize,
+    order: VecDeque<(RunId, IdHash)>,
+    runs: FxHashSet<RunId>,
+    ids: FxHashMap<IdHash, RunId>,
+}
+
+impl Expired {
+    pub(crate) fn new(len_max: usize) -> Self {
+        Self {
+            len_max,
+            order: VecDeque::new(),
+            runs: FxHashSet::default(),
+            ids: FxHashMap::default(),
+        }
+    }
+
+    /// Adds one that was dropped, and forgets the oldest if there are too many.
+    pub(crate) fn add(&mut self, run: RunId, id: IdHash) {
+        if self.len_max == 0 {
+            return;
+        }
+        self.order.push_back((run, id));
+        self.runs.insert(run);
+        self.ids.insert(id, run);
+        if self.order.len() > self.len_max
+            && let Some((run, id)) = self.order.pop_front()
+        {
+            self.runs.remove(&run);
+            if self.ids.get(&id) == Some(&run) {
+                self.ids.remove(&id);
+            }
+        }
+    }
+
+    pub(crate) fn has_run(&self, run: RunId) -> bool {
+        self.runs.contains(&run)
+    }
+
+    /// The run of this instance that was dropped last.
+    pub(crate) fn latest(&self, id: IdHash) -> Option<RunId> {
+        self.ids.get(&id).copied()
+    }
+
+    /// Memory held, estimated from capacities.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let maps = self.runs.capacity() * (size_of::<RunId>() + 1)
+            + self.ids.capacity() * (size_of::<(IdHash, RunId)>() + 1);
+        (maps + self.order.capacity() * size_of::<(RunId, IdHash)>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrun_core::Partition;
+
+    #[test]
+    fn only_the_last_dropped_runs_are_remembered() {
+        let partition = Partition::from_index(0).unwrap();
+        let run = |number| RunId::new(partition, Timestamp::EPOCH, number);
+        let mut expired = Expired::new(3);
+        for number in 0..10 {
+            expired.add(run(number), IdHash::of(if number < 9 { "a" } else { "b" }));
+        }
+        assert!((0..7).all(|number| !expired.has_run(run(number))));
+        assert!((7..10).all(|number| expired.has_run(run(number))));
+        assert_eq!(expired.latest(IdHash::of("a")), Some(run(8)));
+        assert_eq!(expired.latest(IdHash::of("b")), Some(run(9)));
+        let mut none = Expired::new(0);
+        none.add(run(1), IdHash::of("a"));
+        assert!(!none.has_run(run(1)));
     }
 }

@@ -167,6 +167,8 @@ pub struct RecoveryReport {
     pub elapsed: Duration,
     /// Whether the file had to be repaired because the last process did not close it.
     pub is_repaired: bool,
+    /// Whether the index of finished runs was damaged, and is written anew from the log.
+    pub is_index_rebuilt: bool,
     /// Runs that are left out because a record of theirs is damaged, with what is wrong.
     pub damaged: Vec<ReadError>,
 }

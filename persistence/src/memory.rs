@@ -9,9 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId};
 
 use crate::batch::{Batch, TurnSpan};
-use crate::config::JournalConfig;
+use crate::config::{JournalConfig, Retention};
 use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError};
-use crate::finished::{Finished, FinishedIndex, IdHash};
+use crate::finished::{Expired, Finished, FinishedIndex, IdHash};
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 use crate::ledger::Ledger;
 use crate::record::{FinishedRun, History};
@@ -29,6 +29,9 @@ pub struct MemoryJournal {
 struct State {
     ledger: Ledger<Frames>,
     finished: FinishedIndex<Vec<u8>>,
+    expired: Expired,
+    retention: Retention,
+    dropped: u64,
     /// Runs touched by batches that are queued (only when commits are held).
     touched: Vec<RunId>,
     /// Runs closed by batches that are queued.
@@ -76,7 +79,10 @@ impl MemoryJournal {
     fn with(config: JournalConfig, is_held: bool, epoch: Epoch) -> Self {
         let state = State {
             ledger: Ledger::new(epoch, config.turn_bytes_max),
-            finished: FinishedIndex::new(config.retention),
+            finished: FinishedIndex::new(0),
+            expired: Expired::new(config.retention.expired_len_max),
+            retention: config.retention,
+            dropped: 0,
             touched: Vec::new(),
             closing: Vec::new(),
             enqueued: Offset::ZERO,
@@ -128,7 +134,7 @@ impl MemoryJournal {
         let epoch = old.ledger.newest_epoch().next();
         let journal = Self::with(self.config.clone(), self.is_held, epoch);
         let mut new = journal.lock();
-        for finished in old.finished.list(None) {
+        for finished in old.finished.list(0) {
             new.finished.add(finished.clone());
         }
         let closing = old.closing.iter().map(|(turn, frames)| (turn.run, frames));
@@ -218,7 +224,18 @@ impl State {
                 bytes,
                 place: frames.bytes,
             });
-            self.finished.trim(turn.time, |_| {});
+            while let Some(earliest) = self.finished.earliest()
+                && !self.retention.retains(
+                    turn.time,
+                    earliest.closed_at,
+                    self.finished.len(),
+                    self.finished.bytes(),
+                )
+                && let Some(dropped) = self.finished.drop_earliest()
+            {
+                self.expired.add(dropped.run, dropped.id);
+                self.dropped += 1;
+            }
         }
         self.commits += 1;
         self.turns += self.queued_turns as u64;
@@ -305,7 +322,14 @@ impl Journal for MemoryJournal {
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let state = self.lock();
         state.readable()?;
-        let frames = state.frames(run).ok_or(ReadError::UnknownRun { run })?.to_vec();
+        let Some(frames) = state.frames(run) else {
+            return Err(if state.expired.has_run(run) {
+                ReadError::Expired { run }
+            } else {
+                ReadError::UnknownRun { run }
+            });
+        };
+        let frames = frames.to_vec();
         drop(state);
         scan::history(run, &[(0, frames.into())])
     }
@@ -313,17 +337,20 @@ impl Journal for MemoryJournal {
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let state = self.lock();
         state.readable()?;
-        Ok(state
-            .finished
-            .latest(id)
-            .map(found)
-            .filter(|finished| finished.id == *id))
+        let hash = IdHash::of(id.as_str());
+        match (state.finished.latest(hash), state.expired.latest(hash)) {
+            (Some(finished), _) => Ok(Some(found(finished)).filter(|finished| finished.id == *id)),
+            (None, Some(run)) => Err(ReadError::Expired { run }),
+            (None, None) => Ok(None),
+        }
     }
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
         let state = self.lock();
         state.readable()?;
-        Ok(state.finished.list(after).take(limit).map(found).collect())
+        let after = after.and_then(|run| state.finished.number(run));
+        let from = after.map_or(0, |number| number + 1);
+        Ok(state.finished.list(from).take(limit).map(found).collect())
     }
 
     fn recover(
@@ -336,7 +363,7 @@ impl Journal for MemoryJournal {
         let mut runs: Vec<_> = state.ledger.heads().keys().copied().collect();
         runs.sort_unstable();
         let mut report = RecoveryReport {
-            finished_runs: state.finished.len() as u64,
+            finished_runs: state.finished.len(),
             ..RecoveryReport::default()
         };
         for run in runs {
@@ -359,8 +386,8 @@ impl Journal for MemoryJournal {
         let log_bytes = state.live_bytes + state.finished.bytes();
         Stats {
             live_runs: state.ledger.heads().len() as u64,
-            finished_runs: state.finished.len() as u64,
-            dropped_runs: state.finished.dropped(),
+            finished_runs: state.finished.len(),
+            dropped_runs: state.dropped,
             live_bytes: log_bytes,
             log_bytes,
             queued_bytes: state.queued_bytes as u64,

@@ -142,9 +142,12 @@ impl StartError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// There is no such instance, or it finished so long ago that it is retained no longer.
+    /// There is no such instance, or it finished so long ago that nothing is known of it any more.
     #[error("there is no instance of this id (or none that is retained)")]
     NotFound,
+    /// The run has ended, and its result is not retained any more. Its id is free.
+    #[error("the run has ended, and its result is not retained any more")]
+    Expired,
     /// The run has ended.
     #[error("the run has ended")]
     Finished,

@@ -130,7 +130,11 @@ impl Reader {
     fn run_of(&self, target: &Target) -> Result<RunId, RunError> {
         match target {
             Target::Run(run) => Ok(*run),
-            Target::Id(id) => Ok(self.shared.journal.finished(id)?.ok_or(RunError::NotFound)?.run),
+            Target::Id(id) => match self.shared.journal.finished(id) {
+                Ok(finished) => Ok(finished.ok_or(RunError::NotFound)?.run),
+                Err(ReadError::Expired { .. }) => Err(RunError::Expired),
+                Err(error) => Err(error.into()),
+            },
         }
     }
 
@@ -138,6 +142,7 @@ impl Reader {
         match self.shared.journal.history(run) {
             Ok(history) => Ok(history),
             Err(ReadError::UnknownRun { .. }) => Err(RunError::NotFound),
+            Err(ReadError::Expired { .. }) => Err(RunError::Expired),
             Err(error) => Err(error.into()),
         }
     }

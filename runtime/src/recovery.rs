@@ -163,7 +163,7 @@ fn summary(report: RecoveryReport) -> StartupReport {
 
 fn run_of(error: &ReadError) -> Option<RunId> {
     match error {
-        ReadError::UnknownRun { run } => Some(*run),
+        ReadError::UnknownRun { run } | ReadError::Expired { run } => Some(*run),
         ReadError::Damaged { run, .. } => *run,
         _ => None,
     }

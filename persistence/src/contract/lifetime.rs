@@ -19,6 +19,7 @@ suite![
     recovery_after_reopening_finds_what_was_there,
     a_store_grows_over_many_openings,
     a_new_run_of_an_id_follows_the_finished_one,
+    many_finished_runs_are_found_before_and_after_reopening,
 ];
 
 fn open<S: Subject>(subject: &S) -> S::Journal {
@@ -170,6 +171,51 @@ fn a_store_grows_over_many_openings<S: Subject>(subject: &S) {
     }
     for author in &authors {
         author.assert_history(&journal);
+    }
+}
+
+/// Finished runs far beyond what waits in memory: by run, by id, in order, with retention.
+fn many_finished_runs_are_found_before_and_after_reopening<S: Subject>(subject: &S) {
+    let mut config = JournalConfig {
+        unsettled_len_max: 4,
+        settle_bytes_max: 1,
+        ..JournalConfig::default()
+    };
+    config.retention.len_max = 150;
+    let mut journal = subject.fresh(config.clone());
+    let mut authors = Vec::new();
+    for round in 0..4 {
+        for _ in 0..60 {
+            let number = authors.len() as u64;
+            // Each id has three runs.
+            let mut author = Author::new(&journal, &format!("id-{}", number / 3), number);
+            author.append(subject, &journal, &[b"start"], false);
+            author.append(subject, &journal, &[b"end"], true);
+            authors.push(author);
+        }
+        if round % 2 == 1 {
+            journal = subject.reopen(journal, config.clone());
+        }
+        let retained = &authors[authors.len().saturating_sub(150)..];
+        for (index, author) in retained.iter().enumerate() {
+            author.assert_history(&journal);
+            let mut later = retained[index + 1..].iter().filter(|other| other.id == author.id);
+            let latest = later.next_back().unwrap_or(author);
+            let found = journal.finished(&author.id).expect("it can be read");
+            assert_eq!(found.map(|found| found.run), Some(latest.run));
+        }
+        let mut listed = Vec::new();
+        loop {
+            let after = listed.last().copied();
+            let page = journal.list_finished(after, 37).expect("it can be read");
+            listed.extend(page.iter().map(|finished| finished.run));
+            if page.len() < 37 {
+                break;
+            }
+        }
+        let expected: Vec<_> = retained.iter().map(|author| author.run).collect();
+        assert_eq!(listed, expected);
+        assert_eq!(journal.stats().finished_runs, retained.len() as u64);
     }
 }
 

@@ -22,6 +22,8 @@ suite![
     retention_by_age_drops_the_earliest_closed,
     retention_leaves_live_runs_alone,
     a_dropped_id_is_free_again,
+    only_the_runs_that_were_dropped_last_are_remembered,
+    a_run_that_never_was_is_not_called_expired,
     a_batch_checks_its_turns,
 ];
 
@@ -128,8 +130,14 @@ fn ten_closed<S: Subject>(subject: &S, journal: &S::Journal) -> Vec<Author> {
 fn assert_retained<S: Subject>(journal: &S::Journal, authors: &[Author], retained: usize) {
     let (dropped, kept) = authors.split_at(authors.len() - retained);
     for author in dropped {
-        assert_eq!(journal.finished(&author.id), Ok(None), "{}", author.id);
-        assert!(journal.history(author.run).is_err(), "{}", author.id);
+        let expired = ReadError::Expired { run: author.run };
+        assert_eq!(
+            journal.finished(&author.id),
+            Err(expired.clone()),
+            "{}",
+            author.id
+        );
+        assert_eq!(journal.history(author.run), Err(expired), "{}", author.id);
     }
     for author in kept {
         let found = journal.finished(&author.id).expect("it can be read");
@@ -177,9 +185,36 @@ fn a_dropped_id_is_free_again<S: Subject>(subject: &S) {
     for unique in 1..=3 {
         let mut author = Author::new(&journal, "again", unique);
         author.append(subject, &journal, &[b"start"], true);
-        assert_eq!(journal.finished(&author.id), Ok(None));
+        let expired = ReadError::Expired { run: author.run };
+        assert_eq!(journal.finished(&author.id), Err(expired));
     }
     assert_eq!(journal.stats().dropped_runs, 3);
+}
+
+fn only_the_runs_that_were_dropped_last_are_remembered<S: Subject>(subject: &S) {
+    let journal = subject.fresh(retention(|retention| {
+        retention.len_max = 1;
+        retention.expired_len_max = 3;
+    }));
+    let authors = ten_closed(subject, &journal);
+    for (number, author) in authors.iter().enumerate() {
+        match journal.history(author.run) {
+            Ok(_) => assert_eq!(number, 9, "one is retained"),
+            Err(ReadError::Expired { run }) => assert_eq!(run, author.run),
+            // More may be remembered than was asked for, but not less.
+            Err(ReadError::UnknownRun { .. }) => assert!(number < 6, "{number} should be remembered"),
+            Err(error) => panic!("{number}: {error}"),
+        }
+    }
+}
+
+fn a_run_that_never_was_is_not_called_expired<S: Subject>(subject: &S) {
+    let journal = subject.fresh(retention(|retention| retention.len_max = 1));
+    ten_closed(subject, &journal);
+    let stranger = Author::new(&journal, "stranger", 5);
+    let unknown = ReadError::UnknownRun { run: stranger.run };
+    assert_eq!(journal.history(stranger.run), Err(unknown));
+    assert_eq!(journal.finished(&stranger.id), Ok(None));
 }
 
 fn a_batch_checks_its_turns<S: Subject>(subject: &S) {

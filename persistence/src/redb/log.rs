@@ -4,27 +4,31 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
 use super::lanes::{Row, Source};
-use super::rebuild::Place;
 use super::store::Snapshot;
 use crate::error::{JournalFailure, ReadError};
+use crate::finished::Place;
 use crate::scan;
 use crate::wire::piece;
 use crate::wire::v1::{self, Frame};
 
-/// The frames of the turns of `run`, in order, in pieces with their positions. `low` is where the
-/// log begins, and `end` where it ends.
+/// The frames of the turns of `run`, in order, in pieces with their positions. `end` is where the
+/// log ends.
 pub(crate) fn turns(
     store: &Snapshot,
     run: RunId,
     place: &Place,
-    (low, end): (u64, u64),
+    end: u64,
 ) -> Result<Vec<(u64, Bytes)>, ReadError> {
+    let low = store.opened()?.low;
     let mut pieces = Vec::new();
-    if place.kept > 0 {
-        pieces.push((0, kept(store, run)?));
+    let mut moved = 0;
+    if place.first < low {
+        let bytes = kept(store, run)?;
+        moved = scan::last_turn(&bytes).map_or(0, |turn| turn.last);
+        pieces.push((0, bytes));
     }
     if place.last >= low {
-        match follow(store, run, place, low)? {
+        match follow(store, run, (place.last, moved), low)? {
             Some(turns) => pieces.extend(turns),
             // A back-pointer leads nowhere: they are hints, so look at everything instead.
             None => sweep(store, run, (low, end), &mut pieces)?,
@@ -35,7 +39,7 @@ pub(crate) fn turns(
 
 /// The instance id of `run`, from its first record.
 pub(crate) fn instance_id(store: &Snapshot, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
-    let bytes = if place.kept > 0 {
+    let bytes = if place.first < store.opened()?.low {
         Some(kept(store, run)?)
     } else {
         turn_at(store, run, place.first)?.map(|turn| turn.bytes)
@@ -64,16 +68,16 @@ fn kept(store: &Snapshot, run: RunId) -> Result<Bytes, ReadError> {
     Ok(Bytes::copy_from_slice(frames))
 }
 
-/// Follows the back-pointers from the last turn to the first that was not moved; `None` if one
-/// does not lead to the run's previous turn.
+/// Follows the back-pointers from the last turn, at `last`, to the first that was not moved: the one
+/// behind the record `moved`. `None` if one does not lead to the run's previous turn.
 fn follow(
     store: &Snapshot,
     run: RunId,
-    place: &Place,
+    (last, moved): (u64, u32),
     low: u64,
 ) -> Result<Option<Vec<(u64, Bytes)>>, ReadError> {
     let mut turns = Vec::new();
-    let mut position = place.last;
+    let mut position = last;
     let mut expected = None;
     loop {
         let Some(turn) = turn_at(store, run, position)? else {
@@ -85,7 +89,7 @@ fn follow(
         let before = turn.first - 1;
         let back = turn.back;
         turns.push((position, turn.bytes));
-        if before == u64::from(place.kept) {
+        if before == u64::from(moved) {
             turns.reverse();
             return Ok(Some(turns));
         }

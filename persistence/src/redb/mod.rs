@@ -14,14 +14,19 @@
 //! writes; redb's names do not leave this folder.
 
 mod backend;
+mod closed;
 mod convoy;
 mod disk;
+mod filter;
+mod index;
 mod lanes;
 mod log;
 mod open;
 mod rebuild;
 mod recover;
+mod segment;
 mod settle;
+mod settler;
 mod shared;
 mod state;
 mod store;
@@ -35,10 +40,12 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, RunId};
 
+use self::closed::{ClosedRuns, Trim};
 pub use self::disk::{Disk, FileDisk};
+use self::index::Index;
 #[cfg(feature = "fuzz")]
 pub(crate) use self::log::walk as walk_row;
-use self::rebuild::Place;
+use self::rebuild::{Known, Rebuilt};
 use self::shared::Shared;
 use self::state::State;
 use self::store::{Snapshot, Store};
@@ -47,7 +54,7 @@ use self::writer::Writer;
 use crate::batch::Batch;
 use crate::config::{Durability, JournalConfig};
 use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError};
-use crate::finished::Finished;
+use crate::finished::{Finished, IdHash, Place};
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Stats};
 use crate::record::{FinishedRun, History};
 use crate::scan;
@@ -67,6 +74,7 @@ pub struct RedbJournal {
 struct Opened {
     at: Duration,
     is_repaired: bool,
+    is_index_rebuilt: bool,
 }
 
 impl RedbJournal {
@@ -112,20 +120,19 @@ impl RedbJournal {
     ) -> Result<Self, OpenError> {
         let failed = |failure: JournalFailure| open::failed(&failure, path);
         let opens = store.count_open().map_err(failed)?;
-        let rebuilt = store
-            .snapshot()
-            .and_then(|moment| rebuild::rebuild(&moment, config.retention, store.lanes()));
-        let rebuilt = rebuilt.map_err(failed)?;
+        let is_index_rebuilt = forget_damaged_index(&store).map_err(failed)?;
+        let (rebuilt, closed, gone, rows) = found(&store, &config).map_err(failed)?;
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);
         let opened = Opened {
             at,
             is_repaired: store.is_repaired,
+            is_index_rebuilt,
         };
         let store = Arc::new(store);
-        let state = State::new(&config, epoch, rebuilt);
+        let state = State::new(&config, epoch, rebuilt, closed, gone);
         let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
-        let writer = Writer::new(Arc::clone(&shared), store);
+        let writer = Writer::new(Arc::clone(&shared), store, rows);
         let ended = Arc::clone(&shared);
         host.spawn_part(
             "millrun-journal",
@@ -142,32 +149,88 @@ impl RedbJournal {
         self.shared.store()
     }
 
-    /// Reads again if turns were moved while `read` was looking for them.
-    fn settled<T>(&self, read: impl Fn() -> Result<T, ReadError>) -> Result<T, ReadError> {
-        loop {
-            let low = self.shared.lock().low;
-            match read() {
-                Err(ReadError::Damaged { .. }) if self.shared.lock().low != low => {}
-                outcome => return outcome,
-            }
+    /// Something of the state, and a moment of the store that fits it.
+    fn moment<T>(&self, read: impl FnOnce(&State) -> T) -> Result<(T, Snapshot), JournalFailure> {
+        let store = self.reader()?;
+        let state = self.shared.lock();
+        let moment = store.snapshot()?;
+        Ok((read(&state), moment))
+    }
+
+    /// Where a run stands, and the moment for which that holds.
+    fn place(&self, run: RunId) -> Result<(Place, u64, Snapshot), ReadError> {
+        let ((known, lookup, end, is_expired), moment) = self.moment(|state| {
+            let known = match state.damaged.runs.get(&run) {
+                Some(damage) => Err(damage.clone()),
+                None => Ok(state.durable_place(run)),
+            };
+            (
+                known,
+                state.closed.lookup(),
+                state.durable_end(),
+                state.closed.is_expired(run),
+            )
+        })?;
+        if let Some(place) = known? {
+            return Ok((place, end, moment));
+        }
+        match lookup.run(&moment, run)? {
+            Some(found) if !found.is_expired => Ok((found.finished.place, end, moment)),
+            Some(_) => Err(ReadError::Expired { run }),
+            None if is_expired => Err(ReadError::Expired { run }),
+            None => Err(ReadError::UnknownRun { run }),
         }
     }
 }
 
-fn describe(store: &Snapshot, finished: Finished<Place>) -> Result<FinishedRun, ReadError> {
-    let Finished {
-        run,
-        closed_at,
-        head,
-        place,
-        ..
-    } = finished;
-    let id = log::instance_id(store, run, &place)?;
+/// Everything that a store says when it is opened: of its log, of finished runs, which of these were
+/// dropped while turns of theirs are kept, and which rows of the index there are.
+type Contents = (Rebuilt, ClosedRuns, Vec<RunId>, settler::Rows);
+
+/// Throws a damaged index away; says whether there was one.
+fn forget_damaged_index(store: &Store) -> Result<bool, JournalFailure> {
+    match Index::read(&store.snapshot()?) {
+        Err(ReadError::Damaged { .. }) => store.forget_index().map(|()| true),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(false),
+    }
+}
+
+fn found(store: &Store, config: &JournalConfig) -> Result<Contents, JournalFailure> {
+    let moment = store.snapshot()?;
+    let index = Index::read(&moment)?;
+    let known = if index.is_begun {
+        Known::Before(index.settled.position)
+    } else {
+        Known::Nothing
+    };
+    let mut rebuilt = rebuild::rebuild(&moment, known, store.lanes())?;
+    let mut kept = std::mem::take(&mut rebuilt.kept);
+    index.remove_retained(&moment, &mut kept)?;
+    let mut gone: Vec<_> = kept.into_iter().collect();
+    gone.sort_unstable();
+    let mut closed = ClosedRuns::new(config.retention, index.settled, index.first);
+    let low = rebuilt.low;
+    for finished in std::mem::take(&mut rebuilt.closed) {
+        closed.waiting.add(finished);
+        let mut dropped = |dropped: &Finished<Place>| {
+            if dropped.place.first < low {
+                gone.push(dropped.run);
+            }
+        };
+        while let Trim::Load(number) = closed.trim(finished.closed_at, &mut dropped) {
+            closed.load(closed::row(&moment, number));
+        }
+    }
+    Ok((rebuilt, closed, gone, index.rows))
+}
+
+fn describe(store: &Snapshot, finished: &Finished<Place>) -> Result<FinishedRun, ReadError> {
     Ok(FinishedRun {
-        run,
-        id,
-        closed_at,
-        head,
+        run: finished.run,
+        id: log::instance_id(store, finished.run, &finished.place)?,
+        closed_at: finished.closed_at,
+        head: finished.head,
     })
 }
 
@@ -221,47 +284,75 @@ impl Journal for RedbJournal {
     }
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {
-        let store = self.reader()?;
-        self.settled(|| {
-            let (place, bounds) = {
-                let state = self.shared.lock();
-                if let Some(damage) = state.damaged.runs.get(&run) {
-                    return Err(damage.clone());
-                }
-                let place = state.durable_place(run).ok_or(ReadError::UnknownRun { run })?;
-                (place, (state.low, state.durable_end()))
-            };
-            scan::history(run, &log::turns(&store.snapshot()?, run, &place, bounds)?)
-        })
+        let (place, end, moment) = self.place(run)?;
+        scan::history(run, &log::turns(&moment, run, &place, end)?)
     }
 
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
-        let store = self.reader()?;
-        self.settled(|| {
-            let moment = store.snapshot()?;
-            let latest = self.shared.lock().finished().latest(id).copied();
-            let described = latest.map(|finished| describe(&moment, finished)).transpose()?;
-            Ok(described.filter(|finished| finished.id == *id))
-        })
+        let hash = IdHash::of(id.as_str());
+        self.reader()?;
+        let lookup = {
+            let state = self.shared.lock();
+            let closed = &state.closed;
+            let is_waiting = closed.waiting.latest(hash).is_some() || closed.expired(hash).is_some();
+            (!is_waiting).then(|| closed.lookup())
+        };
+        // Nearly all ids that are asked for are new: they cost no access to the store.
+        if lookup.is_some_and(|lookup| !lookup.may_contain(hash.bits())) {
+            return Ok(None);
+        }
+        let ((waiting, lookup, expired), moment) = self.moment(|state| {
+            let closed = &state.closed;
+            let waiting = closed.waiting.latest(hash).copied();
+            (waiting, closed.lookup(), closed.expired(hash))
+        })?;
+        let found = match waiting {
+            Some(finished) => Some((finished, false)),
+            None => lookup
+                .id(&moment, hash)?
+                .map(|found| (found.finished, found.is_expired)),
+        };
+        match (found, expired) {
+            (Some((finished, false)), _) => {
+                let described = describe(&moment, &finished)?;
+                Ok((described.id == *id).then_some(described))
+            }
+            (Some((Finished { run, .. }, true)), _) | (None, Some(run)) => Err(ReadError::Expired { run }),
+            (None, None) => Ok(None),
+        }
     }
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
-        let store = self.reader()?;
-        self.settled(|| {
-            let moment = store.snapshot()?;
-            let listed: Vec<_> = self
-                .shared
-                .lock()
-                .finished()
-                .list(after)
+        let ((lookup, waiting, settled_end, first, damaged), moment) = self.moment(|state| {
+            let closed = &state.closed;
+            let from = after.and_then(|run| closed.waiting.number(run));
+            let waiting: Vec<_> = closed
+                .waiting
+                .list(from.map_or(0, |number| number + 1))
                 .take(limit)
                 .copied()
                 .collect();
-            listed
-                .into_iter()
-                .map(|finished| describe(&moment, finished))
-                .collect()
-        })
+            let lookup = from.is_none().then(|| closed.lookup());
+            let damaged: Vec<_> = state.damaged.runs.keys().copied().collect();
+            (lookup, waiting, closed.settled.end, closed.first(), damaged)
+        })?;
+        let mut listed = Vec::new();
+        if let Some(lookup) = lookup {
+            let found = after.map(|run| lookup.run(&moment, run)).transpose()?.flatten();
+            let from = found.map_or(first, |found| found.number + 1).max(first);
+            closed::each(&moment, (from, settled_end), &mut |_, finished| {
+                if listed.len() < limit && !damaged.contains(&finished.run) {
+                    listed.push(finished);
+                }
+                listed.len() < limit
+            })?;
+        }
+        let missing = limit - listed.len();
+        listed.extend(waiting.into_iter().take(missing));
+        listed
+            .iter()
+            .map(|finished| describe(&moment, finished))
+            .collect()
     }
 
     fn recover(
@@ -269,20 +360,19 @@ impl Journal for RedbJournal {
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
-        let store = self.reader()?;
-        let (live, finished_runs, low, end, damaged) = {
-            let state = self.shared.lock();
-            let finished_runs = state.finished().len() as u64;
+        let ((live, finished_runs, low, end, damaged), moment) = self.moment(|state| {
+            let damaged = state.damaged.list();
+            let finished_runs = state.closed.len();
             (
                 state.live(),
                 finished_runs,
                 state.low,
                 state.durable_end(),
-                state.damaged.list(),
+                damaged,
             )
-        };
+        })?;
         let host = &*self.shared.host;
-        let records = recover::recover(&store.snapshot()?, &live, (low, end), lanes, host, progress)?;
+        let records = recover::recover(&moment, &live, (low, end), lanes, host, progress)?;
         Ok(RecoveryReport {
             live_runs: live.len() as u64,
             finished_runs,
@@ -290,6 +380,7 @@ impl Journal for RedbJournal {
             bytes: end - low,
             elapsed: host.elapsed().saturating_sub(self.opened.at),
             is_repaired: self.opened.is_repaired,
+            is_index_rebuilt: self.opened.is_index_rebuilt,
             damaged,
         })
     }

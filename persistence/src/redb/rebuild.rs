@@ -8,6 +8,8 @@
 //!     └── a later record ──► the rest of a run that was dropped, or quarantined if its previous
 //!                            turn should still be there
 //! ```
+//!
+//! Finished runs that are settled are not collected: the index says where they stand.
 
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,28 +17,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::lanes::{Row, Source, each_row};
 use super::log::{self, Damage};
 use super::store::{Opened, Snapshot};
-use crate::config::Retention;
 use crate::error::{JournalFailure, ReadError};
-use crate::finished::{Finished, FinishedIndex, IdHash};
+use crate::finished::{Finished, IdHash, Place};
 use crate::scan::LastTurn;
 use crate::wire::piece;
 use crate::wire::v1::{self, Frame};
-
-/// Where a run's records stand in the log.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    /// Where the run's last turn begins.
-    pub(crate) last: u64,
-    /// Where the run's first turn began, if it was not moved since.
-    pub(crate) first: u64,
-    /// Size of its records in bytes,
-    pub(crate) bytes: u64,
-    /// and of those that were moved out of the log.
-    pub(crate) kept_bytes: u64,
-    /// Sequence of the last record that was moved; zero if none was.
-    pub(crate) kept: u32,
-    pub(crate) id: IdHash,
-}
 
 /// A live run as far as it has been read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +35,12 @@ pub(crate) struct Live {
 pub(crate) struct Rebuilt {
     /// The live runs, in as many parts as there were lanes.
     pub(crate) live: Vec<FxHashMap<RunId, Live>>,
-    pub(crate) finished: FinishedIndex<Place>,
+    /// The finished runs that are not settled, in the order in which they closed.
+    pub(crate) closed: Vec<Finished<Place>>,
+    /// Runs that are settled, or were dropped, and of which turns are kept outside of the log.
+    pub(crate) kept: FxHashSet<RunId>,
+    /// Bytes of turns that are kept outside of the log.
+    pub(crate) kept_bytes: u64,
     pub(crate) damaged: Damaged,
     /// How many records there are.
     pub(crate) records: u64,
@@ -58,14 +48,24 @@ pub(crate) struct Rebuilt {
     pub(crate) low: u64,
     /// and where it ends.
     pub(crate) end: u64,
-    /// Runs that retention dropped while turns of theirs are kept.
-    pub(crate) gone: Vec<RunId>,
+}
+
+/// What needs not be collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Nothing,
+    /// Runs whose closing turn begins before this position, or was moved out of the log.
+    Before(u64),
+    Everything,
 }
 
 /// What one lane has read of the runs that are its own.
 #[derive(Debug)]
 struct Share {
     low: u64,
+    known: Known,
+    kept: FxHashSet<RunId>,
+    kept_bytes: u64,
     live: FxHashMap<RunId, Live>,
     /// Runs that closed, with where their last record stands: `None` if it was moved.
     closed: Vec<(Option<u64>, Finished<Place>)>,
@@ -97,13 +97,9 @@ impl Damaged {
 }
 
 /// Reads everything, on `lanes` threads.
-pub(crate) fn rebuild(
-    moment: &Snapshot,
-    retention: Retention,
-    lanes: usize,
-) -> Result<Rebuilt, JournalFailure> {
+pub(crate) fn rebuild(moment: &Snapshot, known: Known, lanes: usize) -> Result<Rebuilt, JournalFailure> {
     let Opened { low, .. } = moment.opened()?;
-    let mut shares: Vec<_> = (0..lanes.max(1)).map(|_| Share::new(low)).collect();
+    let mut shares: Vec<_> = (0..lanes.max(1)).map(|_| Share::new(low, known)).collect();
     let feed = |share: &mut Share, row: &Row<'_>| {
         log::walk_share(row, &mut |position, found| match found {
             Ok((frame, _)) => share.frame((row.source != Source::Kept).then_some(position), &frame),
@@ -124,14 +120,16 @@ pub(crate) fn rebuild(
         }
         end = position + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
     })?;
-    Ok(merge(shares, gaps, retention, (low, end)))
+    Ok(merge(shares, gaps, (low, end)))
 }
 
 /// Puts the lanes' shares together; finished runs in the order in which they closed.
-fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, retention: Retention, (low, end): (u64, u64)) -> Rebuilt {
+fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, (low, end): (u64, u64)) -> Rebuilt {
     let mut rebuilt = Rebuilt {
         live: Vec::with_capacity(shares.len()),
-        finished: FinishedIndex::new(retention),
+        closed: Vec::new(),
+        kept: FxHashSet::default(),
+        kept_bytes: 0,
         damaged: Damaged {
             places: gaps,
             ..Damaged::default()
@@ -139,7 +137,6 @@ fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, retention: Retention, (low, e
         records: 0,
         low,
         end,
-        gone: Vec::new(),
     };
     let mut closed = Vec::new();
     for mut share in shares {
@@ -147,26 +144,23 @@ fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, retention: Retention, (low, e
         rebuilt.damaged.runs.extend(share.damaged.runs);
         rebuilt.damaged.places.append(&mut share.damaged.places);
         rebuilt.records += share.records;
+        rebuilt.kept.extend(share.kept);
+        rebuilt.kept_bytes += share.kept_bytes;
         closed.append(&mut share.closed);
     }
     // What was moved closed before everything that is in the log; there it is ordered by time.
     closed.sort_unstable_by_key(|(position, finished)| (*position, finished.closed_at, finished.run));
-    for (_, finished) in closed {
-        let now = finished.closed_at;
-        rebuilt.finished.add(finished);
-        rebuilt.finished.trim(now, |dropped| {
-            if dropped.place.kept > 0 {
-                rebuilt.gone.push(dropped.run);
-            }
-        });
-    }
+    rebuilt.closed = closed.into_iter().map(|(_, finished)| finished).collect();
     rebuilt
 }
 
 impl Share {
-    fn new(low: u64) -> Self {
+    fn new(low: u64, known: Known) -> Self {
         Self {
             low,
+            known,
+            kept: FxHashSet::default(),
+            kept_bytes: 0,
             live: FxHashMap::default(),
             closed: Vec::new(),
             rests: FxHashSet::default(),
@@ -178,6 +172,9 @@ impl Share {
     /// Takes in the next frame: at a position of the log, or kept outside of it.
     fn frame(&mut self, position: Option<u64>, frame: &Frame<'_>) {
         self.records += 1;
+        if position.is_none() {
+            self.kept_bytes += frame.len as u64;
+        }
         if self.damaged.runs.contains_key(&frame.run) {
             return;
         }
@@ -213,6 +210,17 @@ impl Share {
         let Some(Live { place, .. }) = self.live.remove(&frame.run) else {
             return;
         };
+        let is_known = match self.known {
+            Known::Nothing => false,
+            Known::Before(known) => position.is_none() || place.last < known,
+            Known::Everything => true,
+        };
+        if is_known {
+            if place.first < self.low {
+                self.kept.insert(frame.run);
+            }
+            return;
+        }
         let finished = Finished {
             run: frame.run,
             id: place.id,
@@ -265,18 +273,10 @@ impl Live {
         place.bytes += frame.len as u64;
         match position {
             Some(position) if frame.has(v1::TURN_FIRST) => place.last = position,
-            Some(_) => {}
-            None => {
-                place.kept_bytes += frame.len as u64;
-                place.kept = narrow(frame);
-            }
+            Some(_) | None => {}
         }
         self.turn.push(frame);
     }
-}
-
-fn narrow(frame: &Frame<'_>) -> u32 {
-    u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence")
 }
 
 #[cfg(test)]
@@ -334,14 +334,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(&folder);
         let read = |lanes| {
-            let found = rebuild(&store.snapshot().unwrap(), Retention::default(), lanes).unwrap();
+            let found = rebuild(&store.snapshot().unwrap(), Known::Nothing, lanes).unwrap();
             let heads: BTreeMap<_, _> = found
                 .live
                 .iter()
                 .flatten()
                 .map(|(run, live)| (*run, (live.turn, live.place.last)))
                 .collect();
-            let finished: Vec<_> = found.finished.list(None).map(|finished| finished.run).collect();
+            let finished: Vec<_> = found.closed.iter().map(|finished| finished.run).collect();
             assert!(found.damaged.list().is_empty());
             (heads, finished, found.records, found.end)
         };

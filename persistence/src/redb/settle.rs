@@ -1,139 +1,302 @@
-//! Lets go of the log's dead beginning, a slice at a time.
+//! What a commit takes along beside its turns: a slice of the log's dead beginning leaves, and a
+//! step of the index of finished runs is written.
 //!
 //! ```text
-//!   low                    slice end                                  end
-//!   ├──────────────────────┼──────────────────────────────────────────┤
-//!   │ dead │ needed │ dead │ the log goes on                          │
-//!   └──────┴───┬────┴──────┴──────────────────────────────────────────┘
+//!   low                    slice end                 settled       end
+//!   ├──────────────────────┼─────────────────────────┼─────────────┤
+//!   │ dead │ needed │ dead │ the log goes on         │ closings not│
+//!   └──────┴───┬────┴──────┴─────────────────────────┴─settled yet─┘
 //!              └──► table of kept turns, one row per run
 //! ```
 //!
 //! A slice leaves in the same transaction as a commit, so it costs no sync of its own. Turns of
 //! runs that are live, retained or quarantined are moved; each turn is moved once. Kept turns
 //! of a run that retention has dropped go before, or with, the next slice: otherwise a crash could
-//! find the beginning of a run whose end is gone.
+//! find the beginning of a run whose end is gone. No slice goes beyond what is settled: what is
+//! known of finished runs then stands in the log or in settled rows, at every moment.
 //!
 //! Damaged rows are never dropped: settling stops before them until the store is mended.
 
-use std::collections::HashSet;
-
 use millrun_core::RunId;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::closed;
 use super::log;
+use super::settler::{Rows, Settler};
 use super::shared::Shared;
 use super::state::State;
 use super::store::{Slice, Snapshot, Store};
 use crate::error::JournalFailure;
+use crate::wire::settled::run_hash;
 use crate::wire::{piece, v1};
 
-/// How much of the log goes at a time: this share of `dead_bytes_max` (1 MiB by default), and at
-/// least a page.
-const SLICE_SHARE: u64 = 64;
-const SLICE_BYTES_MIN: u64 = 4_096;
 /// How many kept rows are removed at a time, at most.
 const GONE_LEN_MAX: usize = 1_024;
+/// A slice of the log is at least so many times as large as what a commit takes along of the index.
+const SLICE_FACTOR: u64 = 2;
 
-/// Plans the next slice; `None` if none is due. `bytes` are about to be appended: the slice is
-/// larger than that, so that settling keeps up.
-pub(crate) fn plan(store: &Store, shared: &Shared, bytes: usize) -> Result<Option<Slice>, JournalFailure> {
-    let (low, end, gone) = {
-        let mut state = shared.lock();
-        if state.is_settling_blocked || !state.is_settling_due(shared.config.dead_bytes_max) {
-            return Ok(None);
+/// The writer's part of settling.
+#[derive(Debug)]
+pub(crate) struct Settling {
+    settler: Settler,
+    /// The log cannot be shortened before more of the index is settled.
+    is_index_wanted: bool,
+}
+
+/// What leaves the log, as far as it has been planned.
+#[derive(Debug, Default)]
+struct LogSlice {
+    /// Where the log begins afterwards.
+    low: u64,
+    rows: Vec<u64>,
+    moved: Vec<(RunId, Vec<u8>)>,
+    gone: Vec<RunId>,
+}
+
+impl Settling {
+    pub(crate) fn new(rows: Rows) -> Self {
+        Self {
+            settler: Settler::new(rows),
+            is_index_wanted: false,
         }
-        let from = state.gone.len().saturating_sub(GONE_LEN_MAX);
-        let gone = state.gone.split_off(from);
-        if !state.gone.is_empty() {
-            // All of them must have gone before the log's beginning may.
-            return Ok(Some(Slice {
+    }
+
+    /// Plans what the next commit takes along; `None` if nothing is due. `bytes` are about to be
+    /// appended: what is taken along grows with that, so that settling keeps up.
+    pub(crate) fn plan(
+        &mut self,
+        store: &Store,
+        shared: &Shared,
+        bytes: usize,
+    ) -> Result<Option<Slice>, JournalFailure> {
+        let log = self.plan_log(store, shared, bytes)?;
+        let (begin, forgotten) = {
+            let state = shared.lock();
+            let len_min = shared.config.unsettled_len_max;
+            let begin = self
+                .settler
+                .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
+            (begin, state.closed.forgotten())
+        };
+        if let Some(begin) = begin {
+            self.settler.begin(begin);
+        }
+        let settled = {
+            let state = shared.lock();
+            if log.is_none() && !self.settler.is_due(&state.closed) {
+                return Ok(None);
+            }
+            state.closed.settled.clone()
+        };
+        let bytes = shared.config.settle_bytes_max.max(bytes / 2);
+        let step = self
+            .settler
+            .step(&store.snapshot()?, &settled, forgotten, bytes)?;
+        let state = shared.lock();
+        let end = step.settled.as_ref().map_or(settled.end, |after| after.end);
+        // Runs that were dropped before they were settled are dropped again after a crash.
+        let retained = (state.closed.first().min(end), state.closed.bytes_below(end));
+        let low = state.low;
+        drop(state);
+        let step = self.settler.seal(step, &settled, retained);
+        let log = log.unwrap_or(LogSlice {
+            low,
+            ..LogSlice::default()
+        });
+        Ok(Some(Slice {
+            low: log.low,
+            rows: log.rows,
+            moved: log.moved,
+            gone: log.gone,
+            index: step,
+        }))
+    }
+
+    fn plan_log(
+        &mut self,
+        store: &Store,
+        shared: &Shared,
+        bytes: usize,
+    ) -> Result<Option<LogSlice>, JournalFailure> {
+        self.is_index_wanted = false;
+        let (low, settled, gone) = {
+            let mut state = shared.lock();
+            let is_due = !state.is_settling_blocked && state.is_settling_due(shared.config.dead_bytes_max);
+            if !is_due && state.gone.is_empty() {
+                return Ok(None);
+            }
+            let from = state.gone.len().saturating_sub(GONE_LEN_MAX);
+            let gone = state.gone.split_off(from);
+            let only_gone = LogSlice {
                 low: state.low,
                 gone,
-                ..Slice::default()
-            }));
+                ..LogSlice::default()
+            };
+            // All of them must have gone before the log's beginning may.
+            if !is_due || !state.gone.is_empty() {
+                return Ok(Some(only_gone));
+            }
+            let settled = state.closed.settled.position;
+            if state.low >= settled {
+                self.is_index_wanted = true;
+                return Ok((!only_gone.gone.is_empty()).then_some(only_gone));
+            }
+            (state.low, settled, only_gone.gone)
+        };
+        let slice_bytes = (SLICE_FACTOR * shared.config.settle_bytes_max as u64).max(2 * bytes as u64);
+        let moment = store.snapshot()?;
+        load_earliest(&moment, shared);
+        let Some(slice) = Beginning::read(&moment, (low, settled), slice_bytes)? else {
+            let mut state = shared.lock();
+            state.is_settling_blocked = true;
+            state.gone.extend(gone);
+            return Ok(None);
+        };
+        let needed = needed(&moment, shared, &slice)?;
+        let Some(needed) = needed else {
+            let mut state = shared.lock();
+            state.is_settling_blocked = true;
+            state.gone.extend(gone);
+            return Ok(None);
+        };
+        Ok(Some(LogSlice {
+            low: slice.end,
+            moved: slice.turns_of(&needed),
+            rows: slice.rows.into_iter().map(|(key, _)| key).collect(),
+            gone,
+        }))
+    }
+}
+
+/// Reads the row of the earliest settled run, if it is wanted.
+fn load_earliest(moment: &Snapshot, shared: &Shared) {
+    let wanted = shared.lock().closed.wanted();
+    if let Some(number) = wanted {
+        let row = closed::row(moment, number);
+        shared.lock().closed.load(row);
+    }
+}
+
+/// Notes that a slice has left, after the commit that it left with. `removed` bytes of kept turns
+/// went with it.
+pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut State) {
+    state.low = slice.low;
+    let moved: u64 = slice.moved.iter().map(|(_, frames)| frames.len() as u64).sum();
+    state.kept_bytes = (state.kept_bytes + moved).saturating_sub(removed);
+    if let Some(settled) = slice.index.settled.take() {
+        state.closed.settle(settled);
+    }
+}
+
+/// The beginning of the log that is about to leave.
+struct Beginning {
+    rows: Vec<(u64, Vec<u8>)>,
+    end: u64,
+    /// The runs in it, with where they close if that is in it.
+    runs: FxHashMap<RunId, Option<u64>>,
+}
+
+impl Beginning {
+    /// Copies the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
+    /// if one of them is damaged.
+    fn read(moment: &Snapshot, (low, end): (u64, u64), bytes: u64) -> Result<Option<Self>, JournalFailure> {
+        let mut beginning = Self {
+            rows: Vec::new(),
+            end: low,
+            runs: FxHashMap::default(),
+        };
+        let (mut total, mut is_damaged, mut is_between_turns) = (0, false, true);
+        moment.rows(low, &mut |key, row| {
+            if (total >= bytes && is_between_turns) || key >= end {
+                return false;
+            }
+            log::walk(key, row, &mut |position, found| match found {
+                Ok((frame, _)) => {
+                    is_between_turns = frame.has(v1::TURN_LAST);
+                    let closes = beginning.runs.entry(frame.run).or_default();
+                    if frame.has(v1::CLOSES) {
+                        *closes = Some(position);
+                    }
+                }
+                Err(_) => is_damaged = true,
+            });
+            total += row.len() as u64;
+            beginning.end = key + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+            beginning.rows.push((key, row.to_vec()));
+            !is_damaged
+        })?;
+        Ok((!is_damaged).then_some(beginning))
+    }
+
+    /// The frames of these runs, in order.
+    fn turns_of(&self, runs: &FxHashSet<RunId>) -> Vec<(RunId, Vec<u8>)> {
+        let mut moved: FxHashMap<RunId, Vec<u8>> = FxHashMap::default();
+        if runs.is_empty() {
+            return Vec::new();
         }
-        (state.low, state.durable_end(), gone)
-    };
-    let slice_bytes = (shared.config.dead_bytes_max / SLICE_SHARE)
-        .max(SLICE_BYTES_MIN)
-        .max(2 * bytes as u64);
-    let Some(rows) = rows(&store.snapshot()?, low, end, slice_bytes)? else {
-        let mut state = shared.lock();
-        state.is_settling_blocked = true;
-        state.gone.extend(gone);
+        for (_, row) in &self.rows {
+            let mut frames = row.get(piece::HEADER_BYTES..).unwrap_or_default();
+            // They have been checked when the slice was read.
+            while let Ok((run, len)) = v1::peek(frames) {
+                let (frame, after) = frames.split_at(len);
+                if let Some(run) = RunId::from_bits(run).filter(|run| runs.contains(run)) {
+                    moved.entry(run).or_default().extend_from_slice(frame);
+                }
+                frames = after;
+            }
+        }
+        let mut moved: Vec<_> = moved.into_iter().collect();
+        moved.sort_unstable_by_key(|(run, _)| *run);
+        moved
+    }
+}
+
+/// Which runs of a slice are live, retained or quarantined; `None` if that cannot be said.
+fn needed(
+    moment: &Snapshot,
+    shared: &Shared,
+    slice: &Beginning,
+) -> Result<Option<FxHashSet<RunId>>, JournalFailure> {
+    let mut needed = FxHashSet::default();
+    let mut unknown = Vec::new();
+    let state = shared.lock();
+    let Some(dropped_below) = state.closed.dropped_below() else {
         return Ok(None);
     };
-    let mut runs: HashSet<RunId, FxBuildHasher> = HashSet::default();
-    for (key, row) in &rows {
-        log::walk(*key, row, &mut |_, found| {
-            if let Ok((frame, _)) = found {
-                runs.insert(frame.run);
+    for (run, closes) in &slice.runs {
+        let is_needed = match closes {
+            // Runs close in the order of the log, and retention drops them in that order.
+            Some(position) => *position >= dropped_below || state.damaged.runs.contains_key(run),
+            None if state.is_unsettled(*run) => true,
+            // It closes behind the slice, where nothing has been dropped.
+            None if dropped_below <= slice.end => true,
+            None => {
+                unknown.push(*run);
+                false
             }
-        });
-    }
-    {
-        let state = shared.lock();
-        runs.retain(|run| state.is_needed(*run));
-    }
-    let mut moved: FxHashMap<RunId, Vec<u8>> = FxHashMap::default();
-    let mut low = low;
-    for (key, row) in &rows {
-        log::walk(*key, row, &mut |_, found| {
-            if let Ok((frame, bytes)) = found
-                && runs.contains(&frame.run)
-            {
-                moved.entry(frame.run).or_default().extend_from_slice(bytes);
-            }
-        });
-        low = key + (row.len() - piece::HEADER_BYTES) as u64;
-    }
-    let mut moved: Vec<_> = moved.into_iter().collect();
-    moved.sort_unstable_by_key(|(run, _)| *run);
-    Ok(Some(Slice {
-        low,
-        rows: rows.iter().map(|(key, _)| *key).collect(),
-        moved,
-        gone,
-    }))
-}
-
-/// Notes that a slice has left, after the commit that it left with.
-pub(crate) fn done(slice: &Slice, state: &mut State) {
-    state.low = slice.low;
-    for (run, frames) in &slice.moved {
-        let (last, bytes) = (last_sequence(frames), frames.len() as u64);
-        state.moved(*run, last, bytes);
-    }
-}
-
-/// Rows with their keys.
-type Rows = Vec<(u64, Vec<u8>)>;
-
-/// Copies the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
-/// if one of them is damaged.
-fn rows(store: &Snapshot, low: u64, end: u64, bytes: u64) -> Result<Option<Rows>, JournalFailure> {
-    let mut rows = Vec::new();
-    let (mut total, mut is_damaged, mut is_between_turns) = (0, false, true);
-    store.rows(low, &mut |key, row| {
-        if (total >= bytes && is_between_turns) || key >= end {
-            return false;
+        };
+        if is_needed {
+            needed.insert(*run);
         }
-        log::walk(key, row, &mut |_, found| match found {
-            Ok((frame, _)) => is_between_turns = frame.has(v1::TURN_LAST),
-            Err(_) => is_damaged = true,
-        });
-        total += row.len() as u64;
-        rows.push((key, row.to_vec()));
-        !is_damaged
-    })?;
-    Ok((!is_damaged).then_some(rows))
-}
-
-fn last_sequence(mut frames: &[u8]) -> u32 {
-    let mut last = 0;
-    while let Ok(frame) = v1::read(frames) {
-        last = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
-        frames = &frames[frame.len..];
     }
-    last
+    let lookup = state.closed.lookup();
+    if !unknown.is_empty() {
+        let closing = state.closing_runs();
+        unknown.retain(|run| {
+            if closing.contains(run) {
+                needed.insert(*run);
+                return false;
+            }
+            true
+        });
+    }
+    drop(state);
+    for run in unknown {
+        if lookup.may_contain(run_hash(run))
+            && lookup.run(moment, run)?.is_some_and(|found| !found.is_expired)
+        {
+            needed.insert(run);
+        }
+    }
+    Ok(Some(needed))
 }

@@ -6,20 +6,22 @@
 //!                     └───────────── buffer reused ◄────────┘
 //! ```
 //!
-//! One lock guards all of it; it is never held across a disk access, and no other lock is taken
-//! while it is held.
+//! One lock guards all of it; it is never held across a disk access, and no other lock of ours is
+//! taken while it is held. A reader takes its moment of the store under it, so that both say the
+//! same of what is settled.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, Offset, Partition, RunId};
+use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Timestamp};
 
-use super::rebuild::{Damaged, Place, Rebuilt};
+use super::closed::{ClosedRuns, Trim};
+use super::rebuild::{Damaged, Rebuilt};
 use super::recover::Runs;
 use crate::batch::{Batch, TurnSpan};
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, JournalFailure, TurnRefused};
-use crate::finished::{Finished, FinishedIndex};
+use crate::finished::{Finished, Place};
 use crate::journal::{Enqueued, Refused, Stats};
 use crate::ledger::Ledger;
 use crate::scan;
@@ -72,7 +74,7 @@ pub(crate) struct State {
     batch_bytes_max: usize,
     batch_len_max: usize,
     ledger: Ledger<Place>,
-    finished: FinishedIndex<Place>,
+    pub(crate) closed: ClosedRuns,
     pub(crate) damaged: Damaged,
     pub(crate) open: Segment,
     sealed: Option<Arc<Segment>>,
@@ -90,8 +92,8 @@ pub(crate) struct State {
     pub(crate) watchers: Vec<Bell>,
     /// Bytes of live runs.
     live_bytes: u64,
-    /// Bytes of live and retained runs that stand outside of the log.
-    kept_bytes: u64,
+    /// Bytes of turns that stand outside of the log.
+    pub(crate) kept_bytes: u64,
     /// Where the log begins.
     pub(crate) low: u64,
     /// Runs that are not retained any more, and whose kept turns can go.
@@ -105,24 +107,25 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: &JournalConfig, epoch: Epoch, rebuilt: Rebuilt) -> Self {
+    /// `gone` are the runs that were dropped and of which turns are kept.
+    pub(crate) fn new(
+        config: &JournalConfig,
+        epoch: Epoch,
+        rebuilt: Rebuilt,
+        closed: ClosedRuns,
+        gone: Vec<RunId>,
+    ) -> Self {
         let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
-        let mut kept_bytes: u64 = rebuilt
-            .finished
-            .list(None)
-            .map(|finished| finished.place.kept_bytes)
-            .sum();
         for (run, live) in rebuilt.live.into_iter().flatten() {
             live_bytes += live.place.bytes;
-            kept_bytes += live.place.kept_bytes;
             ledger.restore(run, live.turn, live.place);
         }
         Self {
             batch_bytes_max: config.batch_bytes_max,
             batch_len_max: config.batch_len_max,
             ledger,
-            finished: rebuilt.finished,
+            closed,
             damaged: rebuilt.damaged,
             open: Segment {
                 start: rebuilt.end,
@@ -139,9 +142,9 @@ impl State {
             failure: None,
             watchers: Vec::new(),
             live_bytes,
-            kept_bytes,
+            kept_bytes: rebuilt.kept_bytes,
             low: rebuilt.low,
-            gone: rebuilt.gone,
+            gone,
             is_settling_blocked: false,
             commits: 0,
             turns: 0,
@@ -237,7 +240,8 @@ impl State {
     }
 
     /// Notes that the sealed segment is durable.
-    pub(crate) fn committed(&mut self, segment: Arc<Segment>, took: Duration) {
+    /// Returns the time at which retention is to be applied, if any run has closed.
+    pub(crate) fn committed(&mut self, segment: Arc<Segment>, took: Duration) -> Option<Timestamp> {
         self.sealed = None;
         self.commits += 1;
         self.turns += segment.turns as u64;
@@ -245,17 +249,9 @@ impl State {
         self.last_commit = took;
         for closed in &segment.closing {
             self.live_bytes -= closed.bytes;
-            self.finished.add(*closed);
+            self.closed.waiting.add(*closed);
         }
-        if let Some(last) = segment.closing.last() {
-            let (kept_bytes, gone) = (&mut self.kept_bytes, &mut self.gone);
-            self.finished.trim(last.closed_at, |dropped| {
-                *kept_bytes -= dropped.place.kept_bytes;
-                if dropped.place.kept > 0 {
-                    gone.push(dropped.run);
-                }
-            });
-        }
+        let trimmed_at = segment.closing.last().map(|last| last.closed_at);
         // A reader may hold the segment for a moment; then its memory goes with it.
         if let Ok(segment) = Arc::try_unwrap(segment) {
             (self.spare, self.spare_closing) = (segment.bytes, segment.closing);
@@ -263,14 +259,21 @@ impl State {
             self.spare_closing.clear();
             self.spare.shrink_to(self.batch_bytes_max);
         }
+        trimmed_at
+    }
+
+    /// Lets go of finished runs that retention does not keep, as far as they are known.
+    pub(crate) fn trim(&mut self, now: Timestamp) -> Trim {
+        let (low, gone) = (self.low, &mut self.gone);
+        self.closed.trim(now, |dropped| {
+            if dropped.place.first < low {
+                gone.push(dropped.run);
+            }
+        })
     }
 
     pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> Epoch {
         self.ledger.take_over(partitions)
-    }
-
-    pub(crate) fn finished(&self) -> &FinishedIndex<Place> {
-        &self.finished
     }
 
     /// The runs that are live.
@@ -285,12 +288,12 @@ impl State {
             .map_or(self.open.start, |sealed| sealed.start)
     }
 
-    /// Where the run's durable records stand; `None` if it has none.
+    /// Where the run's durable records stand; `None` if it has none, or is settled.
     pub(crate) fn durable_place(&self, run: RunId) -> Option<Place> {
         let live = self.ledger.head(run).map(|head| &head.place);
         let place = live
             .or_else(|| self.closing(run))
-            .or_else(|| self.finished.run(run).map(|finished| &finished.place))?;
+            .or_else(|| self.closed.waiting.run(run).map(|finished| &finished.place))?;
         let mut last = place.last;
         while last != v1::NO_BACK && last >= self.durable_end() {
             let sealed = self.sealed.as_ref().and_then(|sealed| sealed.at(last));
@@ -311,46 +314,36 @@ impl State {
     /// Whether more of the log is dead than is worth keeping: `slack` bytes and as much again as
     /// is needed.
     pub(crate) fn is_settling_due(&self, slack: u64) -> bool {
-        let needed = (self.live_bytes + self.finished.bytes()).saturating_sub(self.kept_bytes);
+        let needed = (self.live_bytes + self.closed.bytes()).saturating_sub(self.kept_bytes);
         self.durable_end() - self.low > 2 * needed + slack
     }
 
-    /// Whether turns of the run must be kept.
-    pub(crate) fn is_needed(&self, run: RunId) -> bool {
+    /// Whether the run is live, waits to be settled, or is quarantined.
+    pub(crate) fn is_unsettled(&self, run: RunId) -> bool {
         self.ledger.head(run).is_some()
-            || self.finished.run(run).is_some()
+            || self.closed.waiting.run(run).is_some()
             || self.damaged.runs.contains_key(&run)
-            || self.closing(run).is_some()
     }
 
-    /// Notes that turns of a run, up to the record `last`, were moved out of the log.
-    pub(crate) fn moved(&mut self, run: RunId, last: u32, bytes: u64) {
-        let place = if let Some(head) = self.ledger.head_mut(run) {
-            &mut head.place
-        } else if let Some(closed) = self.open.closing.iter_mut().find(|closed| closed.run == run) {
-            &mut closed.place
-        } else if let Some(finished) = self.finished.run_mut(run) {
-            &mut finished.place
-        } else {
-            // Retention has dropped it meanwhile.
-            self.gone.push(run);
-            return;
-        };
-        place.kept = last;
-        place.kept_bytes += bytes;
-        self.kept_bytes += bytes;
+    /// The runs that close in batches that are queued.
+    pub(crate) fn closing_runs(&self) -> Runs {
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.closing);
+        sealed
+            .chain(&self.open.closing)
+            .map(|closed| closed.run)
+            .collect()
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let queued = self.open.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len());
         Stats {
             live_runs: self.ledger.heads().len() as u64,
-            finished_runs: self.finished.len() as u64,
-            dropped_runs: self.finished.dropped(),
-            live_bytes: self.live_bytes + self.finished.bytes(),
+            finished_runs: self.closed.len(),
+            dropped_runs: self.closed.dropped(),
+            live_bytes: self.live_bytes + self.closed.bytes(),
             log_bytes: self.durable_end() - self.low + self.kept_bytes,
             queued_bytes: queued as u64,
-            index_bytes: self.ledger.memory_bytes() + self.finished.memory_bytes(),
+            index_bytes: self.ledger.memory_bytes() + self.closed.memory_bytes(),
             commits: self.commits,
             turns: self.turns,
             bytes: self.bytes,

@@ -1,10 +1,14 @@
-//! The file: three tables in redb, and nothing that knows what a turn is.
+//! The file: six tables in redb, and nothing that knows what a turn is.
 //!
 //! ```text
 //!   meta   "opens" ─► how often the store has been opened
 //!          "low"   ─► log position below which there are no rows any more
 //!   log    position ─► piece (see `wire::piece`), without gaps
 //!   kept   run ─► piece: the turns of a run that stood in the log below "low"
+//!
+//!   closed    number of the first ─► finished runs (see `wire::settled`)    ┐ derived from the log;
+//!   index     sorted run and row ─► hashes and numbers                      │ may be lost and are
+//!   manifest  0 ─► which sorted runs there are, and what they cover         ┘ written anew
 //! ```
 //!
 //! Invariants: a commit is one transaction with one sync; nothing is read through a guard that
@@ -17,16 +21,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use millrun_core::RunId;
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::backend::Backend;
 use super::disk::Disk;
+use super::settler::Step;
 use crate::error::{FailureKind, JournalFailure};
 use crate::wire::{piece, v1};
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("millrun.meta");
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log");
 const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
+const CLOSED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.closed");
+const INDEX: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.index");
+const MANIFEST: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.manifest");
 const OPENS: &str = "opens";
 const LOW: &str = "low";
 /// Smaller files are read on the calling thread.
@@ -61,6 +69,8 @@ pub(crate) struct Slice {
     pub(crate) moved: Vec<(RunId, Vec<u8>)>,
     /// Runs whose kept turns are not needed any more.
     pub(crate) gone: Vec<RunId>,
+    /// What is written of the index of finished runs.
+    pub(crate) index: Step,
 }
 
 impl Store {
@@ -94,6 +104,9 @@ impl Store {
                 meta.insert(OPENS, opens)?;
                 txn.open_table(LOG)?;
                 txn.open_table(KEPT)?;
+                for table in [CLOSED, INDEX, MANIFEST] {
+                    txn.open_table(table)?;
+                }
                 opens
             };
             txn.commit()?;
@@ -101,15 +114,30 @@ impl Store {
         })
     }
 
-    /// Makes `frames` durable as the log's next bytes, and a slice of settling with them.
+    /// Throws the index of finished runs away, so that it is written anew.
+    pub(crate) fn forget_index(&self) -> Result<(), JournalFailure> {
+        guarded(|| {
+            let txn = self.db.begin_write()?;
+            for table in [CLOSED, INDEX, MANIFEST] {
+                txn.delete_table(table)?;
+                txn.open_table(table)?;
+            }
+            txn.commit()?;
+            Ok(())
+        })
+    }
+
+    /// Makes `frames` durable as the log's next bytes, and a slice of settling with them. Returns
+    /// how many bytes of kept turns went with the slice.
     pub(crate) fn commit(
         &self,
         position: u64,
         frames: &[u8],
         slice: Option<&Slice>,
-    ) -> Result<(), JournalFailure> {
+    ) -> Result<u64, JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
+            let mut removed = 0;
             {
                 let mut log = txn.open_table(LOG)?;
                 let mut at = 0;
@@ -127,7 +155,9 @@ impl Store {
             if let Some(slice) = slice {
                 let mut kept = txn.open_table(KEPT)?;
                 for run in &slice.gone {
-                    kept.remove(run.bits())?;
+                    if let Some(row) = kept.remove(run.bits())? {
+                        removed += row.value().len().saturating_sub(piece::HEADER_BYTES) as u64;
+                    }
                 }
                 for (run, frames) in &slice.moved {
                     let mut whole = match kept.get(run.bits())? {
@@ -139,9 +169,10 @@ impl Store {
                     fill(row.as_mut(), &whole, count(&whole));
                 }
                 txn.open_table(META)?.insert(LOW, slice.low)?;
+                put_index(&txn, &slice.index)?;
             }
             txn.commit()?;
-            Ok(())
+            Ok(removed)
         })
     }
 
@@ -221,6 +252,48 @@ impl Snapshot {
         })
     }
 
+    /// What is settled of finished runs, as a row; `None` if nothing is.
+    pub(crate) fn manifest(&self) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(MANIFEST)?;
+            Ok(table.get(0)?.map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// A row of the index.
+    pub(crate) fn index_row(&self, key: u64) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(INDEX)?;
+            Ok(table.get(key)?.map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// The row of settled runs in which this number stands, with its key.
+    pub(crate) fn closed_row(&self, number: u64) -> Result<Option<(u64, Vec<u8>)>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(CLOSED)?;
+            let Some(row) = table.range(..=number)?.next_back() else {
+                return Ok(None);
+            };
+            let (key, bytes) = row?;
+            Ok(Some((key.value(), bytes.value().to_vec())))
+        })
+    }
+
+    /// The keys of all settled rows: of finished runs, and of the index.
+    pub(crate) fn settled_keys(&self) -> Result<(Vec<u64>, Vec<u64>), JournalFailure> {
+        guarded(|| {
+            let keys = |table: TableDefinition<'static, u64, &'static [u8]>| {
+                let mut keys = Vec::new();
+                for row in self.0.open_table(table)?.iter()? {
+                    keys.push(row?.0.value());
+                }
+                Ok::<_, redb::Error>(keys)
+            };
+            Ok((keys(CLOSED)?, keys(INDEX)?))
+        })
+    }
+
     /// Calls `visit` with each row of turns that were moved out of the log, until it says `false`.
     pub(crate) fn kept_rows(&self, visit: &mut dyn FnMut(u128, &[u8]) -> bool) -> Result<(), JournalFailure> {
         guarded(|| {
@@ -271,6 +344,30 @@ impl fmt::Debug for Store {
             .field("disk", &self.disk)
             .finish_non_exhaustive()
     }
+}
+
+/// Writes a step of the index.
+fn put_index(txn: &WriteTransaction, step: &Step) -> Result<(), redb::Error> {
+    if !step.closed.is_empty() || !step.closed_removed.is_empty() {
+        let mut closed = txn.open_table(CLOSED)?;
+        for key in &step.closed_removed {
+            closed.remove(key)?;
+        }
+        for (key, row) in &step.closed {
+            closed.insert(key, row.as_slice())?;
+        }
+    }
+    if !step.index.is_empty() || !step.index_removed.is_empty() {
+        let mut index = txn.open_table(INDEX)?;
+        for key in &step.index_removed {
+            index.remove(key)?;
+        }
+        for (key, row) in &step.index {
+            index.insert(key, row.as_slice())?;
+        }
+    }
+    txn.open_table(MANIFEST)?.insert(0, step.manifest.as_slice())?;
+    Ok(())
 }
 
 /// Writes a row: header and frames.

@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::RedbJournal;
+use super::index::Index;
 use super::open;
-use super::rebuild;
+use super::rebuild::{self, Known};
 use super::store::{Rows, Snapshot, Store};
-use crate::config::Retention;
 use crate::error::{JournalFailure, OpenError, ReadError};
 
 /// How many bytes of rows a backup copies in one transaction.
@@ -52,16 +52,18 @@ impl RedbJournal {
     /// When the store cannot be read at all; what is damaged is in the answer.
     pub fn verify(&self) -> Result<Verified, ReadError> {
         let store = self.reader()?;
-        let everything = Retention {
-            len_max: usize::MAX,
-            bytes_max: u64::MAX,
-            age_max: std::time::Duration::MAX,
-        };
-        let found = rebuild::rebuild(&store.snapshot()?, everything, store.lanes())?;
+        let moment = store.snapshot()?;
+        let found = rebuild::rebuild(&moment, Known::Everything, store.lanes())?;
+        let mut damaged = found.damaged.list();
+        match Index::read(&moment) {
+            Ok(_) => {}
+            Err(ReadError::Failed(failure)) => return Err(failure.into()),
+            Err(error) => damaged.push(error),
+        }
         Ok(Verified {
             records: found.records,
             bytes: found.end - found.low,
-            damaged: found.damaged.list(),
+            damaged,
         })
     }
 

@@ -14,18 +14,21 @@ use std::time::Duration;
 
 use millrun_core::{Next, Part, Timestamp};
 
+use super::closed::{self, Trim};
 use super::convoy::{Convoy, Decision};
-use super::settle;
+use super::settle::{self, Settling};
+use super::settler::Rows;
 use super::shared::Shared;
 use super::state::{RingAt, Segment};
 use super::store::{Slice, Store};
 use crate::config::Durability;
-use crate::error::JournalFailure;
+use crate::error::{JournalFailure, ReadError};
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     store: Option<Arc<Store>>,
     convoy: Convoy,
+    settling: Settling,
     /// When the last commit ended, on the host's clock.
     synced_at: Duration,
 }
@@ -40,12 +43,13 @@ enum Work {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, store: Arc<Store>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, store: Arc<Store>, rows: Rows) -> Self {
         let synced_at = shared.host.elapsed();
         Self {
             shared,
             store: Some(store),
             convoy: Convoy::default(),
+            settling: Settling::new(rows),
             synced_at,
         }
     }
@@ -130,20 +134,25 @@ impl Writer {
     }
 
     /// One transaction: the segment, and a slice of settling if one is due.
-    fn write(&self, store: &Store, segment: &Segment) -> Result<Option<Slice>, JournalFailure> {
-        let slice = settle::plan(store, &self.shared, segment.bytes.len())?;
-        store.commit(segment.start, &segment.bytes, slice.as_ref())?;
-        Ok(slice)
+    fn write(
+        settling: &mut Settling,
+        shared: &Shared,
+        store: &Store,
+        segment: &Segment,
+    ) -> Result<Option<(Slice, u64)>, JournalFailure> {
+        let slice = settling.plan(store, shared, segment.bytes.len())?;
+        let removed = store.commit(segment.start, &segment.bytes, slice.as_ref())?;
+        Ok(slice.map(|slice| (slice, removed)))
     }
 
     /// Commits a segment; says whether the writer may go on.
     fn commit(&mut self, segment: Arc<Segment>) -> bool {
         let store = self
             .store
-            .as_ref()
+            .clone()
             .expect("the store is kept until the writer ends");
         let began = self.shared.host.elapsed();
-        let outcome = self.write(store, &segment);
+        let outcome = Self::write(&mut self.settling, &self.shared, &store, &segment);
         let ended = self.shared.host.elapsed();
         let took = ended.saturating_sub(began);
         let slice = match outcome {
@@ -156,9 +165,17 @@ impl Writer {
         let acknowledged = segment.batches;
         let offset = segment.offset;
         let mut state = self.shared.lock();
-        state.committed(segment, took);
-        if let Some(slice) = slice {
-            settle::done(&slice, &mut state);
+        if let Some((mut slice, removed)) = slice {
+            settle::done(&mut slice, removed, &mut state);
+        }
+        if let Some(now) = state.committed(segment, took) {
+            while let Trim::Load(number) = state.trim(now) {
+                drop(state);
+                let row = store.snapshot().map_err(ReadError::Failed);
+                let row = row.and_then(|moment| closed::row(&moment, number));
+                state = self.shared.lock();
+                state.closed.load(row);
+            }
         }
         self.convoy
             .committed(acknowledged, state.open.batches, took, ended);

@@ -3,5 +3,6 @@
 //! One module per format version. A reader keeps all of them; a writer uses the newest.
 
 pub(crate) mod piece;
+pub(crate) mod settled;
 pub(crate) mod superblock;
 pub(crate) mod v1;

@@ -10,4 +10,5 @@ mod fuzz;
 mod golden;
 mod host;
 mod retention;
+mod settling;
 mod upkeep;

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_persistence::ReadError;
 use millrun_workflow::{Input, Instance, Moment, Started};
 
 use super::effects::Effect;
@@ -175,9 +176,10 @@ impl Shard {
                 }
                 (*run, !matches!(entry.place, Place::Ended(_)), true)
             }
-            None => match self.shared.journal.finished(id)? {
-                Some(finished) => (finished.run, false, false),
-                None => return Ok(None),
+            None => match self.shared.journal.finished(id) {
+                Ok(Some(finished)) => (finished.run, false, false),
+                Ok(None) | Err(ReadError::Expired { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
             },
         };
         match (policy, is_live) {

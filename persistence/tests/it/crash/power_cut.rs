@@ -10,7 +10,7 @@ use std::sync::Arc;
 use millrun_persistence::{Disk, OpenError, RedbJournal};
 
 use super::disk::{Dice, Plan, SimDisk};
-use super::workload::{Record, open, open_short};
+use super::workload::{Record, open, open_settling, open_short, open_short_settling};
 use crate::host::HandHost;
 
 /// A way to open a journal.
@@ -32,9 +32,15 @@ struct Outcome {
 fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
     let mut dice = Dice::new(seed);
     let mut outcome = Outcome::default();
-    // Half of the seeds drop finished runs, and their part of the log, all the time.
+    // Half of the seeds drop finished runs, and their part of the log, all the time; half of either
+    // settle all the time.
     let is_short = seed % 2 == 1;
-    let open: Open = if is_short { open_short } else { open };
+    let open: Open = match seed % 4 {
+        0 => open,
+        1 => open_short,
+        2 => open_settling,
+        _ => open_short_settling,
+    };
     let mut record = if is_short { Record::short() } else { Record::new() };
     let mut image = Vec::new();
     let mut base = 0;

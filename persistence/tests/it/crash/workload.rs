@@ -29,7 +29,30 @@ pub(crate) fn open(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJour
     RedbJournal::open_disk(disk, "simulated", JournalConfig::default(), host.clone())
 }
 
-/// Opens a journal on a disk that retains few finished runs and drops their records soon.
+/// Opens a journal that retains everything, and settles it as soon and in as many steps as it can.
+pub(crate) fn open_settling(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+    let mut config = JournalConfig::default();
+    config.dead_bytes_max = 0;
+    config.unsettled_len_max = 1;
+    config.settle_bytes_max = 1;
+    RedbJournal::open_disk(disk, "simulated", config, host.clone())
+}
+
+/// Opens a journal that retains few finished runs, and settles them before it drops them.
+pub(crate) fn open_short_settling(
+    disk: Arc<dyn Disk>,
+    host: &Arc<HandHost>,
+) -> Result<RedbJournal, OpenError> {
+    let mut config = JournalConfig::default();
+    config.retention.len_max = RETAINED;
+    config.retention.expired_len_max = 2;
+    config.dead_bytes_max = 0;
+    config.unsettled_len_max = 1;
+    config.settle_bytes_max = 1;
+    RedbJournal::open_disk(disk, "simulated", config, host.clone())
+}
+
+/// Opens a journal that retains few finished runs and drops their records soon.
 pub(crate) fn open_short(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
     let mut config = JournalConfig::default();
     config.retention.len_max = RETAINED;
@@ -66,7 +89,7 @@ impl Record {
         }
     }
 
-    /// Of a journal that was opened with [`open_short`].
+    /// Of a journal that was opened with [`open_short`] or [`open_short_settling`].
     pub(crate) fn short() -> Self {
         Self {
             retained: RETAINED,
@@ -165,7 +188,7 @@ impl Record {
         for author in &self.authors {
             let history = match journal.history(author.run) {
                 Ok(history) => history,
-                Err(ReadError::UnknownRun { .. }) => continue,
+                Err(ReadError::UnknownRun { .. } | ReadError::Expired { .. }) => continue,
                 Err(error) => return Err(format!("{}: {error}", author.id)),
             };
             for (record, body) in history.records.iter().zip(&author.written) {
@@ -200,7 +223,11 @@ impl Record {
             ));
         }
         for author in &self.authors {
-            let retained = journal.finished(&author.id).map_err(|error| error.to_string())?;
+            let retained = match journal.finished(&author.id) {
+                Ok(retained) => retained,
+                Err(ReadError::Expired { .. }) => None,
+                Err(error) => return Err(error.to_string()),
+            };
             let is_whole = found.get(&author.run) == Some(&author.written.len());
             if retained.is_some() != (is_whole && is_closed(author)) {
                 return Err(format!(

@@ -1,0 +1,340 @@
+//! The finished runs that are retained: those that wait in memory, and those that are settled.
+//!
+//! ```text
+//!   number:  forgotten        first             settled.end            end
+//!            ├─ remembered ───┼─ settled ───────┼─ waiting in memory ──┤
+//!            │ by name only   │ rows + filters  │ FinishedIndex        │
+//!            └────────────────┴─────────────────┴──────────────────────┘
+//!                      retention ──►    settling ──►          closing ──►
+//! ```
+//!
+//! Invariants: numbers from `first` on have no gaps; what is settled closed before what is not;
+//! whatever is settled could be rebuilt from the log, until it is dropped.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millrun_core::{RunId, Timestamp};
+
+use super::segment::{By, Segment, damaged};
+use super::store::Snapshot;
+use crate::config::Retention;
+use crate::error::{JournalFailure, ReadError};
+use crate::finished::{Expired, Finished, FinishedIndex, IdHash, Place};
+use crate::wire::settled;
+
+/// The sorted runs, the earliest first.
+pub(crate) type Segments = Arc<Vec<Arc<Segment>>>;
+
+#[derive(Debug)]
+pub(crate) struct ClosedRuns {
+    retention: Retention,
+    /// Those that are not settled yet.
+    pub(crate) waiting: FinishedIndex<Place>,
+    pub(crate) settled: Settled,
+    expired: Expired,
+    /// The number of the earliest that is retained.
+    first: u64,
+    /// The beginning of those that are settled, with their numbers, as far as it has been read.
+    earliest: VecDeque<(u64, Finished<Place>)>,
+    /// The settled rows cannot be read, so nothing is dropped.
+    is_blocked: bool,
+    dropped: u64,
+}
+
+/// What is on disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) segments: Segments,
+    /// Runs whose closing turn begins before this log position are settled, or were dropped.
+    pub(crate) position: u64,
+    /// Behind the number of the last.
+    pub(crate) end: u64,
+    /// Size of the records of those that are retained.
+    pub(crate) bytes: u64,
+}
+
+/// What [`ClosedRuns::trim`] needs to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trim {
+    Done,
+    /// The settled runs from this number on, see [`ClosedRuns::load`].
+    Load(u64),
+}
+
+impl ClosedRuns {
+    /// `first` is the number of the earliest that is retained.
+    pub(crate) fn new(retention: Retention, settled: Settled, first: u64) -> Self {
+        Self {
+            retention,
+            waiting: FinishedIndex::new(settled.end),
+            settled,
+            expired: Expired::new(retention.expired_len_max),
+            first,
+            earliest: VecDeque::new(),
+            is_blocked: false,
+            dropped: 0,
+        }
+    }
+
+    /// Takes out the earliest until all bounds hold at `now`; `dropped` gets each.
+    pub(crate) fn trim(&mut self, now: Timestamp, mut dropped: impl FnMut(&Finished<Place>)) -> Trim {
+        loop {
+            let (len, bytes) = (self.len(), self.bytes());
+            let is_settled = self.first < self.settled.end;
+            let earliest = if is_settled {
+                if self.is_blocked {
+                    return Trim::Done;
+                }
+                if self.earliest.is_empty() {
+                    return Trim::Load(self.first);
+                }
+                self.earliest.front().map(|(_, finished)| finished)
+            } else {
+                self.waiting.earliest()
+            };
+            let Some(earliest) = earliest.copied() else {
+                return Trim::Done;
+            };
+            if self.retention.retains(now, earliest.closed_at, len, bytes) {
+                return Trim::Done;
+            }
+            if is_settled {
+                self.earliest.pop_front();
+                self.settled.bytes = self.settled.bytes.saturating_sub(earliest.bytes);
+            } else {
+                self.waiting.drop_earliest();
+                self.expired.add(earliest.run, earliest.id);
+            }
+            self.first += 1;
+            self.dropped += 1;
+            dropped(&earliest);
+        }
+    }
+
+    /// Takes in the row that [`Trim::Load`] asked for.
+    pub(crate) fn load(&mut self, row: Result<Vec<(u64, Finished<Place>)>, ReadError>) {
+        let first = self.first;
+        self.earliest = row
+            .unwrap_or_default()
+            .into_iter()
+            .skip_while(|(number, _)| *number < first)
+            .collect();
+        self.is_blocked = self.earliest.front().is_none_or(|(number, _)| *number != first);
+    }
+
+    /// Below this position of the log, all closing turns are of runs that were dropped; above, of
+    /// runs that are retained. `None` if that is not known.
+    pub(crate) fn dropped_below(&self) -> Option<u64> {
+        if self.first < self.settled.end {
+            self.earliest.front().map(|(_, finished)| finished.place.last)
+        } else {
+            let earliest = self.waiting.earliest();
+            Some(earliest.map_or(u64::MAX, |finished| finished.place.last))
+        }
+    }
+
+    /// Notes that the waiting runs below the number `end` are settled.
+    pub(crate) fn settle(&mut self, settled: Settled) {
+        let bytes = self.settled.bytes;
+        self.settled = Settled { bytes, ..settled };
+        while self.waiting.first() < self.settled.end {
+            let Some(finished) = self.waiting.drop_earliest() else {
+                break;
+            };
+            self.settled.bytes += finished.bytes;
+        }
+    }
+
+    /// The number of the run whose row must be [loaded](Self::load) before anything can be said of
+    /// the earliest.
+    pub(crate) fn wanted(&self) -> Option<u64> {
+        let is_wanted = !self.is_blocked && self.earliest.is_empty() && self.first < self.settled.end;
+        is_wanted.then_some(self.first)
+    }
+
+    /// Size of the records of the retained runs below the number `end`.
+    pub(crate) fn bytes_below(&self, end: u64) -> u64 {
+        let waiting = usize::try_from(end.saturating_sub(self.waiting.first())).unwrap_or(usize::MAX);
+        let newly: u64 = self
+            .waiting
+            .list(0)
+            .take(waiting)
+            .map(|finished| finished.bytes)
+            .sum();
+        self.settled.bytes + newly
+    }
+
+    /// What is needed to look for a settled run.
+    pub(crate) fn lookup(&self) -> Lookup {
+        Lookup {
+            segments: Arc::clone(&self.settled.segments),
+            first: self.first,
+        }
+    }
+
+    /// Whether the run was dropped lately.
+    pub(crate) fn is_expired(&self, run: RunId) -> bool {
+        self.expired.has_run(run)
+    }
+
+    /// The run of this instance that was dropped last, if lately.
+    pub(crate) fn expired(&self, id: IdHash) -> Option<RunId> {
+        self.expired.latest(id)
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Numbers below this one are not remembered.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.first.saturating_sub(self.retention.expired_len_max as u64)
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.waiting.end() - self.first
+    }
+
+    pub(crate) fn len_max(&self) -> usize {
+        self.retention.len_max
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.settled.bytes + self.waiting.bytes()
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Memory held, estimated from capacities.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let segments: u64 = self
+            .settled
+            .segments
+            .iter()
+            .map(|segment| segment.memory_bytes())
+            .sum();
+        let earliest = self.earliest.capacity() * size_of::<(u64, Finished<Place>)>();
+        segments + earliest as u64 + self.waiting.memory_bytes() + self.expired.memory_bytes()
+    }
+}
+
+/// Looks for settled runs, in a moment of the store that was taken under the same lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    segments: Segments,
+    /// The number of the earliest that is retained.
+    first: u64,
+}
+
+/// A settled run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) number: u64,
+    pub(crate) finished: Finished<Place>,
+    /// Whether retention has dropped it.
+    pub(crate) is_expired: bool,
+}
+
+impl Lookup {
+    /// Whether it is worth looking; surely not if the answer is `false`.
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        self.segments.iter().any(|segment| segment.may_contain(hash))
+    }
+
+    pub(crate) fn run(&self, moment: &Snapshot, run: RunId) -> Result<Option<Found>, ReadError> {
+        self.latest(moment, settled::run_hash(run), By::Run, &|finished| {
+            finished.run == run
+        })
+    }
+
+    pub(crate) fn id(&self, moment: &Snapshot, id: IdHash) -> Result<Option<Found>, ReadError> {
+        self.latest(moment, id.bits(), By::Id, &|finished| finished.id == id)
+    }
+
+    /// The latest of the runs under a hash that is the one looked for.
+    fn latest(
+        &self,
+        moment: &Snapshot,
+        hash: u64,
+        by: By,
+        is_it: &dyn Fn(&Finished<Place>) -> bool,
+    ) -> Result<Option<Found>, ReadError> {
+        for segment in self.segments.iter().rev() {
+            for number in segment.find(moment, hash, by)? {
+                let is_expired = number < self.first;
+                let entry = row(moment, number).and_then(|row| {
+                    let entry = row.into_iter().find(|(other, _)| *other == number);
+                    entry.ok_or_else(|| damaged("a run is missing"))
+                });
+                match entry {
+                    Ok((_, finished)) if is_it(&finished) => {
+                        return Ok(Some(Found {
+                            number,
+                            finished,
+                            is_expired,
+                        }));
+                    }
+                    Ok(_) => {}
+                    // The rows of runs that were dropped go without notice.
+                    Err(_) if is_expired => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The settled runs of the row in which the run with this number stands, with their numbers.
+pub(crate) fn row(moment: &Snapshot, number: u64) -> Result<Vec<(u64, Finished<Place>)>, ReadError> {
+    let Some((key, row)) = moment.closed_row(number)? else {
+        return Err(damaged("a row is missing"));
+    };
+    match settled::read_closed(&row) {
+        Ok((first, runs)) if first == key => Ok((first..).zip(runs).collect()),
+        Ok(_) => Err(damaged("a row stands in another's place")),
+        Err(error) => Err(damaged(&error.to_string())),
+    }
+}
+
+/// Calls `visit` with each settled run from the number `from` on, below `end`, until it says `false`.
+pub(crate) fn each(
+    moment: &Snapshot,
+    (from, end): (u64, u64),
+    visit: &mut dyn FnMut(u64, Finished<Place>) -> bool,
+) -> Result<(), ReadError> {
+    let mut next = from;
+    while next < end {
+        let runs = row(moment, next)?;
+        let before = next;
+        for (number, finished) in runs {
+            if number < next || number >= end {
+                continue;
+            }
+            if number != next {
+                return Err(damaged("a run is missing"));
+            }
+            if !visit(number, finished) {
+                return Ok(());
+            }
+            next = number + 1;
+        }
+        if next == before {
+            return Err(damaged("a run is missing"));
+        }
+    }
+    Ok(())
+}
+
+impl From<ReadError> for JournalFailure {
+    /// For those who can go on no further.
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Failed(failure) => failure,
+            other => Self::new(crate::error::FailureKind::Corrupted, other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A sorted run: an immutable part of the index of finished runs, in rows on disk.
+//!
+//! ```text
+//!   in memory   fences: the first hash of each row · filter: ten bits per hash
+//!   on disk     │ row 0: hash ─► number, … │ row 1 │ row 2 │
+//! ```
+//!
+//! Each finished run is in one sorted run twice: under the hash of its own id, and under that of its
+//! instance's. Of several runs of one instance only the latest is kept under the instance's id,
+//! as far as they are in the same sorted run.
+
+use super::filter::Filter;
+use super::store::Snapshot;
+use crate::error::ReadError;
+use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry};
+
+/// A sorted run as far as it is in memory.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) entry: SegmentEntry,
+    fences: Vec<u64>,
+    filter: Filter,
+}
+
+/// Which hash is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Run,
+    Id,
+}
+
+impl Segment {
+    /// An empty sorted run that will have about `pairs` of them.
+    pub(crate) fn new(id: u64, base: u64, end: u64, level: u32, pairs: usize) -> Self {
+        Self {
+            entry: SegmentEntry {
+                id,
+                base,
+                end,
+                pairs: 0,
+                rows: 0,
+                level,
+            },
+            fences: Vec::with_capacity(pairs.div_ceil(PAIRS_PER_ROW)),
+            filter: Filter::with_capacity(pairs),
+        }
+    }
+
+    /// Takes in the next row; returns its key.
+    pub(crate) fn push(&mut self, pairs: &[Pair]) -> u64 {
+        let key = self.key(self.entry.rows);
+        self.fences.extend(pairs.first().map(|pair| pair.hash));
+        for pair in pairs {
+            self.filter.insert(pair.hash);
+        }
+        self.entry.pairs += pairs.len() as u64;
+        self.entry.rows += 1;
+        key
+    }
+
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        self.filter.may_contain(hash)
+    }
+
+    /// The numbers that stand under a hash, the greatest first.
+    pub(crate) fn find(&self, moment: &Snapshot, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
+        let mut found = Vec::new();
+        if !self.may_contain(hash) {
+            return Ok(found);
+        }
+        // Equal hashes may begin at the end of the row before.
+        let before = self.fences.partition_point(|fence| *fence < hash);
+        for (index, fence) in self.fences.iter().enumerate().skip(before.saturating_sub(1)) {
+            if *fence > hash {
+                break;
+            }
+            let row = self.row(moment, u32::try_from(index).unwrap_or(u32::MAX))?;
+            let start = row.partition_point(|pair| pair.hash < hash);
+            let equal = row[start..].iter().take_while(|pair| pair.hash == hash);
+            let numbers = equal
+                .filter(|pair| pair.is_run() == (by == By::Run))
+                .map(|pair| self.entry.base + u64::from(pair.relative()));
+            found.extend(numbers);
+        }
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(found)
+    }
+
+    /// Reads one row.
+    pub(crate) fn row(&self, moment: &Snapshot, index: u32) -> Result<Vec<Pair>, ReadError> {
+        let row = moment.index_row(self.key(index))?;
+        let read = row.map(|row| settled::read_index(&row));
+        match read {
+            Some(Ok((base, pairs))) if base == self.entry.base => Ok(pairs),
+            Some(Err(error)) => Err(damaged(&error.to_string())),
+            _ => Err(damaged("a row is missing")),
+        }
+    }
+
+    /// The key of a row. Room for 16 million rows.
+    pub(crate) fn key(&self, row: u32) -> u64 {
+        key(self.entry.id, row)
+    }
+
+    /// Memory held.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.filter.memory_bytes() + (self.fences.capacity() * size_of::<u64>() + size_of::<Self>()) as u64
+    }
+}
+
+/// The key of a row of the sorted run `id`.
+pub(crate) fn key(id: u64, row: u32) -> u64 {
+    id << 24 | u64::from(row)
+}
+
+/// The index is damaged: it is written anew from the log when the store is opened again.
+pub(crate) fn damaged(cause: &str) -> ReadError {
+    ReadError::Damaged {
+        run: None,
+        position: 0,
+        cause: format!("the index of finished runs: {cause}; opening the store again rebuilds it"),
+    }
+}

@@ -1,0 +1,464 @@
+//! Settles finished runs into sorted runs on disk, and merges these, a few rows with each commit.
+//!
+//! ```text
+//!   waiting in memory ──flush──► sorted run of level 0 ─┐
+//!                                eight of a level ──────┴─merge──► one of the next level
+//! ```
+//!
+//! Rows are written ahead, step by step; what they mean is said by the manifest, which names them
+//! only when they are complete, in the transaction that writes the last of them. So a crash at any
+//! point leaves the manifest of before and some rows that nobody names; these go when the store is
+//! opened again. Nothing here is needed to keep what was acknowledged: the log has all of it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use super::closed::{ClosedRuns, Segments, Settled};
+use super::segment::Segment;
+use super::store::Snapshot;
+use crate::error::JournalFailure;
+use crate::finished::{Finished, Place};
+use crate::wire::settled::{self, CLOSED_PER_ROW, Manifest, PAIRS_PER_ROW, Pair, SPAN_MAX};
+
+/// How many sorted runs of one level are merged into one of the next.
+const FAN: usize = 8;
+/// How many are merged at once at most, when merging has fallen behind.
+const INPUTS_MAX: usize = 64;
+/// How many rows are removed at a time, at most.
+const REMOVED_LEN_MAX: usize = 64;
+/// Bytes of a row of the index, for the budget.
+const INDEX_ROW_BYTES: usize = 16_384;
+const CLOSED_ROW_BYTES: usize = 8_192;
+
+/// What one commit takes along of the index.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) closed: Vec<(u64, Vec<u8>)>,
+    pub(crate) index: Vec<(u64, Vec<u8>)>,
+    pub(crate) closed_removed: Vec<u64>,
+    pub(crate) index_removed: Vec<u64>,
+    /// What is settled once the step is durable, if that changes.
+    pub(crate) settled: Option<Settled>,
+    pub(crate) manifest: Vec<u8>,
+}
+
+/// Rows that there are, beside the manifest.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    /// The keys of the rows of finished runs.
+    pub(crate) closed: VecDeque<u64>,
+    /// Rows that no manifest names.
+    pub(crate) closed_orphans: Vec<u64>,
+    pub(crate) index_orphans: Vec<u64>,
+    /// The number of the next sorted run.
+    pub(crate) next_segment: u64,
+}
+
+/// The writer's part of settling: what it is in the middle of.
+#[derive(Debug)]
+pub(crate) struct Settler {
+    rows: Rows,
+    job: Option<Job>,
+    /// Rows of sorted runs that were merged or are not needed any more.
+    garbage: VecDeque<u64>,
+}
+
+/// What a job begins with.
+#[derive(Debug)]
+pub(crate) enum Begin {
+    Flush {
+        /// The number of the first.
+        number: u64,
+        runs: Vec<Finished<Place>>,
+        /// Where the log ended.
+        position: u64,
+    },
+    Merge {
+        inputs: Vec<Arc<Segment>>,
+        from: u64,
+    },
+}
+
+#[derive(Debug)]
+enum Job {
+    Flush(Flush),
+    Merge(Merge),
+}
+
+/// Waiting runs on their way to disk.
+#[derive(Debug)]
+struct Flush {
+    number: u64,
+    runs: Vec<Finished<Place>>,
+    written: usize,
+    pairs: Vec<Pair>,
+    indexed: usize,
+    segment: Segment,
+    position: u64,
+}
+
+/// Sorted runs on their way into one.
+#[derive(Debug)]
+struct Merge {
+    inputs: Vec<Arc<Segment>>,
+    cursors: Vec<Cursor>,
+    /// The next pair of each input that has one, counted from the output's number.
+    heads: BinaryHeap<Reverse<(Pair, usize)>>,
+    /// Pairs that do not fill a row yet.
+    pairs: Vec<Pair>,
+    segment: Segment,
+    /// Numbers below are left out.
+    from: u64,
+    is_begun: bool,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    row: Vec<Pair>,
+    at: usize,
+    next_row: u32,
+}
+
+impl Settler {
+    pub(crate) fn new(mut rows: Rows) -> Self {
+        let garbage = std::mem::take(&mut rows.index_orphans).into();
+        Self {
+            rows,
+            job: None,
+            garbage,
+        }
+    }
+
+    /// What to begin next, if anything: a flush of all waiting runs if `len_min` of them wait or
+    /// `is_wanted`, else a merge. `end` is where the durable log ends. It is taken under the
+    /// journal's lock and begun with [`begin`](Self::begin) outside of it.
+    pub(crate) fn next(
+        &self,
+        closed: &ClosedRuns,
+        is_wanted: bool,
+        end: u64,
+        len_min: usize,
+    ) -> Option<Begin> {
+        if self.job.is_some() || !self.rows.closed_orphans.is_empty() || !self.garbage.is_empty() {
+            return None;
+        }
+        let waiting = &closed.waiting;
+        if waiting.len() >= len_min as u64 || is_wanted {
+            let number = waiting.first();
+            Some(Begin::Flush {
+                number,
+                runs: waiting.list(number).copied().collect(),
+                position: end,
+            })
+        } else {
+            mergeable(closed, len_min).map(|inputs| Begin::Merge {
+                inputs,
+                from: closed.forgotten(),
+            })
+        }
+    }
+
+    pub(crate) fn begin(&mut self, begin: Begin) {
+        let id = self.rows.next_segment;
+        self.rows.next_segment += 1;
+        self.job = Some(match begin {
+            Begin::Flush {
+                number,
+                runs,
+                position,
+            } => Job::Flush(Flush::new(id, number, runs, position)),
+            Begin::Merge { inputs, from } => Job::Merge(Merge::new(id, inputs, from)),
+        });
+    }
+
+    /// Whether a step is due.
+    pub(crate) fn is_due(&self, closed: &ClosedRuns) -> bool {
+        let forgotten = closed.forgotten();
+        let oldest = closed.settled.segments.first();
+        self.job.is_some()
+            || !self.garbage.is_empty()
+            || !self.rows.closed_orphans.is_empty()
+            || self.rows.closed.get(1).is_some_and(|next| *next <= forgotten)
+            || oldest.is_some_and(|oldest| oldest.entry.end <= forgotten)
+    }
+
+    /// The rows of the next step, of about `bytes`; what they change is in [`Step::settled`].
+    pub(crate) fn step(
+        &mut self,
+        moment: &Snapshot,
+        before: &Settled,
+        forgotten: u64,
+        bytes: usize,
+    ) -> Result<Step, JournalFailure> {
+        let mut step = Step {
+            closed_removed: std::mem::take(&mut self.rows.closed_orphans),
+            ..Step::default()
+        };
+        while step.closed_removed.len() < REMOVED_LEN_MAX
+            && self.rows.closed.get(1).is_some_and(|next| *next <= forgotten)
+        {
+            step.closed_removed.extend(self.rows.closed.pop_front());
+        }
+        let removed = self.garbage.len().min(REMOVED_LEN_MAX);
+        step.index_removed.extend(self.garbage.drain(..removed));
+        match &mut self.job {
+            Some(Job::Flush(flush)) => {
+                if flush.step(bytes, &mut step, &mut self.rows) {
+                    self.finish(before, forgotten, &mut step);
+                }
+            }
+            Some(Job::Merge(merge)) => {
+                if merge.step(moment, bytes, &mut step)? {
+                    self.finish(before, forgotten, &mut step);
+                }
+            }
+            None => {
+                if before
+                    .segments
+                    .first()
+                    .is_some_and(|first| first.entry.end <= forgotten)
+                {
+                    self.finish(before, forgotten, &mut step);
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    /// The job's rows are complete: what is settled now.
+    fn finish(&mut self, before: &Settled, forgotten: u64, step: &mut Step) {
+        let mut after = before.clone();
+        let mut segments: Vec<_> = before.segments.to_vec();
+        match self.job.take() {
+            Some(Job::Flush(flush)) => {
+                after.position = after.position.max(flush.position);
+                after.end = flush.number + flush.runs.len() as u64;
+                if flush.segment.entry.rows > 0 {
+                    segments.push(Arc::new(flush.segment));
+                }
+            }
+            Some(Job::Merge(merge)) => {
+                let is_input = |segment: &Arc<Segment>| {
+                    merge
+                        .inputs
+                        .iter()
+                        .any(|input| input.entry.id == segment.entry.id)
+                };
+                let at = segments.iter().position(is_input).unwrap_or(segments.len());
+                segments.retain(|segment| !is_input(segment));
+                if merge.segment.entry.rows > 0 {
+                    segments.insert(at, Arc::new(merge.segment));
+                }
+                for input in &merge.inputs {
+                    self.garbage
+                        .extend((0..input.entry.rows).map(|row| input.key(row)));
+                }
+            }
+            None => {}
+        }
+        segments.retain(|segment| {
+            let is_kept = segment.entry.end > forgotten;
+            if !is_kept {
+                self.garbage
+                    .extend((0..segment.entry.rows).map(|row| segment.key(row)));
+            }
+            is_kept
+        });
+        after.segments = Arc::new(segments);
+        step.settled = Some(after);
+    }
+
+    /// Completes a step with the manifest that belongs to it.
+    /// `first` and `bytes` are of the runs that are retained.
+    pub(crate) fn seal(&self, mut step: Step, before: &Settled, (first, bytes): (u64, u64)) -> Step {
+        let settled = step.settled.as_ref().unwrap_or(before);
+        step.manifest = settled::manifest_row(&Manifest {
+            position: settled.position,
+            first,
+            end: settled.end,
+            bytes,
+            next_segment: self.rows.next_segment,
+            segments: settled.segments.iter().map(|segment| segment.entry).collect(),
+        });
+        step
+    }
+}
+
+/// The sorted runs to be merged next, if there are any.
+fn mergeable(closed: &ClosedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
+    let segments: &Segments = &closed.settled.segments;
+    // Larger ones would keep the dropped runs in them on disk for too long.
+    let pairs_max = (closed.len_max() / 2).max(2 * FAN * len_min) as u64;
+    let mut end = segments.len();
+    while end > 0 {
+        let level = segments[end - 1].entry.level;
+        let same = segments[..end]
+            .iter()
+            .rev()
+            .take_while(|segment| segment.entry.level == level);
+        let start = end - same.count();
+        let inputs = &segments[start..end.min(start + INPUTS_MAX)];
+        if inputs.len() >= FAN {
+            let pairs: u64 = inputs.iter().map(|segment| segment.entry.pairs).sum();
+            let span = inputs[inputs.len() - 1].entry.end - inputs[0].entry.base;
+            if pairs <= pairs_max && span <= SPAN_MAX {
+                return Some(inputs.to_vec());
+            }
+        }
+        end = start;
+    }
+    None
+}
+
+impl Flush {
+    fn new(id: u64, number: u64, runs: Vec<Finished<Place>>, position: u64) -> Self {
+        let mut pairs: Vec<_> = (0..)
+            .zip(&runs)
+            .flat_map(|(relative, finished)| {
+                [
+                    Pair::of_run(finished.run, relative),
+                    Pair::of_id(finished.id, relative),
+                ]
+            })
+            .collect();
+        pairs.sort_unstable();
+        // The latest run of an id comes last among its equals.
+        pairs.dedup_by(|later, earlier| {
+            let is_older = is_older(*earlier, *later);
+            if is_older {
+                *earlier = *later;
+            }
+            is_older
+        });
+        Self {
+            number,
+            written: 0,
+            indexed: 0,
+            segment: Segment::new(id, number, number + runs.len() as u64, 0, pairs.len()),
+            runs,
+            pairs,
+            position,
+        }
+    }
+
+    /// Says whether that was all.
+    fn step(&mut self, bytes: usize, step: &mut Step, rows: &mut Rows) -> bool {
+        let mut written = 0;
+        while written < bytes {
+            if self.written < self.runs.len() {
+                let next = (self.written + CLOSED_PER_ROW).min(self.runs.len());
+                let number = self.number + self.written as u64;
+                step.closed.push((
+                    number,
+                    settled::closed_row(number, &self.runs[self.written..next]),
+                ));
+                rows.closed.push_back(number);
+                self.written = next;
+                written += CLOSED_ROW_BYTES;
+            } else if self.indexed < self.pairs.len() {
+                let next = (self.indexed + PAIRS_PER_ROW).min(self.pairs.len());
+                let pairs = &self.pairs[self.indexed..next];
+                let key = self.segment.push(pairs);
+                step.index.push((key, settled::index_row(self.number, pairs)));
+                self.indexed = next;
+                written += INDEX_ROW_BYTES;
+            } else {
+                return true;
+            }
+        }
+        self.written == self.runs.len() && self.indexed == self.pairs.len()
+    }
+}
+
+impl Merge {
+    fn new(id: u64, inputs: Vec<Arc<Segment>>, from: u64) -> Self {
+        let base = inputs[0].entry.base;
+        let end = inputs[inputs.len() - 1].entry.end;
+        let level = inputs[0].entry.level + 1;
+        let pairs: u64 = inputs.iter().map(|segment| segment.entry.pairs).sum();
+        let pairs = usize::try_from(pairs).expect("its filter is in memory");
+        let cursors = inputs
+            .iter()
+            .map(|_| Cursor {
+                row: Vec::new(),
+                at: 0,
+                next_row: 0,
+            })
+            .collect();
+        Self {
+            segment: Segment::new(id, base, end, level, pairs),
+            cursors,
+            inputs,
+            heads: BinaryHeap::new(),
+            pairs: Vec::with_capacity(PAIRS_PER_ROW),
+            from,
+            is_begun: false,
+        }
+    }
+
+    /// Says whether that was all.
+    fn step(&mut self, moment: &Snapshot, bytes: usize, step: &mut Step) -> Result<bool, JournalFailure> {
+        if !self.is_begun {
+            self.is_begun = true;
+            for input in 0..self.inputs.len() {
+                self.advance(moment, input)?;
+            }
+        }
+        let mut looked_at = bytes.div_ceil(INDEX_ROW_BYTES) * PAIRS_PER_ROW;
+        while looked_at > 0 {
+            let Some(Reverse((pair, input))) = self.heads.pop() else {
+                if !self.pairs.is_empty() {
+                    self.write(step);
+                }
+                return Ok(true);
+            };
+            looked_at -= 1;
+            self.advance(moment, input)?;
+            if self.segment.entry.base + u64::from(pair.relative()) < self.from {
+                continue;
+            }
+            match self.pairs.last_mut() {
+                Some(last) if is_older(*last, pair) => *last = pair,
+                _ => {
+                    if self.pairs.len() == PAIRS_PER_ROW {
+                        self.write(step);
+                    }
+                    self.pairs.push(pair);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn write(&mut self, step: &mut Step) {
+        let key = self.segment.push(&self.pairs);
+        step.index
+            .push((key, settled::index_row(self.segment.entry.base, &self.pairs)));
+        self.pairs.clear();
+    }
+
+    /// Puts the next pair of an input among the heads.
+    fn advance(&mut self, moment: &Snapshot, input: usize) -> Result<(), JournalFailure> {
+        let (segment, cursor) = (&self.inputs[input], &mut self.cursors[input]);
+        while cursor.at == cursor.row.len() {
+            if cursor.next_row == segment.entry.rows {
+                return Ok(());
+            }
+            cursor.row = segment.row(moment, cursor.next_row)?;
+            cursor.at = 0;
+            cursor.next_row += 1;
+        }
+        let shift = u32::try_from(segment.entry.base - self.segment.entry.base)
+            .expect("what spans more is not merged");
+        let pair = cursor.row[cursor.at].shifted(shift);
+        cursor.at += 1;
+        self.heads.push(Reverse((pair, input)));
+        Ok(())
+    }
+}
+
+/// Whether both stand for runs of the same instance, of which only the later is needed.
+fn is_older(earlier: Pair, later: Pair) -> bool {
+    earlier.hash == later.hash && !earlier.is_run() && !later.is_run()
+}

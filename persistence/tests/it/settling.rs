@@ -1,0 +1,222 @@
+//! The index of finished runs is settled on disk, costs a few bytes of memory a run, and can be
+//! lost at any moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
+use millrun_persistence::contract::Author;
+use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, RedbJournal};
+
+use crate::crash::disk::{Dice, SimDisk};
+use crate::host::HandHost;
+
+/// Many runs that start and finish, and what is known of them.
+struct World {
+    config: JournalConfig,
+    host: Arc<HandHost>,
+    disk: Arc<SimDisk>,
+    journal: RedbJournal,
+    /// In the order of closing: run, id, and size of its first record.
+    closed: Vec<(RunId, InstanceId, usize)>,
+    begun: u64,
+    dice: Dice,
+}
+
+fn config() -> JournalConfig {
+    let mut config = JournalConfig::default();
+    config.unsettled_len_max = 100;
+    config.settle_bytes_max = 20_000;
+    config
+}
+
+impl World {
+    fn new(config: JournalConfig) -> Self {
+        Self::open(config, Vec::new(), Vec::new())
+    }
+
+    fn open(config: JournalConfig, image: Vec<u8>, closed: Vec<(RunId, InstanceId, usize)>) -> Self {
+        let (host, disk) = (HandHost::new(), SimDisk::new(image, 1));
+        let journal = RedbJournal::open_disk(disk.clone(), "simulated", config.clone(), host.clone());
+        Self {
+            config,
+            host,
+            disk,
+            journal: journal.unwrap(),
+            begun: closed.len() as u64,
+            closed,
+            dice: Dice::new(5),
+        }
+    }
+
+    /// The same world, as it is found after a crash at this moment.
+    fn crashed(&self) -> Self {
+        Self::open(self.config.clone(), self.disk.current(), self.closed.clone())
+    }
+
+    /// Starts and finishes `count` runs, `per_commit` at a time; a quarter of them reuse an id.
+    fn work(&mut self, count: u64, per_commit: u64) {
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let epoch = self.journal.take_over(&all).unwrap();
+        let mut batch = Batch::new();
+        for number in 0..count {
+            self.begun += 1;
+            let name = if self.dice.one_in(4) {
+                self.begun / 7
+            } else {
+                self.begun
+            };
+            let id = InstanceId::new(&format!("id-{name}")).unwrap();
+            let time = Timestamp::from_micros(1_700_000_000_000_000 + self.begun);
+            let mut author = Author {
+                run: RunId::new(id.partition(), time, self.begun),
+                id,
+                head: Sequence::ZERO,
+                epoch,
+                time,
+                written: Vec::new(),
+            };
+            let len = usize::try_from(self.dice.below(60)).unwrap();
+            author.put(&mut batch, &[&vec![7; len]], false);
+            author.put(&mut batch, &[b"end"], true);
+            self.closed.push((author.run, author.id, len));
+            if number % per_commit == per_commit - 1 || number == count - 1 {
+                assert_eq!(self.journal.enqueue(&batch).unwrap().refused, []);
+                self.host.run();
+                batch.clear();
+            }
+        }
+    }
+
+    /// Everything that is retained is found in every way, and nothing else.
+    fn check(&self) {
+        let stats = self.journal.stats();
+        let dropped = self.closed.len() - usize::try_from(stats.finished_runs).unwrap();
+        let (dropped, retained) = self.closed.split_at(dropped);
+        let listed = self.journal.list_finished(None, usize::MAX).unwrap();
+        let expected: Vec<_> = retained.iter().map(|(run, ..)| *run).collect();
+        assert_eq!(
+            listed.iter().map(|finished| finished.run).collect::<Vec<_>>(),
+            expected
+        );
+        let mut latest = BTreeMap::new();
+        for (run, id, len) in retained {
+            let history = self.journal.history(*run).unwrap();
+            assert_eq!((history.records.len(), history.records[0].body.len()), (2, *len));
+            latest.insert(id.clone(), *run);
+        }
+        for (id, run) in latest {
+            assert_eq!(
+                self.journal.finished(&id).unwrap().map(|found| found.run),
+                Some(run)
+            );
+        }
+        for (run, ..) in dropped {
+            assert!(matches!(
+                self.journal.history(*run),
+                Err(ReadError::UnknownRun { .. } | ReadError::Expired { .. })
+            ));
+        }
+        let verified = self.journal.verify().unwrap();
+        assert_eq!(verified.damaged, []);
+    }
+}
+
+#[test]
+fn a_finished_run_costs_a_few_bytes_of_memory() {
+    let mut world = World::new(config());
+    // By then as many wait to be settled as ever will.
+    world.work(16_000, 100);
+    let before = world.journal.stats();
+    world.work(20_000, 100);
+    let after = world.journal.stats();
+    assert_eq!(after.finished_runs, 36_000);
+    let each = (after.index_bytes - before.index_bytes) as f64 / 20_000.0;
+    println!("{each:.2} bytes per finished run, {} in all", after.index_bytes);
+    assert!(each < 4.0, "{each} bytes per finished run");
+    world.check();
+}
+
+#[test]
+fn what_is_settled_is_found_after_each_of_many_crashes() {
+    let mut world = World::new(config());
+    // As many runs as make sorted runs of three levels, in commits that end at odd moments.
+    for round in 0..24 {
+        world.work(400 + round, 17);
+        let found = world.crashed();
+        assert_eq!(found.journal.stats().finished_runs, world.closed.len() as u64);
+        if round % 12 == 11 {
+            found.check();
+            world = found;
+        }
+    }
+    world.check();
+}
+
+#[test]
+fn retention_drops_what_is_settled_and_its_rows() {
+    let mut config = config();
+    config.retention.len_max = 2_000;
+    config.retention.expired_len_max = 500;
+    config.dead_bytes_max = 100_000;
+    let mut world = World::new(config);
+    for _ in 0..3 {
+        world.work(2_500, 40);
+        assert_eq!(world.journal.stats().finished_runs, 2_000);
+        world.check();
+        world = world.crashed();
+        assert_eq!(world.journal.stats().finished_runs, 2_000);
+    }
+    world.check();
+    // The last that were dropped are remembered by name.
+    let first = world.closed.len() - 2_000;
+    for (run, ..) in &world.closed[first - 500..first] {
+        assert_eq!(world.journal.history(*run), Err(ReadError::Expired { run: *run }));
+    }
+    let stats = world.journal.stats();
+    assert!(stats.log_bytes < 3 * stats.live_bytes + 400_000, "{stats:?}");
+}
+
+#[test]
+fn a_smaller_retention_after_reopening_drops_what_was_settled() {
+    let mut world = World::new(config());
+    world.work(3_000, 40);
+    world.config.retention.len_max = 100;
+    world.config.dead_bytes_max = 0;
+    let mut world = world.crashed();
+    world.work(500, 10);
+    assert_eq!(world.journal.stats().finished_runs, 100);
+    world.check();
+}
+
+/// A bit that flips in the index costs time when the store is opened, and nothing else.
+#[test]
+fn a_damaged_index_is_written_anew_from_the_log() {
+    let mut world = World::new(config());
+    world.work(1_500, 30);
+    // In a file that was not closed, damage can look like a commit that was under way.
+    world.journal.begin_close();
+    world.host.run();
+    let (closed, image) = (world.closed.clone(), world.disk.current());
+    let mut dice = Dice::new(3);
+    let mut rebuilt = 0;
+    for _ in 0..60 {
+        let mut damaged = image.clone();
+        let at = usize::try_from(dice.below(image.len() as u64)).unwrap();
+        damaged[at] ^= 1 << dice.below(8);
+        let (host, disk) = (HandHost::new(), SimDisk::new(damaged, 1));
+        let Ok(journal) = RedbJournal::open_disk(disk, "simulated", config(), host.clone()) else {
+            continue;
+        };
+        let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
+        rebuilt += u32::from(report.is_index_rebuilt);
+        for (run, _, len) in &closed {
+            match journal.history(*run) {
+                Ok(history) => assert_eq!(history.records[0].body.len(), *len),
+                Err(ReadError::Damaged { .. }) => {}
+                Err(error) => panic!("bit at {at}: {error}, and nothing says why: {report:?}"),
+            }
+        }
+    }
+    assert!(rebuilt > 0, "no bit fell into the index");
+}
