@@ -15,6 +15,7 @@ use std::time::Duration;
 use millrun_core::{Bell, Host, Timestamp};
 
 use crate::dead_letter::{DEAD_LETTERS, Undeliverable};
+use crate::delivery::Delivery;
 use crate::envelope::{AnyEnvelope, Envelope, TopicId};
 use crate::hub::Hub;
 use crate::inbox::Inbox;
@@ -244,7 +245,7 @@ impl Broker {
         }
         let mailbox = Mailbox::weighed(
             config.inbox,
-            |envelope: &Arc<Envelope<T>>| envelope.weight(),
+            |envelope: &Delivery<Envelope<T>>| envelope.weight(),
             Bell::new(),
         )?;
         self.0.subscribe(parsed, config, mailbox)
@@ -262,7 +263,7 @@ impl Broker {
         let parsed = parse(filter)?;
         let mailbox = Mailbox::weighed(
             config.inbox,
-            |envelope: &Arc<dyn AnyEnvelope>| envelope.weight(),
+            |envelope: &Delivery<dyn AnyEnvelope>| envelope.weight(),
             Bell::new(),
         )?;
         self.0.subscribe(parsed, config, mailbox)
@@ -378,7 +379,7 @@ impl Shared {
         self: &Arc<Self>,
         filter: Filter,
         config: SubscriptionConfig,
-        mailbox: Mailbox<Arc<E>>,
+        mailbox: Mailbox<Delivery<E>>,
     ) -> Result<Inbox<E>, SubscribeError> {
         let core = self
             .table()

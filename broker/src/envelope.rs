@@ -3,7 +3,7 @@
 //! An envelope is made once per publish, behind an [`Arc`], and fan-out clones the pointer. The
 //! header is kept small on purpose: at the sizes of most messages its allocation and its way
 //! through the caches are what a message costs. For the same reason an envelope that was only
-//! [lent](crate::Receiver::recv_ref) to its reader goes back to the publisher, empty, and carries
+//! [lent](crate::Receiver::recv_ref) to its only reader goes back to the publisher, empty, and carries
 //! the next payload. What few envelopes have (key, trace, expiry) is
 //! boxed apart, and a topic is a number that [`Broker::topic_name`](crate::Broker::topic_name)
 //! turns into its name, because counting references to a shared name costs more than a push.
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrun_core::Timestamp;
+
+use crate::cause::Scope;
 
 /// Names one envelope: unique within its broker, and with a random start so that those of two
 /// runs of a program seldom meet.
@@ -137,6 +139,15 @@ impl Headers {
         self
     }
 
+    /// Names what is being handled on this thread as the cause, unless one is named.
+    #[inline]
+    pub(crate) fn in_scope(mut self) -> Self {
+        if self.lineage.is_none() {
+            self.lineage = Scope::current().map(|scope| scope.lineage);
+        }
+        self
+    }
+
     fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
@@ -150,7 +161,7 @@ pub(crate) struct Mark {
     pub(crate) time: Timestamp,
 }
 
-/// A message on its way: header and payload. Always behind an [`Arc`].
+/// A message on its way: header and payload. Behind an [`Arc`] wherever it can be shared.
 pub struct Envelope<T> {
     id: EnvelopeId,
     correlation: EnvelopeId,
@@ -385,19 +396,6 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
         self.payload = None;
         self.extras = None;
     }
-}
-
-/// Empties an envelope that nobody else holds, if whoever publishes next can use its memory: the
-/// publisher knows the type, so an envelope without one is of no use to it.
-#[inline]
-pub(crate) fn emptied<E: AnyEnvelope + ?Sized>(mut envelope: Arc<E>) -> Option<Arc<E>> {
-    let is_typed = size_of::<Arc<E>>() == size_of::<usize>();
-    // The count is looked at first because `get_mut` costs an atomic operation also when it fails.
-    if !is_typed || Arc::strong_count(&envelope) != 1 {
-        return None;
-    }
-    Arc::get_mut(&mut envelope)?.empty();
-    Some(envelope)
 }
 
 impl dyn AnyEnvelope {

@@ -7,9 +7,10 @@ use millrun_core::Bell;
 
 use crate::broker::Shared;
 use crate::dead_letter::Undeliverable;
+use crate::delivery::{Batch, Delivery};
 use crate::envelope::AnyEnvelope;
 use crate::hub::Hub;
-use crate::mailbox::{InHand, Mailbox, MailboxStats};
+use crate::mailbox::{Mailbox, MailboxStats};
 use crate::receiver::Receiver;
 use crate::subscription::{SubscriptionCore, SubscriptionId, SubscriptionStats};
 
@@ -28,12 +29,16 @@ pub struct Inbox<E: AnyEnvelope + ?Sized>(Arc<Owner<E>>);
 
 struct Owner<E: AnyEnvelope + ?Sized> {
     core: Arc<SubscriptionCore>,
-    mailbox: Mailbox<Arc<E>>,
+    mailbox: Mailbox<Delivery<E>>,
     broker: Arc<Shared>,
 }
 
 impl<E: AnyEnvelope + ?Sized> Inbox<E> {
-    pub(crate) fn new(core: Arc<SubscriptionCore>, mailbox: Mailbox<Arc<E>>, broker: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        core: Arc<SubscriptionCore>,
+        mailbox: Mailbox<Delivery<E>>,
+        broker: Arc<Shared>,
+    ) -> Self {
         Self(Arc::new(Owner {
             core,
             mailbox,
@@ -49,12 +54,12 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
 
     /// Takes all that is queued, see [`Mailbox::take`]. Unlike the other ways to receive, it also
     /// hands out what has expired.
-    pub fn take(&self) -> InHand<Arc<E>> {
-        self.0.mailbox.take()
+    pub fn take(&self) -> Batch<E> {
+        Batch::new(self.0.mailbox.take())
     }
 
-    pub(crate) fn empty_hand(&self) -> InHand<Arc<E>> {
-        self.0.mailbox.empty_hand()
+    pub(crate) fn empty_batch(&self) -> Batch<E> {
+        Batch::new(self.0.mailbox.empty_hand())
     }
 
     /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the
@@ -95,7 +100,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         let count = discarded.len();
         discarded
             .into_iter()
-            .for_each(|envelope| self.give_up(envelope, Undeliverable::Discarded));
+            .for_each(|envelope| self.give_up(envelope.into_shared(), Undeliverable::Discarded));
         count
     }
 
@@ -127,8 +132,8 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
 
     /// Puts an envelope that was taken back to the front.
     pub(crate) fn give_back(&self, envelope: Arc<E>) {
-        if let Err(envelope) = self.0.mailbox.give_back(envelope) {
-            self.give_up(envelope, Undeliverable::Discarded);
+        if let Err(envelope) = self.0.mailbox.give_back(Delivery::Shared(envelope)) {
+            self.give_up(envelope.into_shared(), Undeliverable::Discarded);
         }
     }
 
@@ -138,13 +143,13 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
 
     /// The envelope, unless it has expired; then it is given up.
     #[inline]
-    pub(crate) fn unless_expired(&self, envelope: Arc<E>) -> Option<Arc<E>> {
+    pub(crate) fn unless_expired(&self, envelope: Delivery<E>) -> Option<Delivery<E>> {
         match envelope.expires() {
             None => Some(envelope),
             Some(expires) if self.hub().clock().exact_now() < expires => Some(envelope),
             Some(_) => {
                 self.core().count_expired();
-                self.give_up(envelope, Undeliverable::Expired);
+                self.give_up(envelope.into_shared(), Undeliverable::Expired);
                 None
             }
         }
@@ -155,9 +160,11 @@ impl<E: AnyEnvelope + ?Sized> Drop for Owner<E> {
     fn drop(&mut self) {
         self.broker.unsubscribe(self.core.id);
         for envelope in self.mailbox.close_discarding() {
-            self.broker
-                .hub()
-                .give_up(envelope.into_dyn(), Undeliverable::Discarded, Some(self.core.id));
+            self.broker.hub().give_up(
+                envelope.into_shared().into_dyn(),
+                Undeliverable::Discarded,
+                Some(self.core.id),
+            );
         }
     }
 }

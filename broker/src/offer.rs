@@ -18,7 +18,7 @@ use crate::envelope::Envelope;
 use crate::hub::Hub;
 use crate::mailbox::{Closed, TryPushError};
 use crate::outcome::Refused;
-use crate::route::{Group, Lane, LinePlace, Route, Spent, Target};
+use crate::route::{Group, Lane, LinePlace, Route, Target};
 use crate::subscription::{Overflow, SubscriptionId};
 use crate::tap::FlowEvent;
 use crate::topic::TopicCore;
@@ -37,8 +37,6 @@ pub(crate) struct Offer<'a, T> {
     patience: Patience,
     /// Only these, if a refused envelope is tried again.
     only: Option<&'a [SubscriptionId]>,
-    /// Where a publisher keeps envelopes to use again.
-    spent: Option<&'a mut Spent<T>>,
     delivered: usize,
     pending: Option<Box<Pending<T>>>,
 }
@@ -71,17 +69,9 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             topic,
             patience,
             only: None,
-            spent: None,
             delivered: 0,
             pending: None,
         }
-    }
-
-    /// Collects envelopes that the inboxes give back.
-    #[inline]
-    pub(crate) const fn collecting(mut self, spent: &'a mut Spent<T>) -> Self {
-        self.spent = Some(spent);
-        self
     }
 
     pub(crate) const fn retry(topic: &'a TopicCore<T>, only: &'a [SubscriptionId], delivered: usize) -> Self {
@@ -89,7 +79,6 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             topic,
             patience: Patience::Wait,
             only: Some(only),
-            spent: None,
             delivered,
             pending: None,
         }
@@ -136,13 +125,25 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     /// Offers it to one inbox; the envelope comes back if that is closed.
     #[inline]
     fn offer(&mut self, lane: &Lane<T>, envelope: Arc<Envelope<T>>) -> Result<(), Arc<Envelope<T>>> {
-        match lane.line.try_push(envelope, self.spent.as_deref_mut()) {
+        match lane.line.try_push(envelope) {
             Ok(()) => {
                 self.delivered += 1;
                 Ok(())
             }
             Err(TryPushError::Closed(envelope)) => Err(envelope),
             Err(TryPushError::Full(envelope)) => self.on_full(lane, envelope),
+        }
+    }
+
+    /// Goes on where the only inbox has just refused.
+    #[cold]
+    pub(crate) fn refused_by(&mut self, lane: &Lane<T>, refused: TryPushError<Arc<Envelope<T>>>) {
+        let left = match refused {
+            TryPushError::Closed(envelope) => Err(envelope),
+            TryPushError::Full(envelope) => self.on_full(lane, envelope),
+        };
+        if let Err(envelope) = left {
+            self.unrouted(envelope);
         }
     }
 
@@ -194,7 +195,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     ) -> Result<(), Arc<Envelope<T>>> {
         let mut full: Option<&Lane<T>> = None;
         for lane in group.by_preference() {
-            match lane.line.try_push(envelope, self.spent.as_deref_mut()) {
+            match lane.line.try_push(envelope) {
                 Ok(()) => {
                     self.delivered += 1;
                     return Ok(());

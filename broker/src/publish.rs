@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::Alarm;
+use crate::delivery::Delivery;
 use crate::envelope::{Envelope, EnvelopeId};
 use crate::hub::Hub;
 use crate::offer::{Offer, Patience, Pending};
@@ -22,11 +23,11 @@ use crate::topic::TopicCore;
 /// # Cancel safety
 /// Dropped before its first poll, nothing has happened. Dropped while it waits, the envelope is in
 /// the inboxes that had room and in no other; it never gets into one twice.
-// It is moved once into the awaiting future, so it is kept to five words.
+// It is moved once into the awaiting future, so it is kept small.
 #[must_use = "nothing is published unless it is awaited"]
 pub struct Publish<'a, T> {
     source: Source<'a, T>,
-    envelope: Option<Arc<Envelope<T>>>,
+    envelope: Option<Delivery<Envelope<T>>>,
     pending: Option<(EnvelopeId, Box<Pending<T>>)>,
 }
 
@@ -41,7 +42,7 @@ const PUBLISHES_IN_A_ROW_MAX: u32 = 512;
 
 impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
     #[inline]
-    pub(crate) const fn new(source: Source<'a, T>, envelope: Arc<Envelope<T>>) -> Self {
+    pub(crate) const fn new(source: Source<'a, T>, envelope: Delivery<Envelope<T>>) -> Self {
         Self {
             source,
             envelope: Some(envelope),
@@ -69,10 +70,10 @@ impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
 impl<T: Send + Sync + 'static> Source<'_, T> {
     /// Hands the envelope to all that have room.
     #[inline]
-    fn hand_out(&mut self, envelope: Arc<Envelope<T>>) -> Result<usize, Box<Pending<T>>> {
+    fn hand_out(&mut self, envelope: Delivery<Envelope<T>>) -> Result<usize, Box<Pending<T>>> {
         match self {
             Self::Publisher(publisher) => publisher.hand_out(envelope, Patience::Wait),
-            Self::Topic(topic) => topic.hand_out(envelope, Patience::Wait),
+            Self::Topic(topic) => topic.hand_out(envelope.into_shared(), Patience::Wait),
         }
     }
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
 
-use crate::envelope::{Envelope, EnvelopeId, Headers};
+use crate::delivery::Delivery;
+use crate::envelope::{Envelope, EnvelopeId, Headers, Mark};
 use crate::name::TopicName;
 use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published, Refused};
 use crate::publish::{Publish, PublishBatch, PublishWithin, Source};
-use crate::route::{Route, Spent};
+use crate::route::{Boxes, Route};
 use crate::tally::Cell;
 use crate::topic::TopicCore;
 
@@ -30,8 +31,7 @@ pub struct Publisher<T> {
     route: Cache<RouteOf<T>, Arc<Route<T>>>,
     published: Cell,
     ids: Ids,
-    /// At most as many as fit one inbox.
-    spent: Spent<T>,
+    boxes: Boxes<T>,
     streak: u32,
     topic: Arc<TopicCore<T>>,
 }
@@ -58,7 +58,10 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             route: Cache::new(RouteOf(Arc::clone(&topic))),
             published: topic.published.open_cell(),
             ids: Ids { next: 0, left: 0 },
-            spent: Vec::new(),
+            boxes: Boxes {
+                spent: Vec::new(),
+                are_wanted: false,
+            },
             streak: 0,
             topic,
         }
@@ -126,7 +129,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     pub fn publish_batch(&mut self, payloads: Vec<T>) -> PublishBatch<'_, T> {
         let envelopes = payloads
             .into_iter()
-            .map(|payload| self.seal(Headers::new(), payload))
+            .map(|payload| {
+                let mark = self.mark();
+                let headers = Headers::new().in_scope();
+                Arc::new(Envelope::new(mark, headers, self.topic.weigh(), payload))
+            })
             .collect();
         PublishBatch::new(&self.topic, Arc::clone(self.route.load()), envelopes)
     }
@@ -171,14 +178,14 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     #[inline]
     pub(crate) fn hand_out(
         &mut self,
-        envelope: Arc<Envelope<T>>,
+        delivery: Delivery<Envelope<T>>,
         patience: Patience,
     ) -> Result<usize, Box<Pending<T>>> {
         if self.topic.retains() {
-            return self.topic.hand_out(envelope, patience);
+            return self.topic.hand_out(delivery.into_shared(), patience);
         }
         self.topic
-            .hand_out_collecting(self.route.load(), envelope, patience, &mut self.spent)
+            .hand_out_boxed(self.route.load(), delivery, patience, &mut self.boxes)
     }
 
     pub(crate) fn core(&self) -> &TopicCore<T> {
@@ -190,7 +197,26 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     }
 
     #[inline]
-    fn seal(&mut self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
+    fn seal(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
+        let mark = self.mark();
+        let (headers, weigh) = (headers.in_scope(), self.topic.weigh());
+        if !self.boxes.are_wanted {
+            return Delivery::Shared(Arc::new(Envelope::new(mark, headers, weigh, payload)));
+        }
+        match self.boxes.spent.pop() {
+            Some(Delivery::Own(mut envelope)) => {
+                envelope.fill(mark, headers, weigh, payload);
+                Delivery::Own(envelope)
+            }
+            Some(Delivery::Shared(_)) | None => {
+                Delivery::Own(Box::new(Envelope::new(mark, headers, weigh, payload)))
+            }
+        }
+    }
+
+    /// Marks and counts an envelope that is made now.
+    #[inline]
+    fn mark(&mut self) -> Mark {
         if self.ids.left == 0 {
             self.ids = Ids {
                 next: self.topic.hub().take_ids(ID_BLOCK),
@@ -201,7 +227,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         let id = EnvelopeId::from_counter(self.ids.next);
         self.ids.next = self.ids.next.wrapping_add(1);
         self.ids.left -= 1;
-        self.topic.seal(id, headers, payload, self.spent.pop())
+        self.topic.mark(id)
     }
 }
 

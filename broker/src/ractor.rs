@@ -64,9 +64,9 @@ use std::sync::Arc;
 
 use ::ractor::{ActorRef, Message};
 
+use crate::delivery::{Batch, Delivery};
 use crate::envelope::AnyEnvelope;
 use crate::inbox::Inbox;
-use crate::mailbox::InHand;
 
 /// How many batches a turn takes before other messages of the actor get theirs.
 const BATCHES_PER_TURN: u32 = 4;
@@ -105,8 +105,7 @@ impl<E: AnyEnvelope + ?Sized> Attached<E> {
         self.0.bell().answer();
         Turn {
             inbox: &self.0,
-            hand: self.0.take(),
-            lent: None,
+            batch: self.0.take(),
             batches_left: BATCHES_PER_TURN - 1,
         }
     }
@@ -128,8 +127,7 @@ impl<E: AnyEnvelope + ?Sized> fmt::Debug for Attached<E> {
 #[must_use = "dropping the turn puts everything back"]
 pub struct Turn<'a, E: AnyEnvelope + ?Sized> {
     inbox: &'a Inbox<E>,
-    hand: InHand<Arc<E>>,
-    lent: Option<Arc<E>>,
+    batch: Batch<E>,
     batches_left: u32,
 }
 
@@ -143,51 +141,58 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
 
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
-    /// Cheaper than [`Iterator::next`]: if it was not cloned, its memory goes back to the publisher
-    /// for another envelope.
+    /// Cheaper than [`Iterator::next`] if nobody else gets the envelope: its memory goes back to the
+    /// publisher for another one. Its payload is dropped at the next call.
     #[inline]
-    pub fn next_ref(&mut self) -> Option<&Arc<E>> {
-        if let Some(read) = self.lent.take() {
-            self.hand.give_back_empty(read);
+    pub fn next_ref(&mut self) -> Option<&E> {
+        self.batch.take_back();
+        self.inbox.core().reads_by_borrowing(true);
+        let delivery = self.next_delivery()?;
+        Some(self.batch.lend(delivery))
+    }
+
+    #[inline]
+    fn next_delivery(&mut self) -> Option<Delivery<E>> {
+        loop {
+            if let Some(delivery) = self.batch.next_of(self.inbox) {
+                return Some(delivery);
+            }
+            if self.batches_left == 0 {
+                return None;
+            }
+            self.batches_left -= 1;
+            self.batch.refill();
+            if self.batch.is_empty() {
+                return None;
+            }
         }
-        self.lent = self.next();
-        self.lent.as_ref()
     }
 
     /// Tells waiting publishers what has been handed out so far. Call it before awaiting anything
     /// within a turn.
     pub fn announce(&mut self) {
-        self.hand.announce();
+        self.batch.announce();
     }
 }
 
 impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
     type Item = Arc<E>;
 
-    #[inline]
     fn next(&mut self) -> Option<Arc<E>> {
-        loop {
-            for envelope in self.hand.by_ref() {
-                if let Some(envelope) = self.inbox.unless_expired(envelope) {
-                    return Some(envelope);
-                }
-            }
-            if self.batches_left == 0 {
-                return None;
-            }
-            self.batches_left -= 1;
-            self.hand.refill();
-            if self.hand.is_empty() {
-                return None;
-            }
+        self.batch.take_back();
+        let delivery = self.next_delivery()?;
+        if matches!(delivery, Delivery::Own(_)) {
+            self.inbox.core().reads_by_borrowing(false);
         }
+        Some(delivery.into_shared())
     }
 }
 
 impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
     fn drop(&mut self) {
         // Whatever is left, here or in the queue, needs another turn.
-        self.hand.put_down();
+        self.batch.take_back();
+        self.batch.hand().put_down();
         if !self.inbox.is_empty() {
             self.inbox.bell().ring();
         }
@@ -197,7 +202,7 @@ impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
 impl<E: AnyEnvelope + ?Sized> fmt::Debug for Turn<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")
-            .field("hand", &self.hand)
+            .field("batch", &self.batch)
             .finish_non_exhaustive()
     }
 }

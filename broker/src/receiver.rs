@@ -5,9 +5,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::delivery::{Batch, Delivery};
 use crate::envelope::AnyEnvelope;
 use crate::inbox::Inbox;
-use crate::mailbox::{InHand, Refilled};
+use crate::mailbox::Refilled;
 
 /// After how many batches in a row a receiver lets other tasks run once.
 const BATCHES_IN_A_ROW_MAX: u32 = 8;
@@ -17,8 +18,7 @@ const BATCHES_IN_A_ROW_MAX: u32 = 8;
 /// # Ordering
 /// As [`Inbox`].
 pub struct Receiver<E: AnyEnvelope + ?Sized> {
-    hand: InHand<Arc<E>>,
-    lent: Option<Arc<E>>,
+    batch: Batch<E>,
     inbox: Inbox<E>,
     batches_in_a_row: u32,
 }
@@ -26,8 +26,7 @@ pub struct Receiver<E: AnyEnvelope + ?Sized> {
 impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     pub(crate) fn new(inbox: Inbox<E>) -> Self {
         Self {
-            hand: inbox.empty_hand(),
-            lent: None,
+            batch: inbox.empty_batch(),
             inbox,
             batches_in_a_row: 0,
         }
@@ -49,26 +48,25 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
 
     /// The next envelope, lent until the next call; `None` when the inbox is closed and empty.
     ///
-    /// Cheaper than [`Receiver::recv`]: if it was not cloned, its memory goes back to the publisher
-    /// for another envelope. Its payload is dropped at the next call or with the receiver.
+    /// Cheaper than [`Receiver::recv`] if nobody else gets the envelope: its memory goes back to the
+    /// publisher for another one. Its payload is dropped at the next call or with the receiver.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
-    pub async fn recv_ref(&mut self) -> Option<&Arc<E>> {
-        if let Some(read) = self.lent.take() {
-            self.hand.give_back_empty(read);
-        }
-        self.lent = poll_fn(|cx| self.poll_recv(cx)).await;
-        self.lent.as_ref()
+    pub async fn recv_ref(&mut self) -> Option<&E> {
+        self.batch.take_back();
+        self.inbox.core().reads_by_borrowing(true);
+        let delivery = poll_fn(|cx| self.poll_delivery(cx)).await?;
+        Some(self.batch.lend(delivery))
     }
 
     /// The next envelope, if one is there.
     pub fn try_recv(&mut self) -> Option<Arc<E>> {
         if let Some(envelope) = self.next_in_hand() {
-            return Some(envelope);
+            return Some(self.share(envelope));
         }
-        self.hand.refill();
-        self.next_in_hand()
+        self.batch.refill();
+        self.next_in_hand().map(|envelope| self.share(envelope))
     }
 
     /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
@@ -76,26 +74,40 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub async fn recv_batch(&mut self) -> Option<&mut InHand<Arc<E>>> {
+    pub async fn recv_batch(&mut self) -> Option<&mut Batch<E>> {
         let refilled = poll_fn(|cx| {
             // What `recv` or an earlier batch left is finished first.
-            if self.hand.is_empty() {
+            if self.batch.is_empty() {
                 self.poll_refill(cx)
             } else {
                 Poll::Ready(Refilled::Some)
             }
         });
         match refilled.await {
-            Refilled::Some => Some(&mut self.hand),
+            Refilled::Some => Some(&mut self.batch),
             Refilled::Finished => None,
         }
     }
 
     /// As [`Receiver::recv`].
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<E>>> {
+        self.batch.take_back();
+        self.poll_delivery(cx)
+            .map(|delivery| delivery.map(|delivery| self.share(delivery)))
+    }
+
+    fn share(&self, delivery: Delivery<E>) -> Arc<E> {
+        if matches!(delivery, Delivery::Own(_)) {
+            self.inbox.core().reads_by_borrowing(false);
+        }
+        delivery.into_shared()
+    }
+
+    #[inline]
+    fn poll_delivery(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delivery<E>>> {
         loop {
-            if let Some(envelope) = self.next_in_hand() {
-                return Poll::Ready(Some(envelope));
+            if let Some(delivery) = self.next_in_hand() {
+                return Poll::Ready(Some(delivery));
             }
             match self.poll_refill(cx) {
                 Poll::Ready(Refilled::Some) => {}
@@ -111,7 +123,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let refilled = self.hand.poll_refill(cx.waker());
+        let refilled = self.batch.hand().poll_refill(cx.waker());
         self.batches_in_a_row = if refilled.is_ready() {
             self.batches_in_a_row + 1
         } else {
@@ -121,15 +133,11 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     }
 
     #[inline]
-    fn next_in_hand(&mut self) -> Option<Arc<E>> {
-        for envelope in self.hand.by_ref() {
-            if let Some(envelope) = self.inbox.unless_expired(envelope) {
-                // The caller may do anything before it comes back; whoever waits is told now.
-                self.hand.announce_to_waiting();
-                return Some(envelope);
-            }
-        }
-        None
+    fn next_in_hand(&mut self) -> Option<Delivery<E>> {
+        let delivery = self.batch.next_of(&self.inbox)?;
+        // The caller may do anything before it comes back; whoever waits is told now.
+        self.batch.hand().announce_to_waiting();
+        Some(delivery)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Context;
 
+use crate::delivery::Delivery;
 use crate::envelope::{AnyEnvelope, Envelope};
 use crate::mailbox::{Closed, Mailbox, Place, TryPushBatchError, TryPushError};
 use crate::subscription::{GroupChoice, SubscriptionCore};
@@ -41,13 +42,18 @@ pub(crate) struct Lane<T> {
     pub(crate) line: Line<T>,
 }
 
-/// Empty envelopes that nobody else holds, for a publisher to use again.
-pub(crate) type Spent<T> = Vec<Arc<Envelope<T>>>;
+/// The boxes that go round between a publisher and the only reader of its topic.
+pub(crate) struct Boxes<T> {
+    /// Empty; at most as many as fit one inbox.
+    pub(crate) spent: Vec<Delivery<Envelope<T>>>,
+    /// Whether the reader gives them back.
+    pub(crate) are_wanted: bool,
+}
 
 /// Its mailbox.
 pub(crate) enum Line<T> {
-    Typed(Mailbox<Arc<Envelope<T>>>),
-    Any(Mailbox<Arc<dyn AnyEnvelope>>),
+    Typed(Mailbox<Delivery<Envelope<T>>>),
+    Any(Mailbox<Delivery<dyn AnyEnvelope>>),
     /// One of the two, in a tapped broker.
     Tapped(Box<TappedLine<T>>),
 }
@@ -125,19 +131,19 @@ impl<T: Send + Sync + 'static> Group<T> {
 
 impl<T: Send + Sync + 'static> Line<T> {
     #[inline]
-    pub(crate) fn try_push(
-        &self,
-        envelope: Arc<Envelope<T>>,
-        spent: Option<&mut Spent<T>>,
-    ) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
+    pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
         match self {
-            Self::Typed(mailbox) => mailbox.try_push_for(envelope, spent),
+            Self::Typed(mailbox) => mailbox
+                .try_push(Delivery::Shared(envelope))
+                .map_err(|refused| refused.map(Delivery::into_shared)),
             Self::Any(mailbox) => {
                 let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(&envelope);
-                mailbox.try_push(any).map_err(|error| match error {
-                    TryPushError::Full(_) => TryPushError::Full(envelope),
-                    TryPushError::Closed(_) => TryPushError::Closed(envelope),
-                })
+                mailbox
+                    .try_push(Delivery::Shared(any))
+                    .map_err(|error| match error {
+                        TryPushError::Full(_) => TryPushError::Full(envelope),
+                        TryPushError::Closed(_) => TryPushError::Closed(envelope),
+                    })
             }
             Self::Tapped(tapped) => tapped.try_push(envelope),
         }
@@ -148,15 +154,21 @@ impl<T: Send + Sync + 'static> Line<T> {
     pub(crate) fn try_push_batch(&self, envelopes: Vec<Arc<Envelope<T>>>) -> (usize, Vec<Arc<Envelope<T>>>) {
         let all = envelopes.len();
         match self {
-            Self::Typed(mailbox) => match mailbox.try_push_batch(envelopes) {
-                Ok(()) => (all, Vec::new()),
-                Err(TryPushBatchError::Closed(rest)) => (all - rest.len(), Vec::new()),
-                Err(TryPushBatchError::Full(rest)) => (all - rest.len(), rest),
-            },
+            Self::Typed(mailbox) => {
+                let shared = envelopes.into_iter().map(Delivery::Shared).collect();
+                match mailbox.try_push_batch(shared) {
+                    Ok(()) => (all, Vec::new()),
+                    Err(TryPushBatchError::Closed(rest)) => (all - rest.len(), Vec::new()),
+                    Err(TryPushBatchError::Full(rest)) => {
+                        let taken = all - rest.len();
+                        (taken, rest.into_iter().map(Delivery::into_shared).collect())
+                    }
+                }
+            }
             Self::Any(mailbox) => {
-                let any: Vec<Arc<dyn AnyEnvelope>> = envelopes
+                let any: Vec<Delivery<dyn AnyEnvelope>> = envelopes
                     .iter()
-                    .map(|envelope| Arc::clone(envelope) as Arc<dyn AnyEnvelope>)
+                    .map(|envelope| Delivery::Shared(Arc::clone(envelope) as Arc<dyn AnyEnvelope>))
                     .collect();
                 match mailbox.try_push_batch(any) {
                     Ok(()) => (all, Vec::new()),
@@ -180,16 +192,22 @@ impl<T: Send + Sync + 'static> Line<T> {
         match self {
             Self::Typed(mailbox) => {
                 let mut displaced = Vec::new();
-                mailbox.push_displacing(envelope, &mut displaced)?;
-                displaced.into_iter().for_each(|envelope| dropped(envelope));
+                mailbox
+                    .push_displacing(Delivery::Shared(envelope), &mut displaced)
+                    .map_err(|Closed(back)| Closed(back.into_shared()))?;
+                displaced
+                    .into_iter()
+                    .for_each(|delivery| dropped(delivery.into_shared()));
             }
             Self::Any(mailbox) => {
                 let mut displaced = Vec::new();
                 let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(&envelope);
                 mailbox
-                    .push_displacing(any, &mut displaced)
+                    .push_displacing(Delivery::Shared(any), &mut displaced)
                     .map_err(|Closed(_)| Closed(envelope))?;
-                displaced.into_iter().for_each(dropped);
+                displaced
+                    .into_iter()
+                    .for_each(|delivery| dropped(delivery.into_shared()));
             }
             Self::Tapped(tapped) => tapped.push_displacing(envelope, dropped)?,
         }
@@ -215,8 +233,8 @@ impl<T: Send + Sync + 'static> Line<T> {
 
 /// A publisher's place in the line before a full inbox.
 pub(crate) enum LinePlace<T> {
-    Typed(Place<Arc<Envelope<T>>>),
-    Any(Place<Arc<dyn AnyEnvelope>>),
+    Typed(Place<Delivery<Envelope<T>>>),
+    Any(Place<Delivery<dyn AnyEnvelope>>),
     Tapped(Box<TappedPlace<T>>),
 }
 
@@ -229,11 +247,13 @@ impl<T: Send + Sync + 'static> LinePlace<T> {
     ) -> Result<(), TryPushError<()>> {
         let refused = match self {
             Self::Typed(place) => place
-                .poll(Arc::clone(envelope), cx)
+                .poll(Delivery::Shared(Arc::clone(envelope)), cx)
                 .map_err(|error| error.is_retryable()),
             Self::Any(place) => {
                 let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(envelope);
-                place.poll(any, cx).map_err(|error| error.is_retryable())
+                place
+                    .poll(Delivery::Shared(any), cx)
+                    .map_err(|error| error.is_retryable())
             }
             Self::Tapped(tapped) => return tapped.poll(envelope, cx),
         };

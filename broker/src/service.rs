@@ -22,9 +22,9 @@ use millrun_core::TaskHandle;
 
 use crate::cause::Scope;
 use crate::dead_letter::Undeliverable;
+use crate::delivery::Batch;
 use crate::envelope::{AnyEnvelope, EnvelopeId};
 use crate::inbox::Inbox;
-use crate::mailbox::InHand;
 use crate::monitor::BrokerEvent;
 use crate::tap::{AtWork as Telling, FlowEvent};
 
@@ -125,7 +125,7 @@ struct Pool<E: AnyEnvelope + ?Sized> {
     inbox: Inbox<E>,
     failure: FailurePolicy,
     /// Lock order: hand, then sleepers. The bell takes the second only.
-    hand: Mutex<InHand<Arc<E>>>,
+    hand: Mutex<Batch<E>>,
     sleepers: Arc<Mutex<Vec<Option<Waker>>>>,
     progress: Mutex<Progress>,
 }
@@ -290,22 +290,18 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
     }
 
     /// The next envelope that has not expired. If there are more, another worker is woken for them.
-    fn next_in(&self, hand: &mut InHand<Arc<E>>) -> Option<Begun<E>> {
+    fn next_in(&self, hand: &mut Batch<E>) -> Option<Begun<E>> {
         if hand.is_empty() {
             hand.refill();
         }
-        for envelope in hand.by_ref() {
-            if let Some(envelope) = self.inbox.unless_expired(envelope) {
-                hand.announce_to_waiting();
-                if !hand.is_empty() {
-                    wake_one(&self.sleepers);
-                }
-                // Told while the hand is out, so that at no time the inbox looks idle.
-                let told = self.inbox.hub().tap().begin(&*envelope, self.inbox.id());
-                return Some((envelope, told));
-            }
+        let envelope = hand.next_of(&self.inbox)?.into_shared();
+        hand.hand().announce_to_waiting();
+        if !hand.is_empty() {
+            wake_one(&self.sleepers);
         }
-        None
+        // Told while the hand is out, so that at no time the inbox looks idle.
+        let told = self.inbox.hub().tap().begin(&*envelope, self.inbox.id());
+        Some((envelope, told))
     }
 
     fn end(&self, end: ServiceEnd) {
@@ -319,6 +315,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
         self.hand
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+            .hand()
             .put_down();
         self.inbox.hub().tap().tell(FlowEvent::PutBack {
             envelope: envelope.as_dyn(),
@@ -367,6 +364,7 @@ impl<E: AnyEnvelope + ?Sized> Drop for AtWork<'_, E> {
                 .hand
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
+                .hand()
                 .put_down();
         }
         if let Some(observer) = observer {

@@ -238,7 +238,7 @@ impl<T> Clone for TappedLine<T> {
 impl<T: Send + Sync + 'static> TappedLine<T> {
     pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
         let seen = Arc::clone(&envelope);
-        self.line.try_push(envelope, None)?;
+        self.line.try_push(envelope)?;
         self.tell.delivered(&*seen);
         Ok(())
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::ask::{AskError, Request};
-use crate::cause::Scope;
 use crate::dead_letter::{DeadLetter, Undeliverable};
+use crate::delivery::Delivery;
 use crate::envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, Mark, TopicId};
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, MailboxStats, TryPushError};
@@ -18,7 +18,7 @@ use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published};
 use crate::publish::{Publish, PublishWithin, Source};
 use crate::publisher::Publisher;
-use crate::route::{GroupCore, Lane, Line, Route, Spent};
+use crate::route::{Boxes, GroupCore, Lane, Line, Route, Target};
 use crate::subscription::{SubscriptionCore, SubscriptionId};
 use crate::tally::Tally;
 use crate::tap::{InboxProbe, Tap, TappedLine};
@@ -104,7 +104,7 @@ pub(crate) trait AnyMailbox: Any + Send + Sync {
     fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>);
 }
 
-impl<E: ?Sized + Send + Sync + 'static> AnyMailbox for Mailbox<Arc<E>> {
+impl<E: ?Sized + Send + Sync + 'static> AnyMailbox for Mailbox<Delivery<E>> {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -169,30 +169,19 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         &self.hub
     }
 
-    /// Makes an envelope, in `used` if there is one that nobody else holds.
+    /// What the broker says about an envelope that is made now.
     #[inline]
-    pub(crate) fn seal(
-        &self,
-        id: EnvelopeId,
-        mut headers: Headers,
-        payload: T,
-        used: Option<Arc<Envelope<T>>>,
-    ) -> Arc<Envelope<T>> {
-        if headers.lineage.is_none() {
-            headers.lineage = Scope::current().map(|scope| scope.lineage);
-        }
-        let mark = Mark {
+    pub(crate) fn mark(&self, id: EnvelopeId) -> Mark {
+        Mark {
             id,
             topic: self.id,
             time: self.hub.now(),
-        };
-        if let Some(mut used) = used
-            && let Some(place) = Arc::get_mut(&mut used)
-        {
-            place.fill(mark, headers, self.weigh, payload);
-            return used;
         }
-        Arc::new(Envelope::new(mark, headers, self.weigh, payload))
+    }
+
+    #[inline]
+    pub(crate) const fn weigh(&self) -> fn(&T) -> usize {
+        self.weigh
     }
 
     #[inline]
@@ -224,18 +213,31 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         offer.into_pending()
     }
 
-    /// As [`TopicCore::hand_out_by`], collecting envelopes to be used again.
+    /// As [`TopicCore::hand_out_by`], for a publisher that keeps boxes: if there is one inbox, it
+    /// says whether that one's reader borrows, and collects the boxes it gave back.
     #[inline]
-    pub(crate) fn hand_out_collecting(
+    pub(crate) fn hand_out_boxed(
         &self,
         route: &Route<T>,
-        envelope: Arc<Envelope<T>>,
+        delivery: Delivery<Envelope<T>>,
         patience: Patience,
-        spent: &mut Spent<T>,
+        boxes: &mut Boxes<T>,
     ) -> Result<usize, Box<Pending<T>>> {
-        let mut offer = Offer::new(self, patience).collecting(spent);
-        offer.hand_out(route, envelope);
-        offer.into_pending()
+        if let [Target::One(lane)] = &*route.targets
+            && let Line::Typed(mailbox) = &lane.line
+        {
+            boxes.are_wanted = lane.core.reader_borrows();
+            return match mailbox.try_push_for(delivery, Some(&mut boxes.spent)) {
+                Ok(()) => Ok(1),
+                Err(refused) => {
+                    let mut offer = Offer::new(self, patience);
+                    offer.refused_by(lane, refused.map(Delivery::into_shared));
+                    offer.into_pending()
+                }
+            };
+        }
+        boxes.are_wanted = false;
+        self.hand_out_by(route, delivery.into_shared(), patience)
     }
 
     /// Keeps the envelope and hands it out. Who subscribes meanwhile gets it once: from the route,
@@ -290,11 +292,17 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
     fn seal_one(&self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
         let id = EnvelopeId::from_counter(self.hub.take_ids(1));
         self.published.add_one();
-        self.seal(id, headers, payload, None)
+        Arc::new(Envelope::new(
+            self.mark(id),
+            headers.in_scope(),
+            self.weigh,
+            payload,
+        ))
     }
 
     fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {
-        Publish::new(Source::Topic(self), self.seal_one(headers, payload))
+        let envelope = Delivery::Shared(self.seal_one(headers, payload));
+        Publish::new(Source::Topic(self), envelope)
     }
 }
 
@@ -321,9 +329,9 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
 
     fn attach(&self, subscribed: &Subscribed) -> bool {
         let mailbox = subscribed.mailbox.as_any();
-        let line = if let Some(mailbox) = mailbox.downcast_ref::<Mailbox<Arc<Envelope<T>>>>() {
+        let line = if let Some(mailbox) = mailbox.downcast_ref::<Mailbox<Delivery<Envelope<T>>>>() {
             Line::Typed(mailbox.clone())
-        } else if let Some(mailbox) = mailbox.downcast_ref::<Mailbox<Arc<dyn AnyEnvelope>>>() {
+        } else if let Some(mailbox) = mailbox.downcast_ref::<Mailbox<Delivery<dyn AnyEnvelope>>>() {
             Line::Any(mailbox.clone())
         } else {
             return false;
@@ -340,7 +348,7 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
         let retained = self.retained();
         let welcome = retained
             .as_ref()
-            .map(|envelope| lane.line.try_push(Arc::clone(envelope), None));
+            .map(|envelope| lane.line.try_push(Arc::clone(envelope)));
         if let Some(Err(TryPushError::Full(envelope))) = welcome {
             // Its filter selects more retaining topics than it has room.
             lane.core.count_drop();

@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::state::{Door, Slot, State};
 use super::{Left, Mailbox};
-use crate::envelope::{AnyEnvelope, emptied};
 use crate::sync::{Ordering, fence};
 
 /// The values taken from a [`Mailbox`] at once: an iterator that hands them out in order.
@@ -127,7 +125,7 @@ impl<T> InHand<T> {
     /// Keeps a value that is of no more use here for whoever pushes next; see
     /// [`Mailbox::try_push_for`]. Beyond as many as fit the mailbox they are dropped.
     #[inline]
-    fn spend(&mut self, value: T) {
+    pub(crate) fn spend(&mut self, value: T) {
         if self.held.spent.len() < self.mailbox.capacity() {
             self.held.spent.push(value);
         }
@@ -143,16 +141,6 @@ impl<T> InHand<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.rest.is_empty()
-    }
-}
-
-impl<E: AnyEnvelope + ?Sized> InHand<Arc<E>> {
-    /// Drops what an envelope carries and, if nobody else holds it, keeps the rest for a publisher.
-    #[inline]
-    pub(crate) fn give_back_empty(&mut self, envelope: Arc<E>) {
-        if let Some(empty) = emptied(envelope) {
-            self.spend(empty);
-        }
     }
 }
 

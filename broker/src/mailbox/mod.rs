@@ -419,10 +419,13 @@ impl<T> Mailbox<T> {
 
     /// Whether one more value fits behind those that wait ahead of it. The hand is looked at only
     /// if the mailbox seems full without that.
+    #[inline]
     fn has_room(&self, state: &mut State<T>, ahead: usize, weight: u32) -> bool {
-        if state.has_room(&self.0.limits, ahead, weight) {
-            return true;
-        }
+        state.has_room(&self.0.limits, ahead, weight) || self.has_room_after_all(state, ahead, weight)
+    }
+
+    #[cold]
+    fn has_room_after_all(&self, state: &mut State<T>, ahead: usize, weight: u32) -> bool {
         if state.hand_places == 0 && state.hand_weight == 0 {
             return false;
         }

@@ -44,6 +44,14 @@ impl<T> TryPushError<T> {
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Full(_))
     }
+
+    /// The same reason, with the value turned into another.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> TryPushError<U> {
+        match self {
+            Self::Full(value) => TryPushError::Full(change(value)),
+            Self::Closed(value) => TryPushError::Closed(change(value)),
+        }
+    }
 }
 
 impl<T> fmt::Debug for TryPushError<T> {

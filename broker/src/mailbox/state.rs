@@ -121,12 +121,22 @@ impl<T> State<T> {
     }
 
     /// Whether a value fits once the first `ahead` of those who wait have got in.
+    #[inline]
     pub(super) fn has_room(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
         let used = self.places + self.hand_places;
         if used + ahead >= limits.capacity {
             return false;
         }
-        if limits.bytes_max == usize::MAX || (used == 0 && ahead == 0) {
+        if ahead == 0 {
+            let held = self.weight + self.hand_weight;
+            return held.saturating_add(weight as usize) <= limits.bytes_max || used == 0;
+        }
+        self.has_room_behind(limits, ahead, weight)
+    }
+
+    /// The rest of [`State::has_room`], for one who has others ahead of him.
+    fn has_room_behind(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
+        if limits.bytes_max == usize::MAX {
             return true;
         }
         let before: usize = self

@@ -1,0 +1,156 @@
+//! What an inbox holds, and the batch of it that a reader has in hand.
+//!
+//! ```text
+//!   publisher ──► boxed envelope ──► inbox ──► lent to its reader
+//!       ▲                                           │
+//!       └────────────── empty box ◄─────────────────┘
+//! ```
+//!
+//! An envelope that several share is counted. One that has a single reader, who only borrows it, has
+//! nothing to count: it travels in a box, and the box goes round. That saves a message its
+//! allocation and four of the six atomic operations on its way, which together are a third of what
+//! it costs. A publisher boxes as soon as it has seen that its only reader borrows.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::envelope::AnyEnvelope;
+use crate::inbox::Inbox;
+use crate::mailbox::InHand;
+
+/// An envelope as one inbox holds it.
+pub(crate) enum Delivery<E: ?Sized> {
+    /// Nobody else has it.
+    Own(Box<E>),
+    /// Others may have it too.
+    Shared(Arc<E>),
+}
+
+impl<E: ?Sized> Delivery<E> {
+    /// The envelope for whoever wants to keep or share it.
+    pub(crate) fn into_shared(self) -> Arc<E> {
+        match self {
+            Self::Own(envelope) => Arc::from(envelope),
+            Self::Shared(envelope) => envelope,
+        }
+    }
+}
+
+impl<E: ?Sized> Deref for Delivery<E> {
+    type Target = E;
+
+    #[inline]
+    fn deref(&self) -> &E {
+        match self {
+            Self::Own(envelope) => envelope,
+            Self::Shared(envelope) => envelope,
+        }
+    }
+}
+
+/// What was taken from an [`Inbox`] at once: an iterator that hands out envelopes in order.
+///
+/// Dropping it puts what it has not handed out back to the front of the inbox and rings, so that
+/// neither a panic nor a kill in the middle of a batch loses anything. The envelope handed out or
+/// lent last belongs to the one who got it.
+///
+/// # Ordering
+/// The rest goes back in front of everything that came since.
+#[must_use = "dropping the batch puts everything back"]
+pub struct Batch<E: AnyEnvelope + ?Sized> {
+    hand: InHand<Delivery<E>>,
+    lent: Option<Delivery<E>>,
+}
+
+impl<E: AnyEnvelope + ?Sized> Batch<E> {
+    pub(crate) const fn new(hand: InHand<Delivery<E>>) -> Self {
+        Self { hand, lent: None }
+    }
+
+    /// The next envelope, lent until the next call; `None` when the batch is finished.
+    ///
+    /// Cheaper than [`Iterator::next`] from the second batch on: its memory goes back to the
+    /// publisher for another envelope. Its payload is dropped at the next call.
+    pub fn next_ref(&mut self) -> Option<&E> {
+        self.take_back();
+        let next = self.hand.next()?;
+        Some(self.lend(next))
+    }
+
+    /// Puts everything back, as dropping the batch does, and takes all that is queued then.
+    pub fn refill(&mut self) {
+        self.take_back();
+        self.hand.refill();
+    }
+
+    /// Tells publishers that wait for room what has been handed out so far. Call it before awaiting
+    /// something with a batch in hand.
+    pub fn announce(&mut self) {
+        self.hand.announce();
+    }
+
+    /// How many envelopes are left.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hand.len()
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hand.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn hand(&mut self) -> &mut InHand<Delivery<E>> {
+        &mut self.hand
+    }
+
+    /// Lends what came out of the hand.
+    #[inline]
+    pub(crate) fn lend(&mut self, delivery: Delivery<E>) -> &E {
+        self.lent.insert(delivery)
+    }
+
+    /// Ends the loan: drops what the envelope carried and keeps its box for the publisher.
+    #[inline]
+    pub(crate) fn take_back(&mut self) {
+        if let Some(Delivery::Own(mut envelope)) = self.lent.take() {
+            envelope.empty();
+            self.hand.spend(Delivery::Own(envelope));
+        }
+    }
+
+    /// The next one of these that has not expired.
+    #[inline]
+    pub(crate) fn next_of(&mut self, inbox: &Inbox<E>) -> Option<Delivery<E>> {
+        loop {
+            let delivery = self.hand.next()?;
+            if let Some(delivery) = inbox.unless_expired(delivery) {
+                return Some(delivery);
+            }
+        }
+    }
+}
+
+impl<E: AnyEnvelope + ?Sized> Iterator for Batch<E> {
+    type Item = Arc<E>;
+
+    fn next(&mut self) -> Option<Arc<E>> {
+        self.take_back();
+        self.hand.next().map(Delivery::into_shared)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.hand.size_hint()
+    }
+}
+
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for Batch<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("left", &self.hand.len())
+            .finish_non_exhaustive()
+    }
+}
