@@ -23,7 +23,7 @@ use crate::host::TokioHost;
 use crate::reader::{Reader, ReaderDoor};
 use crate::recovery;
 use crate::runtime::{Inner, PartStatus, StopCell};
-use crate::shard::{Counters, Shard, ShardDoors, ShardShared};
+use crate::shard::{Counters, Publisher, Shard, ShardDoors, ShardShared, Topics};
 use crate::timers::{Timers, TimersDoor};
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
@@ -31,6 +31,7 @@ use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 pub(crate) struct Code {
     pub(crate) workflows: BTreeMap<&'static str, Implementation>,
     pub(crate) activities: BTreeMap<&'static str, ActivityImplementation>,
+    pub(crate) topics: Vec<Publisher>,
 }
 
 /// Builds all parts on top of an open store, and starts them.
@@ -39,12 +40,21 @@ pub(crate) fn assemble(
     tokio_host: Option<TokioHost>,
     config: RuntimeConfig,
     code: Code,
+    broker: Option<Broker>,
     opened: Opened,
 ) -> Result<Runtime, OpenError> {
     let shards_len = config.shards_len;
-    let broker = Broker::new(BrokerConfig::default(), Arc::clone(&host));
-    let doors = ShardDoors::new(&broker, shards_len, config.shard_queue_len_max)
-        .expect("names and bounds of the runtime's own topics are valid");
+    let broker = broker.unwrap_or_else(|| Broker::new(BrokerConfig::default(), Arc::clone(&host)));
+    let topics = Topics::connect(code.topics, &broker).map_err(|(name, error)| OpenError::Topic {
+        name,
+        problem: error.to_string(),
+    })?;
+    let doors = ShardDoors::new(&broker, shards_len, config.shard_queue_len_max).map_err(|error| {
+        OpenError::Topic {
+            name: "millrun.reports",
+            problem: error.to_string(),
+        }
+    })?;
     let queues = Arc::new(TaskQueues::new(
         &broker,
         code.activities,
@@ -70,6 +80,7 @@ pub(crate) fn assemble(
         journal: Arc::clone(&opened.journal),
         config,
         workflows: code.workflows,
+        topics,
         queues,
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
         timers: TimersDoor::new(timers_bell.clone()),
@@ -92,7 +103,7 @@ pub(crate) fn assemble(
             .filter(|run| !shared.workflows.contains_key(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
-        let mut shard = Shard::new(Arc::clone(&shared), &doors.all()[index], opened.epoch);
+        let mut shard = Shard::new(Arc::clone(&shared), &doors, index, opened.epoch);
         shard.seed(runs, host.now());
         tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
     }
@@ -358,7 +369,7 @@ impl RestartedShard {
         let shards_len = self.shared.config.shards_len;
         let journal = self.shared.journal.as_ref();
         let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index)).ok()?;
-        let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors.all()[self.index], epoch);
+        let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epoch);
         let runs = shards.swap_remove(self.index);
         shard.seed(runs, now);
         Some(shard)

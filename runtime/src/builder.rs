@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use millrun_broker::Broker;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
 use millrun_persistence::{Durability, Journal, MemoryJournal, RedbJournal};
-use millrun_workflow::Implementation;
+use millrun_workflow::{Implementation, Topic};
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::assembly::{self, Code};
 use crate::host::{HostConfig, TokioHost};
 use crate::recovery::{self, RecoveredRun, StartupReport};
 use crate::registry::{Definition, Registered, Registration};
+use crate::shard::Publisher;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// Collects code and configuration; [`start`](Self::start) makes a [`Runtime`] of them.
@@ -24,6 +27,8 @@ pub struct RuntimeBuilder {
     registrations: Vec<Registration>,
     host: Option<Arc<dyn Host>>,
     journal: Option<Arc<dyn Journal>>,
+    topics: Vec<Publisher>,
+    broker: Option<Broker>,
 }
 
 impl RuntimeBuilder {
@@ -34,6 +39,8 @@ impl RuntimeBuilder {
             registrations: Vec::new(),
             host: None,
             journal: None,
+            topics: Vec::new(),
+            broker: None,
         }
     }
 
@@ -98,6 +105,27 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Lets workflows [publish](crate::WorkflowContext::publish) to this topic. Publishes to one that
+    /// is not registered wait, as calls of activities do that are not.
+    ///
+    /// ```
+    /// use millrun::{Runtime, Topic};
+    ///
+    /// const PLACED: Topic<u64> = Topic::named("orders.placed");
+    /// let builder = Runtime::volatile().topic(PLACED);
+    /// ```
+    pub fn topic<T: DeserializeOwned + Send + Sync + 'static>(mut self, topic: Topic<T>) -> Self {
+        self.topics.push(Publisher::new(topic));
+        self
+    }
+
+    /// Uses this broker instead of one of the runtime's own: for subscribing before the runtime
+    /// starts, and for activities and actors that publish. It belongs to one runtime at a time.
+    pub fn broker(mut self, broker: Broker) -> Self {
+        self.broker = Some(broker);
+        self
+    }
+
     /// Sets all bounds and modes.
     pub fn config(mut self, config: RuntimeConfig) -> Self {
         self.config = config;
@@ -136,7 +164,8 @@ impl RuntimeBuilder {
     /// Dropping the future undoes the start; nothing in the store is lost.
     pub async fn start(self) -> Result<Runtime, OpenError> {
         self.config.check()?;
-        let code = collect(self.registrations)?;
+        let mut code = collect(self.registrations)?;
+        code.topics = self.topics;
         let (tokio_host, host) = match self.host {
             Some(host) => (None, host),
             None => {
@@ -152,7 +181,7 @@ impl RuntimeBuilder {
             host: Arc::clone(&host),
         };
         let opened = open(opener).await?;
-        assembly::assemble(host, tokio_host, self.config, code, opened)
+        assembly::assemble(host, tokio_host, self.config, code, self.broker, opened)
     }
 }
 
@@ -160,6 +189,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
     let mut code = Code {
         workflows: BTreeMap::new(),
         activities: BTreeMap::new(),
+        topics: Vec::new(),
     };
     for Registration(registered) in registrations {
         let (kind, name, is_new) = match registered {

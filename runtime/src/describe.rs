@@ -47,6 +47,10 @@ pub struct InstanceDescription {
     pub started_at: Timestamp,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
+    /// When the last event was recorded: since then nothing has happened to it.
+    pub last_at: Timestamp,
+    /// The run that called it, if it is a child.
+    pub parent: Option<RunId>,
     /// How many events its history has.
     pub sequence: Sequence,
     /// Whether it has been asked to cancel.
@@ -68,9 +72,28 @@ impl InstanceDescription {
         is_known: impl Fn(&str) -> bool,
     ) -> Option<Self> {
         let started = ledger.started()?;
+        let since = |operation| ledger.pending_since(operation).unwrap_or(Timestamp::EPOCH);
         let pending = ledger.pending().map(|(operation, pending)| match pending {
+            Pending::Child { scheduled, run } => PendingDescription::Child {
+                operation,
+                since: since(operation),
+                workflow: scheduled.workflow.to_string(),
+                id: scheduled.id.clone(),
+                run: *run,
+            },
+            Pending::Publish { scheduled, is_parked } => PendingDescription::Publish {
+                operation,
+                since: since(operation),
+                topic: scheduled.topic.to_string(),
+                is_parked: *is_parked,
+            },
+            Pending::Promise => PendingDescription::Promise {
+                operation,
+                since: since(operation),
+            },
             Pending::Activity(activity) => PendingDescription::Activity {
                 operation,
+                since: since(operation),
                 activity: activity.scheduled.activity.to_string(),
                 queue: activity.scheduled.queue.to_string(),
                 attempt: activity.attempt(epoch),
@@ -79,6 +102,7 @@ impl InstanceDescription {
             },
             Pending::Timer { deadline } => PendingDescription::Timer {
                 operation,
+                since: since(operation),
                 deadline: *deadline,
             },
         });
@@ -93,6 +117,8 @@ impl InstanceDescription {
             },
             started_at: ledger.started_at(),
             ended_at: None,
+            last_at: ledger.last_at(),
+            parent: started.parent().map(|parent| parent.run),
             sequence: ledger.sequence(),
             is_cancel_requested: ledger.is_cancel_requested(),
             parked: ledger.parked().map(|(reason, _)| reason.clone()),
@@ -110,6 +136,8 @@ pub enum PendingDescription {
     Activity {
         /// The call.
         operation: OperationId,
+        /// Since when it waits.
+        since: Timestamp,
         /// The activity's name.
         activity: String,
         /// The task queue.
@@ -121,10 +149,43 @@ pub enum PendingDescription {
         /// Whether its code is registered here; if not, it waits.
         is_registered: bool,
     },
+    /// A call of a child.
+    Child {
+        /// The call.
+        operation: OperationId,
+        /// Since when it waits.
+        since: Timestamp,
+        /// The child's workflow.
+        workflow: String,
+        /// The child's id.
+        id: InstanceId,
+        /// The child's run, once it is known.
+        run: Option<RunId>,
+    },
+    /// A value on its way to a topic.
+    Publish {
+        /// The publish.
+        operation: OperationId,
+        /// Since when it waits.
+        since: Timestamp,
+        /// The topic.
+        topic: String,
+        /// Whether the topic had no room for it.
+        is_parked: bool,
+    },
+    /// A promise that somebody outside is to settle.
+    Promise {
+        /// The promise.
+        operation: OperationId,
+        /// Since when it waits.
+        since: Timestamp,
+    },
     /// A timer.
     Timer {
         /// The timer.
         operation: OperationId,
+        /// Since when it runs.
+        since: Timestamp,
         /// When it fires.
         deadline: Timestamp,
     },

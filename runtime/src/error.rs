@@ -61,6 +61,15 @@ pub enum OpenError {
         /// The name.
         name: &'static str,
     },
+    /// A topic cannot be published to: its name is no topic's, or the broker knows it with another
+    /// type.
+    #[error("the topic {name:?} cannot be used: {problem}")]
+    Topic {
+        /// The name.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A task queue's name cannot be part of a topic's name.
     #[error("the task queue {name:?} cannot be named like this: {problem}")]
     QueueName {

@@ -14,12 +14,15 @@ use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
 use crate::runtime::Inner;
-use crate::shard::{Question, ShardMessage, Standing, Target, Tell, UpdateRefused, UpdateRequest};
+use crate::shard::{
+    Question, ShardMessage, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+};
 use crate::{QueryError, ResultError, RunError, UpdateError};
 
 /// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
 ///
-/// A handle from [`Runtime::start`](crate::Runtime::start) means that run; one from
+/// A handle from [`Runtime::start`](crate::Runtime::start) means that run, and the one in which it
+/// [goes on](crate::WorkflowContext::continue_as_new), if it does; one from
 /// [`Runtime::attach`](crate::Runtime::attach) means the latest run of its id.
 ///
 /// # Cancel safety
@@ -123,19 +126,35 @@ impl<O, E> RunHandle<O, E> {
         self.tell(Tell::Resume).await
     }
 
+    /// Keeps the run's code from running until it is [resumed](Self::resume): what arrives meanwhile
+    /// is recorded, activities under way go on. It stays paused across restarts. A run whose code does
+    /// not run anyway stays as it is. Durable when this returns.
+    ///
+    /// # Errors
+    /// When there is no such run (any more), or the runtime has stopped.
+    pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
+        self.tell(Tell::Pause {
+            reason: reason.into(),
+        })
+        .await
+    }
+
     async fn tell(&self, what: Tell) -> Result<(), RunError> {
-        let (reply, answer) = oneshot::channel();
-        let message = ShardMessage::Tell {
-            target: self.target.clone(),
-            what,
-            reply,
-        };
-        match self.inner.ask(&self.target, message, answer).await {
-            Err(RunError::NotFound) => {
-                self.inner.finished_standing(self.target.clone()).await?;
-                Err(RunError::Finished)
+        let mut target = self.target.clone();
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let message = ShardMessage::Tell {
+                target: target.clone(),
+                what: what.clone(),
+                reply,
+            };
+            match self.inner.ask(&target, message, answer).await {
+                Err(RunError::NotFound) => match self.inner.next_run(&target).await? {
+                    Some(next) => target = Target::Run(next),
+                    None => return Err(RunError::Finished),
+                },
+                answer => return answer,
             }
-            answer => answer,
         }
     }
 
@@ -153,19 +172,25 @@ impl<O, E> RunHandle<O, E> {
             name: query.name().into(),
             value: Payload::encode(&question).map_err(QueryError::Payload)?,
         };
-        let (reply, answer) = oneshot::channel();
-        let message = ShardMessage::Query {
-            target: self.target.clone(),
-            question: question.clone(),
-            reply,
-        };
-        let answer = match self.inner.ask(&self.target, message, answer).await {
-            Err(QueryError::Run(RunError::NotFound | RunError::Finished)) => {
-                let reader = &self.inner.shared.reader;
-                let answer = reader.query(self.target.clone(), question).await;
-                answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()))
+        let mut target = self.target.clone();
+        let answer = loop {
+            let (reply, answer) = oneshot::channel();
+            let message = ShardMessage::Query {
+                target: target.clone(),
+                question: question.clone(),
+                reply,
+            };
+            match self.inner.ask(&target, message, answer).await {
+                Err(QueryError::Run(RunError::NotFound | RunError::Finished)) => {
+                    if let Some(next) = self.inner.next_run(&target).await? {
+                        target = Target::Run(next);
+                        continue;
+                    }
+                    let answer = self.inner.shared.reader.query(target, question).await;
+                    break answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                }
+                answer => break answer,
             }
-            answer => answer,
         };
         answer?.decode().map_err(QueryError::Payload)
     }
@@ -200,24 +225,12 @@ impl<O, E> RunHandle<O, E> {
         input: I,
     ) -> Result<A, UpdateError<R>> {
         let input = Payload::encode(&input).map_err(UpdateError::Payload)?;
-        let (reply, answer) = oneshot::channel();
-        let message = ShardMessage::Update {
-            target: self.target.clone(),
-            request: UpdateRequest {
-                request: request.into(),
-                name: update.name().into(),
-                input,
-            },
-            reply,
+        let request = UpdateRequest {
+            request: request.into(),
+            name: update.name().into(),
+            input,
         };
-        let answer = match self.inner.ask(&self.target, message, answer).await {
-            Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
-                let reader = &self.inner.shared.reader;
-                let answer = reader.update(self.target.clone(), request.into()).await;
-                answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()))
-            }
-            answer => answer,
-        };
+        let answer = self.ask_update(request).await;
         match answer {
             Ok(Ok(answer)) => answer.decode().map_err(UpdateError::Payload),
             Ok(Err(message)) => Err(UpdateError::Failed { message }),
@@ -229,34 +242,72 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
+    async fn ask_update(&self, request: UpdateRequest) -> Result<UpdateAnswer, UpdateRefused> {
+        let mut target = self.target.clone();
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let message = ShardMessage::Update {
+                target: target.clone(),
+                request: request.clone(),
+                reply,
+            };
+            match self.inner.ask(&target, message, answer).await {
+                Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
+                    let next = self.inner.next_run(&target).await;
+                    if let Some(next) = next.map_err(UpdateRefused::Run)? {
+                        target = Target::Run(next);
+                        continue;
+                    }
+                    let answer = self.inner.shared.reader.update(target, request.request).await;
+                    return answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// What the run does and what it waits for, or that it has ended.
     ///
     /// # Errors
     /// When there is no such run, or the runtime has stopped.
     pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
-        let (reply, answer) = oneshot::channel();
-        let question = ShardMessage::Describe {
-            target: self.target.clone(),
-            reply,
-        };
-        match self.inner.ask(&self.target, question, answer).await {
-            Err(RunError::NotFound | RunError::Finished) => {
-                let answer = self.inner.shared.reader.describe(self.target.clone()).await;
-                answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()))
+        let mut target = self.target.clone();
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let question = ShardMessage::Describe {
+                target: target.clone(),
+                reply,
+            };
+            match self.inner.ask(&target, question, answer).await {
+                Err(RunError::NotFound | RunError::Finished) => {
+                    if let Some(next) = self.inner.next_run(&target).await? {
+                        target = Target::Run(next);
+                        continue;
+                    }
+                    let answer = self.inner.shared.reader.describe(target).await;
+                    return answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                }
+                answer => return answer,
             }
-            answer => answer,
         }
     }
 
     async fn standing(&self) -> Result<Standing, RunError> {
-        let (reply, answer) = oneshot::channel();
-        let question = ShardMessage::Await {
-            target: self.target.clone(),
-            reply,
-        };
-        match self.inner.ask(&self.target, question, answer).await {
-            Err(RunError::NotFound) => self.inner.finished_standing(self.target.clone()).await,
-            answer => answer,
+        let mut target = self.target.clone();
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let question = ShardMessage::Await {
+                target: target.clone(),
+                reply,
+            };
+            let standing = match self.inner.ask(&target, question, answer).await {
+                Err(RunError::NotFound) => self.inner.finished_standing(target).await?,
+                answer => answer?,
+            };
+            match standing {
+                Standing::Ended(Outcome::Continued(next)) => target = Target::Run(next),
+                standing => return Ok(standing),
+            }
         }
     }
 }
@@ -275,6 +326,10 @@ impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
             Standing::Ended(Outcome::Failed(error)) => Err(ResultError::Failed(decode(error)?)),
             Standing::Ended(Outcome::Cancelled(error)) => Err(ResultError::Cancelled(decode(error)?)),
             Standing::Ended(Outcome::Terminated(reason)) => Err(ResultError::Terminated { reason }),
+            Standing::Ended(Outcome::Continued(run)) => {
+                let message = format!("it goes on in run {run}");
+                Err(ResultError::Run(RunError::History(message)))
+            }
             Standing::Parked(reason) => Err(ResultError::Parked(Box::new(reason))),
         }
     }

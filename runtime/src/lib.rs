@@ -43,6 +43,7 @@ mod registry;
 mod runtime;
 mod shard;
 mod timers;
+mod trigger;
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]
@@ -62,6 +63,7 @@ pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
 pub use recovery::StartupReport;
 pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
 pub use runtime::{OnConflict, PartStatus, Runtime, RuntimeStats, ShutdownReport};
+pub use trigger::Trigger;
 
 pub use millrun_core::{
     Bell, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit, Part, PartExit, PartHandle,
@@ -73,8 +75,10 @@ pub use millrun_persistence::{
 };
 pub use millrun_workflow::QueryError as Unanswered;
 pub use millrun_workflow::{
-    Activity, ActivityError, Call, CallError, CancelRequest, CancelScope, Cancelled, Either, Implementation,
-    JoinSet, Limits, Nondeterminism, OperationId, ParkReason, Payload, PayloadError, Query, Receive, Record,
-    Refused, Retry, Saga, SagaError, Signal, SignalError, Sleep, State, TimeoutKind, TypedError, Until,
-    Update, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, Call, CallError, CancelRequest, CancelScope, Cancelled, Child, ChildError,
+    ContinueAsNew, ContinueError, Either, Implementation, JoinSet, Limits, MakeCheckpoint, Nondeterminism,
+    OperationId, ParentClose, ParkReason, Payload, PayloadError, Promise, PromiseError, PromiseToken,
+    PromiseTokenError, Publish, PublishError, Query, Receive, Record, Refused, Retry, Saga, SagaError,
+    Signal, SignalError, Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };

@@ -7,12 +7,15 @@ use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_core::{Bell, Next, Part, RunId, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
-use millrun_workflow::{Event, Instance, Ledger, Name, Outcome, ParkReason, Payload, UpdateStanding, wire};
+use millrun_workflow::{
+    ChildFailure, Event, Instance, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
+};
 use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
 use crate::shard::{
-    Question, ShardDoors, ShardMessage, ShardShared, Standing, Target, UpdateAnswer, UpdateRefused,
+    Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Target, UpdateAnswer,
+    UpdateRefused, child_end,
 };
 use crate::{QueryError, RunError};
 
@@ -25,6 +28,8 @@ enum ReadRequest {
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
     /// Which workflow a finished run was of.
     Workflow(RunId, oneshot::Sender<Result<Name, RunError>>),
+    /// Whether a finished run is this child.
+    Child(RunId, Box<StartChild>),
     /// What there is to say about a finished run.
     Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
     /// A question to the state that a finished run ended with: it is replayed, without effects.
@@ -54,6 +59,14 @@ impl ReaderDoor {
     pub(crate) fn load(&self, run: RunId) {
         // Refused only when the runtime has stopped.
         drop(self.requests.push_reserved(ReadRequest::Load(run)));
+    }
+
+    /// Asks whether a finished run is this child; the answer goes to its parent, or back to the
+    /// shard, which then begins it.
+    pub(crate) fn child(&self, finished: RunId, request: StartChild) {
+        // The place is that of the call. Refused only when the runtime has stopped.
+        let request = ReadRequest::Child(finished, Box::new(request));
+        drop(self.requests.push_reserved(request));
     }
 
     /// Asks how a finished run ended; waits for room. `None` if the runtime has stopped.
@@ -181,6 +194,37 @@ impl Reader {
         Ok((run, ledger, events))
     }
 
+    fn child(&self, finished: RunId, mut request: StartChild) {
+        let parent = request.parent;
+        let ended = |end| ShardMessage::ChildEnded {
+            run: parent.run,
+            operation: parent.operation,
+            end,
+        };
+        match self.finished(&Target::Run(finished)) {
+            Ok((_, ledger, _)) => {
+                let of = ledger.started().and_then(Started::parent);
+                let end = ledger.outcome().and_then(child_end);
+                if let (Some(of), Some(end)) = (of, end)
+                    && (of.run, of.operation) == (parent.run, parent.operation)
+                {
+                    return self.shards.push(parent.run, ended(end));
+                }
+            }
+            Err(RunError::NotFound) => {}
+            Err(error) => {
+                let message = error.to_string();
+                return self
+                    .shards
+                    .push(parent.run, ended(Err(ChildFailure::NotStarted { message })));
+            }
+        }
+        request.is_sure = true;
+        let partition = request.id.partition();
+        self.shards
+            .push_to(partition, ShardMessage::StartChild(Box::new(request)));
+    }
+
     fn describe(&self, target: &Target) -> Result<InstanceDescription, RunError> {
         let (run, ledger, events) = self.finished(target)?;
         let mut description =
@@ -232,6 +276,7 @@ impl Part for Reader {
                 // Whoever asked may have gone away.
                 ReadRequest::Outcome(target, reply) => drop(reply.send(self.outcome(&target))),
                 ReadRequest::Workflow(run, reply) => drop(reply.send(self.workflow(run))),
+                ReadRequest::Child(finished, request) => self.child(finished, *request),
                 ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
                 ReadRequest::Query(target, question, reply) => {
                     drop(reply.send(self.query(&target, &question)));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_persistence::{Journal, Lane, Progress, ReadError, RecordView, RecoveryReport};
-use millrun_workflow::{Ledger, Name, OperationId, ParkReason, Pending, wire};
+use millrun_workflow::{Ledger, Name, OperationId, Parent, ParkReason, Pending, wire};
 use rustc_hash::FxHashMap;
 
 /// What is known of a live run without its code.
@@ -21,6 +21,7 @@ pub(crate) struct RecoveredRun {
     pub(crate) workflow: Name,
     pub(crate) pending: Vec<(OperationId, Pending)>,
     pub(crate) parked: Option<(ParkReason, Timestamp)>,
+    pub(crate) parent: Option<Box<Parent>>,
 }
 
 /// What was found in a store when it was opened.
@@ -134,6 +135,7 @@ pub(crate) fn recover(
                     .map(|(operation, pending)| (operation, pending.clone()))
                     .collect(),
                 parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
+                parent: started.parent().map(Box::new),
             };
             startup.count(&recovered);
             shards[lane % shards_len].push(recovered);
@@ -177,6 +179,7 @@ impl StartupReport {
             match pending {
                 Pending::Activity(_) => self.activities += 1,
                 Pending::Timer { .. } => self.timers += 1,
+                Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise => {}
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use millrun_broker::Broker;
 use millrun_core::{Host, InstanceId, RunId};
 use millrun_persistence::{FinishedRun, Journal};
-use millrun_workflow::{Payload, Workflow};
+use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ use crate::describe::InstanceSummary;
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
 use crate::shard::{
-    ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, StartedRun, Target,
+    ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, StartedRun, Target, Tell,
 };
 use crate::{RunError, RunHandle, StartError, StopCause};
 
@@ -170,6 +170,14 @@ impl Inner {
         }
     }
 
+    /// The run in which a finished one goes on, if it does.
+    pub(crate) async fn next_run(&self, target: &Target) -> Result<Option<RunId>, RunError> {
+        match self.finished_standing(target.clone()).await? {
+            Standing::Ended(Outcome::Continued(next)) => Ok(Some(next)),
+            Standing::Ended(_) | Standing::Parked(_) => Ok(None),
+        }
+    }
+
     pub(crate) async fn finished_standing(&self, target: Target) -> Result<Standing, RunError> {
         let answer = self.shared.reader.outcome(target).await;
         answer.unwrap_or_else(|| Err(self.stop_cause().into()))
@@ -203,6 +211,14 @@ impl Runtime {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// Starts an instance of a workflow under an id of the caller's choice. Durable when this
@@ -282,6 +298,48 @@ impl Runtime {
             id.clone(),
             Target::Id(id),
         ))
+    }
+
+    /// Settles a [promise](crate::WorkflowContext::promise) with its value. Durable when this returns.
+    ///
+    /// # Errors
+    /// [`Refused::Stale`](crate::Refused::Stale) when it is settled already or was given up,
+    /// [`RunError::Finished`] when its run has ended; see [`RunError`].
+    pub async fn keep_promise<T: Serialize>(&self, token: PromiseToken, value: T) -> Result<(), RunError> {
+        self.settle(token, Ok(Payload::encode(&value)?)).await
+    }
+
+    /// Settles a [promise](crate::WorkflowContext::promise) with an error. Durable when this returns.
+    ///
+    /// # Errors
+    /// As [`keep_promise`](Self::keep_promise).
+    pub async fn break_promise(
+        &self,
+        token: PromiseToken,
+        message: impl Into<String>,
+    ) -> Result<(), RunError> {
+        self.settle(token, Err(message.into())).await
+    }
+
+    async fn settle(&self, token: PromiseToken, end: Result<Payload, String>) -> Result<(), RunError> {
+        let target = Target::Run(token.run());
+        let (reply, answer) = oneshot::channel();
+        let what = Tell::Settle {
+            operation: token.operation(),
+            end,
+        };
+        let message = ShardMessage::Tell {
+            target: target.clone(),
+            what,
+            reply,
+        };
+        match self.inner.ask(&target, message, answer).await {
+            Err(RunError::NotFound) => {
+                self.inner.finished_standing(target).await?;
+                Err(RunError::Finished)
+            }
+            answer => answer,
+        }
     }
 
     /// Up to `len_max` live instances in the order of their ids, beginning behind `after`.

@@ -71,6 +71,11 @@ definition! {
     Signal<T>
 }
 definition! {
+    /// A topic of the broker whose envelopes carry a `T`: dot-separated words, as in
+    /// `orders.eu.placed`.
+    Topic<T>
+}
+definition! {
     /// A question `Q` about the [state](crate::State) `S` of a run, answered by an `A`. It
     /// changes nothing and leaves no trace.
     Query<S, Q, A>

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use millrun_core::InstanceIdError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -237,6 +238,151 @@ impl<E: fmt::Display + fmt::Debug> Error for CallError<E> {
             | Self::TooManyPending { .. } => None,
         }
     }
+}
+
+/// Why a [child](crate::WorkflowContext::child) gave no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChildError<E> {
+    /// It ended with its own error.
+    Failed(E),
+    /// It was cancelled, by somebody else than this run, and ended with this error.
+    WasCancelled(E),
+    /// It was terminated.
+    Terminated {
+        /// Why.
+        reason: String,
+    },
+    /// It could not be started: its id belongs to another live instance, there are too many
+    /// instances, or its result is retained no longer.
+    NotStarted {
+        /// Why.
+        message: String,
+    },
+    /// This run was asked to cancel.
+    Cancelled(Cancelled),
+    /// The id is no instance id.
+    Id(InstanceIdError),
+    /// The input, the result or the error did not encode or decode.
+    Payload(PayloadError),
+    /// The input is larger than a payload may be.
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+    /// The run has as many operations outstanding as one may have.
+    TooManyPending {
+        /// The limit, `pending_len_max`.
+        len_max: usize,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for ChildError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "the child failed: {error}"),
+            Self::WasCancelled(error) => write!(f, "the child was cancelled: {error}"),
+            Self::Terminated { reason } => write!(f, "the child was terminated: {reason}"),
+            Self::NotStarted { message } => write!(f, "the child was not started: {message}"),
+            Self::Cancelled(_) => f.write_str("the child was not waited for"),
+            Self::Id(_) => f.write_str("the child's id is no instance id"),
+            Self::Payload(_) => f.write_str("a value of the child could not be encoded or decoded"),
+            Self::TooLarge { bytes, bytes_max } => {
+                write!(
+                    f,
+                    "the input has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead"
+                )
+            }
+            Self::TooManyPending { len_max } => {
+                write!(
+                    f,
+                    "the run has {len_max} operations outstanding, its limit: await some first"
+                )
+            }
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> Error for ChildError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Cancelled(cancelled) => Some(cancelled),
+            Self::Id(error) => Some(error),
+            Self::Payload(error) => Some(error),
+            Self::Failed(_)
+            | Self::WasCancelled(_)
+            | Self::Terminated { .. }
+            | Self::NotStarted { .. }
+            | Self::TooLarge { .. }
+            | Self::TooManyPending { .. } => None,
+        }
+    }
+}
+
+/// Why a [publish](crate::WorkflowContext::publish) did not come about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The topic did not take it: it is of another type, or a subscription that refuses was full.
+    #[error("the value was not published: {0}")]
+    Refused(String),
+    /// The run was asked to cancel.
+    #[error("the publish was not waited for")]
+    Cancelled(#[source] Cancelled),
+    /// The value could not be encoded.
+    #[error("the value could not be encoded")]
+    Payload(#[source] PayloadError),
+    /// The value is larger than a payload may be.
+    #[error("the value has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+    /// The run has as many operations outstanding as one may have.
+    #[error("the run has {len_max} operations outstanding, its limit: await some first")]
+    TooManyPending {
+        /// The limit, `pending_len_max`.
+        len_max: usize,
+    },
+}
+
+/// Why a [promise](crate::WorkflowContext::promise) gave no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromiseError {
+    /// Whoever was to keep it settled it with this error.
+    #[error("the promise was not kept: {0}")]
+    Failed(String),
+    /// The run was asked to cancel.
+    #[error("the promise was not waited for")]
+    Cancelled(#[source] Cancelled),
+    /// It was settled with a value of another type.
+    #[error("the promise's value could not be decoded")]
+    Payload(#[source] PayloadError),
+}
+
+/// Why a run could not [continue as new](crate::WorkflowContext::continue_as_new).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContinueError {
+    /// The run was asked to cancel: it must end.
+    #[error("the run does not continue")]
+    Cancelled(#[source] Cancelled),
+    /// The argument could not be encoded.
+    #[error("the argument of the next run could not be encoded")]
+    Payload(#[source] PayloadError),
+    /// The argument is larger than a payload may be.
+    #[error("the argument has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
 }
 
 /// Why a wait for a signal gave no value.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{InstanceId, Timestamp};
+use millrun_core::{InstanceId, RunId, Timestamp};
 
 use crate::{Payload, PayloadError, Retry, TimeoutKind};
 
@@ -105,6 +105,51 @@ pub enum Event {
         /// What it carries.
         value: Payload,
     },
+    /// Decision: a child was asked for.
+    ChildScheduled(Arc<ChildScheduled>),
+    /// Note: the child runs.
+    ChildStarted {
+        /// The call.
+        operation: OperationId,
+        /// Its run.
+        run: RunId,
+    },
+    /// Input: the child ended, or could not be started.
+    ChildEnded {
+        /// The call.
+        operation: OperationId,
+        /// How.
+        end: Result<Payload, ChildFailure>,
+    },
+    /// Decision: a value is to be published to a topic.
+    PublishScheduled(Arc<PublishScheduled>),
+    /// Note: the topic had no room; the value waits for it.
+    PublishParked {
+        /// Which one.
+        operation: OperationId,
+    },
+    /// Input: the value was published, or could not be.
+    Published {
+        /// Which one.
+        operation: OperationId,
+        /// Why it could not be.
+        outcome: Result<(), String>,
+    },
+    /// Decision: a promise was made that is settled from outside.
+    PromiseMade {
+        /// Which one.
+        operation: OperationId,
+    },
+    /// Input: a promise was settled.
+    PromiseSettled {
+        /// Which one.
+        operation: OperationId,
+        /// With a value, or with the text of an error.
+        end: Result<Payload, String>,
+    },
+    /// Decision: the code began again, from this state. What stands before it is not needed to
+    /// bring the code back.
+    Checkpointed(Box<Checkpoint>),
     /// Decision: an operation was dropped before it ended.
     OperationCancelled {
         /// Which one.
@@ -156,6 +201,15 @@ pub enum Event {
         /// The error it ended with.
         error: RunFailure,
     },
+    /// Decision, the last: the code goes on in another run of the same instance.
+    ContinuedAsNew {
+        /// That run.
+        run: RunId,
+        /// Its workflow.
+        workflow: Name,
+        /// Its argument.
+        input: Payload,
+    },
     /// Input, the last: the run was ended from outside, without its code.
     Terminated {
         /// Why.
@@ -184,6 +238,16 @@ impl Event {
             Self::TimerStarted { .. } => "TimerStarted",
             Self::TimerFired { .. } => "TimerFired",
             Self::SignalReceived { .. } => "SignalReceived",
+            Self::PublishScheduled(_) => "PublishScheduled",
+            Self::PublishParked { .. } => "PublishParked",
+            Self::Published { .. } => "Published",
+            Self::PromiseMade { .. } => "PromiseMade",
+            Self::PromiseSettled { .. } => "PromiseSettled",
+            Self::Checkpointed(_) => "Checkpointed",
+            Self::ChildScheduled(_) => "ChildScheduled",
+            Self::ChildStarted { .. } => "ChildStarted",
+            Self::ChildEnded { .. } => "ChildEnded",
+            Self::ContinuedAsNew { .. } => "ContinuedAsNew",
             Self::OperationCancelled { .. } => "OperationCancelled",
             Self::ValueRecorded { .. } => "ValueRecorded",
             Self::Patched { .. } => "Patched",
@@ -206,6 +270,7 @@ impl Event {
             Self::Completed { .. }
             | Self::Failed { .. }
             | Self::Cancelled { .. }
+            | Self::ContinuedAsNew { .. }
             | Self::Terminated { .. } => true,
             Self::Started(_)
             | Self::ActivityScheduled(_)
@@ -215,6 +280,15 @@ impl Event {
             | Self::AttemptHeartbeat { .. }
             | Self::TimerStarted { .. }
             | Self::TimerFired { .. }
+            | Self::PublishScheduled(_)
+            | Self::PublishParked { .. }
+            | Self::Published { .. }
+            | Self::PromiseMade { .. }
+            | Self::PromiseSettled { .. }
+            | Self::Checkpointed(_)
+            | Self::ChildScheduled(_)
+            | Self::ChildStarted { .. }
+            | Self::ChildEnded { .. }
             | Self::SignalReceived { .. }
             | Self::OperationCancelled { .. }
             | Self::ValueRecorded { .. }
@@ -233,6 +307,11 @@ impl Event {
         match self {
             Self::ActivityScheduled(_)
             | Self::TimerStarted { .. }
+            | Self::PublishScheduled(_)
+            | Self::PromiseMade { .. }
+            | Self::Checkpointed(_)
+            | Self::ChildScheduled(_)
+            | Self::ContinuedAsNew { .. }
             | Self::OperationCancelled { .. }
             | Self::ValueRecorded { .. }
             | Self::Patched { .. }
@@ -246,6 +325,11 @@ impl Event {
             | Self::AttemptFailed { .. }
             | Self::AttemptHeartbeat { .. }
             | Self::TimerFired { .. }
+            | Self::PublishParked { .. }
+            | Self::Published { .. }
+            | Self::PromiseSettled { .. }
+            | Self::ChildStarted { .. }
+            | Self::ChildEnded { .. }
             | Self::SignalReceived { .. }
             | Self::UpdateAccepted { .. }
             | Self::CancelRequested { .. }
@@ -265,11 +349,115 @@ pub struct Started {
     pub id: InstanceId,
     /// The argument.
     pub input: Payload,
+    /// What it stems from, if not from outside.
+    pub origin: Option<Box<Origin>>,
     /// The limits that the code sees; set when the run begins.
     pub(crate) bounds: Bounds,
 }
 
+/// What a run stems from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origin {
+    /// The run that called it, if it is a child.
+    pub parent: Option<Parent>,
+    /// The run that it continues.
+    pub continued: Option<RunId>,
+    /// The signals that the former run had not taken, in the order of their arrival by name.
+    pub signals: Vec<(Name, Payload)>,
+}
+
+/// The run that called a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// That run.
+    pub run: RunId,
+    /// The call.
+    pub operation: OperationId,
+    /// What becomes of the child when the call or the run ends before it.
+    pub on_close: ParentClose,
+}
+
+/// What becomes of a child when nobody waits for it any more: its parent has ended, or has dropped
+/// the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ParentClose {
+    /// It is asked to cancel.
+    #[default]
+    Cancel,
+    /// It is terminated.
+    Terminate,
+    /// It goes on.
+    Abandon,
+}
+
+/// A call of a child workflow, complete enough to start it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildScheduled {
+    /// The call.
+    pub operation: OperationId,
+    /// The workflow's name.
+    pub workflow: Name,
+    /// The id of the instance.
+    pub id: InstanceId,
+    /// The argument.
+    pub input: Payload,
+    /// What becomes of it when nobody waits any more.
+    pub on_close: ParentClose,
+}
+
+/// A value to be published, complete enough to do so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishScheduled {
+    /// The publish.
+    pub operation: OperationId,
+    /// The topic.
+    pub topic: Name,
+    /// The value.
+    pub value: Payload,
+}
+
+/// All that is needed to bring the code back from here on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// The state that the code begins with.
+    pub state: Payload,
+    /// The signals that had not been taken, in the order of their arrival by name.
+    pub signals: Vec<(Name, Payload)>,
+    /// How many operations the code had issued.
+    pub operations_len: u32,
+    /// How many random numbers the code had drawn.
+    pub random_len: u64,
+    /// Whether no input waits to be taken up behind it: only then can a replay begin here.
+    pub is_whole: bool,
+}
+
+/// Why a child gave no value.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ChildFailure {
+    /// It ended with an error of its own.
+    Failed(RunFailure),
+    /// It was asked to cancel, and ended with this error.
+    Cancelled(RunFailure),
+    /// It was ended from outside.
+    Terminated {
+        /// Why.
+        reason: String,
+    },
+    /// It was not started, or its result is not retained any more.
+    NotStarted {
+        /// Why.
+        message: String,
+    },
+}
+
 impl Started {
+    /// The run that called it, if it is a child.
+    #[must_use]
+    pub fn parent(&self) -> Option<Parent> {
+        self.origin.as_ref().and_then(|origin| origin.parent)
+    }
+
     /// The beginning of a run of this workflow.
     #[must_use]
     pub fn new(workflow: impl Into<Name>, id: InstanceId, input: Payload) -> Self {
@@ -277,6 +465,7 @@ impl Started {
             workflow: workflow.into(),
             id,
             input,
+            origin: None,
             bounds: Bounds::default(),
         }
     }
@@ -400,6 +589,11 @@ pub enum ParkReason {
         /// What was seen.
         message: String,
     },
+    /// Somebody paused it.
+    Paused {
+        /// Why.
+        reason: String,
+    },
     /// The history is twice as long as [`Limits::history_len_max`](crate::Limits::history_len_max).
     /// The run goes on when that is raised.
     HistoryFull {
@@ -417,6 +611,7 @@ impl fmt::Display for ParkReason {
             }
             Self::Nondeterminism(difference) => difference.fmt(f),
             Self::Stuck { message } => f.write_str(message),
+            Self::Paused { reason } => write!(f, "it was paused: {reason}"),
             Self::HistoryFull { len_max } => write!(
                 f,
                 "the history has {len_max} events: raise the limit, and let the code end runs earlier"

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use millrun_core::{Epoch, Sequence, Timestamp};
+use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 
-use crate::event::{ActivityScheduled, Event, ParkReason, RunFailure, Started};
+use crate::event::{
+    ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, Started,
+};
 use crate::{OperationId, Payload};
 
 /// The state of a run as far as its events tell, whoever's code made them.
@@ -15,8 +17,12 @@ use crate::{OperationId, Payload};
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     sequence: Sequence,
+    /// The sequence of the last checkpoint.
+    checkpoint: Sequence,
     started: Option<(Started, Timestamp)>,
-    pending: BTreeMap<OperationId, Pending>,
+    pending: BTreeMap<OperationId, (Pending, Timestamp)>,
+    /// When the last event was recorded.
+    last_at: Timestamp,
     parked: Option<(ParkReason, Timestamp)>,
     is_cancel_requested: bool,
     outcome: Option<Outcome>,
@@ -43,6 +49,22 @@ pub enum UpdateStanding {
 pub enum Pending {
     /// A call waits for its result.
     Activity(PendingActivity),
+    /// A call of a child waits for its end.
+    Child {
+        /// The call.
+        scheduled: Arc<ChildScheduled>,
+        /// Its run, if it is known to have started.
+        run: Option<RunId>,
+    },
+    /// A value waits to be published.
+    Publish {
+        /// What.
+        scheduled: Arc<PublishScheduled>,
+        /// Whether its topic is known to have had no room.
+        is_parked: bool,
+    },
+    /// A promise waits to be settled from outside.
+    Promise,
     /// A timer waits for its deadline.
     Timer {
         /// When it fires.
@@ -97,6 +119,8 @@ pub enum Outcome {
     Cancelled(RunFailure),
     /// From outside, for this reason.
     Terminated(String),
+    /// By going on in this run.
+    Continued(RunId),
 }
 
 impl Outcome {
@@ -108,6 +132,7 @@ impl Outcome {
             Event::Failed { error } => Some(Self::Failed(error.clone())),
             Event::Cancelled { error } => Some(Self::Cancelled(error.clone())),
             Event::Terminated { reason } => Some(Self::Terminated(reason.clone())),
+            Event::ContinuedAsNew { run, .. } => Some(Self::Continued(*run)),
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::ActivityCompleted { .. }
@@ -116,6 +141,15 @@ impl Outcome {
             | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::TimerFired { .. }
+            | Event::PublishScheduled(_)
+            | Event::PublishParked { .. }
+            | Event::Published { .. }
+            | Event::PromiseMade { .. }
+            | Event::PromiseSettled { .. }
+            | Event::Checkpointed(_)
+            | Event::ChildScheduled(_)
+            | Event::ChildStarted { .. }
+            | Event::ChildEnded { .. }
             | Event::SignalReceived { .. }
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }
@@ -139,6 +173,7 @@ impl Ledger {
     /// Takes in the next event of the history, recorded at `time`.
     pub fn apply(&mut self, event: &Event, time: Timestamp) {
         self.sequence = self.sequence.next();
+        self.last_at = time;
         match event {
             Event::Started(started) => self.started = Some((started.clone(), time)),
             Event::ActivityScheduled(scheduled) => {
@@ -152,7 +187,7 @@ impl Ledger {
                     epoch: scheduled.epoch,
                 };
                 self.pending
-                    .insert(scheduled.operation, Pending::Activity(activity));
+                    .insert(scheduled.operation, (Pending::Activity(activity), time));
             }
             Event::AttemptFailed {
                 operation,
@@ -161,7 +196,7 @@ impl Ledger {
                 epoch,
                 failure: _,
             } => {
-                if let Some(Pending::Activity(activity)) = self.pending.get_mut(operation) {
+                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(operation) {
                     activity.failures += 1;
                     activity.failed_attempt = *attempt;
                     activity.retry_at = Some(*retry_at);
@@ -173,15 +208,49 @@ impl Ledger {
                 details,
                 attempt: _,
             } => {
-                if let Some(Pending::Activity(activity)) = self.pending.get_mut(operation) {
+                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(operation) {
                     activity.details = Some(details.clone());
                 }
             }
             Event::TimerStarted { operation, deadline } => {
-                self.pending
-                    .insert(*operation, Pending::Timer { deadline: *deadline });
+                let timer = Pending::Timer { deadline: *deadline };
+                self.pending.insert(*operation, (timer, time));
             }
-            Event::ActivityCompleted { operation, .. }
+            Event::ChildScheduled(scheduled) => {
+                let child = Pending::Child {
+                    scheduled: Arc::clone(scheduled),
+                    run: None,
+                };
+                self.pending.insert(scheduled.operation, (child, time));
+            }
+            Event::ChildStarted {
+                operation,
+                run: known,
+            } => {
+                if let Some((Pending::Child { run, .. }, _)) = self.pending.get_mut(operation) {
+                    *run = Some(*known);
+                }
+            }
+            Event::PublishScheduled(scheduled) => {
+                let publish = Pending::Publish {
+                    scheduled: Arc::clone(scheduled),
+                    is_parked: false,
+                };
+                self.pending.insert(scheduled.operation, (publish, time));
+            }
+            Event::PublishParked { operation } => {
+                if let Some((Pending::Publish { is_parked, .. }, _)) = self.pending.get_mut(operation) {
+                    *is_parked = true;
+                }
+            }
+            Event::PromiseMade { operation } => {
+                self.pending.insert(*operation, (Pending::Promise, time));
+            }
+            Event::Checkpointed(_) => self.checkpoint = self.sequence,
+            Event::ChildEnded { operation, .. }
+            | Event::Published { operation, .. }
+            | Event::PromiseSettled { operation, .. }
+            | Event::ActivityCompleted { operation, .. }
             | Event::ActivityFailed { operation, .. }
             | Event::TimerFired { operation }
             | Event::OperationCancelled { operation } => {
@@ -196,6 +265,7 @@ impl Ledger {
             Event::Completed { .. }
             | Event::Failed { .. }
             | Event::Cancelled { .. }
+            | Event::ContinuedAsNew { .. }
             | Event::Terminated { .. } => {
                 self.outcome = Outcome::of(event);
                 self.pending.clear();
@@ -232,6 +302,12 @@ impl Ledger {
         self.sequence
     }
 
+    /// How many events stand behind the last checkpoint: what the limits count.
+    #[must_use]
+    pub fn history_len(&self) -> u64 {
+        self.sequence.get() - self.checkpoint.get()
+    }
+
     /// How the run began; `None` before its first event.
     #[must_use]
     pub fn started(&self) -> Option<&Started> {
@@ -248,13 +324,26 @@ impl Ledger {
     pub fn pending(&self) -> impl Iterator<Item = (OperationId, &Pending)> {
         self.pending
             .iter()
-            .map(|(operation, pending)| (*operation, pending))
+            .map(|(operation, (pending, _))| (*operation, pending))
     }
 
     /// One operation, if it has begun and not ended.
     #[must_use]
     pub fn pending_operation(&self, operation: OperationId) -> Option<&Pending> {
-        self.pending.get(&operation)
+        self.pending.get(&operation).map(|(pending, _)| pending)
+    }
+
+    /// When a pending operation was issued.
+    #[must_use]
+    pub fn pending_since(&self, operation: OperationId) -> Option<Timestamp> {
+        self.pending.get(&operation).map(|(_, since)| *since)
+    }
+
+    /// When the last event was recorded: what the code waits for it has waited for since then, or
+    /// longer.
+    #[must_use]
+    pub fn last_at(&self) -> Timestamp {
+        self.last_at
     }
 
     /// How many operations have begun and not ended.

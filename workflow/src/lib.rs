@@ -50,18 +50,23 @@ mod machine;
 mod payload;
 mod registry;
 mod retry;
+mod token;
 /// Events as bytes.
 pub mod wire;
 
 pub use context::{
-    Call, CancelRequest, CancelScope, Either, JoinSet, Receive, Record, START_TO_CLOSE_DEFAULT, Saga,
-    SagaError, Sleep, State, Until, WorkflowContext,
+    Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, MakeCheckpoint, Promise,
+    Publish, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep, State, Until, WorkflowContext,
 };
-pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Update, Workflow};
-pub use error::{ActivityError, CallError, Cancelled, SignalError, TimeoutKind, TypedError, WorkflowError};
+pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
+pub use error::{
+    ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishError, SignalError,
+    TimeoutKind, TypedError, WorkflowError,
+};
 pub use event::{
-    ActivityFailure, ActivityScheduled, Event, EventError, Name, Nondeterminism, OperationId, ParkReason,
-    RunFailure, Started,
+    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, EventError, Name,
+    Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RunFailure,
+    Started,
 };
 pub use handlers::QueryError;
 pub use ledger::{ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding};
@@ -69,3 +74,4 @@ pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError
 pub use payload::{Payload, PayloadError};
 pub use registry::Implementation;
 pub use retry::Retry;
+pub use token::{PromiseToken, PromiseTokenError};

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
-use millrun_core::{Offset, RunId};
-use millrun_workflow::{OperationId, Payload};
+use millrun_core::{Offset, Partition, RunId};
+use millrun_workflow::{OperationId, Payload, PublishScheduled};
 
-use super::message::{Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
+use super::message::{Reply, ShardMessage, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
 use crate::activity::ActivityTask;
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::timers::TimerCommand;
@@ -25,6 +26,10 @@ pub(super) enum Effect {
     AnswerUpdate(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
     AnswerList(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
     Run(ActivityTask),
+    /// A message to whoever hosts the partition.
+    Send(Partition, Box<ShardMessage>),
+    Publish(RunId, Arc<PublishScheduled>),
+    CancelPublish(RunId, OperationId),
     CancelActivity {
         run: RunId,
         operation: OperationId,
@@ -45,6 +50,9 @@ impl fmt::Debug for Effect {
             Self::AnswerUpdate(..) => "AnswerUpdate",
             Self::AnswerList(..) => "AnswerList",
             Self::Run(_) => "Run",
+            Self::Send(..) => "Send",
+            Self::Publish(..) => "Publish",
+            Self::CancelPublish(..) => "CancelPublish",
             Self::CancelActivity { .. } => "CancelActivity",
             Self::Timer(_) => "Timer",
             Self::Retire(_) => "Retire",

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, TurnError, TurnHeader};
 use millrun_workflow::{
-    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, ParkReason, Payload,
-    Pending, Refused, Turn, wire,
+    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, Parent, ParkReason,
+    Payload, Pending, Refused, Turn, wire,
 };
 
 use super::Shard;
 use super::effects::Effect;
+use super::family::{check_beginning, close_child, start_child, tell_parent};
 use super::message::{Question, Reply, Standing, Tell, UpdateRefused, UpdateReply, UpdateRequest};
 use super::questions::{answer_updates, tell_parked};
 use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
@@ -25,6 +26,8 @@ use crate::{QueryError, RunError};
 pub(super) struct Entry {
     pub(super) id: InstanceId,
     pub(super) workflow: Name,
+    /// Who called it, if it is a child.
+    pub(super) parent: Option<Box<Parent>>,
     pub(super) place: Place,
     /// Those who wait for the result.
     pub(super) waiters: Vec<Reply<Standing>>,
@@ -64,6 +67,8 @@ pub(super) enum Held {
     /// A failed attempt, and what it said last.
     Failed(OperationId, u32, AttemptFailure),
     Dispatch(OperationId),
+    /// A value that waited for room in its topic has its turn.
+    Republish(OperationId, &'static str),
 }
 
 impl Entry {
@@ -71,6 +76,7 @@ impl Entry {
         Self {
             id,
             workflow,
+            parent: None,
             place,
             waiters: Vec::new(),
             is_parked: false,
@@ -88,6 +94,7 @@ fn outcome_bytes(outcome: &Outcome) -> usize {
         Outcome::Completed(value) => value.len(),
         Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
         Outcome::Terminated(reason) => reason.len(),
+        Outcome::Continued(_) => 0,
     }
 }
 
@@ -111,6 +118,9 @@ impl Shard {
     pub(super) fn with_run(&mut self, run: RunId, held: Held, moment: Moment) {
         let held_max = self.shared.config.limits.signals_len_max;
         let Some(entry) = self.entries.get_mut(&run) else {
+            if let Held::Republish(_, topic) = held {
+                return self.feed_topic(topic, moment);
+            }
             return self.answer_unknown(held, RunError::NotFound);
         };
         entry.is_touched = true;
@@ -128,7 +138,16 @@ impl Shard {
                 self.loads.push_back(run);
                 self.start_loads();
             }
-            Place::Ended(_) => self.answer_unknown(held, RunError::Finished),
+            Place::Ended(Outcome::Continued(next)) if held.is_for_the_instance() => {
+                let next = *next;
+                self.with_run(next, held, moment);
+            }
+            Place::Ended(_) => {
+                if let Held::Republish(_, topic) = held {
+                    return self.feed_topic(topic, moment);
+                }
+                self.answer_unknown(held, RunError::Finished);
+            }
         }
     }
 
@@ -145,7 +164,7 @@ impl Shard {
                 self.effects.push(Effect::AnswerUpdate(reply, refused));
             }
             // Late: the run has ended.
-            Held::Input(_) | Held::Failed(..) | Held::Resume | Held::Dispatch(_) => {}
+            Held::Input(_) | Held::Failed(..) | Held::Resume | Held::Dispatch(_) | Held::Republish(..) => {}
         }
     }
 
@@ -165,12 +184,17 @@ impl Shard {
                     Tell::Signal { name, value } => Input::Signal { name, value },
                     Tell::Cancel { reason } => Input::Cancel { reason },
                     Tell::Terminate { reason } => Input::Terminate { reason },
+                    Tell::Pause { reason } => Input::Pause { reason },
+                    Tell::Settle { operation, end } => Input::SettlePromise { operation, end },
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment);
                 self.effects.push(Effect::Answer(reply, answer));
             }
             Held::Resume => {
+                if self.is_paused(run) {
+                    return;
+                }
                 if !is_fresh && self.needs_code(run) {
                     return self.reload(run, Held::Resume);
                 }
@@ -206,6 +230,7 @@ impl Shard {
                 self.effects
                     .push(Effect::AnswerDescribe(reply, description.map(Box::new)));
             }
+            Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
             Held::Dispatch(operation) => {
                 if let Some(task) = self.task_of(run, operation, moment) {
                     self.stage_task(task);
@@ -221,6 +246,14 @@ impl Shard {
             // What came before it ended the run.
             Some(_) | None => self.with_run(run, held, moment),
         }
+    }
+
+    /// Whether somebody paused a run that is in memory: only they resume it.
+    fn is_paused(&self, run: RunId) -> bool {
+        self.entries.get(&run).is_some_and(|entry| match &entry.place {
+            Place::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),
+            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        })
     }
 
     /// Whether a run is parked and its code not in memory, although there is code to run.
@@ -277,6 +310,9 @@ impl Shard {
         turn.events.clear();
         turn.commands.clear();
         self.turn = turn;
+        if !self.continuing.is_empty() {
+            self.continue_runs(moment);
+        }
         outcome
     }
 
@@ -306,6 +342,9 @@ impl Shard {
         turn: &mut Turn,
         moment: Moment,
     ) -> Result<(), TurnError> {
+        if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last() {
+            check_beginning(started, self.shared.config.journal.turn_bytes_max)?;
+        }
         if !turn.events.is_empty() {
             let header = TurnHeader {
                 run,
@@ -345,6 +384,13 @@ impl Shard {
                     };
                     self.effects.push(Effect::Run(task));
                 }
+                Command::Publish(scheduled) => self.effects.push(Effect::Publish(run, scheduled)),
+                Command::CancelPublish { operation } => {
+                    self.effects.push(Effect::CancelPublish(run, operation));
+                }
+                Command::StartChild(scheduled) => self.effects.push(start_child(run, &scheduled, None)),
+                Command::CloseChild(scheduled) => self.effects.push(close_child(run, &scheduled)),
+                Command::ContinueAsNew { run: next, started } => self.continuing.push((run, next, started)),
                 Command::CancelActivity { operation, queue: _ } => {
                     self.effects.push(Effect::CancelActivity { run, operation });
                 }
@@ -369,10 +415,16 @@ impl Shard {
                     }
                 }
                 Command::Close(outcome) => {
-                    for waiter in entry.waiters.drain(..) {
-                        let standing = Ok(Standing::Ended(outcome.clone()));
-                        self.effects.push(Effect::AnswerStanding(waiter, standing));
+                    if !matches!(outcome, Outcome::Continued(_)) {
+                        for waiter in entry.waiters.drain(..) {
+                            let standing = Ok(Standing::Ended(outcome.clone()));
+                            self.effects.push(Effect::AnswerStanding(waiter, standing));
+                        }
+                        if let Some(parent) = &entry.parent {
+                            self.effects.push(tell_parent(parent, &outcome));
+                        }
                     }
+                    self.children_len -= usize::from(entry.parent.is_some());
                     if matches!(entry.place, Place::Hot(_)) {
                         self.hot_len -= 1;
                     }
@@ -586,7 +638,7 @@ impl Shard {
                     details: activity.details.clone().map(Box::new),
                 })
             }
-            Pending::Activity(_) | Pending::Timer { .. } => None,
+            _ => None,
         }
     }
 
@@ -644,10 +696,13 @@ impl Shard {
             workflow,
             pending,
             parked,
+            parent,
         } = recovered;
         let is_registered = self.shared.workflows.contains_key(&*workflow);
         let mut entry = Entry::new(id.clone(), workflow, Place::Cold);
         entry.is_parked = parked.is_some();
+        self.children_len += usize::from(parent.is_some());
+        entry.parent = parent;
         if entry.is_parked {
             self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
         }
@@ -665,6 +720,7 @@ impl Shard {
             let due = match &pending {
                 Pending::Timer { deadline } => Some(*deadline),
                 Pending::Activity(activity) => activity.retry_at.filter(|at| *at > now),
+                Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise => None,
             };
             match (due, pending) {
                 (Some(deadline), _) => {
@@ -682,11 +738,26 @@ impl Shard {
                         details: activity.details.map(Box::new),
                     });
                 }
-                (None, Pending::Timer { .. }) => {}
+                (
+                    None,
+                    Pending::Child {
+                        scheduled,
+                        run: known,
+                    },
+                ) => {
+                    if let Effect::Send(partition, message) = start_child(run, &scheduled, known) {
+                        self.doors.push_to(partition, *message);
+                    }
+                }
+                (None, Pending::Publish { scheduled, is_parked }) => {
+                    self.seed_publish(run, &scheduled, is_parked);
+                }
+                (None, Pending::Timer { .. } | Pending::Promise) => {}
             }
         }
         if let Some((reason, since)) = parked
             && is_registered
+            && !matches!(reason, ParkReason::Paused { .. })
         {
             // The code may have been changed since; after a panic the pause is kept.
             let at = self.shared.config.limits.resume_at(&reason, since).unwrap_or(now);
@@ -718,7 +789,7 @@ impl Shard {
 fn details_of(instance: &Instance, operation: OperationId) -> Option<Box<Payload>> {
     match instance.ledger().pending_operation(operation)? {
         Pending::Activity(activity) => activity.details.clone().map(Box::new),
-        Pending::Timer { .. } => None,
+        _ => None,
     }
 }
 
@@ -727,7 +798,14 @@ impl Held {
     fn is_from_outside(&self) -> bool {
         match self {
             Self::Tell(..) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
-            Self::Input(_) | Self::Failed(..) | Self::Resume | Self::Dispatch(_) => false,
+            Self::Input(_) | Self::Failed(..) | Self::Resume | Self::Dispatch(_) | Self::Republish(..) => {
+                false
+            }
         }
+    }
+
+    /// Whether it concerns the instance, and so the run in which it goes on, if it does.
+    fn is_for_the_instance(&self) -> bool {
+        self.is_from_outside() && !matches!(self, Self::Tell(Tell::Settle { .. }, _))
     }
 }

@@ -1,11 +1,12 @@
 //! What is said to a shard, and the doors through which.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, Topic};
-use millrun_core::{Bell, InstanceId, RunId, Timestamp};
-use millrun_workflow::{Event, Name, OperationId, Outcome, ParkReason, Payload};
+use millrun_core::{Bell, InstanceId, Partition, RunId, Timestamp};
+use millrun_workflow::{ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload};
 use tokio::sync::oneshot;
 
 use crate::activity::ActivityReport;
@@ -72,6 +73,39 @@ pub(crate) enum ShardMessage {
     ResumeDue {
         run: RunId,
     },
+    StartChild(Box<StartChild>),
+    ChildStarted {
+        run: RunId,
+        operation: OperationId,
+        child: RunId,
+    },
+    ChildEnded {
+        run: RunId,
+        operation: OperationId,
+        end: Result<Payload, ChildFailure>,
+    },
+    /// Nobody waits for this child any more.
+    CloseChild {
+        id: InstanceId,
+        parent: RunId,
+        operation: OperationId,
+    },
+    /// A shard has begun: of the children of its runs, it knows that these are waited for.
+    Orphans {
+        shard: usize,
+        awaited: Arc<BTreeSet<(RunId, OperationId)>>,
+    },
+    PublishParked {
+        run: RunId,
+        operation: OperationId,
+    },
+    Published {
+        run: RunId,
+        operation: OperationId,
+        outcome: Result<(), String>,
+        /// The topic, if others may wait for it behind this one.
+        topic: Option<&'static str>,
+    },
     Heartbeat {
         run: RunId,
         operation: OperationId,
@@ -92,6 +126,19 @@ pub(crate) struct StartRequest {
     pub(crate) input: Payload,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
+}
+
+/// A child to be started, complete.
+#[derive(Clone, Debug)]
+pub(crate) struct StartChild {
+    pub(crate) parent: Parent,
+    pub(crate) id: InstanceId,
+    pub(crate) workflow: Name,
+    pub(crate) input: Payload,
+    /// Its run, if it is known to have been started before.
+    pub(crate) known: Option<RunId>,
+    /// Whether finished runs of its id have been looked at.
+    pub(crate) is_sure: bool,
 }
 
 /// The run that a start led to.
@@ -140,9 +187,23 @@ impl From<StopCause> for UpdateRefused {
 /// What may be said to a run from outside.
 #[derive(Clone, Debug)]
 pub(crate) enum Tell {
-    Signal { name: Name, value: Payload },
-    Cancel { reason: String },
-    Terminate { reason: String },
+    Signal {
+        name: Name,
+        value: Payload,
+    },
+    Cancel {
+        reason: String,
+    },
+    Terminate {
+        reason: String,
+    },
+    Pause {
+        reason: String,
+    },
+    Settle {
+        operation: OperationId,
+        end: Result<Payload, String>,
+    },
     Resume,
 }
 
@@ -203,9 +264,14 @@ impl ShardDoors {
         &self.0
     }
 
+    /// The number of the shard that hosts a partition.
+    pub(crate) fn index_of(&self, partition: Partition) -> usize {
+        usize::from(partition.index()) % self.0.len()
+    }
+
     /// The shard that hosts a partition. Nothing stored depends on this.
-    pub(crate) fn of(&self, partition: millrun_core::Partition) -> &ShardDoor {
-        &self.0[usize::from(partition.index()) % self.0.len()]
+    pub(crate) fn of(&self, partition: Partition) -> &ShardDoor {
+        &self.0[self.index_of(partition)]
     }
 
     pub(crate) fn of_target(&self, target: &Target) -> &ShardDoor {
@@ -217,8 +283,13 @@ impl ShardDoors {
 
     /// Sends from inside the runtime, into a reserved place.
     pub(crate) fn push(&self, run: RunId, message: ShardMessage) {
+        self.push_to(run.partition(), message);
+    }
+
+    /// As [`push`](Self::push), to whoever hosts a partition.
+    pub(crate) fn push_to(&self, partition: Partition, message: ShardMessage) {
         // Refused only when the runtime has stopped; what was decided is in the journal.
-        drop(self.of(run.partition()).mailbox.push_reserved(message));
+        drop(self.of(partition).mailbox.push_reserved(message));
     }
 
     /// Publishes how an attempt went; waits for room in the shard's inbox.

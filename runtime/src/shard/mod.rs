@@ -17,8 +17,10 @@
 //!   messages, which is what those who push feel.
 
 mod effects;
+mod family;
 mod instances;
 mod message;
+mod publishing;
 mod questions;
 mod requests;
 
@@ -30,12 +32,12 @@ use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, InstanceId, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{Implementation, Moment, OperationId, Turn};
+use millrun_workflow::{Implementation, Moment, OperationId, Started, Turn};
 use rustc_hash::FxHashMap;
 
 pub(crate) use message::{
-    Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartRequest, StartedRun, Target, Tell,
-    UpdateAnswer, UpdateRefused, UpdateRequest,
+    Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartChild, StartRequest, StartedRun,
+    Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
 
 use crate::RuntimeConfig;
@@ -44,7 +46,10 @@ use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
 use effects::{Effect, InFlight};
+pub(crate) use family::child_end;
 use instances::Entry;
+use publishing::Backlog;
+pub(crate) use publishing::{Publisher, Topics};
 
 /// What all shards share.
 #[derive(Debug)]
@@ -53,6 +58,7 @@ pub(crate) struct ShardShared {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) config: RuntimeConfig,
     pub(crate) workflows: BTreeMap<&'static str, Implementation>,
+    pub(crate) topics: Topics,
     pub(crate) queues: Arc<TaskQueues>,
     pub(crate) pools: Vec<Arc<PoolState>>,
     pub(crate) timers: TimersDoor,
@@ -87,12 +93,21 @@ pub(crate) struct Shard {
     mailbox: Mailbox<ShardMessage>,
     reports: Inbox<Envelope<ActivityReport>>,
     bell: Bell,
+    /// The doors of all shards, and which of them is this one's.
+    doors: ShardDoors,
+    index: usize,
     epoch: Epoch,
     /// The instances, by run.
     entries: FxHashMap<RunId, Entry>,
     /// The latest run of each instance that is at hand, in the order of ids.
     latest: BTreeMap<InstanceId, RunId>,
     live_len: usize,
+    /// How many of the live runs are children.
+    children_len: usize,
+    /// Runs that end with this turn, each with the one in which it goes on.
+    continuing: Vec<(RunId, RunId, Box<Started>)>,
+    /// What waits for room in a topic.
+    publishing: BTreeMap<&'static str, Backlog>,
     /// Runs whose code is in memory, those that waited longest first (second chance).
     hot: VecDeque<RunId>,
     hot_len: usize,
@@ -120,7 +135,8 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(shared: Arc<ShardShared>, door: &ShardDoor, epoch: Epoch) -> Self {
+    pub(crate) fn new(shared: Arc<ShardShared>, doors: &ShardDoors, index: usize, epoch: Epoch) -> Self {
+        let door = &doors.all()[index];
         let batch = Batch::with_turn_bytes_max(shared.config.journal.turn_bytes_max);
         let bell = door.mailbox.bell().clone();
         shared.journal.watch(bell.clone());
@@ -129,10 +145,15 @@ impl Shard {
             mailbox: door.mailbox.clone(),
             reports: door.inbox.clone(),
             bell,
+            doors: doors.clone(),
+            index,
             epoch,
             entries: FxHashMap::default(),
             latest: BTreeMap::new(),
             live_len: 0,
+            children_len: 0,
+            continuing: Vec::new(),
+            publishing: BTreeMap::new(),
             hot: VecDeque::new(),
             hot_len: 0,
             ended: VecDeque::new(),
@@ -155,6 +176,7 @@ impl Shard {
 
     /// Takes in what recovery found.
     pub(crate) fn seed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+        self.announce_awaited(&runs);
         for run in runs {
             self.seed_run(run, now);
         }
@@ -220,6 +242,9 @@ impl Shard {
             Effect::AnswerUpdate(reply, answer) => drop(reply.send(answer)),
             Effect::AnswerList(reply, answer) => drop(reply.send(Ok(answer))),
             Effect::Run(task) => self.stage_task(task),
+            Effect::Send(partition, message) => self.doors.push_to(partition, *message),
+            Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
+            Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
             Effect::CancelActivity { run, operation } => {
                 for pool in &self.shared.pools {
                     pool.cancel((run, operation));

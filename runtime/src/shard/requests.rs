@@ -4,8 +4,8 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{InstanceId, RunId, Sequence};
-use millrun_persistence::ReadError;
-use millrun_workflow::{Input, Instance, Moment, Started};
+use millrun_persistence::{ReadError, TurnError};
+use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
 use super::effects::Effect;
 use super::instances::{Entry, Held, Place};
@@ -67,6 +67,41 @@ impl Shard {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
             }
             ShardMessage::ResumeDue { run } => self.with_run(run, Held::Resume, moment),
+            ShardMessage::StartChild(request) => self.on_start_child(*request, moment),
+            ShardMessage::ChildStarted {
+                run,
+                operation,
+                child,
+            } => {
+                let input = Input::ChildStarted {
+                    operation,
+                    run: child,
+                };
+                self.with_run(run, Held::Input(input), moment);
+            }
+            ShardMessage::ChildEnded { run, operation, end } => {
+                self.with_run(run, Held::Input(Input::ChildEnded { operation, end }), moment);
+            }
+            ShardMessage::CloseChild {
+                id,
+                parent,
+                operation,
+            } => self.on_close_child(&id, parent, operation, moment),
+            ShardMessage::Orphans { shard, awaited } => self.on_orphans(shard, &awaited, moment),
+            ShardMessage::PublishParked { run, operation } => {
+                self.with_run(run, Held::Input(Input::PublishParked { operation }), moment);
+            }
+            ShardMessage::Published {
+                run,
+                operation,
+                outcome,
+                topic,
+            } => {
+                self.with_run(run, Held::Input(Input::Published { operation, outcome }), moment);
+                if let Some(topic) = topic {
+                    self.feed_topic(topic, moment);
+                }
+            }
             ShardMessage::Heartbeat {
                 run,
                 operation,
@@ -112,36 +147,59 @@ impl Shard {
             return self.effects.push(Effect::AnswerStart(reply, Err(error)));
         }
         let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
-        let implementation = self.shared.workflows.get(&*workflow);
-        let mut turn = std::mem::take(&mut self.turn);
-        let started = Started::new(workflow.clone(), id.clone(), input);
-        let limits = self.shared.config.limits;
-        let instance = Instance::start(implementation, run, started, limits, moment, &mut turn);
-        let replaced = self.latest.insert(id.clone(), run);
-        self.entries.insert(
-            run,
-            Entry::new(id.clone(), workflow, Place::Hot(Box::new(instance))),
-        );
-        self.live_len += 1;
-        self.list_hot(run);
-        self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
-        let answer = match self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment) {
-            Ok(()) => {
-                self.shared.counters.started.fetch_add(1, Ordering::Relaxed);
-                Ok(StartedRun {
-                    run,
-                    is_checked: true,
-                })
-            }
-            Err(error) => {
-                self.forget(run, &id, replaced);
-                Err(StartError::Turn(error.to_string()))
-            }
+        let answer = match self.begin(run, Started::new(workflow, id, input), moment) {
+            Ok(()) => Ok(StartedRun {
+                run,
+                is_checked: true,
+            }),
+            Err(error) => Err(StartError::Turn(error.to_string())),
         };
         self.effects.push(Effect::AnswerStart(reply, answer));
+        if !self.continuing.is_empty() {
+            self.continue_runs(moment);
+        }
+    }
+
+    /// Begins a run.
+    pub(super) fn begin(&mut self, run: RunId, started: Started, moment: Moment) -> Result<(), TurnError> {
+        let implementation = self.shared.workflows.get(&*started.workflow);
+        let limits = self.shared.config.limits;
+        let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
+        let mut turn = std::mem::take(&mut self.turn);
+        let instance = Instance::start(implementation, run, started, limits, moment, &mut turn);
+        let entry = Entry::new(id, workflow, Place::Hot(Box::new(instance)));
+        self.take_in(run, entry, parent, turn, moment)
+    }
+
+    /// Lists a run whose first turn this is, and records the turn.
+    pub(super) fn take_in(
+        &mut self,
+        run: RunId,
+        mut entry: Entry,
+        parent: Option<Parent>,
+        mut turn: Turn,
+        moment: Moment,
+    ) -> Result<(), TurnError> {
+        let id = entry.id.clone();
+        entry.parent = parent.map(Box::new);
+        let replaced = self.latest.insert(id.clone(), run);
+        self.entries.insert(run, entry);
+        self.live_len += 1;
+        self.children_len += usize::from(parent.is_some());
+        self.list_hot(run);
+        self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
+        let adopted = self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment);
+        match &adopted {
+            Ok(()) => drop(self.shared.counters.started.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => {
+                self.children_len -= usize::from(parent.is_some());
+                self.forget(run, &id, replaced);
+            }
+        }
         turn.events.clear();
         turn.commands.clear();
         self.turn = turn;
+        adopted
     }
 
     /// Undoes a start that could not be recorded.
@@ -201,6 +259,10 @@ impl Shard {
         };
         let entry = self.entries.get_mut(&run).expect("found just now");
         match &entry.place {
+            Place::Ended(Outcome::Continued(next)) => {
+                let next = Target::Run(*next);
+                self.on_await(&next, reply, moment);
+            }
             Place::Ended(outcome) => {
                 let standing = Ok(Standing::Ended(outcome.clone()));
                 self.effects.push(Effect::AnswerStanding(reply, standing));

@@ -8,9 +8,11 @@
 
 mod activities;
 mod asking;
+mod family;
 mod heartbeats;
 mod kill;
 mod lifecycle;
+mod outside;
 mod parking;
 mod pressure;
 mod supervision;

@@ -1,9 +1,13 @@
 //! What workflow code sees of the engine.
 
 mod cell;
+mod child;
 mod compose;
+mod continuing;
 mod join_set;
 mod operation;
+mod promise;
+mod publish;
 mod pulse;
 mod record;
 mod saga;
@@ -20,18 +24,22 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use cell::Cell;
 pub use cell::{State, Until};
+pub use child::Child;
 pub use compose::Either;
+pub use continuing::{ContinueAsNew, MakeCheckpoint};
 pub use join_set::JoinSet;
 pub use operation::{Call, CancelRequest, Receive, START_TO_CLOSE_DEFAULT, Sleep};
+pub use promise::Promise;
+pub use publish::Publish;
 pub(crate) use pulse::Pulse;
 pub use record::Record;
 pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
 use scope::Scope;
-pub(crate) use shared::{Decision, Shared, Wakers};
+pub(crate) use shared::{After, Decision, Shared, Wakers};
 
 use crate::retry::mix;
-use crate::{Activity, NAME_BYTES_MAX, Signal};
+use crate::{Activity, NAME_BYTES_MAX, PayloadError, Signal, Topic, Workflow};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -71,6 +79,153 @@ impl WorkflowContext {
             activity,
             &input,
         )
+    }
+
+    /// Starts a child workflow under an id of its own, and waits for its end. It runs beside this
+    /// run as any other: it is signalled, queried and found by its id.
+    ///
+    /// The child is started exactly once. When its caller lets go of it, by ending or by dropping
+    /// the future, it is [asked to cancel](crate::ParentClose::Cancel), unless
+    /// [`on_close`](Child::on_close) says otherwise.
+    ///
+    /// ```
+    /// use millrun_workflow::{ParentClose, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const SHIP: Workflow<u64, String> = Workflow::named("ship");
+    ///
+    /// async fn order(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    ///     let parcel = cx.child(SHIP, format!("order-{number}/parcel"), number);
+    ///     Ok(parcel.on_close(ParentClose::Abandon).await?)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn child<I: Serialize, O, E>(
+        &self,
+        workflow: Workflow<I, O, E>,
+        id: impl Into<String>,
+        input: I,
+    ) -> Child<O, E> {
+        Child::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            workflow,
+            id.into(),
+            &input,
+        )
+    }
+
+    /// Ends this run and goes on in another of the same instance, which begins with this argument
+    /// and an empty history, in the same commit. Signals that were not taken go with it, and so do
+    /// those who wait for the result. Operations that are outstanding are cancelled.
+    ///
+    /// The future is ready only if that is not possible, and then says why. An update's answers are
+    /// not carried along: asked again of the next run, an update is performed again.
+    ///
+    /// ```
+    /// use millrun_workflow::{Signal, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const READING: Signal<u64> = Signal::named("reading");
+    /// const METER: Workflow<u64, u64> = Workflow::named("meter");
+    ///
+    /// /// Sums readings for ever, with a history that stays short.
+    /// async fn meter(cx: WorkflowContext, mut sum: u64) -> Result<u64, WorkflowError> {
+    ///     for _ in 0..1_000 {
+    ///         sum += cx.signal(READING).await?;
+    ///     }
+    ///     Err(cx.continue_as_new(METER, sum).await.into())
+    /// }
+    /// ```
+    pub fn continue_as_new<I: Serialize, O, E>(
+        &self,
+        workflow: Workflow<I, O, E>,
+        input: I,
+    ) -> ContinueAsNew {
+        ContinueAsNew::new(Arc::clone(&self.shared), workflow.name(), &input)
+    }
+
+    /// Lets the code begin again from this state, so that the history before is not needed any more:
+    /// [`checkpointed`](Self::checkpointed) gives the state then. The run stays the same, and so do
+    /// its id, its numbering of steps, and signals that were not taken. Operations that are
+    /// outstanding are cancelled; make the [state](Self::state) for queries anew.
+    ///
+    /// The future is ready only if that is not possible, and then says why.
+    ///
+    /// ```
+    /// use millrun_workflow::{Signal, WorkflowContext, WorkflowError};
+    ///
+    /// const READING: Signal<u64> = Signal::named("reading");
+    ///
+    /// /// Sums readings until one is zero, with a history that stays short.
+    /// async fn meter(cx: WorkflowContext, _: ()) -> Result<u64, WorkflowError> {
+    ///     let mut sum: u64 = cx.checkpointed().transpose()?.unwrap_or(0);
+    ///     for _ in 0..1_000 {
+    ///         match cx.signal(READING).await? {
+    ///             0 => return Ok(sum),
+    ///             reading => sum += reading,
+    ///         }
+    ///     }
+    ///     Err(cx.checkpoint(&sum).await.into())
+    /// }
+    /// ```
+    pub fn checkpoint<S: Serialize + ?Sized>(&self, state: &S) -> MakeCheckpoint {
+        MakeCheckpoint::new(Arc::clone(&self.shared), state)
+    }
+
+    /// The state of the [checkpoint](Self::checkpoint) from which the code began; `None` if it began
+    /// with the run.
+    ///
+    /// # Errors
+    /// When it does not decode as an `S`.
+    #[must_use]
+    pub fn checkpointed<S: DeserializeOwned>(&self) -> Option<Result<S, PayloadError>> {
+        let state = self.shared.lock().restored.clone();
+        state.map(|state| state.decode())
+    }
+
+    /// Publishes to a topic of the broker. It is decided in this turn and performed after its commit;
+    /// the future is ready when every subscription has taken the value or dropped it by its policy. A
+    /// full topic that makes its publishers wait lets this run wait, on disk if need be.
+    ///
+    /// The envelope's key is the step's idempotency key. A topic is in memory: after a crash the value
+    /// is not published again, unless it was known to wait for room.
+    ///
+    /// ```
+    /// use millrun_workflow::{Topic, WorkflowContext, WorkflowError};
+    ///
+    /// const PLACED: Topic<u64> = Topic::named("orders.placed");
+    ///
+    /// async fn order(cx: WorkflowContext, number: u64) -> Result<(), WorkflowError> {
+    ///     Ok(cx.publish(PLACED, number).await?)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn publish<T: Serialize>(&self, topic: Topic<T>, value: T) -> Publish {
+        Publish::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            topic.name(),
+            &value,
+        )
+    }
+
+    /// Makes a promise that somebody outside settles, with its [token](Promise::token).
+    ///
+    /// ```
+    /// use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
+    ///
+    /// const ASK_BY_MAIL: Activity<String, ()> = Activity::named("ask-by-mail");
+    ///
+    /// async fn approval(cx: WorkflowContext, _: ()) -> Result<bool, WorkflowError> {
+    ///     let answer = cx.promise::<bool>();
+    ///     cx.call(ASK_BY_MAIL, answer.token()).await?;
+    ///     Ok(answer.await?)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn promise<T>(&self) -> Promise<T> {
+        Promise::new(Arc::clone(&self.shared), self.scope.clone(), Location::caller())
     }
 
     /// A timer that survives restarts. It fires at its deadline or a little later, never before.

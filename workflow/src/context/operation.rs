@@ -25,7 +25,7 @@ pub const START_TO_CLOSE_DEFAULT: Duration = Duration::from_secs(600);
 
 /// Where an operation stands.
 #[derive(Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// Not polled yet: nothing has been decided.
     New,
     /// Decided; the run waits for it.
@@ -36,15 +36,15 @@ enum Stage {
 
 /// The part that all operations share: the table, the stage, and the durable cancel on drop.
 #[derive(Debug)]
-struct Operation {
-    shared: Arc<Shared>,
+pub(super) struct Operation {
+    pub(super) shared: Arc<Shared>,
     scope: Scope,
     location: &'static Location<'static>,
-    stage: Stage,
+    pub(super) stage: Stage,
 }
 
 impl Operation {
-    fn new(shared: Arc<Shared>, scope: Scope, location: &'static Location<'static>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, scope: Scope, location: &'static Location<'static>) -> Self {
         Self {
             shared,
             scope,
@@ -53,8 +53,16 @@ impl Operation {
         }
     }
 
+    /// Issues the operation at once, if the code is being polled; its number.
+    pub(super) fn issue_now(&mut self, event: impl FnOnce(OperationId) -> Event) -> Option<OperationId> {
+        let mut table = self.shared.lock_polled()?;
+        let operation = table.issue(&self.scope, std::task::Waker::noop(), self.location, event);
+        self.stage = Stage::Issued(operation);
+        Some(operation)
+    }
+
     /// Issues the operation on the first poll, and looks for its resolution on each later one.
-    fn poll(
+    pub(super) fn poll(
         &mut self,
         cx: &Context<'_>,
         event: impl FnOnce(OperationId, u64, millrun_core::Timestamp) -> Event,
@@ -258,7 +266,9 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
         resolution.map(|resolution| match resolution {
             Ok(Resolution::Value(value)) => value.decode().map_err(CallError::Payload),
             Ok(Resolution::Failure(failure)) => Err(into_call_error(failure)),
-            Ok(Resolution::Fired) => panic!("a call was resolved as if it were a timer"),
+            Ok(_) => {
+                panic!("a call was resolved as if it were something else")
+            }
             Err(cancelled) => Err(CallError::Cancelled(cancelled)),
         })
     }
@@ -312,8 +322,8 @@ impl Future for Sleep {
         });
         resolution.map(|resolution| match resolution? {
             Resolution::Fired => Ok(()),
-            Resolution::Value(_) | Resolution::Failure(_) => {
-                panic!("a timer was resolved as if it were a call")
+            _ => {
+                panic!("a timer was resolved as if it were something else")
             }
         })
     }

@@ -13,7 +13,7 @@ use millrun_core::{RunId, Timestamp};
 
 use crate::context::scope::Scope;
 use crate::context::{Cell, Pulse};
-use crate::event::{ActivityFailure, Event, Name};
+use crate::event::{ActivityFailure, Checkpoint, ChildFailure, Event, Name};
 use crate::machine::Limits;
 use crate::{OperationId, Payload};
 
@@ -44,6 +44,9 @@ impl Shared {
             patches: BTreeMap::new(),
             cell: None,
             state_waiters: Waiters::default(),
+            next: None,
+            restored: None,
+            restarts_len: 0,
         };
         Self {
             pulse: Arc::default(),
@@ -107,6 +110,21 @@ pub(crate) struct Table {
     /// The state that others may look at.
     pub(crate) cell: Option<Arc<Cell>>,
     state_waiters: Waiters,
+    /// Set when the code has come to an end that is a beginning.
+    pub(crate) next: Option<After>,
+    /// The state of the checkpoint from which the code began.
+    pub(crate) restored: Option<Payload>,
+    /// How many checkpoints the code has made in this turn.
+    pub(crate) restarts_len: u32,
+}
+
+/// What follows when the code has come to an end that is a beginning.
+#[derive(Debug)]
+pub(crate) enum After {
+    /// Another run, of this workflow, with this argument.
+    Run(Name, Payload),
+    /// The same code again, with this state.
+    Checkpoint(Payload),
 }
 
 /// Something the code decided, and where.
@@ -160,6 +178,9 @@ pub(crate) enum Replayed<T> {
 pub(crate) enum Resolution {
     Value(Payload),
     Failure(ActivityFailure),
+    Child(Result<Payload, ChildFailure>),
+    Settled(Result<Payload, String>),
+    Published(Result<(), String>),
     Fired,
 }
 
@@ -276,6 +297,13 @@ impl Table {
                 operation, failure, ..
             } => self.resolve(*operation, Resolution::Failure(failure.clone())),
             Event::TimerFired { operation } => self.resolve(*operation, Resolution::Fired),
+            Event::Published { operation, outcome } => {
+                self.resolve(*operation, Resolution::Published(outcome.clone()))
+            }
+            Event::PromiseSettled { operation, end } => {
+                self.resolve(*operation, Resolution::Settled(end.clone()))
+            }
+            Event::ChildEnded { operation, end } => self.resolve(*operation, Resolution::Child(end.clone())),
             Event::SignalReceived { name, value } => return Wakers::Many(self.deliver(name, value.clone())),
             Event::CancelRequested { .. } => return Wakers::Many(self.request_cancel()),
             Event::Started(_)
@@ -283,6 +311,13 @@ impl Table {
             | Event::AttemptFailed { .. }
             | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
+            | Event::PublishScheduled(_)
+            | Event::PublishParked { .. }
+            | Event::PromiseMade { .. }
+            | Event::Checkpointed(_)
+            | Event::ChildScheduled(_)
+            | Event::ChildStarted { .. }
+            | Event::ContinuedAsNew { .. }
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }
             | Event::Patched { .. }
@@ -318,6 +353,57 @@ impl Table {
         inbox.values.push_back(value);
         let waiting = inbox.waiters.waiting.iter();
         waiting.map(|waiter| waiter.waker.clone()).collect()
+    }
+
+    /// The signals that have not been taken, by name, those of one name in their order.
+    pub(crate) fn take_signals(&mut self) -> Vec<(Name, Payload)> {
+        self.signals_len = 0;
+        let mut left = Vec::new();
+        for (name, inbox) in &mut self.signals {
+            left.extend(inbox.values.drain(..).map(|value| (name.clone(), value)));
+        }
+        left
+    }
+
+    /// Begins with signals that a former run had not taken.
+    pub(crate) fn carry_signals(&mut self, signals: &[(Name, Payload)]) {
+        for (name, value) in signals {
+            // Nobody waits before the code has begun.
+            drop(self.deliver(name, value.clone()));
+        }
+    }
+
+    /// Ends all that the code waits for, and gives what it begins with again.
+    pub(crate) fn checkpoint(&mut self, state: Payload, is_whole: bool) -> Checkpoint {
+        let waiting: Vec<_> = self.slots.keys().copied().collect();
+        waiting.into_iter().for_each(|operation| self.abandon(operation));
+        let mut signals = Vec::with_capacity(self.signals_len);
+        for (name, inbox) in &mut self.signals {
+            inbox.waiters = Waiters::default();
+            signals.extend(inbox.values.iter().map(|value| (name.clone(), value.clone())));
+        }
+        let checkpoint = Checkpoint {
+            state: state.clone(),
+            signals,
+            operations_len: self.operations_len,
+            random_len: self.random_len,
+            is_whole,
+        };
+        self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), None);
+        self.cancel_waiters = Waiters::default();
+        self.state_waiters = Waiters::default();
+        self.patches.clear();
+        self.cell = None;
+        self.restored = Some(state);
+        checkpoint
+    }
+
+    /// Takes over what a checkpoint holds.
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) {
+        self.operations_len = checkpoint.operations_len;
+        self.random_len = checkpoint.random_len;
+        self.restored = Some(checkpoint.state.clone());
+        self.carry_signals(&checkpoint.signals);
     }
 
     /// Takes the oldest signal of this name.

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use millrun_core::panic_message;
 
-use crate::context::{Pulse, Shared, Wakers};
-use crate::event::RunFailure;
+use crate::context::{After, Pulse, Shared, Wakers};
+use crate::event::{Name, RunFailure};
 use crate::registry::{Code, Implementation};
 use crate::{Payload, WorkflowContext};
 
@@ -18,6 +18,10 @@ pub(super) enum Polled {
     Waiting,
     /// It has ended.
     Finished(Result<Payload, RunFailure>),
+    /// It begins again, from this state.
+    Checkpointed { state: Payload },
+    /// It goes on in another run.
+    Continued { workflow: Name, input: Payload },
     /// It waits for something the engine does not know, or was touched by it.
     Stuck(String),
     /// It panicked, and its future is gone.
@@ -68,7 +72,20 @@ impl RunningCode {
         let polled = self.poll_until_quiet(shared);
         shared.lock().is_polled = false;
         match polled {
-            Ok(None) => self.check_waiting(shared),
+            Ok(None) => {
+                let next = shared.lock().next.take();
+                match next {
+                    Some(_) if self.pulse.is_foreign() => foreign(),
+                    Some(next) => {
+                        self.discard();
+                        match next {
+                            After::Run(workflow, input) => Polled::Continued { workflow, input },
+                            After::Checkpoint(state) => Polled::Checkpointed { state },
+                        }
+                    }
+                    None => self.check_waiting(shared),
+                }
+            }
             Ok(Some(_)) if self.pulse.is_foreign() => foreign(),
             Ok(Some(result)) => {
                 self.discard();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrun_core::Timestamp;
 
 use crate::Payload;
-use crate::event::{ActivityFailure, Bounds, ParkReason, RunFailure};
+use crate::event::{ActivityFailure, Bounds, ChildFailure, ParkReason, RunFailure};
 use crate::registry::unreadable;
 
 /// Bounds of one run. What happens at each is said at its field.
@@ -66,6 +66,7 @@ impl Limits {
             | ParkReason::NotRegistered { .. }
             | ParkReason::Nondeterminism(_)
             | ParkReason::Stuck { .. }
+            | ParkReason::Paused { .. }
             | ParkReason::HistoryFull { .. } => None,
         }
     }
@@ -112,6 +113,21 @@ impl Limits {
                 message: self.cut(message),
             },
             ActivityFailure::TimedOut(kind) => ActivityFailure::TimedOut(kind),
+        }
+    }
+
+    /// The same end of a child within the bounds.
+    pub(crate) fn bounded_child(&self, end: Result<Payload, ChildFailure>) -> Result<Payload, ChildFailure> {
+        // A child may have been started with other bounds than its parent.
+        match end {
+            Ok(result) => match self.oversize("child's result", &result) {
+                Some(message) => Err(ChildFailure::Failed(unreadable(message))),
+                None => Ok(result),
+            },
+            Err(ChildFailure::NotStarted { message }) => Err(ChildFailure::NotStarted {
+                message: self.cut(message),
+            }),
+            Err(failure) => Err(failure),
         }
     }
 

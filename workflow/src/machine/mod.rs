@@ -20,6 +20,7 @@
 //!
 //! What it leaves out on purpose: when its turn becomes durable, and who performs its commands.
 
+mod checkpoint;
 mod code;
 mod limits;
 mod replay;
@@ -31,10 +32,10 @@ use std::sync::Arc;
 use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Shared, Wakers};
-use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
-use crate::handlers::Handlers;
+use crate::event::{ActivityFailure, Event, Name, Origin, ParentClose, ParkReason, Started};
 use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
+use crate::retry::mix;
 use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
 
 pub use limits::Limits;
@@ -51,8 +52,8 @@ pub struct Instance {
     ledger: Ledger,
     shared: Arc<Shared>,
     code: Option<RunningCode>,
-    /// What the code answers; still at hand when it has ended.
-    handlers: Option<Arc<Handlers>>,
+    /// Where the code comes from, and what it answers; still at hand when it has ended.
+    implementation: Option<Implementation>,
     /// Why the code does not run although no event says so: it is not registered, or a replay
     /// has just failed. Becomes an event with the next input.
     unrecorded: Option<ParkReason>,
@@ -80,6 +81,27 @@ impl Instance {
         instance.ledger.apply(&event, moment.now);
         turn.events.push(event);
         instance.attach(implementation);
+        instance.begin();
+        instance.take_up(moment, turn);
+        instance
+    }
+
+    /// Begins a run whose code must not run, for this reason: its first turn holds its
+    /// [`Event::Started`] and the parking.
+    pub fn start_parked(
+        run: RunId,
+        mut started: Started,
+        reason: ParkReason,
+        limits: Limits,
+        moment: Moment,
+        turn: &mut Turn,
+    ) -> Self {
+        started.bounds = limits.bounds();
+        let mut instance = Self::empty(run, limits, moment.now);
+        let event = Event::Started(started);
+        instance.ledger.apply(&event, moment.now);
+        turn.events.push(event);
+        instance.unrecorded = Some(reason);
         instance.take_up(moment, turn);
         instance
     }
@@ -91,30 +113,21 @@ impl Instance {
             ledger: Ledger::new(),
             shared: Arc::new(Shared::new(run, limits, now)),
             code: None,
-            handlers: None,
+            implementation: None,
             unrecorded: None,
             deferred: Vec::new(),
             changed_values: 0,
         }
     }
 
-    /// Makes the code ready to be polled, or notes why there is none.
+    /// Takes what makes the code, or notes that there is nothing.
     fn attach(&mut self, implementation: Option<&Implementation>) {
-        let started = self.ledger.started().expect("called after the first event");
-        match implementation {
-            Some(implementation) => {
-                self.handlers = Some(Arc::clone(implementation.handlers()));
-                self.code = Some(RunningCode::new(
-                    implementation,
-                    &self.shared,
-                    started.input.clone(),
-                ));
-            }
-            None => {
-                self.unrecorded = Some(ParkReason::NotRegistered {
-                    workflow: started.workflow.to_string(),
-                })
-            }
+        self.implementation = implementation.cloned();
+        if implementation.is_none() {
+            let started = self.ledger.started().expect("called after the first event");
+            self.unrecorded = Some(ParkReason::NotRegistered {
+                workflow: started.workflow.to_string(),
+            });
         }
     }
 
@@ -215,8 +228,73 @@ impl Instance {
                         return Err(Refused::Stale);
                     }
                 }
-                Some(Pending::Timer { .. }) | None => return Err(Refused::Stale),
+                Some(
+                    Pending::Timer { .. }
+                    | Pending::Child { .. }
+                    | Pending::Publish { .. }
+                    | Pending::Promise,
+                )
+                | None => return Err(Refused::Stale),
             },
+            Input::ChildStarted { operation, run } => {
+                match self.ledger.pending_operation(operation) {
+                    Some(Pending::Child { run: None, .. }) => {
+                        self.note(Event::ChildStarted { operation, run }, moment, turn);
+                    }
+                    Some(Pending::Child { .. }) => {}
+                    Some(_) | None => return Err(Refused::Stale),
+                }
+                return Ok(());
+            }
+            Input::ChildEnded { operation, end } => match self.ledger.pending_operation(operation) {
+                Some(Pending::Child { .. }) => Event::ChildEnded {
+                    operation,
+                    end: self.limits.bounded_child(end),
+                },
+                Some(_) | None => return Err(Refused::Stale),
+            },
+            Input::PublishParked { operation } => {
+                match self.ledger.pending_operation(operation) {
+                    Some(Pending::Publish { is_parked: false, .. }) => {
+                        self.note(Event::PublishParked { operation }, moment, turn);
+                    }
+                    Some(Pending::Publish { .. }) => {}
+                    Some(_) | None => return Err(Refused::Stale),
+                }
+                return Ok(());
+            }
+            Input::Published { operation, outcome } => match self.ledger.pending_operation(operation) {
+                Some(Pending::Publish { .. }) => Event::Published {
+                    operation,
+                    outcome: outcome.map_err(|message| self.limits.cut(message)),
+                },
+                Some(_) | None => return Err(Refused::Stale),
+            },
+            Input::SettlePromise { operation, end } => match self.ledger.pending_operation(operation) {
+                Some(Pending::Promise) => {
+                    if let Ok(value) = &end {
+                        self.check_size(value)?;
+                    }
+                    Event::PromiseSettled {
+                        operation,
+                        end: end.map_err(|message| self.limits.cut(message)),
+                    }
+                }
+                Some(_) | None => return Err(Refused::Stale),
+            },
+            Input::Pause { reason } => {
+                if self.park_reason().is_none() {
+                    let reason = ParkReason::Paused {
+                        reason: self.limits.cut(reason),
+                    };
+                    let parked = Event::Parked {
+                        reason: reason.clone(),
+                    };
+                    self.note(parked, moment, turn);
+                    self.announce_parking(reason, moment, turn);
+                }
+                return Ok(());
+            }
             Input::Update { request, name, input } => match self.admit_update(request, name, input)? {
                 Some(event) => event,
                 None => return Ok(()),
@@ -270,7 +348,7 @@ impl Instance {
                 bytes_max: payload_bytes_max,
             });
         }
-        if self.ledger.sequence().get() >= history_len_max {
+        if self.ledger.history_len() >= history_len_max {
             return Err(Refused::HistoryFull {
                 len_max: history_len_max,
             });
@@ -281,7 +359,7 @@ impl Instance {
     /// The history is twice as long as one should be: the code runs no more.
     fn check_history(&mut self) {
         let len_max = self.limits.history_len_max.saturating_mul(2);
-        if self.code.is_some() && self.ledger.parked().is_none() && self.ledger.sequence().get() >= len_max {
+        if self.code.is_some() && self.ledger.parked().is_none() && self.ledger.history_len() >= len_max {
             self.code = None;
             self.unrecorded = Some(ParkReason::HistoryFull { len_max });
         }
@@ -291,7 +369,7 @@ impl Instance {
     fn check_report(&self, operation: OperationId, attempt: u32) -> Result<(), Refused> {
         match self.ledger.pending_operation(operation) {
             Some(Pending::Activity(activity)) if attempt > activity.failed_attempt => Ok(()),
-            Some(Pending::Activity(_) | Pending::Timer { .. }) | None => Err(Refused::Stale),
+            Some(_) | None => Err(Refused::Stale),
         }
     }
 
@@ -324,7 +402,7 @@ impl Instance {
             self.record_parking(moment, turn);
             return;
         }
-        match self.run_code(event, moment) {
+        match self.run_code(event, moment, true) {
             Ok(()) => self.adopt_decisions(moment.now, turn),
             Err(reason) => {
                 self.deferred.push((event.clone(), moment.now));
@@ -343,7 +421,8 @@ impl Instance {
 
     /// Delivers one event to the code and polls it until nothing wakes it. What it decided is in
     /// the table afterwards.
-    fn run_code(&mut self, event: &Event, moment: Moment) -> Result<(), ParkReason> {
+    /// `is_whole` says that no further input waits behind this one.
+    fn run_code(&mut self, event: &Event, moment: Moment, is_whole: bool) -> Result<(), ParkReason> {
         {
             let mut table = self.shared.lock();
             table.now = moment.now;
@@ -361,7 +440,7 @@ impl Instance {
             .code
             .as_mut()
             .expect("the caller has seen that the code is at hand");
-        let is_first = matches!(event, Event::Started(_));
+        let is_first = matches!(event, Event::Started(_) | Event::Checkpointed(_));
         let failure = match code.poll(&self.shared, wakers, is_first) {
             Polled::Waiting => return Ok(()),
             Polled::Finished(end) => {
@@ -376,6 +455,14 @@ impl Instance {
                 self.code = None;
                 return Ok(());
             }
+            Polled::Checkpointed { state } => return self.begin_again(state, moment, is_whole),
+            Polled::Continued { workflow, input } => {
+                let run = self.next_run(moment.now);
+                let event = Event::ContinuedAsNew { run, workflow, input };
+                self.shared.lock().decide(event, None);
+                self.code = None;
+                return Ok(());
+            }
             Polled::Stuck(message) => ParkReason::Stuck { message },
             Polled::Panicked(message) => ParkReason::Panicked {
                 message: self.limits.cut(message),
@@ -383,6 +470,13 @@ impl Instance {
             },
         };
         Err(self.give_up(failure))
+    }
+
+    /// The run in which this one goes on. It follows from this one, so that the same inputs give
+    /// the same turns.
+    fn next_run(&self, now: Timestamp) -> RunId {
+        let unique = u64::try_from(self.run.bits() & u128::from(u64::MAX)).expect("masked to 64 bits");
+        RunId::new(self.run.partition(), now, mix(unique))
     }
 
     /// The code cannot go on: it goes away, with what it decided since the last event.
@@ -413,6 +507,13 @@ impl Instance {
                             deadline: now + timeout,
                         }));
                 }
+                Event::PublishScheduled(scheduled) => {
+                    turn.commands.push(Command::Publish(Arc::clone(scheduled)));
+                }
+                Event::PromiseMade { .. } | Event::Checkpointed(_) => {}
+                Event::ChildScheduled(scheduled) => {
+                    turn.commands.push(Command::StartChild(Arc::clone(scheduled)));
+                }
                 Event::TimerStarted { operation, deadline } => {
                     turn.commands.push(Command::StartTimer {
                         operation: *operation,
@@ -442,6 +543,17 @@ impl Instance {
                     queue: activity.scheduled.queue.clone(),
                 });
                 [activity.retry_at, activity.close_at]
+            }
+            Some(Pending::Publish { .. }) => {
+                commands.push(Command::CancelPublish { operation });
+                [None, None]
+            }
+            Some(Pending::Promise) => [None, None],
+            Some(Pending::Child { scheduled, .. }) => {
+                if scheduled.on_close != ParentClose::Abandon {
+                    commands.push(Command::CloseChild(Arc::clone(scheduled)));
+                }
+                [None, None]
             }
             None => [None, None],
         };
@@ -483,6 +595,22 @@ impl Instance {
         self.ledger.apply(&event, now);
         turn.commands
             .extend(self.ledger.outcome().cloned().map(Command::Close));
+        if let Event::ContinuedAsNew { run, workflow, input } = &event {
+            let former = self.ledger.started().expect("only a run that began can end");
+            let origin = Origin {
+                parent: former.parent(),
+                continued: Some(self.run),
+                signals: self.shared.lock().take_signals(),
+            };
+            let started = Started {
+                origin: Some(Box::new(origin)),
+                ..Started::new(workflow.clone(), former.id.clone(), input.clone())
+            };
+            turn.commands.push(Command::ContinueAsNew {
+                run: *run,
+                started: Box::new(started),
+            });
+        }
         turn.events.push(event);
         self.code = None;
         self.unrecorded = None;
@@ -503,7 +631,7 @@ impl Instance {
             return Err(Refused::StillParked(reason.to_string()));
         }
         let len_max = self.limits.history_len_max.saturating_mul(2);
-        if self.ledger.sequence().get() >= len_max {
+        if self.ledger.history_len() >= len_max {
             let reason = ParkReason::HistoryFull { len_max };
             return Err(Refused::StillParked(reason.to_string()));
         }
@@ -512,12 +640,12 @@ impl Instance {
         self.ledger.apply(&Event::Resumed, moment.now);
         turn.events.push(Event::Resumed);
         let deferred = std::mem::take(&mut self.deferred);
-        for (event, time) in &deferred {
+        for (index, (event, time)) in deferred.iter().enumerate() {
             if self.ledger.outcome().is_some() {
                 break;
             }
             let then = Moment { now: *time, ..moment };
-            match self.run_code(event, then) {
+            match self.run_code(event, then, index + 1 == deferred.len()) {
                 Ok(()) => self.adopt_decisions(moment.now, turn),
                 Err(reason) => {
                     let reason = counted_after(reason, &before);
@@ -552,7 +680,9 @@ impl Instance {
     }
 
     fn announce_parking(&self, reason: ParkReason, moment: Moment, turn: &mut Turn) {
-        if let Some(at) = self.limits.resume_at(&reason, moment.now) {
+        if let ParkReason::Paused { .. } = reason {
+            // Whoever waits goes on waiting.
+        } else if let Some(at) = self.limits.resume_at(&reason, moment.now) {
             turn.commands.push(Command::ResumeAt { at });
         } else {
             turn.commands.push(Command::Park(reason));
@@ -591,10 +721,11 @@ impl Instance {
         self.code.is_some()
     }
 
-    /// Why the code does not run, if it does not come back by itself either.
+    /// Why the code does not run, if it does not come back by itself either and nobody paused it.
     #[must_use]
     pub fn final_park_reason(&self) -> Option<&ParkReason> {
         self.park_reason()
+            .filter(|reason| !matches!(reason, ParkReason::Paused { .. }))
             .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
     }
 

@@ -49,7 +49,19 @@ impl Instance {
         history: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
     ) -> Result<Self, ReplayError> {
-        let mut history = history.into_iter().peekable();
+        let mut history: Vec<_> = history.into_iter().collect();
+        let is_restorable = |(event, _): &(Event, Timestamp)| matches!(event, Event::Checkpointed(checkpoint) if checkpoint.is_whole);
+        // What stands before the last checkpoint is folded, and no code runs for it.
+        let folded_len = history.iter().rposition(is_restorable).map_or(0, |at| at + 1);
+        let behind = history.split_off(folded_len);
+        if let Some((Event::Checkpointed(checkpoint), time)) = history.pop() {
+            let mut instance = Self::fold(run, history, limits)?;
+            let event = Event::Checkpointed(checkpoint);
+            instance.ledger.apply(&event, time);
+            instance.replay_from(event, time, behind, implementation)?;
+            return Ok(instance);
+        }
+        let mut history = behind.into_iter();
         let Some((first, started_at)) = history.next() else {
             return Err(ReplayError::Empty);
         };
@@ -58,13 +70,54 @@ impl Instance {
         };
         let mut instance = Self::empty(run, limits.with_bounds(started.bounds), started_at);
         instance.ledger.apply(&first, started_at);
+        instance.replay_from(first, started_at, history.collect(), implementation)?;
+        Ok(instance)
+    }
+
+    /// The fold of a history, whose code has not begun.
+    fn fold(run: RunId, history: Vec<(Event, Timestamp)>, limits: Limits) -> Result<Self, ReplayError> {
+        let Some((Event::Started(started), started_at)) = history.first() else {
+            let label = history.first().map_or("Checkpointed", |(event, _)| event.label());
+            return Err(ReplayError::NoStart(label));
+        };
+        let mut instance = Self::empty(run, limits.with_bounds(started.bounds), *started_at);
+        for (event, time) in &history {
+            let sequence = instance.ledger.sequence().get() + 1;
+            if instance.ledger.outcome().is_some() {
+                return Err(ReplayError::PastTheEnd { sequence });
+            }
+            if sequence > 1 && matches!(event, Event::Started(_)) {
+                return Err(ReplayError::StartedTwice { sequence });
+            }
+            instance.ledger.apply(event, *time);
+        }
+        Ok(instance)
+    }
+
+    /// Runs the code from its beginning, `first`, which the ledger has, through all that follows.
+    fn replay_from(
+        &mut self,
+        first: Event,
+        time: Timestamp,
+        behind: Vec<(Event, Timestamp)>,
+        implementation: Option<&Implementation>,
+    ) -> Result<(), ReplayError> {
+        let instance = self;
+        let mut history = behind.into_iter().peekable();
         instance.attach(implementation);
+        if let Event::Checkpointed(checkpoint) = &first {
+            instance.restore(checkpoint, time);
+        } else {
+            instance.begin();
+        }
         let mut check = Check::default();
         let mut decisions = VecDeque::new();
         take_decisions(&mut history, &mut decisions);
-        let is_parked = decisions.is_empty() && matches!(history.peek(), Some((Event::Parked { .. }, _)));
+        let is_parked = decisions.is_empty()
+            && matches!(first, Event::Started(_))
+            && matches!(history.peek(), Some((Event::Parked { .. }, _)));
         instance.show(&decisions);
-        instance.replay_input(first, started_at, is_parked, &mut check);
+        instance.replay_input(first, time, is_parked, true, &mut check);
         instance.confirm(&mut decisions, &mut check)?;
         while let Some((event, time)) = history.next() {
             let sequence = instance.ledger.sequence().get() + 1;
@@ -98,10 +151,10 @@ impl Instance {
         if instance.ledger.outcome().is_some() {
             instance.code = None;
             // Of a difference, whoever asks the state it ended with is to know.
-            instance.unrecorded = instance.unrecorded.filter(|_| is_different);
+            instance.unrecorded = instance.unrecorded.take().filter(|_| is_different);
         }
         instance.changed_values = check.changed_values;
-        Ok(instance)
+        Ok(())
     }
 
     /// Gives the code back what it recorded in the turn that is about to be replayed.
@@ -119,17 +172,30 @@ impl Instance {
         self.ledger.apply(&event, time);
         match event {
             Event::Resumed => {
-                for (event, time) in std::mem::take(&mut self.deferred) {
-                    self.replay_input(event, time, false, check);
+                let deferred = std::mem::take(&mut self.deferred);
+                let last = deferred.len().saturating_sub(1);
+                for (index, (event, time)) in deferred.into_iter().enumerate() {
+                    self.replay_input(event, time, false, index == last, check);
                 }
             }
-            Event::Parked { .. } | Event::AttemptFailed { .. } | Event::AttemptHeartbeat { .. } => {}
+            Event::Parked { .. }
+            | Event::AttemptFailed { .. }
+            | Event::AttemptHeartbeat { .. }
+            | Event::PublishParked { .. }
+            | Event::ChildStarted { .. } => {}
             Event::Terminated { .. } => self.code = None,
-            input => self.replay_input(input, time, self.ledger.parked().is_some(), check),
+            input => self.replay_input(input, time, self.ledger.parked().is_some(), true, check),
         }
     }
 
-    fn replay_input(&mut self, event: Event, time: Timestamp, is_deferred: bool, check: &mut Check) {
+    fn replay_input(
+        &mut self,
+        event: Event,
+        time: Timestamp,
+        is_deferred: bool,
+        is_whole: bool,
+        check: &mut Check,
+    ) {
         if is_deferred {
             self.deferred.push((event, time));
             return;
@@ -137,7 +203,7 @@ impl Instance {
         if self.code.is_none() || check.difference.is_some() {
             return;
         }
-        match self.run_code(&event, Moment { now: time, epoch: 0 }) {
+        match self.run_code(&event, Moment { now: time, epoch: 0 }, is_whole) {
             Ok(()) => {
                 let mut table = self.shared.lock();
                 let mut decisions = table.take_decisions();
@@ -267,6 +333,36 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
                 deadline: y,
             },
         ) if a == b => Sameness::of_values(x == y),
+        (Event::PublishScheduled(a), Event::PublishScheduled(b))
+            if a.operation == b.operation && a.topic == b.topic =>
+        {
+            Sameness::of_values(a.value == b.value)
+        }
+        (Event::PromiseMade { operation: a }, Event::PromiseMade { operation: b }) if a == b => {
+            Sameness::Same
+        }
+        (Event::Checkpointed(a), Event::Checkpointed(b))
+            if a.operations_len == b.operations_len && a.is_whole == b.is_whole =>
+        {
+            Sameness::of_values(a == b)
+        }
+        (Event::ChildScheduled(a), Event::ChildScheduled(b))
+            if a.operation == b.operation && a.workflow == b.workflow && a.id == b.id =>
+        {
+            Sameness::of_values(a.input == b.input)
+        }
+        (
+            Event::ContinuedAsNew {
+                workflow: a,
+                input: x,
+                ..
+            },
+            Event::ContinuedAsNew {
+                workflow: b,
+                input: y,
+                ..
+            },
+        ) if a == b => Sameness::of_values(x == y),
         (Event::OperationCancelled { operation: a }, Event::OperationCancelled { operation: b })
             if a == b =>
         {
@@ -300,6 +396,23 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
                 scheduled.activity, scheduled.operation
             )
         }
+        Event::PublishScheduled(scheduled) => {
+            format!(
+                "publish to {} (operation {})",
+                scheduled.topic, scheduled.operation
+            )
+        }
+        Event::PromiseMade { operation } => format!("promise (operation {operation})"),
+        Event::Checkpointed(checkpoint) => {
+            format!("checkpoint after {} operations", checkpoint.operations_len)
+        }
+        Event::ChildScheduled(scheduled) => format!(
+            "child {} {:?} (operation {})",
+            scheduled.workflow,
+            scheduled.id.as_str(),
+            scheduled.operation
+        ),
+        Event::ContinuedAsNew { workflow, .. } => format!("continue as new {workflow}"),
         Event::TimerStarted { operation, .. } => format!("timer (operation {operation})"),
         Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),
         Event::ValueRecorded { .. } => "record of a value".into(),

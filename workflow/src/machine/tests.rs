@@ -119,6 +119,11 @@ fn in_words(command: &Command) -> &'static str {
     match command {
         Command::RunActivity { .. } => "run",
         Command::CancelActivity { .. } => "stop",
+        Command::StartChild(_) => "start child",
+        Command::CloseChild(_) => "close child",
+        Command::ContinueAsNew { .. } => "continue",
+        Command::Publish(_) => "publish",
+        Command::CancelPublish { .. } => "cancel publish",
         Command::StartTimer { .. } => "start timer",
         Command::CancelTimer { .. } => "cancel timer",
         Command::ResumeAt { .. } => "resume later",

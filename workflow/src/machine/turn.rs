@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use millrun_core::Timestamp;
+use millrun_core::{RunId, Timestamp};
 
-use crate::event::{ActivityFailure, ActivityScheduled, Event, Name, ParkReason};
+use crate::event::{
+    ActivityFailure, ActivityScheduled, ChildFailure, ChildScheduled, Event, Name, ParkReason,
+    PublishScheduled, Started,
+};
 use crate::ledger::Outcome;
 use crate::{OperationId, Payload, PayloadError};
 
@@ -44,6 +47,25 @@ pub enum Command {
         operation: OperationId,
         /// The task queue it is in.
         queue: Name,
+    },
+    /// Publish a value, and report [`Input::PublishParked`] if there is no room for it, and
+    /// [`Input::Published`].
+    Publish(Arc<PublishScheduled>),
+    /// Forget a value that waits to be published.
+    CancelPublish {
+        /// Which one.
+        operation: OperationId,
+    },
+    /// Start a child, and report [`Input::ChildStarted`] and [`Input::ChildEnded`].
+    StartChild(Arc<ChildScheduled>),
+    /// Do with a child what its call says: nobody waits for its end.
+    CloseChild(Arc<ChildScheduled>),
+    /// Go on in this run, which begins in the same commit.
+    ContinueAsNew {
+        /// The run.
+        run: RunId,
+        /// Its beginning.
+        started: Box<Started>,
     },
     /// Report [`Input::TimerFired`] at the deadline, not before.
     StartTimer {
@@ -110,6 +132,44 @@ pub enum Input {
         attempt: u32,
         /// What the next attempt is to know, should this one fail.
         details: Payload,
+    },
+    /// A child runs.
+    ChildStarted {
+        /// The call.
+        operation: OperationId,
+        /// Its run.
+        run: RunId,
+    },
+    /// A child ended, or could not be started.
+    ChildEnded {
+        /// The call.
+        operation: OperationId,
+        /// How.
+        end: Result<Payload, ChildFailure>,
+    },
+    /// A value waits for room in its topic.
+    PublishParked {
+        /// Which one.
+        operation: OperationId,
+    },
+    /// A value was published, or could not be.
+    Published {
+        /// Which one.
+        operation: OperationId,
+        /// Why it could not be.
+        outcome: Result<(), String>,
+    },
+    /// A promise is settled.
+    SettlePromise {
+        /// Which one.
+        operation: OperationId,
+        /// With a value, or with the text of an error.
+        end: Result<Payload, String>,
+    },
+    /// Somebody wants the code not to run for a while.
+    Pause {
+        /// Why.
+        reason: String,
     },
     /// A deadline passed.
     TimerFired {

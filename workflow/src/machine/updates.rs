@@ -21,7 +21,7 @@ impl Instance {
             return Err(QueryError::Parked(reason.to_string()));
         }
         let unknown = || QueryError::Unknown { name: name.into() };
-        let handlers = self.handlers.as_ref().ok_or_else(unknown)?;
+        let handlers = self.implementation.as_ref().ok_or_else(unknown)?.handlers();
         let cell = self.shared.lock().cell.clone();
         handlers
             .query(cell.as_deref(), name, question)
@@ -58,9 +58,10 @@ impl Instance {
         }
         self.check_size(&input)?;
         let handlers = self
-            .handlers
+            .implementation
             .as_ref()
-            .expect("code that runs was attached with its handlers");
+            .expect("code that runs was attached with its handlers")
+            .handlers();
         let cell = self.shared.lock().cell.clone();
         handlers
             .validate(cell.as_deref(), &name, &input)
@@ -101,8 +102,8 @@ impl Instance {
         input: &Payload,
     ) -> Result<Vec<Waker>, ParkReason> {
         let cell = self.shared.lock().cell.clone();
-        let changed = match &self.handlers {
-            Some(handlers) => handlers.change(cell.as_deref(), name, input),
+        let changed = match &self.implementation {
+            Some(implementation) => implementation.handlers().change(cell.as_deref(), name, input),
             None => Err(HandlerError::Unknown),
         };
         let stuck = |message: &str| ParkReason::Stuck {

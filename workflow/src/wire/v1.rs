@@ -4,6 +4,8 @@
 //! The kinds are part of the format: numbers are never reused.
 
 mod body;
+mod family;
+mod outside;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +16,11 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
-use crate::event::{Bounds, Event, EventError, RunFailure, Started};
+use crate::event::{Bounds, Event, EventError, PublishScheduled, RunFailure, Started};
+
+use family::{ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id};
+
+use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 
 use body::{
     AnswerBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody, ReasonBody,
@@ -43,6 +49,16 @@ const PATCHED: u8 = 18;
 const UPDATE_ACCEPTED: u8 = 19;
 const UPDATE_ANSWERED: u8 = 20;
 const ATTEMPT_HEARTBEAT: u8 = 21;
+const CHILD_SCHEDULED: u8 = 22;
+const CHILD_STARTED: u8 = 23;
+const CHILD_ENDED: u8 = 24;
+const CONTINUED_AS_NEW: u8 = 25;
+const PUBLISH_SCHEDULED: u8 = 26;
+const PUBLISH_PARKED: u8 = 27;
+const PUBLISHED: u8 = 28;
+const PROMISE_MADE: u8 = 29;
+const PROMISE_SETTLED: u8 = 30;
+const CHECKPOINTED: u8 = 31;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -69,6 +85,16 @@ pub fn kind(event: &Event) -> u8 {
         Event::UpdateAccepted { .. } => UPDATE_ACCEPTED,
         Event::UpdateAnswered { .. } => UPDATE_ANSWERED,
         Event::AttemptHeartbeat { .. } => ATTEMPT_HEARTBEAT,
+        Event::ChildScheduled(_) => CHILD_SCHEDULED,
+        Event::ChildStarted { .. } => CHILD_STARTED,
+        Event::ChildEnded { .. } => CHILD_ENDED,
+        Event::ContinuedAsNew { .. } => CONTINUED_AS_NEW,
+        Event::PublishScheduled(_) => PUBLISH_SCHEDULED,
+        Event::PublishParked { .. } => PUBLISH_PARKED,
+        Event::Published { .. } => PUBLISHED,
+        Event::PromiseMade { .. } => PROMISE_MADE,
+        Event::PromiseSettled { .. } => PROMISE_SETTLED,
+        Event::Checkpointed(_) => CHECKPOINTED,
     }
 }
 
@@ -84,6 +110,30 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 workflow: Cow::Borrowed(&started.workflow),
                 input: raw(&started.input),
                 bounds: BoundsWire::of(started.bounds),
+                origin: started.origin.as_deref().map(OriginWire::of),
+            },
+        ),
+        Event::ChildScheduled(scheduled) => write(out, &ChildBody::of(scheduled)),
+        Event::ChildStarted { operation, run } => write(
+            out,
+            &ChildStartedBody {
+                operation: operation.get(),
+                run: run.bits(),
+            },
+        ),
+        Event::ChildEnded { operation, end } => write(
+            out,
+            &ChildEndedBody {
+                operation: operation.get(),
+                end: ChildEndWire::of(end),
+            },
+        ),
+        Event::ContinuedAsNew { run, workflow, input } => write(
+            out,
+            &ContinuedBody {
+                run: run.bits(),
+                workflow: Cow::Borrowed(workflow),
+                input: raw(input),
             },
         ),
         Event::ActivityScheduled(scheduled) => write(out, &ScheduledBody::of(scheduled)),
@@ -136,7 +186,33 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 deadline: deadline.as_micros(),
             },
         ),
-        Event::TimerFired { operation } | Event::OperationCancelled { operation } => write(
+        Event::PublishScheduled(scheduled) => write(
+            out,
+            &PublishBody {
+                operation: scheduled.operation.get(),
+                topic: Cow::Borrowed(&scheduled.topic),
+                value: raw(&scheduled.value),
+            },
+        ),
+        Event::Published { operation, outcome } => write(
+            out,
+            &PublishedBody {
+                operation: operation.get(),
+                error: outcome.as_ref().err().map(|error| Cow::Borrowed(error.as_str())),
+            },
+        ),
+        Event::PromiseSettled { operation, end } => write(
+            out,
+            &SettledBody {
+                operation: operation.get(),
+                end: RecordedWire::of(end),
+            },
+        ),
+        Event::Checkpointed(checkpoint) => write(out, &CheckpointBody::of(checkpoint)),
+        Event::TimerFired { operation }
+        | Event::PublishParked { operation }
+        | Event::PromiseMade { operation }
+        | Event::OperationCancelled { operation } => write(
             out,
             &OperationBody {
                 operation: operation.get(),
@@ -218,8 +294,10 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
                 workflow,
                 input,
                 bounds,
+                origin,
             } = read(body)?;
             Event::Started(Started {
+                origin: origin.map(|origin| origin.into_event(body)).transpose()?,
                 bounds: bounds.map_or(Bounds::DEFAULT, BoundsWire::into_event),
                 ..Started::new(workflow.into_owned(), id, payload(body, input))
             })
@@ -343,6 +421,60 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
                 details,
             }
         }
+        CHILD_SCHEDULED => Event::ChildScheduled(Arc::new(read::<ChildBody<'_>>(body)?.into_event(body)?)),
+        CHILD_STARTED => {
+            let ChildStartedBody { operation, run } = read(body)?;
+            let (operation, run) = (OperationId::new(operation), run_id(run)?);
+            Event::ChildStarted { operation, run }
+        }
+        CHILD_ENDED => {
+            let ChildEndedBody { operation, end } = read(body)?;
+            Event::ChildEnded {
+                operation: OperationId::new(operation),
+                end: end.into_event(body),
+            }
+        }
+        CONTINUED_AS_NEW => {
+            let ContinuedBody { run, workflow, input } = read(body)?;
+            Event::ContinuedAsNew {
+                run: run_id(run)?,
+                workflow: Cow::Owned(workflow.into_owned()),
+                input: payload(body, input),
+            }
+        }
+        PUBLISH_SCHEDULED => {
+            let PublishBody {
+                operation,
+                topic,
+                value,
+            } = read(body)?;
+            Event::PublishScheduled(Arc::new(PublishScheduled {
+                operation: OperationId::new(operation),
+                topic: Cow::Owned(topic.into_owned()),
+                value: payload(body, value),
+            }))
+        }
+        PUBLISH_PARKED => Event::PublishParked {
+            operation: operation(body)?,
+        },
+        PUBLISHED => {
+            let PublishedBody { operation, error } = read(body)?;
+            Event::Published {
+                operation: OperationId::new(operation),
+                outcome: error.map_or(Ok(()), |error| Err(error.into_owned())),
+            }
+        }
+        PROMISE_MADE => Event::PromiseMade {
+            operation: operation(body)?,
+        },
+        PROMISE_SETTLED => {
+            let SettledBody { operation, end } = read(body)?;
+            Event::PromiseSettled {
+                operation: OperationId::new(operation),
+                end: end.into_event(body),
+            }
+        }
+        CHECKPOINTED => Event::Checkpointed(read::<CheckpointBody<'_>>(body)?.into_event(body)),
         unknown => return Err(EventError::UnknownKind(unknown)),
     })
 }

@@ -3,10 +3,12 @@
 
 mod bytes;
 mod cancelling;
+mod family;
 mod fuzz;
 mod histories;
 mod model;
 mod mutants;
+mod outside;
 mod parking;
 mod recording;
 mod signals;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
-    ActivityFailure, ActivityScheduled, Command, Event, Implementation, Input, Instance, Limits, Moment,
-    OperationId, Outcome, ParkReason, Payload, Refused, Signal, Started, Turn, wire,
+    ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input, Instance,
+    Limits, Moment, OperationId, Outcome, ParkReason, Payload, Refused, Signal, Started, Turn, wire,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) activities: BTreeMap<OperationId, (Arc<ActivityScheduled>, u32)>,
     /// Deadlines that have been asked for and not fired.
     pub(crate) timers: BTreeMap<OperationId, Timestamp>,
+    /// Children that have been asked for and not closed.
+    pub(crate) children: BTreeMap<OperationId, Arc<ChildScheduled>>,
     pub(crate) commands: Vec<Command>,
 }
 
@@ -76,6 +78,16 @@ impl World {
             InstanceId::new("world").unwrap(),
             Payload::encode(input).unwrap(),
         );
+        Self::start_as(code, started, limits, moment)
+    }
+
+    /// Begins a run that stems from another.
+    pub(crate) fn start_as(
+        code: Option<Implementation>,
+        started: Started,
+        limits: Limits,
+        moment: Moment,
+    ) -> Self {
         let mut turn = Turn::default();
         let instance = Instance::start(code.as_ref(), run_id(), started, limits, moment, &mut turn);
         let mut world = Self {
@@ -87,6 +99,7 @@ impl World {
             steps: Vec::new(),
             activities: BTreeMap::new(),
             timers: BTreeMap::new(),
+            children: BTreeMap::new(),
             commands: Vec::new(),
         };
         world.record(turn);
@@ -107,6 +120,7 @@ impl World {
             steps: Vec::new(),
             activities: BTreeMap::new(),
             timers: BTreeMap::new(),
+            children: BTreeMap::new(),
             commands: Vec::new(),
         }
     }
@@ -130,7 +144,18 @@ impl World {
                 Command::CancelTimer { operation, .. } => {
                     self.timers.remove(operation);
                 }
-                Command::ResumeAt { .. } | Command::Park(_) | Command::Close(_) => {}
+                Command::StartChild(scheduled) => {
+                    self.children.insert(scheduled.operation, Arc::clone(scheduled));
+                }
+                Command::CloseChild(scheduled) => {
+                    self.children.remove(&scheduled.operation);
+                }
+                Command::ResumeAt { .. }
+                | Command::Publish(_)
+                | Command::CancelPublish { .. }
+                | Command::ContinueAsNew { .. }
+                | Command::Park(_)
+                | Command::Close(_) => {}
             }
         }
         self.commands = turn.commands;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
+use super::family::OriginWire;
 use crate::event::{ActivityFailure, ActivityScheduled, Bounds, ParkReason};
 use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
 
@@ -27,6 +28,8 @@ pub(super) struct StartedBody<'a> {
     pub(super) input: &'a Raw,
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub(super) bounds: Option<BoundsWire>,
+    #[serde(rename = "o", borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) origin: Option<OriginWire<'a>>,
 }
 
 /// Bounds that are not the default ones.
@@ -373,6 +376,8 @@ pub(super) enum ParkedWire<'a> {
     Stuck(#[serde(borrow)] Cow<'a, str>),
     #[serde(rename = "h")]
     HistoryFull(u64),
+    #[serde(rename = "u")]
+    Paused(#[serde(borrow)] Cow<'a, str>),
 }
 
 impl<'a> ParkedWire<'a> {
@@ -390,6 +395,7 @@ impl<'a> ParkedWire<'a> {
             },
             ParkReason::Stuck { message } => Self::Stuck(Cow::Borrowed(message)),
             ParkReason::HistoryFull { len_max } => Self::HistoryFull(*len_max),
+            ParkReason::Paused { reason } => Self::Paused(Cow::Borrowed(reason)),
         }
     }
 
@@ -415,6 +421,9 @@ impl<'a> ParkedWire<'a> {
                 message: message.into_owned(),
             },
             Self::HistoryFull(len_max) => ParkReason::HistoryFull { len_max },
+            Self::Paused(reason) => ParkReason::Paused {
+                reason: reason.into_owned(),
+            },
         }
     }
 }

@@ -1,7 +1,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::event::{ActivityFailure, ActivityScheduled, ParkReason};
+use millrun_core::RunId;
+
+use crate::event::{
+    ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Origin, Parent,
+    ParentClose, ParkReason,
+};
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
 fn samples() -> Vec<Event> {
@@ -40,6 +45,9 @@ fn samples() -> Vec<Event> {
             message: "awaits a channel".into(),
         },
         ParkReason::HistoryFull { len_max: 2_000_000 },
+        ParkReason::Paused {
+            reason: "a holiday".into(),
+        },
     ];
     let error = RunFailure {
         error: value.clone(),
@@ -47,7 +55,7 @@ fn samples() -> Vec<Event> {
         is_cancelled: true,
     };
     let id = InstanceId::new("order-42").unwrap();
-    let started = Started::new("checkout", id, value.clone());
+    let started = Started::new("checkout", id.clone(), value.clone());
     let scheduled = ActivityScheduled {
         operation,
         activity: "charge".into(),
@@ -68,7 +76,75 @@ fn samples() -> Vec<Event> {
         retry: Retry::never().first_pause(Duration::from_micros(7)),
         ..scheduled.clone()
     };
+    let run = RunId::new(
+        millrun_core::Partition::of(b"order-42"),
+        Timestamp::EPOCH,
+        u64::MAX,
+    );
+    let signals = vec![("go".into(), value.clone()), ("stop".into(), value.clone())];
+    let parent = |on_close| {
+        Some(Box::new(Origin {
+            parent: Some(Parent {
+                run,
+                operation,
+                on_close,
+            }),
+            ..Origin::default()
+        }))
+    };
+    let child_ends = [
+        Ok(value.clone()),
+        Err(ChildFailure::Failed(error.clone())),
+        Err(ChildFailure::Cancelled(error.clone())),
+        Err(ChildFailure::Terminated { reason: "x".into() }),
+        Err(ChildFailure::NotStarted { message: "y".into() }),
+    ];
+    let closes = [ParentClose::Cancel, ParentClose::Terminate, ParentClose::Abandon];
     let mut events = vec![
+        Event::Started(Started {
+            origin: Some(Box::new(Origin {
+                parent: None,
+                continued: Some(run),
+                signals: signals.clone(),
+            })),
+            ..started.clone()
+        }),
+        Event::ChildStarted { operation, run },
+        Event::ContinuedAsNew {
+            run,
+            workflow: "checkout".into(),
+            input: value.clone(),
+        },
+        Event::PublishScheduled(Arc::new(PublishScheduled {
+            operation,
+            topic: "orders.placed".into(),
+            value: value.clone(),
+        })),
+        Event::PublishParked { operation },
+        Event::Published {
+            operation,
+            outcome: Ok(()),
+        },
+        Event::Published {
+            operation,
+            outcome: Err("full".into()),
+        },
+        Event::PromiseMade { operation },
+        Event::PromiseSettled {
+            operation,
+            end: Ok(value.clone()),
+        },
+        Event::PromiseSettled {
+            operation,
+            end: Err("no".into()),
+        },
+        Event::Checkpointed(Box::new(Checkpoint {
+            state: value.clone(),
+            signals,
+            operations_len: 7,
+            random_len: u64::MAX,
+            is_whole: true,
+        })),
         Event::Started(started.clone()),
         Event::Started(Started {
             bounds: Bounds {
@@ -122,7 +198,9 @@ fn samples() -> Vec<Event> {
             request: "8".into(),
             answer: Err("too large".into()),
         },
-        Event::Completed { result: value },
+        Event::Completed {
+            result: value.clone(),
+        },
         Event::Failed { error: error.clone() },
         Event::Cancelled { error },
         Event::Terminated {
@@ -130,6 +208,22 @@ fn samples() -> Vec<Event> {
         },
         Event::Resumed,
     ];
+    events.extend(closes.map(|on_close| {
+        Event::ChildScheduled(Arc::new(ChildScheduled {
+            operation,
+            workflow: "ship".into(),
+            id: id.clone(),
+            input: value.clone(),
+            on_close,
+        }))
+    }));
+    events.extend(closes.map(|on_close| {
+        Event::Started(Started {
+            origin: parent(on_close),
+            ..Started::new("ship", id.clone(), value.clone())
+        })
+    }));
+    events.extend(child_ends.map(|end| Event::ChildEnded { operation, end }));
     for failure in failures {
         events.push(Event::ActivityFailed {
             operation,

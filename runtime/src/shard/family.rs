@@ -1,0 +1,307 @@
+//! Runs that stem from others: children, and runs in which others go on.
+//!
+//! ```text
+//!   parent's shard                                   child's shard
+//!     turn: ChildScheduled ── commit ── StartChild ──► begin, or find it begun
+//!     note: ChildStarted  ◄──────────── commit ───────┘
+//!     turn: ChildEnded    ◄──────────── commit ─────── its last turn
+//!     let go of, or ended ── commit ── CloseChild ───► cancel or terminate
+//! ```
+//!
+//! Each of these may be lost with a crash, and is sent again by recovery: a parent asks for its
+//! pending children again, and each shard tells the others which children its runs wait for, so
+//! that one whose parent has gone is closed all the same. The call names the child: asked for twice,
+//! it is begun once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use millrun_core::{InstanceId, RunId};
+use millrun_persistence::{ReadError, TurnError};
+use millrun_workflow::{
+    ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
+    ParkReason, Payload, Pending, Started,
+};
+
+use super::Shard;
+use super::effects::Effect;
+use super::instances::{Entry, Held, Place};
+use super::message::{ShardMessage, StartChild};
+use crate::recovery::RecoveredRun;
+
+/// How often an instance may go on in another run within one turn.
+const CONTINUED_MAX: usize = 100;
+
+/// What a run's end is to its parent; `None` if it goes on.
+pub(crate) fn child_end(outcome: &Outcome) -> Option<Result<Payload, ChildFailure>> {
+    match outcome {
+        Outcome::Completed(value) => Some(Ok(value.clone())),
+        Outcome::Failed(error) => Some(Err(ChildFailure::Failed(error.clone()))),
+        Outcome::Cancelled(error) => Some(Err(ChildFailure::Cancelled(error.clone()))),
+        Outcome::Terminated(reason) => Some(Err(ChildFailure::Terminated {
+            reason: reason.clone(),
+        })),
+        Outcome::Continued(_) => None,
+    }
+}
+
+/// Tells a parent how its child ended.
+pub(super) fn tell_parent(parent: &Parent, outcome: &Outcome) -> Effect {
+    let end = child_end(outcome).unwrap_or_else(|| {
+        let message = "it goes on in another run".into();
+        Err(ChildFailure::NotStarted { message })
+    });
+    let message = ShardMessage::ChildEnded {
+        run: parent.run,
+        operation: parent.operation,
+        end,
+    };
+    Effect::Send(parent.run.partition(), Box::new(message))
+}
+
+/// Asks for a child.
+pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<RunId>) -> Effect {
+    let request = StartChild {
+        parent: Parent {
+            run,
+            operation: scheduled.operation,
+            on_close: scheduled.on_close,
+        },
+        id: scheduled.id.clone(),
+        workflow: scheduled.workflow.clone(),
+        input: scheduled.input.clone(),
+        known,
+        is_sure: false,
+    };
+    let message = ShardMessage::StartChild(Box::new(request));
+    Effect::Send(scheduled.id.partition(), Box::new(message))
+}
+
+/// Says that nobody waits for a child any more.
+pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
+    let message = ShardMessage::CloseChild {
+        id: scheduled.id.clone(),
+        parent: run,
+        operation: scheduled.operation,
+    };
+    Effect::Send(scheduled.id.partition(), Box::new(message))
+}
+
+/// Whether the first event of the run that goes on fits a turn, before the former one ends.
+pub(super) fn check_beginning(started: &Started, turn_bytes_max: usize) -> Result<(), TurnError> {
+    const OVERHEAD_BYTES: usize = 4_096;
+    let signals = started.origin.iter().flat_map(|origin| &origin.signals);
+    let carried: usize = signals.map(|(name, value)| name.len() + value.len() + 16).sum();
+    let bytes = OVERHEAD_BYTES + carried + started.input.len();
+    if bytes > turn_bytes_max {
+        let max = turn_bytes_max;
+        return Err(TurnError::TooLarge { bytes, max });
+    }
+    Ok(())
+}
+
+impl Shard {
+    /// Begins the runs in which others go on, in the sweep that ends those.
+    pub(super) fn continue_runs(&mut self, moment: Moment) {
+        let mut chain = 0;
+        while let Some((former, next, started)) = self.continuing.pop() {
+            chain += 1;
+            let former = self.entries.get_mut(&former);
+            let waiters = former.map(|entry| std::mem::take(&mut entry.waiters));
+            let begun = if chain > CONTINUED_MAX {
+                let message = format!("the instance went on in {CONTINUED_MAX} runs without ever waiting");
+                self.begin_parked(next, Started::clone(&started), message, moment)
+            } else {
+                self.begin(next, Started::clone(&started), moment)
+                    .or_else(|error| {
+                        let message = format!("its first turn cannot be recorded: {error}");
+                        self.begin_parked(next, *started, message, moment)
+                    })
+            };
+            begun.expect("a beginning was weighed before the former run ended");
+            if let Some(entry) = self.entries.get_mut(&next) {
+                entry.waiters = waiters.unwrap_or_default();
+            }
+            self.answer_if_parked(next, moment);
+        }
+    }
+
+    /// Begins a run whose code does not run.
+    fn begin_parked(
+        &mut self,
+        run: RunId,
+        started: Started,
+        message: String,
+        moment: Moment,
+    ) -> Result<(), TurnError> {
+        let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
+        let mut turn = std::mem::take(&mut self.turn);
+        let limits = self.shared.config.limits;
+        let reason = ParkReason::Stuck { message };
+        let instance = Instance::start_parked(run, started, reason, limits, moment, &mut turn);
+        let entry = Entry::new(id, workflow, Place::Hot(Box::new(instance)));
+        self.take_in(run, entry, parent, turn, moment)
+    }
+
+    /// A parent wants a child: it is begun, unless it has been.
+    pub(super) fn on_start_child(&mut self, request: StartChild, moment: Moment) {
+        let latest = self.latest.get(&request.id).copied();
+        let latest = latest.and_then(|run| self.entries.get(&run).map(|entry| (run, entry)));
+        match latest {
+            Some((run, entry)) if is_child_of(entry, &request.parent) => {
+                let effect = match &entry.place {
+                    Place::Ended(outcome) => tell_parent(&request.parent, outcome),
+                    Place::Cold | Place::Loading(_) | Place::Hot(_) => child_started(&request.parent, run),
+                };
+                return self.effects.push(effect);
+            }
+            Some((run, entry)) if !matches!(entry.place, Place::Ended(_)) => {
+                let message = format!("the id belongs to a live instance, run {run}");
+                return self.refuse_child(&request.parent, message);
+            }
+            Some(_) | None => {}
+        }
+        if !request.is_sure {
+            match self.shared.journal.finished(&request.id) {
+                Ok(Some(finished)) => {
+                    // Is it this child? Its history tells, off this thread.
+                    return self.shared.reader.child(finished.run, request);
+                }
+                Ok(None) | Err(ReadError::Expired { .. }) => {}
+                Err(error) => return self.refuse_child(&request.parent, error.to_string()),
+            }
+        }
+        if request.known.is_some() {
+            let message = "it has ended, and its result is retained no longer".into();
+            return self.refuse_child(&request.parent, message);
+        }
+        let live_len_max = self.shared.config.live_len_max;
+        if self.live_len >= live_len_max {
+            let message = format!("there are {live_len_max} live instances, the limit");
+            return self.refuse_child(&request.parent, message);
+        }
+        let StartChild {
+            parent,
+            id,
+            workflow,
+            input,
+            ..
+        } = request;
+        let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
+        let origin = Origin {
+            parent: Some(parent),
+            ..Origin::default()
+        };
+        let mut started = Started::new(workflow, id, input);
+        started.origin = Some(Box::new(origin));
+        match self.begin(run, started, moment) {
+            Ok(()) => self.effects.push(child_started(&parent, run)),
+            Err(error) => self.refuse_child(&parent, error.to_string()),
+        }
+        self.continue_runs(moment);
+    }
+
+    fn refuse_child(&mut self, parent: &Parent, message: String) {
+        let message = ShardMessage::ChildEnded {
+            run: parent.run,
+            operation: parent.operation,
+            end: Err(ChildFailure::NotStarted { message }),
+        };
+        self.effects
+            .push(Effect::Send(parent.run.partition(), Box::new(message)));
+    }
+
+    /// A parent waits for its child no longer.
+    pub(super) fn on_close_child(
+        &mut self,
+        id: &InstanceId,
+        parent: RunId,
+        operation: OperationId,
+        moment: Moment,
+    ) {
+        let Some(run) = self.latest.get(id).copied() else {
+            return;
+        };
+        let of = self.entries.get(&run).and_then(|entry| entry.parent.as_deref());
+        if let Some(of) = of
+            && (of.run, of.operation) == (parent, operation)
+        {
+            let on_close = of.on_close;
+            self.close(run, on_close, moment);
+        }
+    }
+
+    fn close(&mut self, run: RunId, on_close: ParentClose, moment: Moment) {
+        let reason = "nobody waits for this child any more".to_string();
+        let input = match on_close {
+            ParentClose::Cancel => Input::Cancel { reason },
+            ParentClose::Terminate => Input::Terminate { reason },
+            ParentClose::Abandon => return,
+        };
+        self.with_run(run, Held::Input(input), moment);
+    }
+
+    /// Tells all shards for which children the runs of this one wait, so that they close the rest.
+    pub(super) fn announce_awaited(&self, runs: &[RecoveredRun]) {
+        let pending = runs
+            .iter()
+            .flat_map(|run| run.pending.iter().map(move |pending| (run.run, pending)));
+        let awaited: BTreeSet<_> = pending
+            .filter(|(_, (_, pending))| matches!(pending, Pending::Child { .. }))
+            .map(|(run, (operation, _))| (run, *operation))
+            .collect();
+        let awaited = Arc::new(awaited);
+        for door in self.doors.all() {
+            let message = ShardMessage::Orphans {
+                shard: self.index,
+                awaited: Arc::clone(&awaited),
+            };
+            // Refused only when the runtime has stopped. Whatever this shard decides from now on
+            // comes behind it.
+            drop(door.mailbox.push_reserved(message));
+        }
+    }
+
+    /// Closes the children of another shard's runs that are waited for no longer.
+    pub(super) fn on_orphans(
+        &mut self,
+        shard: usize,
+        awaited: &BTreeSet<(RunId, OperationId)>,
+        moment: Moment,
+    ) {
+        if self.children_len == 0 {
+            return;
+        }
+        let is_orphan = |parent: &Parent| {
+            self.doors.index_of(parent.run.partition()) == shard
+                && !awaited.contains(&(parent.run, parent.operation))
+        };
+        let live = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.place, Place::Ended(_)));
+        let mut orphans: Vec<_> = live
+            .filter_map(|(run, entry)| Some((*run, **entry.parent.as_ref()?)))
+            .filter(|(_, parent)| is_orphan(parent))
+            .collect();
+        orphans.sort_by_key(|(run, _)| *run);
+        for (run, parent) in orphans {
+            self.close(run, parent.on_close, moment);
+        }
+    }
+}
+
+fn is_child_of(entry: &Entry, parent: &Parent) -> bool {
+    let of = entry.parent.as_deref();
+    of.is_some_and(|of| (of.run, of.operation) == (parent.run, parent.operation))
+}
+
+/// Tells a parent that its child runs.
+fn child_started(parent: &Parent, child: RunId) -> Effect {
+    let message = ShardMessage::ChildStarted {
+        run: parent.run,
+        operation: parent.operation,
+        child,
+    };
+    Effect::Send(parent.run.partition(), Box::new(message))
+}

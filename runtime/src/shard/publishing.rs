@@ -1,0 +1,228 @@
+//! What workflows publish: performed after the commit that decided it, without ever waiting here.
+//!
+//! ```text
+//!   effect ── room ──────────────────────────────────────► topic ──► Published, a message
+//!     │
+//!     └─ no room ── the first: a task waits for room ────► topic ──► Published, feeds the next
+//!                └─ the others: (run, operation) in a list, their values in their histories
+//! ```
+//!
+//! One value per topic and shard waits for room with a task of its own; a million behind it cost a
+//! list entry each, and their runs are unloaded as any that wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use millrun_broker::{Broker, Headers, TopicError};
+use millrun_core::{RunId, TaskHandle};
+use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishScheduled, Topic};
+use serde::de::DeserializeOwned;
+
+use super::Shard;
+use super::instances::{Held, Place};
+use super::message::ShardMessage;
+
+type Publishing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+type Begin = dyn Fn(&Payload, String) -> Result<Publishing, String> + Send + Sync;
+
+type Connect = dyn Fn(&Broker) -> Result<Arc<Begin>, TopicError> + Send + Sync;
+
+/// How values get from a history to a topic of the broker. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct Publisher {
+    pub(crate) name: &'static str,
+    connect: Arc<Connect>,
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Publisher").field(&self.name).finish()
+    }
+}
+
+impl Publisher {
+    pub(crate) fn new<T: DeserializeOwned + Send + Sync + 'static>(topic: Topic<T>) -> Self {
+        let name = topic.name();
+        let connect = move |broker: &Broker| {
+            let topic = broker.topic::<T>(name)?;
+            let begin = move |value: &Payload, key: String| -> Result<Publishing, String> {
+                let value: T = value.decode().map_err(|error| error.to_string())?;
+                let topic = topic.clone();
+                Ok(Box::pin(async move {
+                    let published = topic.publish_with(Headers::new().key(key), value).await;
+                    published.map(drop).map_err(|error| error.to_string())
+                }))
+            };
+            Ok(Arc::new(begin) as Arc<Begin>)
+        };
+        Self {
+            name,
+            connect: Arc::new(connect),
+        }
+    }
+}
+
+/// The topics that workflows of a runtime publish to.
+#[derive(Default)]
+pub(crate) struct Topics(BTreeMap<&'static str, Arc<Begin>>);
+
+impl fmt::Debug for Topics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Topics {
+    pub(crate) fn connect(
+        publishers: Vec<Publisher>,
+        broker: &Broker,
+    ) -> Result<Self, (&'static str, TopicError)> {
+        let mut topics = BTreeMap::new();
+        for publisher in publishers {
+            let begin = (publisher.connect)(broker).map_err(|error| (publisher.name, error))?;
+            topics.insert(publisher.name, begin);
+        }
+        Ok(Self(topics))
+    }
+
+    fn get(&self, name: &str) -> Option<(&'static str, &Arc<Begin>)> {
+        let (name, begin) = self.0.get_key_value(name)?;
+        Some((name, begin))
+    }
+}
+
+/// What waits for room in one topic.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// The value that waits with a task, or whose history is being read.
+    busy: Option<(RunId, OperationId, Option<TaskHandle>)>,
+    waiting: VecDeque<(RunId, OperationId)>,
+}
+
+impl Shard {
+    /// Publishes a value whose decision is durable. A topic that is not registered here leaves it in
+    /// its history.
+    pub(super) fn publish(&mut self, run: RunId, scheduled: &PublishScheduled) {
+        let operation = scheduled.operation;
+        let Some((topic, begin)) = self.shared.topics.get(&scheduled.topic) else {
+            tracing::warn!(%run, topic = %scheduled.topic, "a topic is not registered: the publish waits");
+            return;
+        };
+        if let Some(backlog) = self.publishing.get_mut(topic)
+            && backlog.busy.is_some()
+        {
+            backlog.waiting.push_back((run, operation));
+            return self
+                .doors
+                .push(run, ShardMessage::PublishParked { run, operation });
+        }
+        let key = format!("{run}-{operation}");
+        let published = move |outcome, topic| ShardMessage::Published {
+            run,
+            operation,
+            outcome,
+            topic,
+        };
+        let mut publishing = match begin(&scheduled.value, key) {
+            Ok(publishing) => publishing,
+            Err(message) => return self.doors.push(run, published(Err(message), None)),
+        };
+        match publishing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => self.doors.push(run, published(outcome, None)),
+            Poll::Pending => {
+                let doors = self.doors.clone();
+                let wait = async move {
+                    let outcome = publishing.await;
+                    doors.push(run, published(outcome, Some(topic)));
+                };
+                let task = self.shared.host.spawn("publish", Box::pin(wait));
+                self.publishing.entry(topic).or_default().busy = Some((run, operation, Some(task)));
+                self.doors
+                    .push(run, ShardMessage::PublishParked { run, operation });
+            }
+        }
+    }
+
+    /// A value is not to be published any more. One that waits in the list is passed over when its
+    /// turn comes.
+    pub(super) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
+        for (topic, backlog) in &mut self.publishing {
+            if let Some((busy, of, Some(task))) = &backlog.busy
+                && (*busy, *of) == (run, operation)
+            {
+                task.abort();
+                let message = ShardMessage::Published {
+                    run,
+                    operation,
+                    outcome: Ok(()),
+                    topic: Some(topic),
+                };
+                // The run passes it over; those behind it get their turn.
+                return self.doors.push(run, message);
+            }
+        }
+    }
+
+    /// The value at the front has found room: the next one has its turn.
+    pub(super) fn feed_topic(&mut self, topic: &'static str, moment: Moment) {
+        let Some(backlog) = self.publishing.get_mut(topic) else {
+            return;
+        };
+        let Some((run, operation)) = backlog.waiting.pop_front() else {
+            self.publishing.remove(topic);
+            return;
+        };
+        backlog.busy = Some((run, operation, None));
+        self.with_run(run, Held::Republish(operation, topic), moment);
+    }
+
+    /// A value whose turn has come, of a run in memory.
+    pub(super) fn republish(
+        &mut self,
+        run: RunId,
+        operation: OperationId,
+        topic: &'static str,
+        moment: Moment,
+    ) {
+        let scheduled = match self.entries.get(&run).map(|entry| &entry.place) {
+            Some(Place::Hot(instance)) => match instance.ledger().pending_operation(operation) {
+                Some(Pending::Publish { scheduled, .. }) => Some(Arc::clone(scheduled)),
+                Some(_) | None => None,
+            },
+            Some(_) | None => None,
+        };
+        if let Some(backlog) = self.publishing.get_mut(topic) {
+            backlog.busy = None;
+        }
+        if let Some(scheduled) = scheduled {
+            self.publish(run, &scheduled);
+        }
+        let is_free = |backlog: &Backlog| backlog.busy.is_none();
+        if self.publishing.get(topic).is_some_and(is_free) {
+            self.feed_topic(topic, moment);
+        }
+    }
+
+    /// A publish that was pending when its history was last read: topics are in memory, so one that
+    /// did not wait for room is not repeated.
+    pub(super) fn seed_publish(&mut self, run: RunId, scheduled: &PublishScheduled, is_parked: bool) {
+        if is_parked {
+            return self.publish(run, scheduled);
+        }
+        if self.shared.topics.get(&scheduled.topic).is_none() {
+            return;
+        }
+        let operation = scheduled.operation;
+        let message = ShardMessage::Published {
+            run,
+            operation,
+            outcome: Ok(()),
+            topic: None,
+        };
+        self.doors.push(run, message);
+    }
+}

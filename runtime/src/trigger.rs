@@ -1,0 +1,289 @@
+//! Subscriptions that start or signal workflows.
+//!
+//! ```text
+//!   topic ──► inbox, bounded ──► task ──► start or signal, as many as have arrived at once
+//! ```
+//!
+//! What waits in the inbox is in memory, as its topic is. A publisher that must wait for room is held
+//! up by the runtime's own doors in the end: a start that is not durable yet keeps its place.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
+use millrun_core::{Host, TaskHandle};
+use millrun_workflow::{Refused, Signal, Topic, Workflow};
+use serde::Serialize;
+
+use crate::runtime::Inner;
+use crate::{OnConflict, RunError, Runtime, StartError};
+
+/// How many envelopes are started or signalled at once.
+const BATCH_MAX: usize = 256;
+
+/// The first pause before something refused for now is tried again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+
+/// A subscription that starts or signals workflows; made by [`Runtime::start_on`] and
+/// [`Runtime::signal_on`]. It ends when this is dropped: envelopes that wait are discarded.
+#[must_use = "dropping it ends the subscription"]
+pub struct Trigger {
+    task: TaskHandle,
+    stop: Box<dyn Fn() + Send + Sync>,
+    counts: Arc<Counts>,
+}
+
+impl fmt::Debug for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trigger")
+            .field("handled", &self.handled())
+            .field("refused", &self.refused())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    handled: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Trigger {
+    /// How many envelopes have started or signalled an instance, durably.
+    #[must_use]
+    pub fn handled(&self) -> u64 {
+        self.counts.handled.load(Ordering::Relaxed)
+    }
+
+    /// How many envelopes could not: their instance does not exist or has ended, say. Each is
+    /// reported as a warning too.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.counts.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Trigger {
+    fn drop(&mut self) {
+        (self.stop)();
+        self.task.abort();
+    }
+}
+
+/// What became of one envelope.
+enum Answer {
+    Done,
+    /// Not now; later perhaps.
+    Later,
+    Refused(String),
+    Stopped,
+}
+
+impl Runtime {
+    /// Starts an instance for each envelope on a topic, under the id and with the input that `make`
+    /// gives. An id that is taken is left alone, so that the same event twice starts one instance.
+    ///
+    /// The subscription's [configuration](SubscriptionConfig) says how many envelopes wait and what
+    /// happens when there are more: by default their publishers wait.
+    ///
+    /// ```
+    /// use millrun::{Runtime, Topic, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const PLACED: Topic<u64> = Topic::named("orders.placed");
+    /// const ORDER: Workflow<u64, u64> = Workflow::named("order");
+    ///
+    /// async fn order(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    ///     Ok(number)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(ORDER, order).start().await?;
+    /// let trigger = runtime.start_on(PLACED, Default::default(), ORDER, |envelope| {
+    ///     (format!("order-{}", envelope.payload()), *envelope.payload())
+    /// })?;
+    /// runtime.broker().topic::<u64>("orders.placed")?.publish(7).await?;
+    /// # while trigger.handled() == 0 { tokio::task::yield_now().await; }
+    /// assert_eq!(runtime.attach(ORDER, "order-7")?.result().await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the broker refuses the subscription: the topic is known with another type, say.
+    pub fn start_on<T, I, O, E, F>(
+        &self,
+        topic: Topic<T>,
+        config: SubscriptionConfig,
+        workflow: Workflow<I, O, E>,
+        make: F,
+    ) -> Result<Trigger, SubscribeError>
+    where
+        T: Send + Sync + 'static,
+        I: Serialize + Clone + Send + Sync + 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&Envelope<T>) -> (String, I) + Send + Sync + 'static,
+    {
+        self.trigger(topic, config, make, move |runtime, id, input: I| {
+            Box::pin(async move {
+                let started = runtime.start_with(workflow, &id, input, OnConflict::Attach);
+                match started.await {
+                    Ok(_) => Answer::Done,
+                    Err(StartError::Stopped(_)) => Answer::Stopped,
+                    Err(error) if error.is_retryable() => Answer::Later,
+                    Err(error) => Answer::Refused(error.to_string()),
+                }
+            })
+        })
+    }
+
+    /// Signals an instance for each envelope on a topic: the latest run of the id that `make` gives.
+    /// Signals to one instance keep the order of their envelopes.
+    ///
+    /// # Errors
+    /// As [`start_on`](Self::start_on).
+    pub fn signal_on<T, V, I, O, E, F>(
+        &self,
+        topic: Topic<T>,
+        config: SubscriptionConfig,
+        workflow: Workflow<I, O, E>,
+        signal: Signal<V>,
+        make: F,
+    ) -> Result<Trigger, SubscribeError>
+    where
+        T: Send + Sync + 'static,
+        V: Serialize + Clone + Send + Sync + 'static,
+        I: 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
+    {
+        self.trigger(topic, config, make, move |runtime, id, value: V| {
+            Box::pin(async move {
+                let run = match runtime.attach(workflow, &id) {
+                    Ok(run) => run,
+                    Err(error) => return Answer::Refused(error.to_string()),
+                };
+                match run.signal(signal, value).await {
+                    Ok(()) => Answer::Done,
+                    Err(RunError::Stopped(_)) => Answer::Stopped,
+                    Err(RunError::Refused(Refused::TooManySignals { .. })) => Answer::Later,
+                    Err(error) => Answer::Refused(error.to_string()),
+                }
+            })
+        })
+    }
+
+    fn trigger<T, V, F, D>(
+        &self,
+        topic: Topic<T>,
+        mut config: SubscriptionConfig,
+        make: F,
+        deliver: D,
+    ) -> Result<Trigger, SubscribeError>
+    where
+        T: Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
+        D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+    {
+        if config.name.is_empty() {
+            config.name = format!("trigger {}", topic.name());
+        }
+        let inner = self.inner();
+        let inbox: Inbox<Envelope<T>> = self.broker().subscribe(topic.name(), config)?;
+        let counts = Arc::new(Counts::default());
+        let stop = {
+            let inbox = inbox.clone();
+            Box::new(move || {
+                inbox.close_discarding();
+            })
+        };
+        let work = work(
+            Arc::downgrade(inner),
+            inbox.into_receiver(),
+            Arc::clone(&counts),
+            make,
+            deliver,
+        );
+        let task = inner.shared.host.spawn("trigger", Box::pin(work));
+        Ok(Trigger { task, stop, counts })
+    }
+}
+
+async fn work<T, V, F, D>(
+    inner: Weak<Inner>,
+    mut envelopes: Receiver<Envelope<T>>,
+    counts: Arc<Counts>,
+    make: F,
+    deliver: D,
+) where
+    T: Send + Sync + 'static,
+    V: Clone + Send + Sync,
+    F: Fn(&Envelope<T>) -> (String, V),
+    D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer>,
+{
+    while let Some(first) = envelopes.recv().await {
+        // Held only while there is work: a trigger does not keep the runtime alive.
+        let Some(runtime) = inner.upgrade().map(Runtime::of) else {
+            return;
+        };
+        let mut by_id: BTreeMap<String, Vec<V>> = BTreeMap::new();
+        let more = std::iter::from_fn(|| envelopes.try_recv()).take(BATCH_MAX - 1);
+        for envelope in std::iter::once(first).chain(more) {
+            let (id, value) = make(&envelope);
+            by_id.entry(id).or_default().push(value);
+        }
+        let host = runtime.inner().shared.host.as_ref();
+        let deliveries = by_id.iter().map(async |(id, values)| {
+            for value in values {
+                if !deliver_one(&runtime, host, &counts, id, value, &deliver).await {
+                    return false;
+                }
+            }
+            true
+        });
+        if join_all(deliveries).await.contains(&false) {
+            return;
+        }
+    }
+}
+
+/// Delivers one value, again and again if it is refused for now. Whether the runtime still runs.
+async fn deliver_one<V, D>(
+    runtime: &Runtime,
+    host: &dyn Host,
+    counts: &Counts,
+    id: &str,
+    value: &V,
+    deliver: &D,
+) -> bool
+where
+    V: Clone,
+    D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer>,
+{
+    let (mut pause, pause_max) = PAUSES;
+    loop {
+        match deliver(runtime.clone(), id.to_string(), value.clone()).await {
+            Answer::Done => {
+                counts.handled.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            Answer::Refused(error) => {
+                tracing::warn!(id, error, "an envelope could not be handed to its instance");
+                counts.refused.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            Answer::Stopped => return false,
+            Answer::Later => {
+                host.sleep_until(host.now() + pause).await;
+                pause = (pause * 2).min(pause_max);
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The broker joined in, promises, pauses, checkpoints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun::broker::mailbox::MailboxConfig;
+use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::{
+    Activity, ActivityContext, ActivityError, InstanceStatus, OpenError, ParkReason, PendingDescription,
+    PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::support::{Store, described};
+
+const PLACED: Topic<u64> = Topic::named("orders.placed");
+const ORDER: Workflow<u64, u64> = Workflow::named("order");
+const GO: Signal<u64> = Signal::named("go");
+const COUNT: Workflow<u64, u64> = Workflow::named("count");
+
+async fn order(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    cx.publish(PLACED, number).await?;
+    Ok(number)
+}
+
+fn inbox(runtime: &Runtime, capacity: usize) -> Inbox<Envelope<u64>> {
+    let config = SubscriptionConfig {
+        inbox: MailboxConfig {
+            capacity,
+            ..MailboxConfig::default()
+        },
+        ..SubscriptionConfig::default()
+    };
+    runtime.broker().subscribe(PLACED.name(), config).unwrap()
+}
+
+async fn open(store: &Store) -> Runtime {
+    let builder = store.bare().register(ORDER, order).topic(PLACED);
+    builder.start().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_workflow_publishes_once_with_the_key_of_its_step() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let inbox = inbox(&runtime, 10);
+    let run = runtime.start(ORDER, "o", 7).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 7);
+    let envelopes: Vec<_> = inbox.take().collect();
+    assert_eq!(envelopes.len(), 1);
+    assert_eq!(*envelopes[0].payload(), 7);
+    let key = format!("{}-1", run.run_id().unwrap());
+    assert_eq!(envelopes[0].key(), Some(&*key));
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_topic_parks_those_who_publish_and_nobody_else() {
+    const OTHER: Topic<u64> = Topic::named("other");
+    const BESIDE: Workflow<u64, u64> = Workflow::named("beside");
+    async fn beside(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        cx.publish(OTHER, number).await?;
+        Ok(number)
+    }
+    let store = Store::new();
+    let builder = store.bare().register(ORDER, order).register(BESIDE, beside);
+    let builder = builder.topic(PLACED).topic(OTHER);
+    let runtime = builder
+        .configure(|config| config.hot_len_max = 4)
+        .start()
+        .await
+        .unwrap();
+    let inbox = inbox(&runtime, 2);
+    let mut runs = Vec::new();
+    for number in 0..50 {
+        runs.push(
+            runtime
+                .start(ORDER, &format!("o-{number}"), number)
+                .await
+                .unwrap(),
+        );
+    }
+    let parked = described(&runs[49], |run| {
+        matches!(
+            &run.pending[..],
+            [PendingDescription::Publish { is_parked: true, .. }]
+        )
+    });
+    assert_eq!(parked.await.status, InstanceStatus::Running);
+    let other = runtime.start(BESIDE, "b", 1).await.unwrap();
+    assert_eq!(other.result().await.unwrap(), 1);
+    // One that gives up is passed over.
+    runs[30].terminate("no").await.unwrap();
+
+    let mut receiver = inbox.into_receiver();
+    let mut seen = Vec::new();
+    while seen.len() < 49 {
+        seen.push(*receiver.recv().await.unwrap().payload());
+    }
+    let expected: Vec<_> = (0..50).filter(|number| *number != 30).collect();
+    assert_eq!(seen, expected, "in the order in which they came");
+    for (number, run) in (0..).zip(&runs) {
+        if number != 30 {
+            assert_eq!(run.result().await.unwrap(), number);
+        }
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_parked_publisher_survives_a_crash_and_what_was_published_is_not_repeated() {
+    const TWICE: Workflow<u64, u64> = Workflow::named("twice");
+    async fn twice(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        cx.publish(PLACED, number).await?;
+        let go = cx.signal(GO).await?;
+        cx.publish(PLACED, go).await?;
+        Ok(number + go)
+    }
+    let store = Store::new();
+    let builder = || store.bare().register(TWICE, twice).topic(PLACED);
+    let runtime = builder().start().await.unwrap();
+    let before = inbox(&runtime, 1);
+    let run = runtime.start(TWICE, "t", 1).await.unwrap();
+    described(&run, |run| !run.awaited_signals.is_empty()).await;
+    run.signal(GO, 2).await.unwrap();
+    described(&run, |run| {
+        matches!(
+            &run.pending[..],
+            [PendingDescription::Publish { is_parked: true, .. }]
+        )
+    })
+    .await;
+    drop((run, runtime, before));
+
+    // Nobody has subscribed yet when the runtime opens its doors, so a broker of one's own is used.
+    let broker = millrun::broker::Broker::without_host(millrun::broker::BrokerConfig::default());
+    let after: Inbox<Envelope<u64>> = broker
+        .subscribe(PLACED.name(), SubscriptionConfig::default())
+        .unwrap();
+    let runtime = builder().broker(broker).start().await.unwrap();
+    let run = runtime.attach(TWICE, "t").unwrap();
+    assert_eq!(run.result().await.unwrap(), 3);
+    let seen: Vec<_> = after.take().map(|envelope| *envelope.payload()).collect();
+    assert_eq!(seen, [2]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_registered_is_waited_for_and_one_of_another_type_refused() {
+    let store = Store::new();
+    let runtime = store.bare().register(ORDER, order).start().await.unwrap();
+    let run = runtime.start(ORDER, "o", 7).await.unwrap();
+    described(&run, |run| !run.pending.is_empty()).await;
+    drop((run, runtime));
+    let runtime = open(&store).await;
+    let run = runtime.attach(ORDER, "o").unwrap();
+    assert_eq!(run.result().await.unwrap(), 7);
+    runtime.shutdown().await.unwrap();
+
+    const TEXT: Topic<String> = Topic::named("orders.placed");
+    let builder = Runtime::volatile().topic(PLACED).topic(TEXT);
+    let error = builder.start().await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::Topic {
+                name: "orders.placed",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+async fn count(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
+    Ok(first + cx.signal(GO).await?)
+}
+
+#[tokio::test]
+async fn envelopes_start_and_signal_workflows() {
+    const PAID: Topic<u64> = Topic::named("orders.paid");
+    let store = Store::new();
+    let runtime = store.bare().register(COUNT, count).start().await.unwrap();
+    let starts = runtime
+        .start_on(PLACED, SubscriptionConfig::default(), COUNT, |envelope| {
+            (format!("c-{}", envelope.payload()), *envelope.payload())
+        })
+        .unwrap();
+    let signals = runtime
+        .signal_on(PAID, SubscriptionConfig::default(), COUNT, GO, |envelope| {
+            (format!("c-{}", envelope.payload()), 100)
+        })
+        .unwrap();
+    let placed = runtime.broker().topic::<u64>(PLACED.name()).unwrap();
+    let paid = runtime.broker().topic::<u64>(PAID.name()).unwrap();
+    for number in (0..600).chain(0..10) {
+        placed.publish(number).await.unwrap();
+    }
+    while starts.handled() < 610 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(runtime.stats().started, 600, "the same event twice starts one");
+    for number in (0..600).rev() {
+        paid.publish(number).await.unwrap();
+    }
+    paid.publish(9_999).await.unwrap();
+    while signals.handled() < 600 || signals.refused() < 1 {
+        tokio::task::yield_now().await;
+    }
+    for number in 0..600 {
+        let run = runtime.attach(COUNT, &format!("c-{number}")).unwrap();
+        assert_eq!(run.result().await.unwrap(), number + 100);
+    }
+    drop(starts);
+    placed.publish(1_000).await.unwrap();
+    let nobody = runtime.attach(COUNT, "c-1000").unwrap();
+    assert!(matches!(nobody.describe().await, Err(RunError::NotFound)));
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_promise_is_kept_from_outside_with_its_token() {
+    const MAIL: Activity<PromiseToken, ()> = Activity::named("mail");
+    const APPROVAL: Workflow<(), bool> = Workflow::named("approval");
+    async fn approval(cx: WorkflowContext, (): ()) -> Result<bool, WorkflowError> {
+        let answer = cx.promise::<bool>();
+        cx.call(MAIL, answer.token()).await?;
+        Ok(answer.await?)
+    }
+    let store = Store::new();
+    let (sender, mut tokens) = tokio::sync::mpsc::unbounded_channel();
+    let mail = move |_cx: ActivityContext, token: PromiseToken| {
+        sender.send(token.to_string()).unwrap();
+        async { Ok::<_, ActivityError>(()) }
+    };
+    let mail = Arc::new(mail);
+    let builder = || {
+        let mail = Arc::clone(&mail);
+        let builder = store.bare().register(APPROVAL, approval);
+        builder.register(MAIL, move |cx: ActivityContext, token| mail(cx, token))
+    };
+    let runtime = builder().start().await.unwrap();
+    let mut runs = Vec::new();
+    for number in 0..2 {
+        runs.push(runtime.start(APPROVAL, &format!("a-{number}"), ()).await.unwrap());
+    }
+    let mut token = async || tokens.recv().await.unwrap().parse::<PromiseToken>().unwrap();
+    let (first, second) = (token().await, token().await);
+    drop((runs, runtime));
+
+    let runtime = builder().start().await.unwrap();
+    runtime.keep_promise(first, true).await.unwrap();
+    let again = runtime.keep_promise(first, false).await.unwrap_err();
+    assert!(
+        matches!(again, RunError::Finished | RunError::Refused(Refused::Stale)),
+        "{again}"
+    );
+    runtime.break_promise(second, "out of office").await.unwrap();
+    let runs = [first, second].map(|token| token.run());
+    let mut ends = Vec::new();
+    for number in 0..2 {
+        let run = runtime.attach(APPROVAL, &format!("a-{number}")).unwrap();
+        let of = run.describe().await.unwrap().run;
+        ends.push((
+            of == runs[0],
+            run.result().await.map_err(|error| error.to_string()),
+        ));
+    }
+    ends.sort();
+    assert_eq!(
+        ends,
+        [
+            (
+                false,
+                Err("the workflow failed: the promise was not kept: out of office".into())
+            ),
+            (true, Ok(true))
+        ]
+    );
+    assert!(matches!(
+        runtime.keep_promise(first, true).await,
+        Err(RunError::Finished)
+    ));
+    let unknown: PromiseToken = "00070000000000000000000000000001-3".parse().unwrap();
+    assert!(matches!(
+        runtime.keep_promise(unknown, true).await,
+        Err(RunError::NotFound)
+    ));
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_paused_run_stays_paused_across_restarts_until_it_is_resumed() {
+    let store = Store::new();
+    let runtime = store.bare().register(COUNT, count).start().await.unwrap();
+    let run = runtime.start(COUNT, "c", 1).await.unwrap();
+    run.pause("a holiday").await.unwrap();
+    run.pause("twice").await.unwrap();
+    run.signal(GO, 2).await.unwrap();
+    let paused = run.describe().await.unwrap();
+    assert_eq!(paused.status, InstanceStatus::Parked);
+    assert!(matches!(paused.parked, Some(ParkReason::Paused { reason }) if reason == "a holiday"));
+    drop((run, runtime));
+
+    let runtime = store.bare().register(COUNT, count).start().await.unwrap();
+    let run = runtime.attach(COUNT, "c").unwrap();
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { run.result().await }
+    });
+    let still = described(&run, |run| run.parked.is_some()).await;
+    assert!(matches!(still.parked, Some(ParkReason::Paused { .. })));
+    assert!(
+        !waiting.is_finished(),
+        "whoever waits for the result goes on waiting"
+    );
+    run.resume().await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), 3);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn checkpoints_keep_a_history_short_and_survive_a_crash() {
+    const SUM: Query<u64, (), u64> = Query::named("sum");
+    async fn summing(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
+        let sum = cx.checkpointed().transpose()?.unwrap_or(first);
+        let sum = cx.state(sum);
+        for _ in 0..5 {
+            match cx.signal(GO).await? {
+                0 => return Ok(sum.read(|sum| *sum)),
+                number => sum.change(|sum| *sum += number),
+            }
+        }
+        Err(cx.checkpoint(&sum.read(|sum| *sum)).await.into())
+    }
+    let store = Store::new();
+    let code = || millrun::Implementation::new(COUNT, summing).query(SUM, |sum, ()| *sum);
+    let builder = || {
+        let builder = store.bare().implement(code());
+        builder.configure(|config| config.limits.history_len_max = 20)
+    };
+    let runtime = builder().start().await.unwrap();
+    let run = runtime.start(COUNT, "c", 1_000).await.unwrap();
+    for _ in 0..100 {
+        run.signal(GO, 1).await.unwrap();
+    }
+    assert_eq!(run.query(SUM, ()).await.unwrap(), 1_100);
+    drop((run, runtime));
+    let runtime = builder().start().await.unwrap();
+    let run = runtime.attach(COUNT, "c").unwrap();
+    assert_eq!(run.query(SUM, ()).await.unwrap(), 1_100);
+    for _ in 0..3 {
+        run.signal(GO, 1).await.unwrap();
+    }
+    run.signal(GO, 0).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 1_103);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_an_instance_waits_for_is_told_with_the_time_since_when() {
+    const WAITS: Workflow<(), ()> = Workflow::named("waits");
+    async fn waits(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let promise = cx.promise::<()>();
+        let (timer, kept, called, told) = cx
+            .join(
+                cx.join(cx.sleep(Duration::from_secs(3_600)), promise),
+                cx.join(cx.call(Activity::<(), ()>::named("nowhere"), ()), cx.signal(GO)),
+            )
+            .await
+            .into_parts();
+        timer?;
+        kept?;
+        called?;
+        told?;
+        Ok(())
+    }
+    trait IntoParts<A, B, C, D> {
+        fn into_parts(self) -> (A, B, C, D);
+    }
+    impl<A, B, C, D> IntoParts<A, B, C, D> for ((A, B), (C, D)) {
+        fn into_parts(self) -> (A, B, C, D) {
+            let ((a, b), (c, d)) = self;
+            (a, b, c, d)
+        }
+    }
+    let store = Store::new();
+    let runtime = store.bare().register(WAITS, waits).start().await.unwrap();
+    let run = runtime.start(WAITS, "w", ()).await.unwrap();
+    let told = run.describe().await.unwrap();
+    let sinces: Vec<_> = told
+        .pending
+        .iter()
+        .map(|pending| match pending {
+            PendingDescription::Activity { since, .. }
+            | PendingDescription::Promise { since, .. }
+            | PendingDescription::Timer { since, .. } => *since,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(sinces, [told.started_at; 3]);
+    assert_eq!(told.last_at, told.started_at);
+    assert_eq!(told.awaited_signals, ["go"]);
+    runtime.shutdown().await.unwrap();
+}

@@ -1,0 +1,110 @@
+//! Going on in another run of the same instance, or from a checkpoint of this one.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde::Serialize;
+
+use crate::context::{After, Shared};
+use crate::{Cancelled, ContinueError, Payload, PayloadError};
+
+/// The end of this run and the beginning of the next; made by
+/// [`WorkflowContext::continue_as_new`](crate::WorkflowContext::continue_as_new).
+///
+/// # Cancel safety
+/// Dropping it before it was polled does nothing. Once polled, the run ends with this turn.
+#[derive(Debug)]
+#[must_use = "the run goes on as it is until this is awaited"]
+pub struct ContinueAsNew {
+    shared: Arc<Shared>,
+    workflow: &'static str,
+    input: Option<Result<Payload, PayloadError>>,
+}
+
+impl ContinueAsNew {
+    pub(crate) fn new<I: Serialize>(shared: Arc<Shared>, workflow: &'static str, input: &I) -> Self {
+        Self {
+            shared,
+            workflow,
+            input: Some(Payload::encode(input)),
+        }
+    }
+}
+
+impl Future for ContinueAsNew {
+    type Output = ContinueError;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<ContinueError> {
+        let this = self.get_mut();
+        let Some(mut table) = this.shared.lock_polled() else {
+            return Poll::Pending;
+        };
+        let Some(input) = this.input.take() else {
+            return Poll::Pending;
+        };
+        let bytes_max = table.limits.payload_bytes_max;
+        Poll::Ready(match input {
+            // The request would be lost: the next run does not know of it.
+            _ if table.is_cancel_requested => ContinueError::Cancelled(Cancelled),
+            Err(error) => ContinueError::Payload(error),
+            Ok(input) if input.len() > bytes_max => ContinueError::TooLarge {
+                bytes: input.len(),
+                bytes_max,
+            },
+            Ok(input) => {
+                table.next = Some(After::Run(this.workflow.into(), input));
+                return Poll::Pending;
+            }
+        })
+    }
+}
+
+/// The end of what the code did so far, and its new beginning; made by
+/// [`WorkflowContext::checkpoint`](crate::WorkflowContext::checkpoint).
+///
+/// # Cancel safety
+/// Dropping it before it was polled does nothing. Once polled, the code begins again.
+#[derive(Debug)]
+#[must_use = "nothing is recorded until this is awaited"]
+pub struct MakeCheckpoint {
+    shared: Arc<Shared>,
+    state: Option<Result<Payload, PayloadError>>,
+}
+
+impl MakeCheckpoint {
+    pub(crate) fn new<S: Serialize + ?Sized>(shared: Arc<Shared>, state: &S) -> Self {
+        Self {
+            shared,
+            state: Some(Payload::encode(state)),
+        }
+    }
+}
+
+impl Future for MakeCheckpoint {
+    type Output = ContinueError;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<ContinueError> {
+        let this = self.get_mut();
+        let Some(mut table) = this.shared.lock_polled() else {
+            return Poll::Pending;
+        };
+        let Some(state) = this.state.take() else {
+            return Poll::Pending;
+        };
+        let bytes_max = table.limits.payload_bytes_max;
+        Poll::Ready(match state {
+            _ if table.is_cancel_requested => ContinueError::Cancelled(Cancelled),
+            Err(error) => ContinueError::Payload(error),
+            Ok(state) if state.len() > bytes_max => ContinueError::TooLarge {
+                bytes: state.len(),
+                bytes_max,
+            },
+            Ok(state) => {
+                table.next = Some(After::Checkpoint(state));
+                return Poll::Pending;
+            }
+        })
+    }
+}

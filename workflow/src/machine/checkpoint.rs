@@ -1,0 +1,72 @@
+//! Checkpoints: the code begins again from a state of its own, live as in a replay.
+//!
+//! ```text
+//!   Started ─ … ─ Checkpointed ─ … ─ Checkpointed ─ …      the history
+//!                                    └────────────────     what a replay runs the code with
+//! ```
+//!
+//! The code that made a checkpoint is gone, with all that it waited for: both it and a replay begin
+//! with the state alone. So nothing before the checkpoint is needed to bring the code back.
+
+use millrun_core::Timestamp;
+
+use super::code::RunningCode;
+use super::{Instance, Moment};
+use crate::Payload;
+use crate::event::{Checkpoint, Event, ParkReason};
+
+/// How many checkpoints the code may make in one turn.
+const RESTARTS_MAX: u32 = 100;
+
+impl Instance {
+    /// Records a checkpoint and polls the code that begins there.
+    pub(super) fn begin_again(
+        &mut self,
+        state: Payload,
+        moment: Moment,
+        is_whole: bool,
+    ) -> Result<(), ParkReason> {
+        self.code = None;
+        let checkpoint = self.shared.lock().checkpoint(state, is_whole);
+        let restarts_len = {
+            let mut table = self.shared.lock();
+            table.restarts_len += 1;
+            table.restarts_len
+        };
+        if restarts_len > RESTARTS_MAX {
+            let message = format!("the code made more than {RESTARTS_MAX} checkpoints without waiting");
+            return Err(self.give_up(ParkReason::Stuck { message }));
+        }
+        let event = Event::Checkpointed(Box::new(checkpoint));
+        self.bring_code();
+        let run = self.run_code(&event, moment, is_whole);
+        self.shared.lock().restarts_len = 0;
+        run
+    }
+
+    /// Takes up the code at a checkpoint of the history, whose events the ledger has.
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint, time: Timestamp) {
+        let mut table = self.shared.lock();
+        table.restore(checkpoint);
+        table.now = time;
+        drop(table);
+        self.bring_code();
+    }
+
+    /// Makes the code ready to be polled for the first time.
+    pub(super) fn begin(&mut self) {
+        let started = self.ledger.started().expect("called after the first event");
+        if let Some(origin) = &started.origin {
+            self.shared.lock().carry_signals(&origin.signals);
+        }
+        self.bring_code();
+    }
+
+    fn bring_code(&mut self) {
+        let started = self.ledger.started().expect("called after the first event");
+        if let Some(implementation) = &self.implementation {
+            let input = started.input.clone();
+            self.code = Some(RunningCode::new(implementation, &self.shared, input));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The bodies of what ties runs to each other: children, and runs that continue others.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use millrun_core::{InstanceId, RunId};
+use serde::{Deserialize, Serialize};
+use serde_bytes::Bytes as Raw;
+
+use super::body::{payload, raw};
+use crate::event::{ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure};
+use crate::{OperationId, Payload};
+
+/// The run with these bits.
+pub(super) fn run_id(bits: u128) -> Result<RunId, EventError> {
+    RunId::from_bits(bits).ok_or_else(|| EventError::Malformed("a run of no partition".into()))
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct OriginWire<'a> {
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    parent: Option<ParentWire>,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    continued: Option<u128>,
+    #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    signals: Vec<(Cow<'a, str>, &'a Raw)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ParentWire {
+    #[serde(rename = "r")]
+    run: u128,
+    #[serde(rename = "o")]
+    operation: u32,
+    #[serde(rename = "c")]
+    on_close: CloseWire,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum CloseWire {
+    #[serde(rename = "c")]
+    Cancel,
+    #[serde(rename = "t")]
+    Terminate,
+    #[serde(rename = "a")]
+    Abandon,
+}
+
+impl CloseWire {
+    fn of(on_close: ParentClose) -> Self {
+        match on_close {
+            ParentClose::Cancel => Self::Cancel,
+            ParentClose::Terminate => Self::Terminate,
+            ParentClose::Abandon => Self::Abandon,
+        }
+    }
+
+    fn into_event(self) -> ParentClose {
+        match self {
+            Self::Cancel => ParentClose::Cancel,
+            Self::Terminate => ParentClose::Terminate,
+            Self::Abandon => ParentClose::Abandon,
+        }
+    }
+}
+
+impl<'a> OriginWire<'a> {
+    pub(super) fn of(origin: &'a Origin) -> Self {
+        let signals = origin.signals.iter();
+        Self {
+            parent: origin.parent.map(|parent| ParentWire {
+                run: parent.run.bits(),
+                operation: parent.operation.get(),
+                on_close: CloseWire::of(parent.on_close),
+            }),
+            continued: origin.continued.map(RunId::bits),
+            signals: signals
+                .map(|(name, value)| (Cow::Borrowed(&**name), raw(value)))
+                .collect(),
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> Result<Box<Origin>, EventError> {
+        let parent = self.parent.map(|parent| {
+            Ok::<_, EventError>(Parent {
+                run: run_id(parent.run)?,
+                operation: OperationId::new(parent.operation),
+                on_close: parent.on_close.into_event(),
+            })
+        });
+        let signals = self.signals.into_iter();
+        Ok(Box::new(Origin {
+            parent: parent.transpose()?,
+            continued: self.continued.map(run_id).transpose()?,
+            signals: signals
+                .map(|(name, value)| (Cow::Owned(name.into_owned()), payload(body, value)))
+                .collect(),
+        }))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChildBody<'a> {
+    #[serde(rename = "o")]
+    operation: u32,
+    #[serde(rename = "w", borrow)]
+    workflow: Cow<'a, str>,
+    #[serde(rename = "n", borrow)]
+    id: Cow<'a, str>,
+    #[serde(rename = "i", borrow)]
+    input: &'a Raw,
+    #[serde(rename = "c")]
+    on_close: CloseWire,
+}
+
+impl<'a> ChildBody<'a> {
+    pub(super) fn of(scheduled: &'a ChildScheduled) -> Self {
+        Self {
+            operation: scheduled.operation.get(),
+            workflow: Cow::Borrowed(&scheduled.workflow),
+            id: Cow::Borrowed(scheduled.id.as_str()),
+            input: raw(&scheduled.input),
+            on_close: CloseWire::of(scheduled.on_close),
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> Result<ChildScheduled, EventError> {
+        let id = InstanceId::new(&self.id).map_err(|error| EventError::Malformed(error.to_string()))?;
+        Ok(ChildScheduled {
+            operation: OperationId::new(self.operation),
+            workflow: Cow::Owned(self.workflow.into_owned()),
+            id,
+            input: payload(body, self.input),
+            on_close: self.on_close.into_event(),
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChildStartedBody {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "r")]
+    pub(super) run: u128,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChildEndedBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "e", borrow)]
+    pub(super) end: ChildEndWire<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum ChildEndWire<'a> {
+    #[serde(rename = "v")]
+    Value(#[serde(borrow)] &'a Raw),
+    #[serde(rename = "f")]
+    Failed(#[serde(borrow)] ErrorWire<'a>),
+    #[serde(rename = "c")]
+    Cancelled(#[serde(borrow)] ErrorWire<'a>),
+    #[serde(rename = "t")]
+    Terminated(#[serde(borrow)] Cow<'a, str>),
+    #[serde(rename = "n")]
+    NotStarted(#[serde(borrow)] Cow<'a, str>),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ErrorWire<'a> {
+    #[serde(rename = "e", borrow)]
+    error: &'a Raw,
+    #[serde(rename = "m", borrow)]
+    message: Cow<'a, str>,
+    #[serde(rename = "c", default, skip_serializing_if = "std::ops::Not::not")]
+    is_cancelled: bool,
+}
+
+impl<'a> ErrorWire<'a> {
+    fn of(failure: &'a RunFailure) -> Self {
+        Self {
+            error: raw(&failure.error),
+            message: Cow::Borrowed(&failure.message),
+            is_cancelled: failure.is_cancelled,
+        }
+    }
+
+    fn into_event(self, body: &Bytes) -> RunFailure {
+        RunFailure {
+            error: payload(body, self.error),
+            message: self.message.into_owned(),
+            is_cancelled: self.is_cancelled,
+        }
+    }
+}
+
+impl<'a> ChildEndWire<'a> {
+    pub(super) fn of(end: &'a Result<Payload, ChildFailure>) -> Self {
+        match end {
+            Ok(value) => Self::Value(raw(value)),
+            Err(ChildFailure::Failed(failure)) => Self::Failed(ErrorWire::of(failure)),
+            Err(ChildFailure::Cancelled(failure)) => Self::Cancelled(ErrorWire::of(failure)),
+            Err(ChildFailure::Terminated { reason }) => Self::Terminated(Cow::Borrowed(reason)),
+            Err(ChildFailure::NotStarted { message }) => Self::NotStarted(Cow::Borrowed(message)),
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> Result<Payload, ChildFailure> {
+        match self {
+            Self::Value(value) => Ok(payload(body, value)),
+            Self::Failed(error) => Err(ChildFailure::Failed(error.into_event(body))),
+            Self::Cancelled(error) => Err(ChildFailure::Cancelled(error.into_event(body))),
+            Self::Terminated(reason) => Err(ChildFailure::Terminated {
+                reason: reason.into_owned(),
+            }),
+            Self::NotStarted(message) => Err(ChildFailure::NotStarted {
+                message: message.into_owned(),
+            }),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ContinuedBody<'a> {
+    #[serde(rename = "r")]
+    pub(super) run: u128,
+    #[serde(rename = "w", borrow)]
+    pub(super) workflow: Cow<'a, str>,
+    #[serde(rename = "i", borrow)]
+    pub(super) input: &'a Raw,
+}

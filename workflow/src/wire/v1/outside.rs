@@ -1,0 +1,78 @@
+//! The bodies of publishes, promises and checkpoints.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_bytes::Bytes as Raw;
+
+use super::body::{RecordedWire, payload, raw};
+use crate::event::Checkpoint;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct PublishBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "t", borrow)]
+    pub(super) topic: Cow<'a, str>,
+    #[serde(rename = "v", borrow)]
+    pub(super) value: &'a Raw,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct PublishedBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "e", borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SettledBody<'a> {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "e", borrow)]
+    pub(super) end: RecordedWire<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct CheckpointBody<'a> {
+    #[serde(rename = "v", borrow)]
+    state: &'a Raw,
+    #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    signals: Vec<(Cow<'a, str>, &'a Raw)>,
+    #[serde(rename = "o")]
+    operations_len: u32,
+    #[serde(rename = "r")]
+    random_len: u64,
+    #[serde(rename = "w")]
+    is_whole: bool,
+}
+
+impl<'a> CheckpointBody<'a> {
+    pub(super) fn of(checkpoint: &'a Checkpoint) -> Self {
+        let signals = checkpoint.signals.iter();
+        Self {
+            state: raw(&checkpoint.state),
+            signals: signals
+                .map(|(name, value)| (Cow::Borrowed(&**name), raw(value)))
+                .collect(),
+            operations_len: checkpoint.operations_len,
+            random_len: checkpoint.random_len,
+            is_whole: checkpoint.is_whole,
+        }
+    }
+
+    pub(super) fn into_event(self, body: &Bytes) -> Box<Checkpoint> {
+        let signals = self.signals.into_iter();
+        Box::new(Checkpoint {
+            state: payload(body, self.state),
+            signals: signals
+                .map(|(name, value)| (Cow::Owned(name.into_owned()), payload(body, value)))
+                .collect(),
+            operations_len: self.operations_len,
+            random_len: self.random_len,
+            is_whole: self.is_whole,
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! Publishes, promises, checkpoints, pauses.
+
+use millrun_workflow::{
+    Command, Event, Implementation, Input, Limits, OperationId, ParkReason, Payload, Pending, Promise,
+    PromiseError, PublishError, Query, Refused, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+};
+
+use crate::world::World;
+
+const PLACED: Topic<u64> = Topic::named("orders.placed");
+const FLOW: Workflow<u64, String> = Workflow::named("flow");
+const GO: Signal<u64> = Signal::named("go");
+const SUM: Query<u64, (), u64> = Query::named("sum");
+const ONE: OperationId = OperationId::new(1);
+
+fn publisher() -> Implementation {
+    Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
+        Ok::<_, WorkflowError>(match cx.publish(PLACED, number).await {
+            Ok(()) => "published".into(),
+            Err(error @ PublishError::Cancelled(_)) => return Err(error.into()),
+            Err(error) => error.to_string(),
+        })
+    })
+}
+
+fn published(outcome: Result<(), String>) -> Input {
+    Input::Published {
+        operation: ONE,
+        outcome,
+    }
+}
+
+#[test]
+fn a_publish_is_decided_once_and_waits_until_it_was_performed() {
+    for (outcome, expected) in [
+        (Ok(()), "published"),
+        (Err("no room".to_string()), "the value was not published: no room"),
+    ] {
+        let mut world = World::start(publisher(), &7_u64);
+        let Some(Command::Publish(scheduled)) = world.commands.first() else {
+            panic!("{:?}", world.commands)
+        };
+        assert_eq!(
+            (&*scheduled.topic, scheduled.value.decode()),
+            ("orders.placed", Ok(7_u64))
+        );
+        world.apply(Input::PublishParked { operation: ONE }).unwrap();
+        world.apply(Input::PublishParked { operation: ONE }).unwrap();
+        assert!(matches!(
+            world.instance.ledger().pending_operation(ONE),
+            Some(Pending::Publish { is_parked: true, .. })
+        ));
+        world.apply(published(outcome.clone())).unwrap();
+        assert_eq!(
+            world.labels(),
+            ["PublishScheduled", "PublishParked", "Published", "Completed"]
+        );
+        assert_eq!(world.apply(published(outcome)), Err(Refused::Closed));
+        assert_eq!(world.result::<String>(), expected);
+    }
+}
+
+#[test]
+fn a_publish_that_is_given_up_is_forgotten() {
+    let mut world = World::start(publisher(), &7_u64);
+    world.cancel();
+    assert!(matches!(
+        world.commands[0],
+        Command::CancelPublish { operation: ONE }
+    ));
+    world.check_replays();
+}
+
+fn promising() -> Implementation {
+    Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+        let promise: Promise<u64> = cx.promise();
+        let token = promise.token().to_string();
+        cx.sleep(std::time::Duration::from_secs(1)).await?;
+        Ok::<_, WorkflowError>(match promise.await {
+            Ok(value) => format!("{value} for {token}"),
+            Err(PromiseError::Failed(message)) => message,
+            Err(error) => return Err(error.into()),
+        })
+    })
+}
+
+fn settle(end: Result<u64, &str>) -> Input {
+    Input::SettlePromise {
+        operation: ONE,
+        end: end
+            .map(|value| Payload::encode(&value).unwrap())
+            .map_err(Into::into),
+    }
+}
+
+#[test]
+fn a_promise_is_settled_once_also_before_anybody_waits_for_it() {
+    let mut world = World::start(promising(), &0_u64);
+    world.apply(settle(Ok(5))).unwrap();
+    assert_eq!(world.apply(settle(Ok(6))), Err(Refused::Stale));
+    assert!(world.fire_next());
+    let token = format!("5 for {}-1", crate::world::run_id());
+    assert_eq!(world.result::<String>(), token);
+
+    let mut world = World::start(promising(), &0_u64);
+    assert!(world.fire_next());
+    world.apply(settle(Err("nobody answers"))).unwrap();
+    assert_eq!(world.result::<String>(), "nobody answers");
+}
+
+#[test]
+fn a_value_of_another_type_or_too_large_does_not_settle_a_promise_silently() {
+    let mut world = World::start(promising(), &0_u64);
+    let end = Ok(Payload::encode(&"x".repeat(2 << 20)).unwrap());
+    let large = Input::SettlePromise { operation: ONE, end };
+    assert!(matches!(world.apply(large), Err(Refused::TooLarge { .. })));
+    let end = Ok(Payload::encode("text").unwrap());
+    let input = Input::SettlePromise { operation: ONE, end };
+    world.apply(input).unwrap();
+    assert!(world.fire_next());
+    assert_eq!(world.labels().last(), Some(&"Failed"));
+    world.check_replays();
+}
+
+/// Sums signals, three per checkpoint, until one is zero.
+fn summing() -> Implementation {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, first: u64| {
+        let before = match cx.checkpointed::<(u64, u64)>() {
+            Some(restored) => restored?,
+            None => (first, 0),
+        };
+        let state = cx.state(before.0);
+        // An operation that is outstanding at each checkpoint.
+        let timer = cx.sleep(std::time::Duration::from_secs(3_600));
+        let summed = async {
+            for _ in 0..3 {
+                match cx.signal(GO).await? {
+                    0 => return Ok(Some(cx.random() % 2)),
+                    number => state.change(|sum| *sum += number),
+                }
+            }
+            Ok::<_, WorkflowError>(None)
+        };
+        match cx.race(summed, timer).await {
+            millrun_workflow::Either::Left(Ok(None)) => {
+                let sum = state.read(|sum| *sum);
+                Err(cx.checkpoint(&(sum, before.1 + 1)).await.into())
+            }
+            millrun_workflow::Either::Left(Ok(Some(_))) => {
+                Ok(format!("{} after {}", state.read(|sum| *sum), before.1))
+            }
+            millrun_workflow::Either::Left(Err(error)) => Err(error),
+            millrun_workflow::Either::Right(_) => Err(WorkflowError::failed("too slow")),
+        }
+    });
+    code.query(SUM, |sum, ()| *sum)
+}
+
+#[test]
+fn the_code_begins_again_from_a_checkpoint_live_as_in_a_replay() {
+    let mut world = World::start(summing(), &100_u64);
+    for number in 1..=7 {
+        world.signal(GO, &number);
+        let question = Payload::encode(&()).unwrap();
+        let sum: u64 = world.instance.query("sum", &question).unwrap().decode().unwrap();
+        assert_eq!(sum, 100 + number * (number + 1) / 2);
+        if number == 4 {
+            world.reload();
+        }
+    }
+    let checkpoints = world
+        .labels()
+        .iter()
+        .filter(|label| **label == "Checkpointed")
+        .count();
+    assert_eq!(checkpoints, 2);
+    assert!(world.instance.ledger().history_len() < 6);
+    world.signal(GO, &0);
+    assert_eq!(world.result::<String>(), "128 after 2");
+}
+
+#[test]
+fn what_stands_before_a_checkpoint_is_not_needed_to_bring_the_code_back() {
+    let mut world = World::start(summing(), &100_u64);
+    (1..=4).for_each(|number| world.signal(GO, &number));
+    // Whatever the code decided before, nobody asks again: here another first event.
+    let mut history = world.history().to_vec();
+    let signals = history
+        .iter()
+        .position(|(event, _)| matches!(event, Event::SignalReceived { .. }));
+    history[signals.unwrap()].0 = Event::SignalReceived {
+        name: "go".into(),
+        value: Payload::encode(&90_u64).unwrap(),
+    };
+    let mut replayed = World::from_history(Some(summing()), history);
+    assert_eq!(replayed.parked(), None);
+    replayed.signal(GO, &0);
+    assert_eq!(replayed.result::<String>(), "110 after 1");
+}
+
+#[test]
+fn signals_that_were_not_taken_are_there_after_a_checkpoint() {
+    let mut world = World::start_with(None, &100_u64, Limits::default());
+    (1..=7).for_each(|number| world.signal(GO, &number));
+    world.signal(GO, &0);
+    // All are taken up in one turn, through two checkpoints that stand in its middle.
+    world.reload_with(Some(summing()));
+    world.apply(Input::Resume).unwrap();
+    assert_eq!(world.result::<String>(), "128 after 2");
+}
+
+#[test]
+fn code_that_makes_checkpoints_without_waiting_is_parked() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
+        Err::<String, WorkflowError>(cx.checkpoint(&number).await.into())
+    });
+    let world = World::start(code, &0_u64);
+    assert!(
+        matches!(world.parked(), Some(ParkReason::Stuck { message }) if message.contains("100 checkpoints")),
+        "{:?}",
+        world.parked()
+    );
+}
+
+#[test]
+fn a_paused_run_records_what_comes_and_takes_it_up_when_resumed() {
+    let code = || {
+        Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
+            let sum = number + cx.signal(GO).await? + cx.signal(GO).await?;
+            Ok::<_, WorkflowError>(sum.to_string())
+        })
+    };
+    for is_reloaded in [false, true] {
+        let mut world = World::start(code(), &1_u64);
+        let pause = |world: &mut World| {
+            let reason = "a holiday".into();
+            world.apply(Input::Pause { reason }).unwrap();
+        };
+        world.signal(GO, &2);
+        pause(&mut world);
+        pause(&mut world);
+        assert_eq!(world.commands, [], "nobody is told that it would not go on");
+        assert_eq!(world.parked().unwrap().to_string(), "it was paused: a holiday");
+        world.signal(GO, &4);
+        if is_reloaded {
+            world.reopen();
+        }
+        assert!(world.instance.has_code());
+        world.apply(Input::Resume).unwrap();
+        assert_eq!(
+            world.labels(),
+            [
+                "SignalReceived",
+                "Parked",
+                "SignalReceived",
+                "Resumed",
+                "Completed"
+            ]
+        );
+        assert_eq!(world.result::<String>(), "7");
+    }
+}
