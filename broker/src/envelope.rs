@@ -260,6 +260,12 @@ impl<T> Envelope<T> {
         self.weight as usize
     }
 
+    /// The weight as a mailbox counts it.
+    #[inline]
+    pub(crate) const fn share(&self) -> u32 {
+        self.weight
+    }
+
     /// What it carries.
     #[must_use]
     pub const fn payload(&self) -> &T {

@@ -133,9 +133,12 @@ impl<T: Send + Sync + 'static> Line<T> {
     #[inline]
     pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
         match self {
-            Self::Typed(mailbox) => mailbox
-                .try_push(Delivery::Shared(envelope))
-                .map_err(|refused| refused.map(Delivery::into_shared)),
+            Self::Typed(mailbox) => {
+                let weight = envelope.share();
+                mailbox
+                    .try_push_weighed(Delivery::Shared(envelope), weight, None)
+                    .map_err(|refused| refused.map(Delivery::into_shared))
+            }
             Self::Any(mailbox) => {
                 let any: Arc<dyn AnyEnvelope> = Arc::<Envelope<T>>::clone(&envelope);
                 mailbox

@@ -227,7 +227,8 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
             && let Line::Typed(mailbox) = &lane.line
         {
             boxes.are_wanted = lane.core.reader_borrows();
-            return match mailbox.try_push_for(delivery, Some(&mut boxes.spent)) {
+            let weight = delivery.share();
+            return match mailbox.try_push_weighed(delivery, weight, Some(&mut boxes.spent)) {
                 Ok(()) => Ok(1),
                 Err(refused) => {
                     let mut offer = Offer::new(self, patience);

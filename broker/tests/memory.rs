@@ -21,8 +21,8 @@ const BYTES_MAX: usize = 16 << 10;
 const PAYLOAD: usize = 1_000;
 /// The counters of the `Arc` around an envelope.
 const COUNTERS: usize = 2 * size_of::<usize>();
-/// What an envelope takes of its inbox's queue: a pointer, and its share of the bounds.
-const SLOT: usize = 2 * size_of::<usize>();
+/// What an envelope takes of its inbox's queue: a pointer and its kind, and its share of the bounds.
+const SLOT: usize = 3 * size_of::<usize>();
 
 /// Bytes that are allocated now and were not at the beginning of the region.
 fn held(region: &Region<'_, System>) -> usize {

@@ -28,20 +28,24 @@ struct Held<T> {
     is_out: bool,
     places: usize,
     weight: usize,
-    /// Places handed out since those who wait last heard of it.
-    unannounced: usize,
+    /// Places to be handed out until those who wait hear of it.
+    until_announced: usize,
+    /// A quarter of the capacity.
+    announce_every: usize,
     /// Goes back to the pushers when the hand is put down.
     spent: Vec<T>,
 }
 
 impl<T> InHand<T> {
     pub(super) fn empty(mailbox: &Mailbox<T>) -> Self {
+        let announce_every = mailbox.capacity().div_ceil(4);
         let held = Held {
             rest: VecDeque::new(),
             is_out: false,
             places: 0,
             weight: 0,
-            unannounced: 0,
+            until_announced: announce_every,
+            announce_every,
             spent: Vec::new(),
         };
         Self {
@@ -108,7 +112,7 @@ impl<T> InHand<T> {
     /// Tells those who wait for room what has been handed out so far, without waiting for a
     /// quarter of the capacity to add up. Call it before awaiting something with values in hand.
     pub fn announce(&mut self) {
-        self.held.unannounced = 0;
+        self.held.until_announced = self.held.announce_every;
         // Either this sees that somebody asks, or he, having said so, sees what is left.
         fence(Ordering::SeqCst);
         self.announce_to_waiting();
@@ -123,7 +127,7 @@ impl<T> InHand<T> {
     }
 
     /// Keeps a value that is of no more use here for whoever pushes next; see
-    /// [`Mailbox::try_push_for`]. Beyond as many as fit the mailbox they are dropped.
+    /// [`Mailbox::try_push_weighed`]. Beyond as many as fit the mailbox they are dropped.
     #[inline]
     pub(crate) fn spend(&mut self, value: T) {
         if self.held.spent.len() < self.mailbox.capacity() {
@@ -147,15 +151,16 @@ impl<T> InHand<T> {
 impl<T> Iterator for InHand<T> {
     type Item = T;
 
+    #[inline]
     fn next(&mut self) -> Option<T> {
         let slot = self.held.rest.pop_front()?;
         if !slot.share.is_reserved() {
             self.held.places -= 1;
             self.held.weight -= slot.share.weight();
-            self.held.unannounced += 1;
+            self.held.until_announced -= 1;
         }
         self.held.show(&self.mailbox.0.left);
-        if self.held.rest.is_empty() || self.held.unannounced * 4 >= self.mailbox.capacity() {
+        if self.held.rest.is_empty() || self.held.until_announced == 0 {
             self.announce();
         }
         Some(slot.value)
@@ -246,7 +251,7 @@ impl<T> Held<T> {
         state.hand_places = 0;
         state.hand_weight = 0;
         self.is_out = false;
-        self.unannounced = 0;
+        self.until_announced = self.announce_every;
         self.places = 0;
         self.weight = 0;
         self.show(left);

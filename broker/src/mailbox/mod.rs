@@ -146,14 +146,19 @@ impl<T> Mailbox<T> {
     /// [`TryPushError::Full`] or [`TryPushError::Closed`], both with the value. A mailbox at which
     /// others wait counts as full as far as they are entitled to the room.
     pub fn try_push(&self, value: T) -> Result<(), TryPushError<T>> {
-        self.try_push_for(value, None)
+        let weight = self.weigh(&value);
+        self.try_push_weighed(value, weight, None)
     }
 
-    /// As [`Mailbox::try_push`]. If `spent` is there and empty, it is exchanged for what the
+    /// As [`Mailbox::try_push`], for one who knows the weight. If `spent` is there and empty, it is exchanged for what the
     /// consumer has [spent](InHand::spend), at most as many values as fit the mailbox.
     #[inline]
-    pub(crate) fn try_push_for(&self, value: T, spent: Option<&mut Vec<T>>) -> Result<(), TryPushError<T>> {
-        let weight = self.weigh(&value);
+    pub(crate) fn try_push_weighed(
+        &self,
+        value: T,
+        weight: u32,
+        spent: Option<&mut Vec<T>>,
+    ) -> Result<(), TryPushError<T>> {
         let mut state = self.lock();
         if state.door != Door::Open {
             return Err(TryPushError::Closed(value));
@@ -466,6 +471,12 @@ impl<T> Mailbox<T> {
         }
     }
 }
+
+/// Nobody's code runs while the state is being changed, so a panic finds it whole.
+impl<T> std::panic::UnwindSafe for Mailbox<T> {}
+
+/// As above.
+impl<T> std::panic::RefUnwindSafe for Mailbox<T> {}
 
 impl<T> Clone for Mailbox<T> {
     fn clone(&self) -> Self {

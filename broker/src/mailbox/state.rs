@@ -150,6 +150,7 @@ impl<T> State<T> {
     }
 
     /// Adds a value; true if the queue was empty.
+    #[inline]
     pub(super) fn enqueue(&mut self, value: T, weight: u32) -> bool {
         self.places += 1;
         self.weight += weight as usize;

@@ -119,7 +119,8 @@ impl Actor for Asker {
                 there.publish(watch.first()).await?;
             }
             AskerMessage::Waiting => {
-                for answer in answers.turn() {
+                let mut turn = answers.turn();
+                while let Some(answer) = turn.next_ref() {
                     if let Some(question) = watch.lap(answer.payload()) {
                         there.publish(question).await?;
                     }
@@ -147,14 +148,15 @@ impl Actor for Echo {
         Ok((attach(questions, &myself, || Waiting), back))
     }
 
-    /// An envelope is shared, so the payload is copied.
+    /// An envelope is lent, so the payload is copied.
     async fn handle(
         &self,
         _: ActorRef<Waiting>,
         Waiting: Waiting,
         (questions, back): &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        for question in questions.turn() {
+        let mut turn = questions.turn();
+        while let Some(question) = turn.next_ref() {
             back.publish(question.payload().clone()).await?;
         }
         Ok(())
@@ -184,7 +186,7 @@ impl RoundTrip for Tasks {
             let mut questions = questions.into_receiver();
             let mut answers = answers.into_receiver();
             tokio::spawn(async move {
-                while let Some(question) = questions.recv().await {
+                while let Some(question) = questions.recv_ref().await {
                     if back.publish(question.payload().clone()).await.is_err() {
                         break;
                     }
@@ -197,7 +199,7 @@ impl RoundTrip for Tasks {
                         break;
                     }
                     question = answers
-                        .recv()
+                        .recv_ref()
                         .await
                         .and_then(|answer| watch.lap(answer.payload()));
                 }
