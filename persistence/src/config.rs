@@ -29,6 +29,12 @@ pub struct JournalConfig {
     /// How many bytes of the log may be dead, beyond as many as are live, before the writer drops
     /// them and moves what still lives among them. Default 64 MiB.
     pub dead_bytes_max: u64,
+    /// Bytes of snapshots that may wait for the next commit, and the largest snapshot. When reached,
+    /// [`put_snapshot`](crate::Journal::put_snapshot) refuses. Default 8 MiB.
+    pub snapshot_bytes_max: usize,
+    /// The largest history that [`history`](crate::Journal::history) reads at once, in bytes; a
+    /// larger one is read in [pages](crate::Journal::history_page). Default 256 MiB.
+    pub history_bytes_max: u64,
     /// How many finished runs wait in memory, at about 200 bytes each, before the writer settles
     /// them into a sorted run on disk; twice as many may wait while that is under way. Default 8,192.
     pub unsettled_len_max: usize,
@@ -49,6 +55,8 @@ impl Default for JournalConfig {
             zero_ahead_bytes: 16 << 20,
             durability: Durability::Durable,
             dead_bytes_max: 64 << 20,
+            snapshot_bytes_max: 8 << 20,
+            history_bytes_max: 256 << 20,
             unsettled_len_max: 8_192,
             settle_bytes_max: 128 << 10,
             retention: Retention::default(),

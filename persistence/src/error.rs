@@ -174,6 +174,17 @@ pub enum ReadError {
         /// The run asked for, or the last one of the instance asked for.
         run: RunId,
     },
+    /// The history is larger than `history_bytes_max`: read it in pages, with
+    /// [`Journal::history_page`](crate::Journal::history_page).
+    #[error("the history of run {run} has {bytes} bytes, at most {max} are read at once")]
+    TooLong {
+        /// The run asked for.
+        run: RunId,
+        /// Size of its records in bytes.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
     /// A record is damaged. Other runs are not affected.
     #[error("a record{} at log position {position} is damaged: {cause}", of_run(.run.as_ref()))]
     Damaged {
@@ -184,6 +195,35 @@ pub enum ReadError {
         /// What is wrong with it.
         cause: String,
     },
+    /// The journal has failed or was closed.
+    #[error(transparent)]
+    Failed(#[from] JournalFailure),
+}
+
+/// Why a snapshot was not taken. Nothing is lost with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotRefused {
+    /// Only live runs have snapshots.
+    #[error("the run is not live")]
+    NotLive,
+    /// The run has no such record yet.
+    #[error("the run is at sequence {head}")]
+    Ahead {
+        /// The run's last sequence number, queued turns included.
+        head: Sequence,
+    },
+    /// The snapshot alone is larger than `snapshot_bytes_max`.
+    #[error("the snapshot has {bytes} bytes, at most {max} are allowed")]
+    TooLarge {
+        /// Size of the snapshot in bytes.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Too many bytes of snapshots wait for a commit. Try again when a watching bell rings.
+    #[error("too many snapshots wait for a commit")]
+    Full,
     /// The journal has failed or was closed.
     #[error(transparent)]
     Failed(#[from] JournalFailure),

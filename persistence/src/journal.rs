@@ -4,7 +4,7 @@
 //!   enqueue ──► conditions ──► open buffer ──► commit ──► high watermark ──► bells
 //!                  │ refused turns                │
 //!                  ▼ (named, nothing else         ▼ history · finished · recover
-//!                     is touched)                   read what is durable
+//!                     is touched)                   read what is durable · snapshot · resolve
 //! ```
 //!
 //! Left out on purpose: the meaning of records (their kind and body are opaque), and waiting
@@ -13,11 +13,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
 use crate::batch::Batch;
-use crate::error::{EnqueueError, JournalFailure, ReadError, TurnRefused};
-use crate::record::{FinishedRun, History, RecordView};
+use crate::error::{EnqueueError, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
+use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
+use crate::resolve::{self, Resolved};
 
 /// Where turns become durable. One journal is one store.
 ///
@@ -64,8 +65,55 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// The durable records of one run, live or finished and retained, in order.
     ///
     /// # Errors
-    /// When the run is not known, a record of it is damaged, or the journal was closed.
+    /// When the run is not known, has been dropped, is too long to be read at once, a record of it is
+    /// damaged, or the journal was closed.
     fn history(&self, run: RunId) -> Result<History, ReadError>;
+
+    /// The durable records of one run behind the record `after` (zero for the beginning): as many as
+    /// have `bytes_max` bytes in all, and at least one if there is any. A gap among them, or between
+    /// them and `after`, is damage.
+    ///
+    /// Memory is bounded by the page, and 8 bytes for each turn behind `after`. Turns that were moved
+    /// out of the log are read at once.
+    ///
+    /// # Errors
+    /// As [`history`](Self::history), but for the length.
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError>;
+
+    /// Whether the turns of a batch, whose append has an unknown outcome, are durable: for whoever
+    /// was cut off between enqueueing it and the watermark, usually by a crash. Asked of the
+    /// journal that was opened after that, each answer is final; asked of the journal that took the
+    /// batch, queued turns are [`Resolved::Absent`] until they are durable.
+    ///
+    /// It says the same of a turn that closed its run, which
+    /// [`TurnRefused::AlreadyAppended`](crate::TurnRefused) cannot.
+    ///
+    /// # Errors
+    /// When a record that must be read is damaged, or the journal was closed.
+    fn resolve(&self, batch: &Batch) -> Result<Vec<Resolved>, ReadError> {
+        resolve::resolve(self, batch)
+    }
+
+    /// Keeps the folded state of a live run, in place of an earlier one. It becomes durable with one
+    /// of the next commits, and not before the turns that it has folded; nobody is told when, since a
+    /// snapshot may be lost at any time. It is deleted when its run closes.
+    ///
+    /// # Errors
+    /// See [`SnapshotRefused`]. The earlier snapshot then stays.
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused>;
+
+    /// Deletes the snapshot of a run, if there is one, with one of the next commits.
+    ///
+    /// # Errors
+    /// When the journal has failed.
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure>;
+
+    /// The latest durable snapshot of a live run. A damaged one is none: its history is
+    /// always enough. What has happened since is the [page](Self::history_page) behind its sequence.
+    ///
+    /// # Errors
+    /// When the journal was closed.
+    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError>;
 
     /// The latest retained finished run of this instance; `None` if there is none (any more).
     ///

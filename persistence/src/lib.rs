@@ -36,6 +36,7 @@ mod ledger;
 mod memory;
 mod record;
 mod redb;
+mod resolve;
 mod scan;
 mod wire;
 
@@ -47,8 +48,11 @@ pub mod fuzz;
 pub use append::Appender;
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
 pub use config::{Durability, JournalConfig, Retention};
-pub use error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, TurnError, TurnRefused};
+pub use error::{
+    EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,
+};
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 pub use memory::MemoryJournal;
-pub use record::{FinishedRun, History, Record, RecordView};
+pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};
 pub use redb::{BackupError, Disk, FileDisk, RedbJournal, Verified};
+pub use resolve::Resolved;

@@ -4,17 +4,18 @@
 //! [`MemoryJournal::held`] only when [`MemoryJournal::commit`] says so, which lets a test look at
 //! the time between the two.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
 use crate::batch::{Batch, TurnSpan};
 use crate::config::{JournalConfig, Retention};
-use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError};
+use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused};
 use crate::finished::{Expired, Finished, FinishedIndex, IdHash};
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 use crate::ledger::Ledger;
-use crate::record::{FinishedRun, History};
+use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
 
 /// A [`Journal`] in memory. Dropping it loses everything.
@@ -30,6 +31,8 @@ struct State {
     ledger: Ledger<Frames>,
     finished: FinishedIndex<Vec<u8>>,
     expired: Expired,
+    /// The snapshots of live runs.
+    snapshots: BTreeMap<RunId, Snapshot>,
     retention: Retention,
     dropped: u64,
     /// Runs touched by batches that are queued (only when commits are held).
@@ -81,6 +84,7 @@ impl MemoryJournal {
             ledger: Ledger::new(epoch, config.turn_bytes_max),
             finished: FinishedIndex::new(0),
             expired: Expired::new(config.retention.expired_len_max),
+            snapshots: BTreeMap::new(),
             retention: config.retention,
             dropped: 0,
             touched: Vec::new(),
@@ -142,6 +146,10 @@ impl MemoryJournal {
         for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
             let durable = &frames.bytes[..frames.durable];
             let last = scan::last_turn(durable).expect("this journal framed them itself");
+            let snapshot = old.snapshots.get(&run);
+            if let Some(snapshot) = snapshot.filter(|kept| kept.sequence.get() <= u64::from(last.last)) {
+                new.snapshots.insert(run, snapshot.clone());
+            }
             new.live_bytes += durable.len() as u64;
             new.ledger.restore(
                 run,
@@ -194,6 +202,9 @@ impl State {
                     self.queued_turns += 1;
                     self.queued_bytes += frames.len();
                     self.live_bytes += frames.len() as u64;
+                    if turn.closes {
+                        self.snapshots.remove(&turn.run);
+                    }
                     match closed {
                         Some(stored) => self.closing.push((*turn, stored)),
                         None if is_held => self.touched.push(turn.run),
@@ -263,6 +274,17 @@ impl State {
             .filter(|frames| !frames.is_empty())
     }
 
+    /// The durable frames of a run, or why there are none.
+    fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
+        self.frames(run).ok_or_else(|| {
+            if self.expired.has_run(run) {
+                ReadError::Expired { run }
+            } else {
+                ReadError::UnknownRun { run }
+            }
+        })
+    }
+
     /// After a close, reading is refused; after any other failure it goes on.
     fn readable(&self) -> Result<(), JournalFailure> {
         match &self.failure {
@@ -322,16 +344,61 @@ impl Journal for MemoryJournal {
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let state = self.lock();
         state.readable()?;
-        let Some(frames) = state.frames(run) else {
-            return Err(if state.expired.has_run(run) {
-                ReadError::Expired { run }
-            } else {
-                ReadError::UnknownRun { run }
-            });
-        };
+        let frames = state.known_frames(run)?;
+        let (bytes, max) = (frames.len() as u64, self.config.history_bytes_max);
+        if bytes > max {
+            return Err(ReadError::TooLong { run, bytes, max });
+        }
         let frames = frames.to_vec();
         drop(state);
         scan::history(run, &[(0, frames.into())])
+    }
+
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let state = self.lock();
+        state.readable()?;
+        let frames = state.known_frames(run)?.to_vec();
+        drop(state);
+        let head = scan::last_turn(&frames).map_or(0, |turn| turn.last);
+        Ok(HistoryPage {
+            records: scan::page(run, &[(0, frames.into())], after, bytes_max)?,
+            head: Sequence::new(u64::from(head)),
+        })
+    }
+
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(SnapshotRefused::Failed(failure.clone()));
+        }
+        let head = state.ledger.head(snapshot.run).ok_or(SnapshotRefused::NotLive)?;
+        let head = Sequence::new(u64::from(head.last));
+        if snapshot.sequence > head {
+            return Err(SnapshotRefused::Ahead { head });
+        }
+        let (bytes, max) = (snapshot.bytes.len(), self.config.snapshot_bytes_max);
+        if bytes > max {
+            return Err(SnapshotRefused::TooLarge { bytes, max });
+        }
+        state.snapshots.insert(snapshot.run, snapshot);
+        Ok(())
+    }
+
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
+        let mut state = self.lock();
+        match &state.failure {
+            Some(failure) => Err(failure.clone()),
+            None => {
+                state.snapshots.remove(&run);
+                Ok(())
+            }
+        }
+    }
+
+    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
+        let state = self.lock();
+        state.readable()?;
+        Ok(state.snapshots.get(&run).cloned())
     }
 
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {

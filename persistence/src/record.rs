@@ -78,6 +78,41 @@ impl History {
     }
 }
 
+/// Some consecutive records of one run, see
+/// [`Journal::history_page`](crate::Journal::history_page).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HistoryPage {
+    /// The records, in order and without gaps.
+    pub records: Vec<Record>,
+    /// The sequence number of the run's last durable record.
+    pub head: Sequence,
+}
+
+impl HistoryPage {
+    /// Whether no record follows.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.records
+            .last()
+            .is_none_or(|record| record.sequence == self.head)
+    }
+}
+
+/// The state of a live run after one of its records, folded and encoded by whoever owns it.
+///
+/// It saves reading the records up to there. It can always be made again from the history, so it may
+/// be lost or deleted at any time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Whose state it is.
+    pub run: RunId,
+    /// The last record that is folded into it.
+    pub sequence: Sequence,
+    /// As the owner encoded it.
+    pub bytes: Bytes,
+}
+
 /// A finished run that is still retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

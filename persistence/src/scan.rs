@@ -78,6 +78,43 @@ pub(crate) fn history(run: RunId, pieces: &[(u64, Bytes)]) -> Result<History, Re
     Ok(History { run, id, records })
 }
 
+/// Decodes the records of `run` behind `after` from pieces of the log, as [`history`] does, until
+/// they have `bytes_max` bytes. The first piece may begin anywhere up to there.
+pub(crate) fn page(
+    run: RunId,
+    pieces: &[(u64, Bytes)],
+    after: Sequence,
+    bytes_max: usize,
+) -> Result<Vec<Record>, ReadError> {
+    let (mut records, mut total, mut before) = (Vec::new(), 0, None);
+    for (position, bytes) in pieces {
+        let mut at = 0;
+        while at < bytes.len() {
+            let here = position + at as u64;
+            let frame = v1::read(&bytes[at..]).map_err(|error| damaged(run, here, &error))?;
+            let known = before.unwrap_or_else(|| (frame.sequence.get() - 1).min(after.get()));
+            check_order(run, &frame, known, here)?;
+            before = Some(known + 1);
+            at += frame.len;
+            if frame.sequence <= after {
+                continue;
+            }
+            total += frame.len;
+            if total > bytes_max && !records.is_empty() {
+                return Ok(records);
+            }
+            records.push(Record {
+                sequence: frame.sequence,
+                kind: frame.kind,
+                time: frame.time,
+                closes: frame.has(v1::CLOSES),
+                body: bytes.slice(at - frame.body.len()..at),
+            });
+        }
+    }
+    Ok(records)
+}
+
 /// Hands each record of a run to `lane`; returns how many there were.
 pub(crate) fn visit(run: RunId, bytes: &[u8], lane: &mut Lane<'_>) -> Result<u64, ReadError> {
     let (mut at, mut records) = (0, 0);

@@ -11,6 +11,7 @@ mod append;
 mod lifetime;
 mod limits;
 mod reading;
+mod snapshots;
 
 pub use actor::Author;
 
@@ -70,6 +71,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(reading::cases());
     cases.extend(limits::cases());
     cases.extend(lifetime::cases());
+    cases.extend(snapshots::cases());
     cases
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use millrun_core::{RunId, Timestamp};
 
 use super::segment::{By, Segment, damaged};
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::config::Retention;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Expired, Finished, FinishedIndex, IdHash, Place};
@@ -244,20 +244,20 @@ impl Lookup {
         self.segments.iter().any(|segment| segment.may_contain(hash))
     }
 
-    pub(crate) fn run(&self, moment: &Snapshot, run: RunId) -> Result<Option<Found>, ReadError> {
+    pub(crate) fn run(&self, moment: &Moment, run: RunId) -> Result<Option<Found>, ReadError> {
         self.latest(moment, settled::run_hash(run), By::Run, &|finished| {
             finished.run == run
         })
     }
 
-    pub(crate) fn id(&self, moment: &Snapshot, id: IdHash) -> Result<Option<Found>, ReadError> {
+    pub(crate) fn id(&self, moment: &Moment, id: IdHash) -> Result<Option<Found>, ReadError> {
         self.latest(moment, id.bits(), By::Id, &|finished| finished.id == id)
     }
 
     /// The latest of the runs under a hash that is the one looked for.
     fn latest(
         &self,
-        moment: &Snapshot,
+        moment: &Moment,
         hash: u64,
         by: By,
         is_it: &dyn Fn(&Finished<Place>) -> bool,
@@ -289,7 +289,7 @@ impl Lookup {
 }
 
 /// The settled runs of the row in which the run with this number stands, with their numbers.
-pub(crate) fn row(moment: &Snapshot, number: u64) -> Result<Vec<(u64, Finished<Place>)>, ReadError> {
+pub(crate) fn row(moment: &Moment, number: u64) -> Result<Vec<(u64, Finished<Place>)>, ReadError> {
     let Some((key, row)) = moment.closed_row(number)? else {
         return Err(damaged("a row is missing"));
     };
@@ -302,7 +302,7 @@ pub(crate) fn row(moment: &Snapshot, number: u64) -> Result<Vec<(u64, Finished<P
 
 /// Calls `visit` with each settled run from the number `from` on, below `end`, until it says `false`.
 pub(crate) fn each(
-    moment: &Snapshot,
+    moment: &Moment,
     (from, end): (u64, u64),
     visit: &mut dyn FnMut(u64, Finished<Place>) -> bool,
 ) -> Result<(), ReadError> {

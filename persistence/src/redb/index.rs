@@ -18,7 +18,7 @@ use rustc_hash::FxHashSet;
 use super::closed::{self, Settled};
 use super::segment::{Segment, damaged};
 use super::settler::Rows;
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, Manifest, SegmentEntry};
 
@@ -38,7 +38,7 @@ impl Index {
     ///
     /// # Errors
     /// `Damaged` when it must be thrown away, `Failed` when the store cannot be read.
-    pub(crate) fn read(moment: &Snapshot) -> Result<Self, ReadError> {
+    pub(crate) fn read(moment: &Moment) -> Result<Self, ReadError> {
         let (closed_keys, index_keys) = moment.settled_keys()?;
         let Some(row) = moment.manifest()? else {
             return Ok(Self {
@@ -97,7 +97,7 @@ impl Index {
     /// Takes those that are settled and retained out of `runs`.
     pub(crate) fn remove_retained(
         &self,
-        moment: &Snapshot,
+        moment: &Moment,
         runs: &mut FxHashSet<RunId>,
     ) -> Result<(), ReadError> {
         if runs.is_empty() {
@@ -111,7 +111,7 @@ impl Index {
 }
 
 /// Reads the rows of a sorted run for its fences and its filter.
-fn segment(moment: &Snapshot, entry: &SegmentEntry) -> Result<Segment, ReadError> {
+fn segment(moment: &Moment, entry: &SegmentEntry) -> Result<Segment, ReadError> {
     let pairs = usize::try_from(entry.pairs).unwrap_or(usize::MAX);
     let rows_max = usize::try_from(entry.rows).unwrap_or(usize::MAX);
     // What the manifest says of its size is not trusted with memory.

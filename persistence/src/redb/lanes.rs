@@ -14,7 +14,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use millrun_core::RunId;
 
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::error::JournalFailure;
 
 /// Rows that may wait for a lane.
@@ -48,7 +48,7 @@ impl Row<'_> {
 /// Calls `feed` with each row, once per lane: the kept turns first, then the log. `seen` is called
 /// with each row on the calling thread. With one lane, everything happens there.
 pub(crate) fn each_row<L: Send>(
-    moment: &Snapshot,
+    moment: &Moment,
     low: u64,
     lanes: &mut [L],
     feed: &(dyn Fn(&mut L, &Row<'_>) + Sync),
@@ -101,7 +101,7 @@ pub(crate) fn each_row<L: Send>(
 }
 
 fn read(
-    moment: &Snapshot,
+    moment: &Moment,
     low: u64,
     visit: &mut dyn FnMut(Source, &[u8]) -> bool,
 ) -> Result<(), JournalFailure> {

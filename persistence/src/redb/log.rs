@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
 use super::lanes::{Row, Source};
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::Place;
 use crate::scan;
@@ -14,7 +14,7 @@ use crate::wire::v1::{self, Frame};
 /// The frames of the turns of `run`, in order, in pieces with their positions. `end` is where the
 /// log ends.
 pub(crate) fn turns(
-    store: &Snapshot,
+    store: &Moment,
     run: RunId,
     place: &Place,
     end: u64,
@@ -37,8 +37,98 @@ pub(crate) fn turns(
     Ok(pieces)
 }
 
+/// The frames of the turns of `run` behind the record `after`, in order, as far as `bytes_max` bytes
+/// of them need; and the sequence of its last record.
+pub(crate) fn page(
+    store: &Moment,
+    run: RunId,
+    place: &Place,
+    end: u64,
+    (after, bytes_max): (u64, usize),
+) -> Result<(Vec<(u64, Bytes)>, u64), ReadError> {
+    let low = store.opened()?.low;
+    let (mut pieces, mut total, mut moved) = (Vec::new(), 0, 0);
+    if place.first < low {
+        let bytes = kept(store, run)?;
+        moved = scan::last_turn(&bytes).map_or(0, |turn| u64::from(turn.last));
+        if moved > after {
+            total = bytes.len();
+            pieces.push((0, bytes));
+        }
+    }
+    if place.last < low {
+        return Ok((pieces, moved));
+    }
+    let starts = starts(store, run, (place.last, moved.max(after)), low)?;
+    let last = turn_at(store, run, place.last)?;
+    let (Some(starts), Some(last)) = (starts, last) else {
+        // A back-pointer leads nowhere: look at everything instead.
+        let pieces = turns(store, run, place, end)?;
+        let head = scan::history(run, &pieces)?.head().get();
+        return Ok((pieces, head));
+    };
+    for position in starts.into_iter().rev() {
+        if total > bytes_max {
+            break;
+        }
+        let turn = if position == place.last {
+            last.bytes.clone()
+        } else {
+            let turn = turn_at(store, run, position)?;
+            let cause = "the turn is damaged";
+            turn.ok_or_else(|| scan::damaged(run, position, &cause))?.bytes
+        };
+        total += turn.len();
+        pieces.push((position, turn));
+    }
+    Ok((pieces, last.last))
+}
+
+/// Where the turns of `run` begin that hold records behind `after`, the last first; `None` if a
+/// back-pointer does not lead to the run's previous turn.
+fn starts(
+    store: &Moment,
+    run: RunId,
+    (last, after): (u64, u64),
+    low: u64,
+) -> Result<Option<Vec<u64>>, JournalFailure> {
+    let (mut starts, mut position) = (Vec::new(), last);
+    loop {
+        let Some((first, back)) = turn_head(store, run, position)? else {
+            return Ok(None);
+        };
+        starts.push(position);
+        if first <= after + 1 {
+            return Ok(Some(starts));
+        }
+        if back >= position || back < low {
+            return Ok(None);
+        }
+        position = back;
+    }
+}
+
+/// The first sequence and the back-pointer of the turn of `run` that begins at `position`.
+fn turn_head(store: &Moment, run: RunId, position: u64) -> Result<Option<(u64, u64)>, JournalFailure> {
+    let mut head = None;
+    store.rows(position, &mut |key, row| {
+        let offset = position
+            .checked_sub(key)
+            .and_then(|offset| usize::try_from(offset).ok());
+        if let (Ok((frames, _)), Some(offset)) = (piece::read(row), offset)
+            && let Some(Ok(frame)) = frames.get(offset..).map(v1::read)
+            && frame.run == run
+            && frame.has(v1::TURN_FIRST)
+        {
+            head = Some((frame.sequence.get(), frame.back));
+        }
+        false
+    })?;
+    Ok(head)
+}
+
 /// The instance id of `run`, from its first record.
-pub(crate) fn instance_id(store: &Snapshot, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
+pub(crate) fn instance_id(store: &Moment, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
     let bytes = if place.first < store.opened()?.low {
         Some(kept(store, run)?)
     } else {
@@ -55,7 +145,7 @@ pub(crate) fn instance_id(store: &Snapshot, run: RunId, place: &Place) -> Result
 }
 
 /// The frames of `run` that were moved out of the log.
-fn kept(store: &Snapshot, run: RunId) -> Result<Bytes, ReadError> {
+fn kept(store: &Moment, run: RunId) -> Result<Bytes, ReadError> {
     let damaged = |cause: String| ReadError::Damaged {
         run: Some(run),
         position: 0,
@@ -71,7 +161,7 @@ fn kept(store: &Snapshot, run: RunId) -> Result<Bytes, ReadError> {
 /// Follows the back-pointers from the last turn, at `last`, to the first that was not moved: the one
 /// behind the record `moved`. `None` if one does not lead to the run's previous turn.
 fn follow(
-    store: &Snapshot,
+    store: &Moment,
     run: RunId,
     (last, moved): (u64, u32),
     low: u64,
@@ -109,7 +199,7 @@ struct TurnBytes {
 }
 
 /// The turn of `run` that begins at `position`; `None` if none does.
-fn turn_at(store: &Snapshot, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
+fn turn_at(store: &Moment, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
     let mut bytes = Vec::new();
     let (mut back, mut first, mut last) = (v1::NO_BACK, 0, 0);
     let mut at = position;
@@ -161,7 +251,7 @@ fn turn_at(store: &Snapshot, run: RunId, position: u64) -> Result<Option<TurnByt
 
 /// Finds the run's frames by looking at the whole log.
 fn sweep(
-    store: &Snapshot,
+    store: &Moment,
     run: RunId,
     (low, end): (u64, u64),
     pieces: &mut Vec<(u64, Bytes)>,

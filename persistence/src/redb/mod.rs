@@ -28,6 +28,7 @@ mod segment;
 mod settle;
 mod settler;
 mod shared;
+mod snapshots;
 mod state;
 mod store;
 mod upkeep;
@@ -38,7 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, RunId};
+use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, RunId, Sequence};
 
 use self::closed::{ClosedRuns, Trim};
 pub use self::disk::{Disk, FileDisk};
@@ -48,16 +49,16 @@ pub(crate) use self::log::walk as walk_row;
 use self::rebuild::{Known, Rebuilt};
 use self::shared::Shared;
 use self::state::State;
-use self::store::{Snapshot, Store};
+use self::store::{Moment, Store};
 pub use self::upkeep::{BackupError, Verified};
 use self::writer::Writer;
 use crate::batch::Batch;
 use crate::config::{Durability, JournalConfig};
-use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError};
+use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused};
 use crate::finished::{Finished, IdHash, Place};
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Stats};
-use crate::record::{FinishedRun, History};
-use crate::scan;
+use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
+use crate::{scan, wire};
 
 /// A [`Journal`] in one file.
 ///
@@ -122,6 +123,8 @@ impl RedbJournal {
         let opens = store.count_open().map_err(failed)?;
         let is_index_rebuilt = forget_damaged_index(&store).map_err(failed)?;
         let (rebuilt, closed, gone, rows) = found(&store, &config).map_err(failed)?;
+        let snapshots = store.moment().and_then(|moment| moment.snapshots());
+        let snapshots = snapshots.map_err(failed)?;
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);
         let opened = Opened {
@@ -130,7 +133,7 @@ impl RedbJournal {
             is_index_rebuilt,
         };
         let store = Arc::new(store);
-        let state = State::new(&config, epoch, rebuilt, closed, gone);
+        let state = State::new(&config, epoch, rebuilt, closed, gone, snapshots);
         let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
         let writer = Writer::new(Arc::clone(&shared), store, rows);
         let ended = Arc::clone(&shared);
@@ -150,15 +153,15 @@ impl RedbJournal {
     }
 
     /// Something of the state, and a moment of the store that fits it.
-    fn moment<T>(&self, read: impl FnOnce(&State) -> T) -> Result<(T, Snapshot), JournalFailure> {
+    fn moment<T>(&self, read: impl FnOnce(&State) -> T) -> Result<(T, Moment), JournalFailure> {
         let store = self.reader()?;
         let state = self.shared.lock();
-        let moment = store.snapshot()?;
+        let moment = store.moment()?;
         Ok((read(&state), moment))
     }
 
     /// Where a run stands, and the moment for which that holds.
-    fn place(&self, run: RunId) -> Result<(Place, u64, Snapshot), ReadError> {
+    fn place(&self, run: RunId) -> Result<(Place, u64, Moment), ReadError> {
         let ((known, lookup, end, is_expired), moment) = self.moment(|state| {
             let known = match state.damaged.runs.get(&run) {
                 Some(damage) => Err(damage.clone()),
@@ -189,7 +192,7 @@ type Contents = (Rebuilt, ClosedRuns, Vec<RunId>, settler::Rows);
 
 /// Throws a damaged index away; says whether there was one.
 fn forget_damaged_index(store: &Store) -> Result<bool, JournalFailure> {
-    match Index::read(&store.snapshot()?) {
+    match Index::read(&store.moment()?) {
         Err(ReadError::Damaged { .. }) => store.forget_index().map(|()| true),
         Err(error) => Err(error.into()),
         Ok(_) => Ok(false),
@@ -197,7 +200,7 @@ fn forget_damaged_index(store: &Store) -> Result<bool, JournalFailure> {
 }
 
 fn found(store: &Store, config: &JournalConfig) -> Result<Contents, JournalFailure> {
-    let moment = store.snapshot()?;
+    let moment = store.moment()?;
     let index = Index::read(&moment)?;
     let known = if index.is_begun {
         Known::Before(index.settled.position)
@@ -225,7 +228,7 @@ fn found(store: &Store, config: &JournalConfig) -> Result<Contents, JournalFailu
     Ok((rebuilt, closed, gone, index.rows))
 }
 
-fn describe(store: &Snapshot, finished: &Finished<Place>) -> Result<FinishedRun, ReadError> {
+fn describe(store: &Moment, finished: &Finished<Place>) -> Result<FinishedRun, ReadError> {
     Ok(FinishedRun {
         run: finished.run,
         id: log::instance_id(store, finished.run, &finished.place)?,
@@ -276,16 +279,47 @@ impl Journal for RedbJournal {
 
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
         let mut state = self.shared.lock();
-        match &state.failure {
-            Some(failure) => Err(failure.clone()),
-            None if state.is_closing => Err(JournalFailure::closed()),
-            None => Ok(state.take_over(partitions)),
-        }
+        state.check_open()?;
+        Ok(state.take_over(partitions))
     }
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let (place, end, moment) = self.place(run)?;
+        let (bytes, max) = (place.bytes, self.shared.config.history_bytes_max);
+        if bytes > max {
+            return Err(ReadError::TooLong { run, bytes, max });
+        }
         scan::history(run, &log::turns(&moment, run, &place, end)?)
+    }
+
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let (place, end, moment) = self.place(run)?;
+        let (pieces, head) = log::page(&moment, run, &place, end, (after.get(), bytes_max))?;
+        Ok(HistoryPage {
+            records: scan::page(run, &pieces, after, bytes_max)?,
+            head: Sequence::new(head),
+        })
+    }
+
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        let outcome = self.shared.lock().put_snapshot(snapshot);
+        self.shared.bell.ring();
+        outcome
+    }
+
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        state.snapshots.remove(run);
+        drop(state);
+        self.shared.bell.ring();
+        Ok(())
+    }
+
+    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
+        let (is_live, moment) = self.moment(|state| state.is_live(run))?;
+        let row = if is_live { moment.snapshot(run)? } else { None };
+        Ok(row.and_then(|row| wire::snapshot::read(run, &row)))
     }
 
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {

@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::lanes::{Row, Source, each_row};
 use super::log::{self, Damage};
-use super::store::{Opened, Snapshot};
+use super::store::{Moment, Opened};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::scan::LastTurn;
@@ -97,7 +97,7 @@ impl Damaged {
 }
 
 /// Reads everything, on `lanes` threads.
-pub(crate) fn rebuild(moment: &Snapshot, known: Known, lanes: usize) -> Result<Rebuilt, JournalFailure> {
+pub(crate) fn rebuild(moment: &Moment, known: Known, lanes: usize) -> Result<Rebuilt, JournalFailure> {
     let Opened { low, .. } = moment.opened()?;
     let mut shares: Vec<_> = (0..lanes.max(1)).map(|_| Share::new(low, known)).collect();
     let feed = |share: &mut Share, row: &Row<'_>| {
@@ -290,6 +290,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
+    use crate::redb::snapshots::SnapshotRows;
     use crate::redb::store::Store;
 
     /// Thirty runs of several turns in a store of ten commits; every third one closes.
@@ -323,7 +324,9 @@ mod tests {
                 .iter()
                 .flat_map(|turn| batch.frames(turn).to_vec())
                 .collect();
-            store.commit(end, &frames, None).unwrap();
+            store
+                .commit(end, &frames, &SnapshotRows::default(), None)
+                .unwrap();
             end += frames.len() as u64;
         }
         store
@@ -334,7 +337,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(&folder);
         let read = |lanes| {
-            let found = rebuild(&store.snapshot().unwrap(), Known::Nothing, lanes).unwrap();
+            let found = rebuild(&store.moment().unwrap(), Known::Nothing, lanes).unwrap();
             let heads: BTreeMap<_, _> = found
                 .live
                 .iter()

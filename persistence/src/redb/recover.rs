@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::lanes::{Row, Source, each_row};
 use super::log;
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::error::ReadError;
 use crate::journal::{Lane, Progress};
 use crate::scan;
@@ -22,7 +22,7 @@ pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;
 
 /// Calls the lanes with all records of `live`; returns how many. The log goes from `low` to `end`.
 pub(crate) fn recover(
-    moment: &Snapshot,
+    moment: &Moment,
     live: &Runs,
     (low, end): (u64, u64),
     lanes: &mut [Lane<'_>],

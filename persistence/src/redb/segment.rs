@@ -10,7 +10,7 @@
 //! as far as they are in the same sorted run.
 
 use super::filter::Filter;
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry};
 
@@ -63,7 +63,7 @@ impl Segment {
     }
 
     /// The numbers that stand under a hash, the greatest first.
-    pub(crate) fn find(&self, moment: &Snapshot, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
+    pub(crate) fn find(&self, moment: &Moment, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
         let mut found = Vec::new();
         if !self.may_contain(hash) {
             return Ok(found);
@@ -87,7 +87,7 @@ impl Segment {
     }
 
     /// Reads one row.
-    pub(crate) fn row(&self, moment: &Snapshot, index: u32) -> Result<Vec<Pair>, ReadError> {
+    pub(crate) fn row(&self, moment: &Moment, index: u32) -> Result<Vec<Pair>, ReadError> {
         let row = moment.index_row(self.key(index))?;
         let read = row.map(|row| settled::read_index(&row));
         match read {

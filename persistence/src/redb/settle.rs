@@ -25,7 +25,7 @@ use super::log;
 use super::settler::{Rows, Settler};
 use super::shared::Shared;
 use super::state::State;
-use super::store::{Slice, Snapshot, Store};
+use super::store::{Moment, Slice, Store};
 use crate::error::JournalFailure;
 use crate::wire::settled::run_hash;
 use crate::wire::{piece, v1};
@@ -89,9 +89,7 @@ impl Settling {
             state.closed.settled.clone()
         };
         let bytes = shared.config.settle_bytes_max.max(bytes / 2);
-        let step = self
-            .settler
-            .step(&store.snapshot()?, &settled, forgotten, bytes)?;
+        let step = self.settler.step(&store.moment()?, &settled, forgotten, bytes)?;
         let state = shared.lock();
         let end = step.settled.as_ref().map_or(settled.end, |after| after.end);
         // Runs that were dropped before they were settled are dropped again after a crash.
@@ -144,7 +142,7 @@ impl Settling {
             (state.low, settled, only_gone.gone)
         };
         let slice_bytes = (SLICE_FACTOR * shared.config.settle_bytes_max as u64).max(2 * bytes as u64);
-        let moment = store.snapshot()?;
+        let moment = store.moment()?;
         load_earliest(&moment, shared);
         let Some(slice) = Beginning::read(&moment, (low, settled), slice_bytes)? else {
             let mut state = shared.lock();
@@ -169,7 +167,7 @@ impl Settling {
 }
 
 /// Reads the row of the earliest settled run, if it is wanted.
-fn load_earliest(moment: &Snapshot, shared: &Shared) {
+fn load_earliest(moment: &Moment, shared: &Shared) {
     let wanted = shared.lock().closed.wanted();
     if let Some(number) = wanted {
         let row = closed::row(moment, number);
@@ -199,7 +197,7 @@ struct Beginning {
 impl Beginning {
     /// Copies the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
     /// if one of them is damaged.
-    fn read(moment: &Snapshot, (low, end): (u64, u64), bytes: u64) -> Result<Option<Self>, JournalFailure> {
+    fn read(moment: &Moment, (low, end): (u64, u64), bytes: u64) -> Result<Option<Self>, JournalFailure> {
         let mut beginning = Self {
             rows: Vec::new(),
             end: low,
@@ -253,7 +251,7 @@ impl Beginning {
 
 /// Which runs of a slice are live, retained or quarantined; `None` if that cannot be said.
 fn needed(
-    moment: &Snapshot,
+    moment: &Moment,
     shared: &Shared,
     slice: &Beginning,
 ) -> Result<Option<FxHashSet<RunId>>, JournalFailure> {

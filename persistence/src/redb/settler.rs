@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::closed::{ClosedRuns, Segments, Settled};
 use super::segment::Segment;
-use super::store::Snapshot;
+use super::store::Moment;
 use crate::error::JournalFailure;
 use crate::finished::{Finished, Place};
 use crate::wire::settled::{self, CLOSED_PER_ROW, Manifest, PAIRS_PER_ROW, Pair, SPAN_MAX};
@@ -186,7 +186,7 @@ impl Settler {
     /// The rows of the next step, of about `bytes`; what they change is in [`Step::settled`].
     pub(crate) fn step(
         &mut self,
-        moment: &Snapshot,
+        moment: &Moment,
         before: &Settled,
         forgotten: u64,
         bytes: usize,
@@ -398,7 +398,7 @@ impl Merge {
     }
 
     /// Says whether that was all.
-    fn step(&mut self, moment: &Snapshot, bytes: usize, step: &mut Step) -> Result<bool, JournalFailure> {
+    fn step(&mut self, moment: &Moment, bytes: usize, step: &mut Step) -> Result<bool, JournalFailure> {
         if !self.is_begun {
             self.is_begun = true;
             for input in 0..self.inputs.len() {
@@ -439,7 +439,7 @@ impl Merge {
     }
 
     /// Puts the next pair of an input among the heads.
-    fn advance(&mut self, moment: &Snapshot, input: usize) -> Result<(), JournalFailure> {
+    fn advance(&mut self, moment: &Moment, input: usize) -> Result<(), JournalFailure> {
         let (segment, cursor) = (&self.inputs[input], &mut self.cursors[input]);
         while cursor.at == cursor.row.len() {
             if cursor.next_row == segment.entry.rows {

@@ -13,17 +13,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
 use super::closed::{ClosedRuns, Trim};
 use super::rebuild::{Damaged, Rebuilt};
 use super::recover::Runs;
+use super::snapshots::{SnapshotRows, Snapshots};
 use crate::batch::{Batch, TurnSpan};
 use crate::config::JournalConfig;
-use crate::error::{EnqueueError, JournalFailure, TurnRefused};
+use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::journal::{Enqueued, Refused, Stats};
 use crate::ledger::Ledger;
+use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::v1;
 
@@ -39,6 +41,8 @@ pub(crate) struct Segment {
     pub(crate) offset: Offset,
     /// Runs that close in it.
     closing: Vec<Finished<Place>>,
+    /// Snapshots that go with it.
+    pub(crate) snapshots: SnapshotRows,
 }
 
 impl Segment {
@@ -76,6 +80,7 @@ pub(crate) struct State {
     ledger: Ledger<Place>,
     pub(crate) closed: ClosedRuns,
     pub(crate) damaged: Damaged,
+    pub(crate) snapshots: Snapshots,
     pub(crate) open: Segment,
     sealed: Option<Arc<Segment>>,
     /// A buffer to use again.
@@ -107,13 +112,15 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// `gone` are the runs that were dropped and of which turns are kept.
+    /// `gone` are the runs that were dropped and of which turns are kept, `snapshots` those that
+    /// have one.
     pub(crate) fn new(
         config: &JournalConfig,
         epoch: Epoch,
         rebuilt: Rebuilt,
         closed: ClosedRuns,
         gone: Vec<RunId>,
+        snapshots: impl IntoIterator<Item = RunId>,
     ) -> Self {
         let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
@@ -121,12 +128,15 @@ impl State {
             live_bytes += live.place.bytes;
             ledger.restore(run, live.turn, live.place);
         }
+        let (stored, removed) = snapshots.into_iter().partition(|run| ledger.head(*run).is_some());
+        let snapshots = Snapshots::new(config.snapshot_bytes_max, stored, removed);
         Self {
             batch_bytes_max: config.batch_bytes_max,
             batch_len_max: config.batch_len_max,
             ledger,
             closed,
             damaged: rebuilt.damaged,
+            snapshots,
             open: Segment {
                 start: rebuilt.end,
                 ..Segment::default()
@@ -155,12 +165,7 @@ impl State {
 
     /// Takes a batch into the open segment. Says whether to ring the writer.
     pub(crate) fn enqueue(&mut self, batch: &Batch) -> Result<(Enqueued, bool), EnqueueError> {
-        if let Some(failure) = &self.failure {
-            return Err(EnqueueError::Failed(failure.clone()));
-        }
-        if self.is_closing {
-            return Err(EnqueueError::Failed(JournalFailure::closed()));
-        }
+        self.check_open()?;
         let has_room = self.open.bytes.len() + batch.bytes() <= self.batch_bytes_max
             && self.open.turns + batch.turns() <= self.batch_len_max;
         if !has_room && self.open.turns > 0 {
@@ -223,8 +228,39 @@ impl State {
         Ok(())
     }
 
+    /// Takes a snapshot of a live run for the next commit.
+    pub(crate) fn put_snapshot(&mut self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        self.check_open()?;
+        let head = self.ledger.head(snapshot.run).ok_or(SnapshotRefused::NotLive)?;
+        let head = Sequence::new(u64::from(head.last));
+        if snapshot.sequence > head {
+            return Err(SnapshotRefused::Ahead { head });
+        }
+        let (bytes, max) = (snapshot.bytes.len(), self.snapshots.bytes_max());
+        if bytes > max {
+            return Err(SnapshotRefused::TooLarge { bytes, max });
+        }
+        if self.snapshots.put(snapshot) {
+            Ok(())
+        } else {
+            self.was_full = true;
+            Err(SnapshotRefused::Full)
+        }
+    }
+
+    /// Whether turns and snapshots are still taken.
+    pub(crate) fn check_open(&self) -> Result<(), JournalFailure> {
+        match &self.failure {
+            Some(failure) => Err(failure.clone()),
+            None if self.is_closing => Err(JournalFailure::closed()),
+            None => Ok(()),
+        }
+    }
+
     /// Hands the open segment to the writer and opens the next one.
     pub(crate) fn seal(&mut self) -> Arc<Segment> {
+        let closing = self.open.closing.iter().map(|closed| closed.run);
+        self.open.snapshots = self.snapshots.seal(closing);
         let next = Segment {
             start: self.open.end(),
             bytes: std::mem::take(&mut self.spare),
@@ -279,6 +315,10 @@ impl State {
     /// The runs that are live.
     pub(crate) fn live(&self) -> Runs {
         self.ledger.heads().keys().copied().collect()
+    }
+
+    pub(crate) fn is_live(&self, run: RunId) -> bool {
+        self.ledger.head(run).is_some()
     }
 
     /// Where the durable part of the log ends.
@@ -343,7 +383,9 @@ impl State {
             live_bytes: self.live_bytes + self.closed.bytes(),
             log_bytes: self.durable_end() - self.low + self.kept_bytes,
             queued_bytes: queued as u64,
-            index_bytes: self.ledger.memory_bytes() + self.closed.memory_bytes(),
+            index_bytes: self.ledger.memory_bytes()
+                + self.closed.memory_bytes()
+                + self.snapshots.memory_bytes(),
             commits: self.commits,
             turns: self.turns,
             bytes: self.bytes,

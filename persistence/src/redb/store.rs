@@ -1,4 +1,4 @@
-//! The file: six tables in redb, and nothing that knows what a turn is.
+//! The file: seven tables in redb, and nothing that knows what a turn is.
 //!
 //! ```text
 //!   meta   "opens" ─► how often the store has been opened
@@ -9,6 +9,7 @@
 //!   closed    number of the first ─► finished runs (see `wire::settled`)    ┐ derived from the log;
 //!   index     sorted run and row ─► hashes and numbers                      │ may be lost and are
 //!   manifest  0 ─► which sorted runs there are, and what they cover         ┘ written anew
+//!   snapshots run ─► folded state (see `wire::snapshot`); may be lost
 //! ```
 //!
 //! Invariants: a commit is one transaction with one sync; nothing is read through a guard that
@@ -26,6 +27,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefi
 use super::backend::Backend;
 use super::disk::Disk;
 use super::settler::Step;
+use super::snapshots::SnapshotRows;
 use crate::error::{FailureKind, JournalFailure};
 use crate::wire::{piece, v1};
 
@@ -35,6 +37,7 @@ const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kep
 const CLOSED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.closed");
 const INDEX: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.index");
 const MANIFEST: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.manifest");
+const SNAPSHOTS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.snapshots");
 const OPENS: &str = "opens";
 const LOW: &str = "low";
 /// Smaller files are read on the calling thread.
@@ -107,6 +110,7 @@ impl Store {
                 for table in [CLOSED, INDEX, MANIFEST] {
                     txn.open_table(table)?;
                 }
+                txn.open_table(SNAPSHOTS)?;
                 opens
             };
             txn.commit()?;
@@ -133,6 +137,7 @@ impl Store {
         &self,
         position: u64,
         frames: &[u8],
+        snapshots: &SnapshotRows,
         slice: Option<&Slice>,
     ) -> Result<u64, JournalFailure> {
         guarded(|| {
@@ -150,6 +155,15 @@ impl Store {
                 }
                 for key in slice.iter().flat_map(|slice| &slice.rows) {
                     log.remove(key)?;
+                }
+            }
+            if !snapshots.put.is_empty() || !snapshots.removed.is_empty() {
+                let mut table = txn.open_table(SNAPSHOTS)?;
+                for run in &snapshots.removed {
+                    table.remove(run.bits())?;
+                }
+                for (run, row) in &snapshots.put {
+                    table.insert(run.bits(), row.as_slice())?;
                 }
             }
             if let Some(slice) = slice {
@@ -177,8 +191,8 @@ impl Store {
     }
 
     /// Everything as it is at this moment. It pins pages of the file: keep it for a short time.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, JournalFailure> {
-        guarded(|| Ok(Snapshot(self.db.begin_read()?)))
+    pub(crate) fn moment(&self) -> Result<Moment, JournalFailure> {
+        guarded(|| Ok(Moment(self.db.begin_read()?)))
     }
 
     /// Adds rows as they are, and says where the log begins and how often the store was opened.
@@ -225,9 +239,9 @@ impl Store {
 }
 
 /// A moment of the store that does not change.
-pub(crate) struct Snapshot(ReadTransaction);
+pub(crate) struct Moment(ReadTransaction);
 
-impl Snapshot {
+impl Moment {
     /// How often the store has been opened, and where its log begins.
     pub(crate) fn opened(&self) -> Result<Opened, JournalFailure> {
         guarded(|| {
@@ -249,6 +263,25 @@ impl Snapshot {
                 .open_table(KEPT)?
                 .get(run.bits())?
                 .map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// The snapshot of a run, as a row.
+    pub(crate) fn snapshot(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(SNAPSHOTS)?;
+            Ok(table.get(run.bits())?.map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// The runs that have a snapshot.
+    pub(crate) fn snapshots(&self) -> Result<Vec<RunId>, JournalFailure> {
+        guarded(|| {
+            let mut runs = Vec::new();
+            for row in self.0.open_table(SNAPSHOTS)?.iter()? {
+                runs.extend(RunId::from_bits(row?.0.value()));
+            }
+            Ok(runs)
         })
     }
 

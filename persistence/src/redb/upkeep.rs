@@ -8,7 +8,7 @@ use super::RedbJournal;
 use super::index::Index;
 use super::open;
 use super::rebuild::{self, Known};
-use super::store::{Rows, Snapshot, Store};
+use super::store::{Moment, Rows, Store};
 use crate::error::{JournalFailure, OpenError, ReadError};
 
 /// How many bytes of rows a backup copies in one transaction.
@@ -52,7 +52,7 @@ impl RedbJournal {
     /// When the store cannot be read at all; what is damaged is in the answer.
     pub fn verify(&self) -> Result<Verified, ReadError> {
         let store = self.reader()?;
-        let moment = store.snapshot()?;
+        let moment = store.moment()?;
         let found = rebuild::rebuild(&moment, Known::Everything, store.lanes())?;
         let mut damaged = found.damaged.list();
         match Index::read(&moment) {
@@ -82,7 +82,7 @@ impl RedbJournal {
             });
         }
         let store = self.reader()?;
-        let moment = store.snapshot()?;
+        let moment = store.moment()?;
         let write = |source: io::Error| {
             BackupError::Write(OpenError::Io {
                 path: path.to_owned(),
@@ -117,7 +117,7 @@ impl RedbJournal {
 }
 
 /// Copies all rows, a few at a time.
-fn copy_rows(moment: &Snapshot, copy: &Store, path: &Path) -> Result<(), BackupError> {
+fn copy_rows(moment: &Moment, copy: &Store, path: &Path) -> Result<(), BackupError> {
     let opened = moment.opened()?;
     let mut outcome = Ok(());
     let (mut rows, mut bytes) = (Rows::default(), 0);

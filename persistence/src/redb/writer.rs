@@ -65,6 +65,11 @@ impl Writer {
         }
         let queued = state.open.batches;
         let must_commit = state.is_closing || state.was_full;
+        let has_snapshots = state.snapshots.is_waiting();
+        let is_volatile = self.shared.config.durability == Durability::Volatile;
+        if queued == 0 && has_snapshots && (must_commit || !is_volatile) {
+            return Work::Commit(state.seal());
+        }
         if queued == 0 && state.is_closing {
             return Work::End;
         }
@@ -141,7 +146,7 @@ impl Writer {
         segment: &Segment,
     ) -> Result<Option<(Slice, u64)>, JournalFailure> {
         let slice = settling.plan(store, shared, segment.bytes.len())?;
-        let removed = store.commit(segment.start, &segment.bytes, slice.as_ref())?;
+        let removed = store.commit(segment.start, &segment.bytes, &segment.snapshots, slice.as_ref())?;
         Ok(slice.map(|slice| (slice, removed)))
     }
 
@@ -171,7 +176,7 @@ impl Writer {
         if let Some(now) = state.committed(segment, took) {
             while let Trim::Load(number) = state.trim(now) {
                 drop(state);
-                let row = store.snapshot().map_err(ReadError::Failed);
+                let row = store.moment().map_err(ReadError::Failed);
                 let row = row.and_then(|moment| closed::row(&moment, number));
                 state = self.shared.lock();
                 state.closed.load(row);

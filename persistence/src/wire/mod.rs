@@ -4,5 +4,6 @@
 
 pub(crate) mod piece;
 pub(crate) mod settled;
+pub(crate) mod snapshot;
 pub(crate) mod superblock;
 pub(crate) mod v1;

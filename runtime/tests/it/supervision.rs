@@ -11,8 +11,8 @@ use millrun::{
     TokioHost,
 };
 use millrun_persistence::{
-    Batch, EnqueueError, Enqueued, FailureKind, FinishedRun, History, Journal, JournalConfig, JournalFailure,
-    Lane, Progress, ReadError, RecoveryReport, Stats,
+    Batch, EnqueueError, Enqueued, FailureKind, FinishedRun, History, HistoryPage, Journal, JournalConfig,
+    JournalFailure, Lane, Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats,
 };
 
 use crate::support::{DOUBLE, QUADRUPLE, Store, double, quadruple};
@@ -62,6 +62,27 @@ impl Journal for Panicking {
 
     fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
         self.inner.history(run)
+    }
+
+    fn history_page(
+        &self,
+        run: millrun::RunId,
+        after: millrun_core::Sequence,
+        bytes_max: usize,
+    ) -> Result<HistoryPage, ReadError> {
+        self.inner.history_page(run, after, bytes_max)
+    }
+
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        self.inner.put_snapshot(snapshot)
+    }
+
+    fn delete_snapshot(&self, run: millrun::RunId) -> Result<(), JournalFailure> {
+        self.inner.delete_snapshot(run)
+    }
+
+    fn snapshot(&self, run: millrun::RunId) -> Result<Option<Snapshot>, ReadError> {
+        self.inner.snapshot(run)
     }
 
     fn finished(&self, id: &millrun::InstanceId) -> Result<Option<FinishedRun>, ReadError> {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Disk, Journal, JournalConfig, OpenError, ReadError, RedbJournal};
+use millrun_persistence::{
+    Batch, Disk, Journal, JournalConfig, OpenError, ReadError, RedbJournal, Snapshot, SnapshotRefused,
+};
 
 use super::disk::Dice;
 use crate::host::HandHost;
@@ -154,6 +156,9 @@ impl Record {
         };
         assert_eq!(enqueued.refused, []);
         self.authors = authors;
+        if dice.one_in(3) {
+            self.put_snapshot(journal, dice);
+        }
         let lengths = self
             .authors
             .iter()
@@ -162,6 +167,22 @@ impl Record {
         self.states.push(State { lengths, closed });
         self.offsets.push(enqueued.offset);
         true
+    }
+
+    /// Folds some live run: into the number of its records, and the last of them.
+    fn put_snapshot(&self, journal: &RedbJournal, dice: &mut Dice) {
+        let live: Vec<_> = self.authors.iter().filter(|author| !is_closed(author)).collect();
+        if live.is_empty() {
+            return;
+        }
+        let author = live[usize::try_from(dice.below(live.len() as u64)).unwrap()];
+        let outcome = journal.put_snapshot(Snapshot {
+            run: author.run,
+            sequence: author.head,
+            bytes: folded(&author.written).into(),
+        });
+        // The disk may have failed meanwhile.
+        assert!(matches!(outcome, Ok(()) | Err(SnapshotRefused::Failed(_))));
     }
 
     /// How many batches are acknowledged.
@@ -201,6 +222,12 @@ impl Record {
             }
             if history.records.len() > author.written.len() || history.id != author.id {
                 return Err(format!("{}: records that nobody wrote", author.id));
+            }
+            if let Some(snapshot) = journal.snapshot(author.run).map_err(|error| error.to_string())? {
+                let len = usize::try_from(snapshot.sequence.get()).unwrap();
+                if len > history.records.len() || snapshot.bytes != folded(&author.written[..len]) {
+                    return Err(format!("{}: a snapshot of what is not there", author.id));
+                }
             }
             found.insert(author.run, history.records.len());
         }
@@ -253,6 +280,12 @@ fn author(number: u64) -> Author {
         time,
         written: Vec::new(),
     }
+}
+
+fn folded(written: &[Vec<u8>]) -> Vec<u8> {
+    let mut folded = written.len().to_le_bytes().to_vec();
+    folded.extend(written.last().into_iter().flatten());
+    folded
 }
 
 fn is_closed(author: &Author) -> bool {
