@@ -5,6 +5,7 @@
 //! ├── writer (thread)     failure stops the runtime
 //! ├── timers              failure stops the runtime
 //! ├── reader (thread)     restarted
+//! ├── watcher (thread)    restarted
 //! ├── shard 0 ..          restarted: takes a new epoch, recovers its runs from the journal
 //! └── pool <queue> ..     restarted: what runs goes on
 //! ```
@@ -12,19 +13,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millrun_broker::{Broker, BrokerConfig};
+use millrun_broker::{Broker, BrokerConfig, Topic};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
 use millrun_persistence::Batch;
 use millrun_workflow::Implementation;
+use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, Pool, PoolState, TaskQueue, TaskQueues};
 use crate::builder::Opened;
 use crate::host::TokioHost;
 use crate::reader::{Reader, ReaderDoor};
 use crate::recovery;
-use crate::runtime::{Inner, PartStatus, StopCell};
+use crate::runtime::{Inner, KillError, PartChange, PartEvent, PartStatus, StopCell};
 use crate::shard::{Counters, Publisher, Shard, ShardDoors, ShardShared, Topics};
 use crate::timers::{Timers, TimersDoor};
+use crate::watch::{Watch, Watcher};
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// The code of a runtime, by name.
@@ -60,6 +63,7 @@ pub(crate) fn assemble(
         code.activities,
         config.task_queue_len_max,
     )?);
+    let threads = Arc::new(Semaphore::new(config.blocking_threads_max));
     let pools: Vec<_> = queues
         .iter()
         .map(|queue| {
@@ -70,10 +74,17 @@ pub(crate) fn assemble(
                     Arc::clone(&host),
                     doors.clone(),
                     config.limits.payload_bytes_max,
+                    Arc::clone(&threads),
                 )),
             )
         })
         .collect();
+    let watch = Arc::new(Watch::new(shards_len, config.turn_warn));
+    let is_watched = !config.turn_warn.is_zero();
+    let events = broker.topic("millrun.parts").map_err(|error| OpenError::Topic {
+        name: "millrun.parts",
+        problem: error.to_string(),
+    })?;
     let (timers_bell, reader_bell) = (Bell::new(), Bell::new());
     let shared = Arc::new(ShardShared {
         host: Arc::clone(&host),
@@ -85,6 +96,7 @@ pub(crate) fn assemble(
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
         timers: TimersDoor::new(timers_bell.clone()),
         reader: ReaderDoor::new(reader_bell.clone()),
+        watch,
         counters: Counters::default(),
     });
     let stop = Arc::new(StopCell::default());
@@ -92,10 +104,14 @@ pub(crate) fn assemble(
         shared: Arc::clone(&shared),
         doors: doors.clone(),
         stop: Arc::clone(&stop),
+        events,
         branches: Mutex::new(Branches::default()),
     });
     tree.spawn(Role::Timers(timers_bell), None)?;
     tree.spawn(Role::Reader(reader_bell), None)?;
+    if is_watched {
+        tree.spawn(Role::Watcher, None)?;
+    }
     let mut report = opened.report;
     for (index, runs) in opened.shards.into_iter().enumerate() {
         let unregistered = runs
@@ -136,6 +152,7 @@ pub(crate) fn assemble(
 enum Role {
     Timers(Bell),
     Reader(Bell),
+    Watcher,
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
 }
@@ -145,6 +162,7 @@ impl Role {
         match self {
             Self::Timers(_) => "timers".into(),
             Self::Reader(_) => "reader".into(),
+            Self::Watcher => "watcher".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),
         }
@@ -157,6 +175,7 @@ pub(crate) struct Tree {
     shared: Arc<ShardShared>,
     doors: ShardDoors,
     stop: Arc<StopCell>,
+    events: Topic<PartEvent>,
     branches: Mutex<Branches>,
 }
 
@@ -171,6 +190,8 @@ struct Branch {
     role: Role,
     handle: Option<PartHandle>,
     restarts: u32,
+    /// It was stopped to be restarted.
+    is_killed: bool,
     recent: VecDeque<Timestamp>,
 }
 
@@ -185,6 +206,7 @@ impl Tree {
         let (placement, bell) = match &role {
             Role::Timers(bell) => (Placement::Actor, bell.clone()),
             Role::Reader(bell) => (Placement::Thread, bell.clone()),
+            Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
             Role::Pool(queue, _) => (Placement::Actor, queue.inbox.bell().clone()),
         };
@@ -202,6 +224,7 @@ impl Tree {
             role,
             handle: None,
             restarts: 0,
+            is_killed: false,
             recent: VecDeque::new(),
         };
         self.lock().by_name.entry(name.clone()).or_insert(branch);
@@ -221,6 +244,7 @@ impl Tree {
         match role {
             Role::Timers(_) => Box::new(Timers::new(shared.timers.clone(), self.doors.clone())),
             Role::Reader(_) => Box::new(Reader::new(Arc::clone(shared), self.doors.clone())),
+            Role::Watcher => Box::new(Watcher::new(Arc::clone(&shared.watch))),
             Role::Shard(index) => Box::new(RestartedShard::new(
                 Arc::clone(shared),
                 self.doors.clone(),
@@ -232,7 +256,7 @@ impl Tree {
                 Arc::clone(state),
                 self.doors.clone(),
                 Arc::clone(&shared.host),
-                shared.config.activities_running_max,
+                shared.config.running_max_of(queue.name),
                 shared.config.limits.payload_bytes_max,
             )),
         }
@@ -242,14 +266,25 @@ impl Tree {
     fn on_exit(self: &Arc<Self>, name: &str, exit: PartExit) {
         let message = match exit {
             PartExit::Stopped => {
-                if let Some(branch) = self.lock().by_name.get_mut(name) {
+                let mut branches = self.lock();
+                let branch = branches.by_name.get_mut(name);
+                let is_killed = branch.is_some_and(|branch| {
                     branch.handle = None;
+                    std::mem::take(&mut branch.is_killed)
+                });
+                drop(branches);
+                if !is_killed {
+                    return self.announce(name, PartChange::Stopped);
                 }
-                return;
+                "it was killed".into()
             }
             PartExit::Panicked(message) => message,
         };
         tracing::error!(part = name, message, "a part of the runtime failed");
+        let failed = PartChange::Failed {
+            message: message.clone(),
+        };
+        self.announce(name, failed);
         let role = {
             let mut branches = self.lock();
             if branches.is_abandoned {
@@ -261,15 +296,45 @@ impl Tree {
             branch.handle = None;
             branch
                 .may_restart(self.shared.host.now(), &self.shared.config)
-                .then(|| branch.role.clone())
+                .then(|| (branch.role.clone(), branch.restarts))
         };
-        let restarted = role.map(|role| self.spawn(role, None));
+        let restarted = role.map(|(role, restarts)| {
+            let spawned = self.spawn(role, None);
+            if spawned.is_ok() {
+                self.announce(name, PartChange::Restarted { restarts });
+            }
+            spawned
+        });
         if !matches!(restarted, Some(Ok(()))) {
             self.fail(StopCause::Part {
                 part: name.into(),
                 message: message.into(),
             });
         }
+    }
+
+    /// Tells whoever listens; nobody need have room for it.
+    fn announce(&self, name: &str, change: PartChange) {
+        let part = name.into();
+        drop(self.events.try_publish(PartEvent { part, change }));
+    }
+
+    /// Stops a part that is then restarted.
+    pub(crate) fn kill(&self, name: &str) -> Result<(), KillError> {
+        let part = name.to_string();
+        let mut branches = self.lock();
+        let Some(branch) = branches.by_name.get_mut(name) else {
+            return Err(KillError::Unknown { part });
+        };
+        if matches!(branch.role, Role::Timers(_)) {
+            return Err(KillError::NotRestartable { part });
+        }
+        let Some(handle) = &branch.handle else {
+            return Err(KillError::NotRunning { part });
+        };
+        branch.is_killed = true;
+        handle.stop();
+        Ok(())
     }
 
     /// Stops everything, and tells every handle why.
@@ -320,7 +385,7 @@ impl Branch {
     fn may_restart(&mut self, now: Timestamp, config: &RuntimeConfig) -> bool {
         match self.role {
             Role::Timers(_) => return false,
-            Role::Reader(_) | Role::Shard(_) | Role::Pool(..) => {}
+            Role::Reader(_) | Role::Watcher | Role::Shard(_) | Role::Pool(..) => {}
         }
         self.recent.push_back(now);
         while self

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use millrun_broker::Broker;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
 use millrun_persistence::{Durability, Journal, MemoryJournal, RedbJournal};
-use millrun_workflow::{Implementation, Topic};
+use millrun_workflow::{Activity, Implementation, Topic, TypedError};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
+use crate::activity::{ActivityContext, ActivityImplementation};
 use crate::assembly::{self, Code};
 use crate::host::{HostConfig, TokioHost};
 use crate::recovery::{self, RecoveredRun, StartupReport};
@@ -61,6 +63,35 @@ impl RuntimeBuilder {
         D: Definition<F, Marker>,
     {
         self.registrations.push(definition.bind(code));
+        self
+    }
+
+    /// Binds code that blocks its thread, or computes for long, to an activity: each attempt has a
+    /// thread of its own, of which there are at most
+    /// [`blocking_threads_max`](RuntimeConfig::blocking_threads_max). A thread cannot be stopped from
+    /// outside: after a timeout or a cancel its result is not waited for, and code that takes long
+    /// should look at [`ActivityContext::is_cancelled`] now and then.
+    ///
+    /// ```
+    /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
+    ///
+    /// const LEN: Activity<String, u64> = Activity::named("len");
+    ///
+    /// fn len(_cx: ActivityContext, path: String) -> Result<u64, ActivityError> {
+    ///     Ok(std::fs::metadata(path)?.len())
+    /// }
+    /// let builder = Runtime::volatile().register_blocking(LEN, len);
+    /// ```
+    pub fn register_blocking<I, O, E, F>(mut self, activity: Activity<I, O, E>, code: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: TypedError,
+        F: Fn(ActivityContext, I) -> Result<O, E> + Send + Sync + 'static,
+    {
+        let activity = ActivityImplementation::blocking(activity, code);
+        self.registrations
+            .push(Registration(Registered::Activity(activity)));
         self
     }
 

@@ -1,5 +1,6 @@
 //! The bounds of a runtime.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millrun_persistence::JournalConfig;
@@ -26,6 +27,18 @@ pub struct RuntimeConfig {
     /// the bound those that waited longest are unloaded; a message to one brings it back by
     /// replay.
     pub hot_len_max: usize,
+    /// How many bytes these hold together, 512 MiB by default, as far as is known: what code has behind
+    /// pointers of its own is not counted. At the bound it is as at
+    /// [`hot_len_max`](Self::hot_len_max).
+    pub hot_bytes_max: usize,
+    /// How long a turn of a shard may last before it is reported with the run whose code is in hand,
+    /// 1 s by default; counted in [`RuntimeStats::slow_turns`](crate::RuntimeStats::slow_turns). Zero
+    /// reports nothing.
+    pub turn_warn: Duration,
+    /// Of how many finished runs one is replayed from its history, to see that its code still makes
+    /// the same of it; zero, the default, replays none. Differences are reported as errors and counted
+    /// in [`RuntimeStats::replay_differences`](crate::RuntimeStats::replay_differences).
+    pub replay_check_every: u64,
     /// How many histories one shard has read at once, 64 by default. At the bound further
     /// wake-ups wait.
     pub loads_in_flight_max: usize,
@@ -40,6 +53,11 @@ pub struct RuntimeConfig {
     pub task_queue_len_max: usize,
     /// How many activities of one task queue run at once, 4,096 by default.
     pub activities_running_max: usize,
+    /// How many of certain task queues, by name, instead; empty by default.
+    pub queue_running_max: BTreeMap<String, usize>,
+    /// How many threads blocking activities have in all queues together, 64 by default. At the bound
+    /// further attempts wait for a thread, and their time runs.
+    pub blocking_threads_max: usize,
     /// How long a shutdown waits for running activities, 10 s by default. Those cut off run again
     /// when the store is opened next.
     pub shutdown_grace: Duration,
@@ -62,11 +80,16 @@ impl Default for RuntimeConfig {
             sweeps_in_flight_max: 32,
             live_len_max: 10_000_000,
             hot_len_max: 100_000,
+            hot_bytes_max: 512 << 20,
+            turn_warn: Duration::from_secs(1),
+            replay_check_every: 0,
             loads_in_flight_max: 64,
             result_cache_len_max: 65_536,
             result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
             activities_running_max: 4_096,
+            queue_running_max: BTreeMap::new(),
+            blocking_threads_max: 64,
             shutdown_grace: Duration::from_secs(10),
             restarts_max: 5,
             restart_window: Duration::from_secs(60),
@@ -77,6 +100,12 @@ impl Default for RuntimeConfig {
 }
 
 impl RuntimeConfig {
+    /// How many activities of a task queue run at once.
+    pub(crate) fn running_max_of(&self, queue: &str) -> usize {
+        let own = self.queue_running_max.get(queue).copied();
+        own.unwrap_or(self.activities_running_max)
+    }
+
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let positive = [
             ("shards_len", self.shards_len),
@@ -84,11 +113,17 @@ impl RuntimeConfig {
             ("sweeps_in_flight_max", self.sweeps_in_flight_max),
             ("live_len_max", self.live_len_max),
             ("hot_len_max", self.hot_len_max),
+            ("hot_bytes_max", self.hot_bytes_max),
             ("loads_in_flight_max", self.loads_in_flight_max),
             ("task_queue_len_max", self.task_queue_len_max),
             ("activities_running_max", self.activities_running_max),
+            ("blocking_threads_max", self.blocking_threads_max),
         ];
-        if let Some((field, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+        let queues = self.queue_running_max.values();
+        let mut positive = positive
+            .into_iter()
+            .chain(queues.map(|running_max| ("queue_running_max", *running_max)));
+        if let Some((field, _)) = positive.find(|(_, value)| *value == 0) {
             return Err(OpenError::Config {
                 field,
                 problem: "must not be zero".into(),

@@ -37,6 +37,8 @@ mod describe;
 mod error;
 mod handle;
 mod host;
+#[cfg(feature = "process")]
+pub mod process;
 mod reader;
 mod recovery;
 mod registry;
@@ -44,6 +46,7 @@ mod runtime;
 mod shard;
 mod timers;
 mod trigger;
+mod watch;
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]
@@ -62,7 +65,9 @@ pub use handle::RunHandle;
 pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
 pub use recovery::StartupReport;
 pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
-pub use runtime::{OnConflict, PartStatus, Runtime, RuntimeStats, ShutdownReport};
+pub use runtime::{
+    KillError, OnConflict, PartChange, PartEvent, PartStatus, Runtime, RuntimeStats, ShutdownReport,
+};
 pub use trigger::Trigger;
 
 pub use millrun_core::{

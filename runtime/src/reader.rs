@@ -2,6 +2,7 @@
 //! about finished runs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_core::{Bell, Next, Part, RunId, Timestamp};
@@ -30,6 +31,8 @@ enum ReadRequest {
     Workflow(RunId, oneshot::Sender<Result<Name, RunError>>),
     /// Whether a finished run is this child.
     Child(RunId, Box<StartChild>),
+    /// Replay a finished run, to see that its code still makes the same of it.
+    Check(RunId),
     /// What there is to say about a finished run.
     Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
     /// A question to the state that a finished run ended with: it is replayed, without effects.
@@ -67,6 +70,11 @@ impl ReaderDoor {
         // The place is that of the call. Refused only when the runtime has stopped.
         let request = ReadRequest::Child(finished, Box::new(request));
         drop(self.requests.push_reserved(request));
+    }
+
+    /// Has a finished run replayed and compared; passed over when the reader is behind.
+    pub(crate) fn check(&self, run: RunId) {
+        drop(self.requests.try_push(ReadRequest::Check(run)));
     }
 
     /// Asks how a finished run ended; waits for room. `None` if the runtime has stopped.
@@ -225,6 +233,37 @@ impl Reader {
             .push_to(partition, ShardMessage::StartChild(Box::new(request)));
     }
 
+    /// Replays a finished run; whatever differs is reported.
+    fn check(&self, run: RunId) {
+        let counters = &self.shared.counters;
+        let Ok((_, ledger, events)) = self.finished(&Target::Run(run)) else {
+            return;
+        };
+        let started = ledger.started();
+        let Some(implementation) = started.and_then(|started| self.shared.workflows.get(&*started.workflow))
+        else {
+            return;
+        };
+        counters.replay_checks.fetch_add(1, Ordering::Relaxed);
+        let limits = self.shared.config.limits;
+        let difference = match Instance::replay(Some(implementation), run, events, limits) {
+            Ok(instance) => match instance.park_reason() {
+                Some(reason) => Some(reason.to_string()),
+                None if instance.changed_values() > 0 => Some(format!(
+                    "{} values are encoded differently",
+                    instance.changed_values()
+                )),
+                None => None,
+            },
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(difference) = difference {
+            counters.replay_differences.fetch_add(1, Ordering::Relaxed);
+            let workflow = implementation.name();
+            tracing::error!(%run, workflow, difference, "a finished run does not replay as it ran");
+        }
+    }
+
     fn describe(&self, target: &Target) -> Result<InstanceDescription, RunError> {
         let (run, ledger, events) = self.finished(target)?;
         let mut description =
@@ -276,6 +315,7 @@ impl Part for Reader {
                 // Whoever asked may have gone away.
                 ReadRequest::Outcome(target, reply) => drop(reply.send(self.outcome(&target))),
                 ReadRequest::Workflow(run, reply) => drop(reply.send(self.workflow(run))),
+                ReadRequest::Check(run) => self.check(run),
                 ReadRequest::Child(finished, request) => self.child(finished, *request),
                 ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
                 ReadRequest::Query(target, question, reply) => {

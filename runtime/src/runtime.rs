@@ -66,6 +66,13 @@ pub struct RuntimeStats {
     pub parked: u64,
     /// Events decided.
     pub events: u64,
+    /// Turns of shards that lasted longer than [`turn_warn`](crate::RuntimeConfig::turn_warn).
+    pub slow_turns: u64,
+    /// Finished runs that were replayed, as
+    /// [`replay_check_every`](crate::RuntimeConfig::replay_check_every) says.
+    pub replay_checks: u64,
+    /// Of these, how many did not replay as they ran.
+    pub replay_differences: u64,
     /// Attempts of activities started.
     pub attempts: u64,
     /// Attempts of activities under way.
@@ -84,6 +91,58 @@ pub struct PartStatus {
     pub is_running: bool,
     /// How often it has been restarted.
     pub restarts: u32,
+}
+
+/// Something that happened to a part of the runtime; published on the topic `millrun.parts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartEvent {
+    /// The part's name.
+    pub part: String,
+    /// What happened.
+    pub change: PartChange,
+}
+
+/// What may happen to a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartChange {
+    /// It failed, with this message.
+    Failed {
+        /// What it said.
+        message: String,
+    },
+    /// It was made anew, for the n-th time.
+    Restarted {
+        /// How often by now.
+        restarts: u32,
+    },
+    /// It ended as it should.
+    Stopped,
+}
+
+/// Why a part was not killed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KillError {
+    /// There is no part of this name.
+    #[error("there is no part named {part:?}")]
+    Unknown {
+        /// The name.
+        part: String,
+    },
+    /// The part does not run at the moment.
+    #[error("{part} does not run at the moment")]
+    NotRunning {
+        /// The name.
+        part: String,
+    },
+    /// Without this part the runtime stops.
+    #[error("{part} cannot be restarted: the runtime would stop")]
+    NotRestartable {
+        /// The name.
+        part: String,
+    },
 }
 
 pub(crate) struct Inner {
@@ -403,6 +462,9 @@ impl Runtime {
             loads: counters.loads.load(Ordering::Relaxed),
             parked: counters.parked.load(Ordering::Relaxed),
             events: counters.events.load(Ordering::Relaxed),
+            slow_turns: self.inner.shared.watch.slow_len(),
+            replay_checks: counters.replay_checks.load(Ordering::Relaxed),
+            replay_differences: counters.replay_differences.load(Ordering::Relaxed),
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
             attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
             journal: self.inner.journal.stats(),
@@ -413,6 +475,18 @@ impl Runtime {
     #[must_use]
     pub fn parts(&self) -> Vec<PartStatus> {
         self.inner.tree.status()
+    }
+
+    /// Kills a part of the runtime by its [name](PartStatus::name), as if it had failed: it is restarted
+    /// from what is durable, and counts as a failure towards
+    /// [`restarts_max`](crate::RuntimeConfig::restarts_max). For trying out what a failure does.
+    ///
+    /// What happens to parts is published on the topic `millrun.parts` as [`PartEvent`]s.
+    ///
+    /// # Errors
+    /// See [`KillError`].
+    pub fn kill(&self, part: &str) -> Result<(), KillError> {
+        self.inner.tree.kill(part)
     }
 
     /// Why the runtime has stopped; `None` while it runs.

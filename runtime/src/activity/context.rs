@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use millrun_broker::Envelope;
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{Host, InstanceId, RunId};
 use millrun_workflow::{Payload, PayloadError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use super::{ActivityTask, PoolState};
 
@@ -44,6 +45,11 @@ impl ActivityContext {
 
     pub(super) fn task(&self) -> &ActivityTask {
         self.envelope.payload()
+    }
+
+    /// What a blocking attempt runs on.
+    pub(super) fn host_and_threads(&self) -> (Arc<dyn Host>, Arc<Semaphore>) {
+        self.pool.host_and_threads()
     }
 
     /// Names this step for ever: the same for each attempt, another for every other step of any

@@ -7,6 +7,7 @@
 //! ```
 
 mod attempt;
+mod blocking;
 mod context;
 mod pool;
 mod queue;
@@ -103,29 +104,8 @@ impl ActivityImplementation {
         let start = move |cx: ActivityContext| -> AttemptFuture {
             let code = Arc::clone(&code);
             Box::pin(async move {
-                let input = cx.task().scheduled.input.decode().map_err(|error| {
-                    let message = format!("the input is not of the activity's type: {error}");
-                    AttemptFailure::fatal(ActivityFailure::Unreadable { message })
-                })?;
-                let unreadable = |what: &str, error: &dyn fmt::Display| {
-                    let message = format!("the activity's {what} could not be encoded: {error}");
-                    AttemptFailure::fatal(ActivityFailure::Unreadable { message })
-                };
-                match code(cx, input).await {
-                    Ok(value) => Payload::encode(&value).map_err(|error| unreadable("result", &error)),
-                    Err(error) => {
-                        let message = error.to_string();
-                        let encoded = Payload::encode(&error).map_err(|error| unreadable("error", &error))?;
-                        Err(AttemptFailure {
-                            failure: ActivityFailure::Failed {
-                                error: encoded,
-                                message,
-                            },
-                            is_retryable: error.is_retryable(),
-                            details: None,
-                        })
-                    }
-                }
+                let input = decode_input(&cx)?;
+                encode_end(code(cx, input).await)
             })
         };
         Self {
@@ -137,6 +117,37 @@ impl ActivityImplementation {
 
     pub(crate) fn start(&self, cx: ActivityContext) -> AttemptFuture {
         (self.start)(cx)
+    }
+}
+
+/// The argument of an attempt.
+fn decode_input<I: DeserializeOwned>(cx: &ActivityContext) -> Result<I, AttemptFailure> {
+    cx.task().scheduled.input.decode().map_err(|error| {
+        let message = format!("the input is not of the activity's type: {error}");
+        AttemptFailure::fatal(ActivityFailure::Unreadable { message })
+    })
+}
+
+/// The end of an attempt, encoded.
+fn encode_end<O: Serialize, E: TypedError>(end: Result<O, E>) -> AttemptOutcome {
+    let unreadable = |what: &str, error: &dyn fmt::Display| {
+        let message = format!("the activity's {what} could not be encoded: {error}");
+        AttemptFailure::fatal(ActivityFailure::Unreadable { message })
+    };
+    match end {
+        Ok(value) => Payload::encode(&value).map_err(|error| unreadable("result", &error)),
+        Err(error) => {
+            let message = error.to_string();
+            let encoded = Payload::encode(&error).map_err(|error| unreadable("error", &error))?;
+            Err(AttemptFailure {
+                failure: ActivityFailure::Failed {
+                    error: encoded,
+                    message,
+                },
+                is_retryable: error.is_retryable(),
+                details: None,
+            })
+        }
     }
 }
 

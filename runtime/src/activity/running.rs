@@ -9,6 +9,7 @@ use std::time::Duration;
 use millrun_core::{Bell, Host, RunId, TaskHandle, Timestamp};
 use millrun_workflow::{ActivityFailure, OperationId, Payload, TimeoutKind};
 use rustc_hash::FxBuildHasher;
+use tokio::sync::Semaphore;
 
 use super::{ActivityReport, ActivityTask, AttemptFailure, HeartbeatError};
 use crate::shard::{ShardDoors, ShardMessage};
@@ -30,6 +31,8 @@ pub(crate) struct PoolState {
     host: Arc<dyn Host>,
     doors: ShardDoors,
     payload_bytes_max: usize,
+    /// One permit per thread that blocking activities may have, in all pools together.
+    threads: Arc<Semaphore>,
     running: Mutex<Running>,
     started: AtomicUsize,
     is_stopping: AtomicBool,
@@ -71,16 +74,27 @@ struct AttemptPulse {
 }
 
 impl PoolState {
-    pub(crate) fn new(bell: Bell, host: Arc<dyn Host>, doors: ShardDoors, payload_bytes_max: usize) -> Self {
+    pub(crate) fn new(
+        bell: Bell,
+        host: Arc<dyn Host>,
+        doors: ShardDoors,
+        payload_bytes_max: usize,
+        threads: Arc<Semaphore>,
+    ) -> Self {
         Self {
             bell,
             host,
             doors,
             payload_bytes_max,
+            threads,
             running: Mutex::default(),
             started: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn host_and_threads(&self) -> (Arc<dyn Host>, Arc<Semaphore>) {
+        (Arc::clone(&self.host), Arc::clone(&self.threads))
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {

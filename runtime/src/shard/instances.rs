@@ -36,6 +36,8 @@ pub(super) struct Entry {
     is_touched: bool,
     /// Stands in the list of those with code in memory.
     is_listed: bool,
+    /// What it holds while it is in memory, as far as is known.
+    pub(super) hot_bytes: u32,
     /// The number of the sweep with its last turn.
     last_sweep: u64,
     /// Its code must not run when it is brought back, for this reason.
@@ -82,6 +84,7 @@ impl Entry {
             is_parked: false,
             is_touched: true,
             is_listed: false,
+            hot_bytes: 0,
             last_sweep: 0,
             park_on_load: None,
         }
@@ -271,6 +274,7 @@ impl Shard {
         if let Some(entry) = self.entries.get_mut(&run) {
             if matches!(entry.place, Place::Hot(_)) {
                 self.hot_len -= 1;
+                self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
             }
             entry.place = Place::Loading(vec![held]);
             self.loads.push_back(run);
@@ -296,7 +300,13 @@ impl Shard {
         let mut turn = std::mem::take(&mut self.turn);
         let retried = matches!(input, Input::ActivityCompleted { .. } | Input::TimerFired { .. })
             .then(|| input.clone());
+        self.shared.watch.run(self.index, run);
+        let before = instance.ledger().history_len();
         let applied = instance.apply(input, moment, &mut turn);
+        let history_len_warn = self.shared.config.limits.history_len_warn;
+        if before < history_len_warn && instance.ledger().history_len() >= history_len_warn {
+            tracing::warn!(%run, events = history_len_warn, "a history is long: a checkpoint would shorten it");
+        }
         let outcome = match applied {
             Err(refused) => Err(RunError::from(refused)),
             Ok(()) => self.adopt(run, head, None, &mut turn, moment).map_err(|error| {
@@ -322,6 +332,7 @@ impl Shard {
             return;
         };
         self.hot_len -= 1;
+        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
         if let Some(held) = held {
             entry.park_on_load = Some(ParkReason::Stuck {
                 message: format!("its turn cannot be recorded: {error}"),
@@ -427,6 +438,7 @@ impl Shard {
                     self.children_len -= usize::from(entry.parent.is_some());
                     if matches!(entry.place, Place::Hot(_)) {
                         self.hot_len -= 1;
+                        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
                     }
                     entry.place = Place::Ended(outcome);
                     self.live_len -= 1;
@@ -456,9 +468,14 @@ impl Shard {
     /// Counts a run as one with code in memory.
     pub(super) fn list_hot(&mut self, run: RunId) {
         self.hot_len += 1;
-        if let Some(entry) = self.entries.get_mut(&run)
-            && !std::mem::replace(&mut entry.is_listed, true)
-        {
+        let Some(entry) = self.entries.get_mut(&run) else {
+            return;
+        };
+        if let Place::Hot(instance) = &entry.place {
+            entry.hot_bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
+            self.hot_bytes += entry.hot_bytes as usize;
+        }
+        if !std::mem::replace(&mut entry.is_listed, true) {
             self.hot.push_back(run);
         }
     }
@@ -568,9 +585,9 @@ impl Shard {
     pub(super) fn unload_coldest(&mut self) {
         const STEPS_MAX: usize = 1_024;
         for _ in 0..STEPS_MAX {
-            if self.hot_len <= self.shared.config.hot_len_max
-                && self.hot.len() <= 2 * self.hot_len + STEPS_MAX
-            {
+            let config = &self.shared.config;
+            let is_over = self.hot_len > config.hot_len_max || self.hot_bytes > config.hot_bytes_max;
+            if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
                 return;
             }
             let Some(run) = self.hot.pop_front() else { return };
@@ -581,7 +598,6 @@ impl Shard {
                 entry.is_listed = false;
                 continue;
             }
-            let is_over = self.hot_len > self.shared.config.hot_len_max;
             if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
                 self.hot.push_back(run);
                 continue;
@@ -589,6 +605,7 @@ impl Shard {
             entry.is_listed = false;
             entry.place = Place::Cold;
             self.hot_len -= 1;
+            self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
         }
     }
 
@@ -602,6 +619,13 @@ impl Shard {
             return;
         };
         let bytes = outcome_bytes(outcome);
+        let every = self.shared.config.replay_check_every;
+        if every > 0 {
+            self.retired_len += 1;
+            if self.retired_len.is_multiple_of(every) {
+                self.shared.reader.check(run);
+            }
+        }
         self.ended.push_back((run, bytes));
         self.ended_bytes += bytes;
         let config = &self.shared.config;

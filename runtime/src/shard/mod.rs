@@ -45,6 +45,7 @@ use crate::activity::{ActivityReport, ActivityTask, PoolState, TaskQueues};
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
+use crate::watch::Watch;
 use effects::{Effect, InFlight};
 pub(crate) use family::child_end;
 use instances::Entry;
@@ -63,6 +64,7 @@ pub(crate) struct ShardShared {
     pub(crate) pools: Vec<Arc<PoolState>>,
     pub(crate) timers: TimersDoor,
     pub(crate) reader: ReaderDoor,
+    pub(crate) watch: Arc<Watch>,
     pub(crate) counters: Counters,
 }
 
@@ -84,6 +86,8 @@ pub(crate) struct Counters {
     pub(crate) loads: AtomicU64,
     pub(crate) parked: AtomicU64,
     pub(crate) events: AtomicU64,
+    pub(crate) replay_checks: AtomicU64,
+    pub(crate) replay_differences: AtomicU64,
 }
 
 /// The part.
@@ -111,9 +115,12 @@ pub(crate) struct Shard {
     /// Runs whose code is in memory, those that waited longest first (second chance).
     hot: VecDeque<RunId>,
     hot_len: usize,
+    hot_bytes: usize,
     /// Ended runs whose results are at hand, oldest first, with the size of each.
     ended: VecDeque<(RunId, usize)>,
     ended_bytes: usize,
+    /// How many runs have ended, counted only if some of them are replayed.
+    retired_len: u64,
     /// Runs to be read when their turns are durable and there is room.
     loads: VecDeque<RunId>,
     loads_in_flight: usize,
@@ -156,8 +163,10 @@ impl Shard {
             publishing: BTreeMap::new(),
             hot: VecDeque::new(),
             hot_len: 0,
+            hot_bytes: 0,
             ended: VecDeque::new(),
             ended_bytes: 0,
+            retired_len: 0,
             loads: VecDeque::new(),
             loads_in_flight: 0,
             updates: BTreeMap::new(),
@@ -303,6 +312,7 @@ impl Shard {
         // The time is asked for behind the messages: a timer that is among them was due before it
         // was sent, and must not look early.
         let moment = self.moment(self.shared.host.now());
+        self.shared.watch.begin(self.index, moment.now);
         let mut left = budget;
         while left > 0
             && self.batch.bytes() < bytes_max
@@ -324,6 +334,7 @@ impl Shard {
             self.handle(message, moment);
             left -= 1;
         }
+        self.shared.watch.end(self.index);
         !reports.is_empty() || !messages.is_empty()
     }
 }

@@ -166,6 +166,7 @@ impl Shard {
         let limits = self.shared.config.limits;
         let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
         let mut turn = std::mem::take(&mut self.turn);
+        self.shared.watch.run(self.index, run);
         let instance = Instance::start(implementation, run, started, limits, moment, &mut turn);
         let entry = Entry::new(id, workflow, Place::Hot(Box::new(instance)));
         self.take_in(run, entry, parent, turn, moment)
@@ -204,7 +205,8 @@ impl Shard {
 
     /// Undoes a start that could not be recorded.
     fn forget(&mut self, run: RunId, id: &InstanceId, replaced: Option<RunId>) {
-        self.entries.remove(&run);
+        let forgotten = self.entries.remove(&run);
+        self.hot_bytes -= forgotten.map_or(0, |entry| entry.hot_bytes as usize);
         match replaced {
             Some(former) => self.latest.insert(id.clone(), former),
             None => self.latest.remove(id),

@@ -5,6 +5,7 @@ mod child;
 mod compose;
 mod continuing;
 mod join_set;
+mod local;
 mod operation;
 mod promise;
 mod publish;
@@ -39,7 +40,7 @@ use scope::Scope;
 pub(crate) use shared::{After, Decision, Shared, Wakers};
 
 use crate::retry::mix;
-use crate::{Activity, NAME_BYTES_MAX, PayloadError, Signal, Topic, Workflow};
+use crate::{Activity, CallError, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -343,6 +344,34 @@ impl WorkflowContext {
         F: FnOnce() -> T + Unpin,
     {
         Record::new(Arc::clone(&self.shared), Location::caller(), effect)
+    }
+
+    /// A step without a queue: the work is done here and now, on the thread of the run, and its end is
+    /// recorded; a replay sees the recorded end. It costs one event and no message. An error that says
+    /// it is [retryable](crate::TypedError::is_retryable) is tried again at once, three times in all.
+    ///
+    /// For what takes microseconds: it holds up every other run of its shard. As with
+    /// [`record`](Self::record), a crash before the commit lets it happen once more.
+    ///
+    /// ```
+    /// # use millrun_workflow::{ActivityError, WorkflowContext, WorkflowError};
+    /// async fn port(cx: WorkflowContext, text: String) -> Result<u16, WorkflowError> {
+    ///     Ok(cx.local(|| text.parse::<u16>().map_err(ActivityError::from)).await?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`CallError::Failed`](crate::CallError::Failed) with the last attempt's error, or
+    /// [`CallError::Panicked`](crate::CallError::Panicked).
+    #[track_caller]
+    pub fn local<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, CallError<E>>> + use<T, E, F>
+    where
+        T: Serialize + DeserializeOwned,
+        E: TypedError,
+        F: FnMut() -> Result<T, E> + Unpin,
+    {
+        let recorded = self.record(|| local::attempts(work));
+        async move { recorded.await.map_err(CallError::Payload)?.into_result() }
     }
 
     /// Whether to take the new way of a change: `true` in every run that gets here for the first

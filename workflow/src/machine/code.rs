@@ -138,6 +138,11 @@ impl RunningCode {
         Polled::Waiting
     }
 
+    /// What the future holds, in bytes, as far as it is not behind further pointers.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.future.as_ref().map_or(0, |future| size_of_val(&**future))
+    }
+
     /// Drops the future now; a panic in its `Drop` ends here.
     fn discard(&mut self) {
         let future = self.future.take();

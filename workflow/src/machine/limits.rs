@@ -25,9 +25,17 @@ pub struct Limits {
     pub pending_len_max: usize,
     /// How many signals may wait in a run's buffer, 10,000 by default: one more is refused.
     pub signals_len_max: usize,
-    /// How many events a history may have before signals are refused, 1,000,000 by default. What
+    /// How many events a history may have behind its last checkpoint before signals are refused, 1,000,000 by default. What
     /// the code has already begun is still recorded; at twice this length the run is parked.
     pub history_len_max: u64,
+    /// At how many events behind its last checkpoint a history is reported as long, 50,000 by
+    /// default; once. Time to end the run, to [continue it as new](crate::WorkflowContext::continue_as_new),
+    /// or to make a [checkpoint](crate::WorkflowContext::checkpoint).
+    pub history_len_warn: u64,
+    /// Whether a replay must also encode each value as it was recorded; off by default. Otherwise a
+    /// difference is counted, since a field added with a default must not park every live run. For
+    /// tests, and for trying code on old histories.
+    pub strict: bool,
     /// How many times in a row code may panic before it is brought back no more, 5 by default.
     pub panics_max: u32,
     /// How often code may wake itself within one turn before the run is parked, 100,000 by
@@ -45,6 +53,8 @@ impl Default for Limits {
             pending_len_max: Bounds::DEFAULT.pending_len_max,
             signals_len_max: 10_000,
             history_len_max: 1_000_000,
+            history_len_warn: 50_000,
+            strict: false,
             panics_max: 5,
             self_wakes_max: 100_000,
             text_bytes_max: 4_096,

@@ -736,6 +736,22 @@ impl Instance {
         self.unrecorded = Some(reason);
     }
 
+    /// About how many bytes of memory it holds: the machine, the code's future, what is pending. What
+    /// the code has behind pointers of its own is not known.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        const PENDING_BYTES: usize = 384;
+        const DEFERRED_BYTES: usize = 160;
+        let code = self.code.as_ref().map_or(0, RunningCode::memory_bytes);
+        let input = self.ledger.started().map_or(0, |started| started.input.len());
+        size_of::<Self>()
+            + size_of::<Shared>()
+            + code
+            + input
+            + self.ledger.pending_len() * PENDING_BYTES
+            + self.deferred.len() * DEFERRED_BYTES
+    }
+
     /// Signals that the code waits for, by name.
     #[must_use]
     pub fn awaited_signals(&self) -> Vec<String> {

@@ -110,7 +110,10 @@ impl Instance {
         } else {
             instance.begin();
         }
-        let mut check = Check::default();
+        let mut check = Check {
+            is_strict: instance.limits.strict,
+            ..Check::default()
+        };
         let mut decisions = VecDeque::new();
         take_decisions(&mut history, &mut decisions);
         let is_parked = decisions.is_empty()
@@ -254,6 +257,7 @@ struct Check {
     produced: VecDeque<Decision>,
     difference: Option<Nondeterminism>,
     changed_values: u64,
+    is_strict: bool,
 }
 
 impl Check {
@@ -276,6 +280,13 @@ impl Check {
         };
         match same_decision(recorded, &decision.event) {
             Sameness::Same => {}
+            Sameness::OtherValue if self.is_strict => {
+                let replayed = format!(
+                    "{} with another value",
+                    describe(&decision.event, decision.location)
+                );
+                self.differ(sequence, describe(recorded, None), replayed);
+            }
             Sameness::OtherValue => self.changed_values += 1,
             Sameness::Different => {
                 let replayed = describe(&decision.event, decision.location);

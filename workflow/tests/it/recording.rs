@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_workflow::{
-    Activity, Event, Implementation, Limits, ParkReason, Signal, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, CallError, Event, Implementation, Limits, ParkReason, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -178,4 +179,64 @@ fn a_run_that_gets_to_a_change_later_takes_the_new_way() {
     assert!(matches!(&world.history()[2].0, Event::Patched { id } if id == "more"));
     world.complete(1, &2_u64);
     assert_eq!(world.result::<u64>(), 2);
+}
+
+#[test]
+fn a_local_step_is_done_at_once_and_never_again() {
+    const LOCAL: Workflow<u64, String> = Workflow::named("local");
+    let tried = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&tried);
+    let code = Implementation::new(LOCAL, move |cx: WorkflowContext, failures: u64| {
+        let counter = Arc::clone(&counter);
+        async move {
+            let work = || match counter.fetch_add(1, Ordering::Relaxed) {
+                7 => panic!("seven"),
+                tried if tried < failures => Err(ActivityError::retryable(format!("try {tried}"))),
+                tried => Ok(tried),
+            };
+            let end = match cx.local(work).await {
+                Ok(value) => format!("value {value}"),
+                Err(CallError::Panicked(message)) => format!("panic: {message}"),
+                Err(error) => error.to_string(),
+            };
+            cx.sleep(std::time::Duration::from_secs(1)).await?;
+            Ok::<_, WorkflowError>(end)
+        }
+    });
+    for (before, failures, expected, after) in [
+        (0, 2, "value 2", 3),
+        (0, 9, "the activity failed: try 2", 3),
+        (7, 0, "panic: seven", 8),
+    ] {
+        tried.store(before, Ordering::Relaxed);
+        let mut world = World::start(code.clone(), &failures);
+        assert_eq!(world.labels(), ["ValueRecorded", "TimerStarted"]);
+        assert!(world.fire_next());
+        assert_eq!(world.result::<String>(), expected);
+        assert_eq!(tried.load(Ordering::Relaxed), after, "no replay did it again");
+    }
+}
+
+#[test]
+fn another_value_parks_the_run_only_under_strict() {
+    let code = |added: u64| {
+        Implementation::new(FLOW, move |cx: WorkflowContext, number: u64| async move {
+            Ok::<_, WorkflowError>(cx.call(STEP, number + added).await?)
+        })
+    };
+    let world = World::start(code(0), &1_u64);
+    for is_strict in [false, true] {
+        let mut limits = Limits::default();
+        limits.strict = is_strict;
+        let history = world.history().to_vec();
+        let other = code(1);
+        let replayed =
+            millrun_workflow::Instance::replay(Some(&other), crate::world::run_id(), history, limits);
+        let replayed = replayed.unwrap();
+        assert_eq!(replayed.changed_values(), u64::from(!is_strict));
+        assert_eq!(replayed.park_reason().is_some(), is_strict);
+        if let Some(reason) = replayed.park_reason() {
+            assert!(reason.to_string().contains("with another value"), "{reason}");
+        }
+    }
 }

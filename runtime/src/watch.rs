@@ -1,0 +1,134 @@
+//! Watches the shards from outside: code that blocks its thread is reported while it does.
+//!
+//! ```text
+//!   shard ── a turn begins, this run, it ended ──► slot ◄── looks twice per limit ── watcher
+//!     └─────────── rings, if the watcher sleeps ──────────────────────────────────────┘
+//! ```
+//!
+//! The watcher has a thread of its own, since a shard that is blocked may hold the only thread there
+//! is. It sleeps while the shards do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use millrun_core::{Bell, Next, Part, RunId, Timestamp};
+
+/// What a shard does at the moment. Written by the shard, read by the watcher.
+#[derive(Debug, Default)]
+struct Slot {
+    /// When its turn began, in microseconds; 0 between turns.
+    busy_since: AtomicU64,
+    /// The run whose code is in hand. Both halves may be of different runs for a moment.
+    run: [AtomicU64; 2],
+    turns: AtomicU64,
+}
+
+/// What shards and watcher share.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    slots: Vec<Slot>,
+    is_awake: AtomicBool,
+    bell: Bell,
+    limit: Duration,
+    /// How many turns lasted longer than the limit.
+    slow: AtomicU64,
+}
+
+impl Watch {
+    pub(crate) fn new(shards_len: usize, limit: Duration) -> Self {
+        Self {
+            slots: (0..shards_len).map(|_| Slot::default()).collect(),
+            is_awake: AtomicBool::new(false),
+            bell: Bell::new(),
+            limit,
+            slow: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    pub(crate) fn slow_len(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    /// A shard's turn begins.
+    pub(crate) fn begin(&self, shard: usize, now: Timestamp) {
+        let slot = &self.slots[shard];
+        slot.busy_since.store(now.as_micros().max(1), Ordering::Relaxed);
+        slot.turns.fetch_add(1, Ordering::Relaxed);
+        if !self.is_awake.load(Ordering::Relaxed) && !self.is_awake.swap(true, Ordering::AcqRel) {
+            self.bell.ring();
+        }
+    }
+
+    /// A run's code is about to be polled.
+    pub(crate) fn run(&self, shard: usize, run: RunId) {
+        let bits = run.bits();
+        let [high, low] = &self.slots[shard].run;
+        let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).expect("masked to 64 bits");
+        high.store(half(bits >> 64), Ordering::Relaxed);
+        low.store(half(bits), Ordering::Relaxed);
+    }
+
+    /// The turn has ended.
+    pub(crate) fn end(&self, shard: usize) {
+        self.slots[shard].busy_since.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    watch: Arc<Watch>,
+    /// How many turns each shard had made at the last look, and the turn last reported.
+    seen: Vec<(u64, u64)>,
+}
+
+impl Watcher {
+    pub(crate) fn new(watch: Arc<Watch>) -> Self {
+        let seen = vec![(0, 0); watch.slots.len()];
+        Self { watch, seen }
+    }
+}
+
+impl Part for Watcher {
+    fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
+        let watch = &self.watch;
+        let mut is_quiet = true;
+        for (shard, (slot, (turns_seen, reported))) in watch.slots.iter().zip(&mut self.seen).enumerate() {
+            let turns = slot.turns.load(Ordering::Relaxed);
+            let since = slot.busy_since.load(Ordering::Relaxed);
+            is_quiet &= turns == *turns_seen && since == 0;
+            *turns_seen = turns;
+            let lasted = now.saturating_since(Timestamp::from_micros(since));
+            if since == 0 || lasted < watch.limit || *reported == turns {
+                continue;
+            }
+            *reported = turns;
+            watch.slow.fetch_add(1, Ordering::Relaxed);
+            let [high, low] = [0, 1].map(|half: usize| u128::from(slot.run[half].load(Ordering::Relaxed)));
+            let run = RunId::from_bits(high << 64 | low);
+            tracing::warn!(
+                shard,
+                ?run,
+                lasted_ms = lasted.as_millis(),
+                "code blocks its shard"
+            );
+        }
+        if is_quiet {
+            // A turn that begins from here on rings.
+            watch.is_awake.store(false, Ordering::Release);
+            let has_begun = watch.slots.iter().zip(&self.seen);
+            let mut has_begun =
+                has_begun.map(|(slot, (seen, _))| slot.turns.load(Ordering::Acquire) != *seen);
+            if !has_begun.any(|has_begun| has_begun) {
+                return Next::Idle;
+            }
+            watch.is_awake.store(true, Ordering::Release);
+        }
+        Next::At(now + watch.limit / 2)
+    }
+}

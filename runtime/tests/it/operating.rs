@@ -1,0 +1,202 @@
+//! What whoever runs a runtime sees and does: kills, budgets, slow code, replays of a sample.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::{
+    KillError, PartChange, PartEvent, Runtime, Signal, StartError, StopCause, Workflow, WorkflowContext,
+    WorkflowError,
+};
+
+use crate::support::{QUADRUPLE, Store, described};
+
+const GO: Signal<u64> = Signal::named("go");
+const COUNT: Workflow<u64, u64> = Workflow::named("count");
+
+async fn count(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
+    Ok(first + cx.signal(GO).await?)
+}
+
+fn changes(inbox: &Inbox<Envelope<PartEvent>>, part: &str) -> Vec<PartChange> {
+    let events = inbox.take().map(|envelope| envelope.payload().clone());
+    let of_part = events.filter(|event| event.part == part);
+    of_part.map(|event| event.change).collect()
+}
+
+/// Waits until a part has been restarted this often.
+async fn restarted(runtime: &Runtime, name: &str, restarts: u32) {
+    let is_back = |runtime: &Runtime| {
+        let mut parts = runtime.parts().into_iter();
+        parts.any(|part| part.name == name && part.is_running && part.restarts == restarts)
+    };
+    while !is_back(runtime) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_branch_that_is_killed_is_restarted_and_loses_nothing() {
+    let store = Store::new();
+    let builder = store.open().register(COUNT, count);
+    let runtime = builder.start().await.unwrap();
+    let events: Inbox<Envelope<PartEvent>> = runtime
+        .broker()
+        .subscribe("millrun.parts", SubscriptionConfig::default())
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..50 {
+        let id = format!("c-{number}");
+        runs.push(runtime.start(COUNT, &id, number).await.unwrap());
+    }
+    for (restarts, part) in [(1, "shard 0"), (2, "shard 0"), (1, "pool default"), (1, "reader")] {
+        runtime.kill(part).unwrap();
+        restarted(&runtime, part, restarts).await;
+        let expected = [
+            PartChange::Failed {
+                message: "it was killed".into(),
+            },
+            PartChange::Restarted { restarts },
+        ];
+        assert_eq!(changes(&events, part), expected, "{part}");
+        let run = loop {
+            let id = format!("q-{part}-{restarts}").replace(' ', "-");
+            match runtime.start(QUADRUPLE, &id, 5).await {
+                Ok(run) => break run,
+                // It was restarted while it worked on this.
+                Err(StartError::Stopped(StopCause::Part { .. })) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(run.result().await.unwrap(), 20);
+    }
+    for (number, run) in (0..).zip(&runs) {
+        run.signal(GO, 100).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), number + 100);
+    }
+    assert!(runtime.stop_cause().is_none());
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_killed_says_why() {
+    let store = Store::new();
+    let runtime = store.open().start().await.unwrap();
+    assert!(matches!(
+        runtime.kill("timers"),
+        Err(KillError::NotRestartable { .. })
+    ));
+    assert!(matches!(runtime.kill("nobody"), Err(KillError::Unknown { .. })));
+    runtime.shutdown().await.unwrap();
+    assert!(matches!(
+        runtime.kill("shard 0"),
+        Err(KillError::NotRunning { .. })
+    ));
+}
+
+#[tokio::test]
+async fn instances_beyond_the_byte_budget_are_unloaded_and_wake_again() {
+    let store = Store::new();
+    let builder = store.bare().register(COUNT, count);
+    let runtime = builder
+        .configure(|config| config.hot_bytes_max = 20_000)
+        .start()
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..100 {
+        let id = format!("c-{number}");
+        runs.push(runtime.start(COUNT, &id, number).await.unwrap());
+    }
+    let hot = runtime.stats().hot;
+    assert!((1..100).contains(&hot), "{hot} instances in 20,000 bytes");
+    for (number, run) in (0..).zip(&runs) {
+        run.signal(GO, 100).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), number + 100);
+    }
+    assert!(runtime.stats().loads > 0);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_that_blocks_its_shard_is_reported_while_it_does() {
+    let store = Store::new();
+    let is_released = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&is_released);
+    let blocks = move |cx: WorkflowContext, first: u64| {
+        let switch = Arc::clone(&switch);
+        async move {
+            let go = cx.signal(GO).await?;
+            while !switch.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok::<_, WorkflowError>(first + go)
+        }
+    };
+    let builder = store.bare().register(COUNT, blocks);
+    let runtime = builder
+        .configure(|config| config.turn_warn = Duration::from_millis(20))
+        .start()
+        .await
+        .unwrap();
+    let run = runtime.start(COUNT, "c", 1).await.unwrap();
+    let signalled = tokio::spawn({
+        let run = run.clone();
+        async move { run.signal(GO, 2).await }
+    });
+    while runtime.stats().slow_turns == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!signalled.is_finished(), "the code still blocks");
+    is_released.store(true, Ordering::SeqCst);
+    signalled.await.unwrap().unwrap();
+    assert_eq!(run.result().await.unwrap(), 3);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sample_of_finished_runs_is_replayed_and_differences_are_counted() {
+    let store = Store::new();
+    let is_other = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&is_other);
+    // What it does depends on the world, which a replay finds changed.
+    let fickle = move |cx: WorkflowContext, first: u64| {
+        let switch = Arc::clone(&switch);
+        async move {
+            if switch.fetch_xor(first == 1, Ordering::SeqCst) {
+                cx.sleep(Duration::ZERO).await?;
+            }
+            Ok::<_, WorkflowError>(first + cx.signal(GO).await?)
+        }
+    };
+    let builder = store.bare().register(COUNT, fickle);
+    let runtime = builder
+        .configure(|config| config.replay_check_every = 2)
+        .start()
+        .await
+        .unwrap();
+    let finish = async |id: &str, first: u64| {
+        let run = runtime.start(COUNT, id, first).await.unwrap();
+        described(&run, |run| !run.awaited_signals.is_empty()).await;
+        run.signal(GO, 1).await.unwrap();
+        run.result().await.unwrap();
+    };
+    let checked = async |checks: u64| {
+        while runtime.stats().replay_checks < checks {
+            tokio::task::yield_now().await;
+        }
+    };
+    finish("a", 0).await;
+    finish("b", 0).await;
+    checked(1).await;
+    finish("c", 0).await;
+    assert_eq!(runtime.stats().replay_differences, 0);
+    finish("d", 1).await;
+    checked(2).await;
+    while runtime.stats().replay_differences == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(runtime.stats().replay_checks, 2, "every second");
+    runtime.shutdown().await.unwrap();
+}

@@ -1,0 +1,249 @@
+//! Activities that block, queues with limits of their own, and programs of the operating system.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, CallError, Retry, TimeoutKind, Workflow, WorkflowContext,
+    WorkflowError,
+};
+
+use crate::support::{DOUBLE, QUADRUPLE, Store};
+
+const BLOCK: Activity<u64, u64> = Activity::named("block");
+const CALL_BLOCK: Workflow<u64, u64> = Workflow::named("call-block");
+
+async fn call_block(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    Ok(cx.call(BLOCK, number).retry(Retry::never()).await?)
+}
+
+/// A gate that threads wait at.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut is_open = self.is_open.lock().unwrap();
+        while !*is_open {
+            is_open = self.opened.wait(is_open).unwrap();
+        }
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+#[tokio::test]
+async fn code_that_blocks_holds_up_nobody_else() {
+    let store = Store::new();
+    let gate = Arc::new(Gate::default());
+    let at_gate = Arc::clone(&gate);
+    let inside = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&inside);
+    let block = move |cx: ActivityContext, number: u64| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        at_gate.pass();
+        counter.fetch_sub(1, Ordering::SeqCst);
+        Ok::<_, ActivityError>(number + u64::from(cx.attempt()))
+    };
+    let builder = store.open().register_blocking(BLOCK, block);
+    let runtime = builder
+        .register(CALL_BLOCK, call_block)
+        .configure(|config| config.blocking_threads_max = 2)
+        .start()
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..5 {
+        let id = format!("b-{number}");
+        runs.push(runtime.start(CALL_BLOCK, &id, number).await.unwrap());
+    }
+    // On a current-thread runtime: whoever blocked it would block this.
+    while inside.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    let other = runtime.start(QUADRUPLE, "q", 5).await.unwrap();
+    assert_eq!(other.result().await.unwrap(), 20);
+    assert_eq!(inside.load(Ordering::SeqCst), 2, "two threads, as configured");
+    gate.open();
+    for (number, run) in (0..).zip(runs) {
+        assert_eq!(run.result().await.unwrap(), number + 1);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_on_its_thread_fails_one_attempt() {
+    let store = Store::new();
+    let block = |_: ActivityContext, number: u64| -> Result<u64, ActivityError> {
+        assert_eq!(number, 0, "not zero");
+        Ok(7)
+    };
+    let builder = store.bare().register_blocking(BLOCK, block);
+    let runtime = builder.register(CALL_BLOCK, call_block).start().await.unwrap();
+    let failed = runtime.start(CALL_BLOCK, "1", 1).await.unwrap();
+    let error = failed.result().await.unwrap_err().to_string();
+    assert!(
+        error.contains("panicked") && error.contains("not zero"),
+        "{error}"
+    );
+    let run = runtime.start(CALL_BLOCK, "0", 0).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 7);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn code_that_blocks_learns_that_its_time_is_up() {
+    async fn impatient(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        let call = cx.call(BLOCK, number).retry(Retry::never());
+        match call.start_to_close(Duration::from_millis(5)).await {
+            Err(CallError::TimedOut(TimeoutKind::StartToClose)) => Ok(1),
+            other => Err(WorkflowError::failed(format!("{other:?}"))),
+        }
+    }
+    let store = Store::new();
+    let gate = Arc::new(Gate::default());
+    let seen = Arc::clone(&gate);
+    let block = move |cx: ActivityContext, number: u64| {
+        while !cx.is_cancelled() {
+            std::thread::yield_now();
+        }
+        seen.open();
+        Ok::<_, ActivityError>(number)
+    };
+    let builder = store.bare().register_blocking(BLOCK, block);
+    let runtime = builder.register(CALL_BLOCK, impatient).start().await.unwrap();
+    let run = runtime.start(CALL_BLOCK, "b", 0).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 1);
+    gate.pass();
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_task_queue_has_a_limit_of_its_own() {
+    const NARROW: Activity<u64, u64> = Activity::named("narrow").on_queue("narrow");
+    const FAN_OUT: Workflow<u64, u64> = Workflow::named("fan-out");
+    async fn fan_out(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
+        let wide = cx.join_all((0..len).map(|number| cx.call(DOUBLE, number)));
+        let narrow = cx.join_all((0..len).map(|number| cx.call(NARROW, number)));
+        let (wide, narrow) = cx.join(wide, narrow).await;
+        let mut most = 0;
+        for end in narrow {
+            most = most.max(end?);
+        }
+        for end in wide {
+            end?;
+        }
+        Ok(most)
+    }
+    let store = Store::new();
+    let running = Arc::new(AtomicU32::new(0));
+    let narrow = move |_: ActivityContext, _: u64| {
+        let running = Arc::clone(&running);
+        async move {
+            let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, ActivityError>(u64::from(now))
+        }
+    };
+    let builder = store.open().register(NARROW, narrow).register(FAN_OUT, fan_out);
+    let limit = |config: &mut millrun::RuntimeConfig| {
+        config.queue_running_max.insert("narrow".into(), 3);
+    };
+    let runtime = builder.configure(limit).start().await.unwrap();
+    let run = runtime.start(FAN_OUT, "f", 40).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 3);
+    runtime.shutdown().await.unwrap();
+}
+
+#[cfg(feature = "process")]
+mod process {
+    use super::*;
+    use millrun::process::{Process, ProcessError, ProcessOutput};
+
+    const RUN: Activity<Process, ProcessOutput, ProcessError> = Activity::named("run");
+    const CALL_RUN: Workflow<Process, String> = Workflow::named("call-run");
+
+    async fn call_run(cx: WorkflowContext, process: Process) -> Result<String, WorkflowError> {
+        let call = cx.call(RUN, process).retry(Retry::never());
+        Ok(match call.start_to_close(Duration::from_secs(60)).await {
+            Ok(output) => format!(
+                "{} ({} dropped)",
+                String::from_utf8_lossy(&output.stdout),
+                output.dropped_bytes
+            ),
+            Err(error) => error.to_string(),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_program_runs_with_its_input_and_its_output_is_bounded() {
+        let store = Store::new();
+        let builder = store.bare().register(CALL_RUN, call_run);
+        let run = |_: ActivityContext, process: Process| process.run();
+        let runtime = builder.register(RUN, run).start().await.unwrap();
+        let zeros = vec![b'0'; 300_000];
+        let cases = [
+            (Process::new("cat").stdin("hello"), "hello (0 dropped)"),
+            (
+                Process::new("cat").stdin(zeros).output_bytes_max(3),
+                "000 (299997 dropped)",
+            ),
+            (
+                Process::new("sh").args(["-c", "echo out; echo no luck >&2; exit 3"]),
+                "the activity failed: the program ended with code 3: no luck",
+            ),
+            (
+                Process::new("sh").args(["-c", "kill -9 $$"]),
+                "the activity failed: the program was ended by a signal",
+            ),
+        ];
+        for (number, (process, expected)) in cases.into_iter().enumerate() {
+            let id = number.to_string();
+            let run = runtime.start(CALL_RUN, &id, process).await.unwrap();
+            assert_eq!(run.result().await.unwrap(), expected);
+        }
+        let nothing = Process::new("/no/such/program");
+        let run = runtime.start(CALL_RUN, "nothing", nothing).await.unwrap();
+        let error = run.result().await.unwrap();
+        assert!(error.contains("/no/such/program"), "{error}");
+        runtime.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_program_that_nobody_waits_for_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let script = format!("echo $$ > {}; exec sleep 3600", file.display());
+        let process = Process::new("sh").args(["-c".to_string(), script]);
+        let store = Store::new();
+        let builder = store.bare().register(CALL_RUN, call_run);
+        let run = |_: ActivityContext, process: Process| process.run();
+        let runtime = builder.register(RUN, run).start().await.unwrap();
+        let run = runtime.start(CALL_RUN, "p", process).await.unwrap();
+        let pid = loop {
+            match std::fs::read_to_string(&file) {
+                Ok(pid) if pid.ends_with('\n') => break pid.trim().to_string(),
+                _ => tokio::task::yield_now().await,
+            }
+        };
+        let stat = std::path::PathBuf::from(format!("/proc/{pid}/stat"));
+        assert!(stat.exists(), "the program runs");
+        run.terminate("test").await.unwrap();
+        // Gone, or dead and not yet waited for.
+        let is_dead = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        while !is_dead() {
+            tokio::task::yield_now().await;
+        }
+        runtime.shutdown().await.unwrap();
+    }
+}
