@@ -61,6 +61,11 @@ bench-a2a *ARGS:
 bench-workflows *ARGS:
     cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
 
+# Events per second that the journal makes durable, beside redb and fdatasync alone; recovery; a
+# fixed pace for long.
+bench-journal *ARGS:
+    cargo run --release -p millrun-benches --bin bench-journal -- {{ARGS}}
+
 # The Fibonacci workloads that other engines publish, with their figures beside ours.
 bench-fibo *ARGS:
     cargo run --release -p millrun-benches --bin bench-fibo -- {{ARGS}}
@@ -82,6 +87,11 @@ bench-scale *ARGS:
 bench-peers *ARGS:
     cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
     cargo run --release --manifest-path benches/peers/duroxide/Cargo.toml -- {{ARGS}}
+    cargo run --release --manifest-path benches/peers/cloacina/Cargo.toml -- {{ARGS}}
+
+# Instructions of the hot paths, counted by valgrind's callgrind: a guard that no noise can reach.
+bench-instructions *ARGS:
+    cargo run --release -p millrun-benches --bin bench-instructions -- {{ARGS}}
 
 # One HTML page and one Markdown file of all results so far.
 bench-report *ARGS:

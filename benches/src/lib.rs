@@ -17,6 +17,7 @@ mod error;
 mod machine;
 mod output;
 mod plots;
+mod process;
 mod program;
 mod progress;
 mod rounds;
@@ -24,6 +25,8 @@ mod tables;
 
 #[cfg(feature = "suites")]
 pub mod a2a;
+#[cfg(feature = "suites")]
+pub mod instructions;
 #[cfg(feature = "suites")]
 pub mod journal;
 #[cfg(feature = "suites")]
@@ -38,7 +41,8 @@ pub use bars::{Bars, Verdict};
 pub use error::BenchError;
 pub use machine::{ALLOCATOR, Machine, locked_version};
 pub use output::Output;
-pub use plots::BarChart;
+pub use plots::{Axis, BarChart, Chart, LineChart};
+pub use process::{resident_bytes, written_bytes};
 pub use program::{CommonArguments, Program, ThreadArguments, exit};
 pub use progress::Progress;
 pub use rounds::{Spread, interleaved};

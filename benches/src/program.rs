@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::{BarChart, Bars, BenchError, Machine, Output, Table, Verdict};
+use crate::{Bars, BenchError, Chart, Machine, Output, Table, Verdict};
 
 /// Arguments of every program.
 #[derive(Clone, Debug, clap::Args)]
@@ -87,7 +87,7 @@ impl Program {
         self,
         rows: &[impl Serialize],
         tables: &[Table],
-        charts: &[(String, BarChart)],
+        charts: &[(String, Chart)],
     ) -> Result<(), BenchError> {
         for table in tables {
             print!("{table}");

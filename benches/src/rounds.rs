@@ -32,6 +32,16 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// The shares at which the distribution of so many values is kept: 50%, closer and closer to
+    /// all, as long as a value is beyond, at most 99.995%.
+    pub fn quantiles(values: u64) -> impl Iterator<Item = f64> {
+        (0..17)
+            .map(|place| 1.0 - 0.5 * 10_f64.powf(-f64::from(place) / 4.0))
+            .filter(move |share| (1.0 - share) * values as f64 >= 1.0)
+    }
+}
+
 /// Runs `sample(contestant)` once per round for each of `contestants`, after one unmeasured
 /// round, and gives the samples of each contestant in the order of the rounds.
 ///

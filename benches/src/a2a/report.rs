@@ -1,7 +1,7 @@
 //! Rows as tables and plots for people.
 
 use super::{Flavor, Identity, Kind, Row};
-use crate::{BarChart, Table, grouped};
+use crate::{BarChart, Chart, Table, grouped};
 
 /// Who took part and what each figure means, then the figures, group by group.
 #[must_use]
@@ -45,7 +45,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
 
 /// One bar chart per group and runtime; of the pairs, those with the most messages.
 #[must_use]
-pub fn charts(rows: &[Row]) -> Vec<(String, BarChart)> {
+pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
     let mut charts = Vec::new();
     for group in ["pair", "fan-out", "topics", "producers", "latency"] {
         for runtime in Flavor::ALL {
@@ -69,7 +69,8 @@ pub fn charts(rows: &[Row]) -> Vec<(String, BarChart)> {
             for row in rows.iter().filter(|row| row.messages == messages) {
                 chart.bar(&row.identity.name(), &row.shape(), what(row));
             }
-            charts.push((format!("a2a-{group}-{}", runtime.name().replace(' ', "-")), chart));
+            let name = format!("a2a-{group}-{}", runtime.name().replace(' ', "-"));
+            charts.push((name, chart.into()));
         }
     }
     charts

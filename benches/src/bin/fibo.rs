@@ -40,5 +40,6 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let mut rows = Runner::new(effort, program.output()).run(&cases, arguments.common.only.as_deref())?;
     let tables = [fibo::table(&rows)];
     rows.extend(fibo::published());
-    program.finish(&rows, &tables, &[])
+    let charts = fibo::charts(&rows);
+    program.finish(&rows, &tables, &charts)
 }

@@ -34,5 +34,5 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let cases = patterns::suite(arguments.iterations, arguments.concurrency);
     let rows = Runner::new(effort, program.output()).run(&cases, arguments.common.only.as_deref())?;
     let tables = patterns::tables(&rows, arguments.iterations, arguments.concurrency);
-    program.finish(&rows, &tables, &[])
+    program.finish(&rows, &tables, &patterns::charts(&rows))
 }

@@ -1,7 +1,7 @@
 //! How does the cost of durable workflows grow?
 //!
-//! With waiting instances, the length of one history, worker threads, payload size, and time
-//! under load. Everything is synced before it is acknowledged. Without `--quick` this takes about
+//! With waiting instances, the length of one history, the size of the journal, worker threads,
+//! payload size, and time under load. Everything is synced before it is acknowledged. Without `--quick` this takes about
 //! ten minutes, and as many more as `--minutes` says.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
-use millrun_benches::scale::{Row, history, payload, sustained, tables, threads, waiting};
+use millrun_benches::scale::{Row, charts, history, journal, payload, sustained, tables, threads, waiting};
 use millrun_benches::{BenchError, CommonArguments, Program, Progress, ThreadArguments, exit};
 
 /// Scaling curves of durable workflows.
@@ -33,6 +33,8 @@ struct Levels {
     instances: &'static [u64],
     steps: &'static [u64],
     payloads: &'static [u64],
+    /// How far the journal is filled.
+    events: u64,
     measured: Duration,
     periods: u64,
     period: Duration,
@@ -42,6 +44,7 @@ const QUICK: Levels = Levels {
     instances: &[1_000, 10_000],
     steps: &[10, 1_000],
     payloads: &[0, 65_536],
+    events: 1_000_000,
     measured: Duration::from_secs(1),
     periods: 3,
     period: Duration::from_secs(2),
@@ -49,8 +52,9 @@ const QUICK: Levels = Levels {
 
 const FULL: Levels = Levels {
     instances: &[1_000, 10_000, 100_000, 1_000_000],
-    steps: &[10, 100, 1_000, 10_000, 50_000],
+    steps: &[10, 100, 1_000, 10_000, 100_000],
     payloads: &[0, 100, 1_024, 16_384, 262_144, 1_048_000],
+    events: 20_000_000,
     measured: Duration::from_secs(3),
     periods: 0,
     period: Duration::from_secs(60),
@@ -95,6 +99,11 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
             rows.push(history(folder, *level, workers)?);
         }
     }
+    if wanted("journal") {
+        rows.extend(journal(folder, levels.events, workers, |what| {
+            progress.running(format!("a journal of {} events, {what}", levels.events));
+        })?);
+    }
     if wanted("threads") {
         for level in 1..=workers {
             progress.running(format!("{level} worker threads"));
@@ -113,7 +122,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         })?);
     }
     progress.finish();
-    program.finish(&rows, &tables(&rows), &[])
+    program.finish(&rows, &tables(&rows), &charts(&rows))
 }
 
 fn waiting_apart(folder: &Path, level: u64, workers: usize) -> Result<Row, BenchError> {

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use millrun_benches::runs::table;
+use millrun_benches::runs::{charts, table};
 use millrun_benches::workflows::{Effort, Runner, suite};
 use millrun_benches::{BenchError, CommonArguments, Program, ThreadArguments, exit};
 
@@ -27,5 +27,6 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let program = Program::begin("workflows", &arguments.common)?;
     let effort = Effort::of(&arguments.common, arguments.threads.threads());
     let rows = Runner::new(effort, program.output()).run(&suite(), arguments.common.only.as_deref())?;
-    program.finish(&rows, &[table("Workflows, start to result", &rows)], &[])
+    let tables = [table("Workflows, start to result", &rows)];
+    program.finish(&rows, &tables, &charts("workflows", "Workflows", &rows))
 }

@@ -11,7 +11,7 @@ use millrun_persistence::{Appender, Batch, EnqueueError, Journal, TurnHeader};
 
 use super::floor::histogram;
 use super::row::Sample;
-use crate::BenchError;
+use crate::{BenchError, resident_bytes, written_bytes};
 
 thread_local! {
     static LATENCY: RefCell<Histogram<u64>> = RefCell::new(histogram());
@@ -30,7 +30,7 @@ pub(super) async fn append(
     let appender = Appender::new(Arc::clone(&journal), host).map_err(|error| failed(&error))?;
     let before = journal.stats();
     let latency = Arc::new(Mutex::new(histogram()));
-    let started = Instant::now();
+    let (started, written) = (Instant::now(), written_bytes());
     let tasks: Vec<_> = (0..appenders)
         .map(|number| {
             let (appender, latency) = (appender.clone(), Arc::clone(&latency));
@@ -75,9 +75,19 @@ pub(super) async fn append(
         commits: after.commits - before.commits,
         took,
         file_bytes: after.file_bytes,
+        live_bytes: after.live_bytes,
+        written_bytes: written_since(written),
         index_bytes: after.index_bytes,
+        resident_bytes: resident_bytes().unwrap_or(0),
         latency,
     })
+}
+
+/// Bytes written since there were so many; zero where that is not known.
+pub(super) fn written_since(before: Option<u64>) -> u64 {
+    written_bytes()
+        .zip(before)
+        .map_or(0, |(now, before)| now.saturating_sub(before))
 }
 
 /// All partitions.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use redb::{Database, TableDefinition};
 
+use super::appenders::written_since;
 use super::row::Sample;
-use crate::BenchError;
+use crate::{BenchError, written_bytes};
 
 const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
 /// Rows of the loop are as large as the journal's: just under a power of two with their overhead.
@@ -71,7 +72,7 @@ fn measure(
     mut commit: impl FnMut(u64) -> Result<(), BenchError>,
 ) -> Result<Sample, BenchError> {
     let mut latency = histogram();
-    let (started, mut commits) = (Instant::now(), 0);
+    let (started, written, mut commits) = (Instant::now(), written_bytes(), 0);
     let mut last = started;
     while last - started < time {
         commit(commits)?;
@@ -85,7 +86,10 @@ fn measure(
         commits,
         took: last - started,
         file_bytes: 0,
+        live_bytes: 0,
+        written_bytes: written_since(written),
         index_bytes: 0,
+        resident_bytes: 0,
         latency,
     })
 }

@@ -14,5 +14,6 @@ mod row;
 mod runner;
 mod sustained;
 
+pub(crate) use recovery::fill_and_recover;
 pub use row::{Row, charts, tables};
 pub use runner::{Effort, Runner};

@@ -7,31 +7,30 @@ use std::time::Instant;
 use millrun_core::Host;
 use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, RecordView, RedbJournal};
 
-use super::appenders::{Author, partitions};
+use super::appenders::{Author, partitions, written_since};
 use super::floor::histogram;
 use super::row::Sample;
-use crate::BenchError;
+use crate::{BenchError, resident_bytes, written_bytes};
 
 const LIVE_RUNS: u64 = 100_000;
 const TURNS_PER_BATCH: usize = 2_000;
 const BODY: [u8; 100] = [0x6d; 100];
 
 /// What filling and opening came to.
-pub(super) struct Outcome {
-    /// The first tenth of the filling.
-    pub(super) first_tenth: Sample,
-    /// The last tenth.
-    pub(super) last_tenth: Sample,
+pub(crate) struct Outcome {
+    /// The filling, tenth by tenth.
+    pub(crate) tenths: Vec<Sample>,
     /// From the call that opens the file to the last record handed out.
-    pub(super) recovery: Sample,
+    pub(crate) recovery: Sample,
 }
 
 /// Writes `events` of 100 bytes into a store in `folder`, copies it as a kill would leave it, and
 /// opens the copy.
-pub(super) fn fill_and_recover(
+pub(crate) fn fill_and_recover(
     folder: &Path,
     events: u64,
     host: &Arc<dyn Host>,
+    each: &mut dyn FnMut(&str),
 ) -> Result<Outcome, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("millrun", error);
     let path = folder.join("fill.redb");
@@ -44,7 +43,9 @@ pub(super) fn fill_and_recover(
     let mut tenths = Vec::new();
     let mut written = 0;
     for tenth in 1..=10 {
+        each(&format!("filling, tenth {tenth}"));
         let (started, before, commits) = (Instant::now(), written, journal.stats().commits);
+        let disk = written_bytes();
         let mut batch = Batch::new();
         while written < events * tenth / 10 {
             let author = usize::try_from(written % runs).expect("there are few runs");
@@ -61,8 +62,11 @@ pub(super) fn fill_and_recover(
             events: written - before,
             commits: stats.commits - commits,
             took: started.elapsed(),
-            file_bytes: stats.file_bytes,
+            file_bytes: stats.file_bytes / written.max(1) * (written - before),
+            live_bytes: 0,
+            written_bytes: written_since(disk),
             index_bytes: stats.index_bytes,
+            resident_bytes: resident_bytes().unwrap_or(0),
             latency: histogram(),
         });
     }
@@ -78,6 +82,7 @@ pub(super) fn fill_and_recover(
     journal.close().map_err(|error| failed(&error))?;
     drop(journal);
 
+    each("recovery");
     let started = Instant::now();
     let journal = RedbJournal::open(&copy, config, Arc::clone(host)).map_err(|error| failed(&error))?;
     let (mut one, mut two) = (0_u64, 0_u64);
@@ -100,16 +105,14 @@ pub(super) fn fill_and_recover(
         commits: 0,
         took,
         file_bytes: stats.file_bytes,
+        live_bytes: stats.live_bytes,
+        written_bytes: 0,
         index_bytes: stats.index_bytes,
+        resident_bytes: resident_bytes().unwrap_or(0),
         latency: histogram(),
     };
     journal.close().map_err(|error| failed(&error))?;
-    let last_tenth = tenths.pop().expect("there are ten");
-    Ok(Outcome {
-        first_tenth: tenths.swap_remove(0),
-        last_tenth,
-        recovery,
-    })
+    Ok(Outcome { tenths, recovery })
 }
 
 /// Enqueues, waiting while the journal is full.

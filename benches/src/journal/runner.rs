@@ -119,23 +119,40 @@ impl<'a> Runner<'a> {
             }
             progress.finish();
         }
-        if is_wanted("recovery") {
+        if is_wanted("recovery") || is_wanted("fill") {
+            let progress = Progress::new(0);
             for events in &self.effort.recover {
-                rows.extend(self.recovery(*events)?);
+                rows.extend(self.recovery(*events, &progress)?);
             }
+            progress.finish();
         }
         if is_wanted("sustained") && !self.effort.sustained.is_zero() {
-            let cell = Cell {
-                group: "sustained",
-                contestant: "millrun",
-                durability: "fsync",
-                appenders: 1,
-                body_bytes: 260,
-            };
-            let folder = self.folder()?;
-            let time = self.effort.sustained;
-            let sample = self.on_host(|host| sustained::sustain(folder.path(), RUNS_PER_S, time, host))?;
-            rows.extend(Row::new(cell, &[sample]));
+            rows.extend(self.sustained()?);
+        }
+        Ok(rows)
+    }
+
+    fn sustained(&self) -> Result<Vec<Row>, BenchError> {
+        let progress = Progress::new(0);
+        let (folder, time) = (self.folder()?, self.effort.sustained);
+        let (whole, tenths) = self.on_host(|host| {
+            let mut each = |what: &str| progress.running(what);
+            sustained::sustain(folder.path(), RUNS_PER_S, time, host, &mut each)
+        })?;
+        progress.finish();
+        let cell = |group, level| Cell {
+            group,
+            contestant: "millrun",
+            durability: "fsync",
+            appenders: 1,
+            body_bytes: 260,
+            level,
+        };
+        let mut rows: Vec<_> = Row::new(cell("sustained", time.as_secs()), &[whole])
+            .into_iter()
+            .collect();
+        for (tenth, sample) in tenths {
+            rows.extend(Row::new(cell("sustained, by tenth", tenth.into()), &[sample]));
         }
         Ok(rows)
     }
@@ -173,6 +190,7 @@ impl<'a> Runner<'a> {
                         durability,
                         appenders,
                         body_bytes,
+                        level: appenders as u64,
                     },
                     samples,
                 )
@@ -239,27 +257,29 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn recovery(&self, events: u64) -> Result<Vec<Row>, BenchError> {
+    fn recovery(&self, events: u64, progress: &Progress) -> Result<Vec<Row>, BenchError> {
         let folder = self.folder()?;
-        let outcome = self.on_host(|host| recovery::fill_and_recover(folder.path(), events, host))?;
-        let cell = |group, contestant| Cell {
+        let outcome = self.on_host(|host| {
+            let mut each = |what: &str| progress.running(format!("{events} events: {what}"));
+            recovery::fill_and_recover(folder.path(), events, host, &mut each)
+        })?;
+        let cell = |group, level| Cell {
             group,
-            contestant,
+            contestant: "millrun",
             durability: "fsync",
             appenders: 1,
             body_bytes: 100,
+            level,
         };
-        let recovered = if events >= 10_000_000 {
-            "millrun, 10 M events"
-        } else {
-            "millrun, 1 M events"
-        };
-        let rows = [
-            Row::new(cell("fill", "millrun, first tenth"), &[outcome.first_tenth]),
-            Row::new(cell("fill", "millrun, last tenth"), &[outcome.last_tenth]),
-            Row::new(cell("recovery", recovered), &[outcome.recovery]),
-        ];
-        Ok(rows.into_iter().flatten().collect())
+        let mut rows = Vec::new();
+        // How the rate goes is shown for the largest file only.
+        if self.effort.recover.iter().max() == Some(&events) {
+            for (tenth, sample) in (1..).zip(outcome.tenths) {
+                rows.extend(Row::new(cell("fill", events / 10 * tenth), &[sample]));
+            }
+        }
+        rows.extend(Row::new(cell("recovery", events), &[outcome.recovery]));
+        Ok(rows)
     }
 
     /// Runs something that blocks, on a host.

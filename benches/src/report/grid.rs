@@ -50,7 +50,8 @@ impl Grid {
     fn of_group(rows: &[Fields]) -> Self {
         let mut fields: Vec<&str> = Vec::new();
         for row in rows {
-            for field in row.keys() {
+            // Distributions are for plots.
+            for (field, _) in row.iter().filter(|(_, value)| !value.is_array()) {
                 if !fields.contains(&field.as_str()) {
                     fields.push(field);
                 }
@@ -96,10 +97,19 @@ impl Grid {
 
 /// Whether a field is a result rather than part of what was measured.
 pub(super) fn is_measured(field: &str) -> bool {
-    ["_per_s", "_ns", "_us", "_ms", "_bytes_used", "_per_event"]
+    ["_per_s", "_ns", "_us", "_ms", "_used", "_per_event"]
         .iter()
         .any(|unit| field.ends_with(unit))
-        || ["completed", "measured_messages", "rounds", "version"].contains(&field)
+        || [
+            "completed",
+            "file_over_live",
+            "measured_messages",
+            "p99_over_p50",
+            "rounds",
+            "seconds",
+            "version",
+        ]
+        .contains(&field)
 }
 
 fn words(field: &str) -> String {

@@ -4,18 +4,35 @@ use std::fmt::Write;
 
 use super::SuiteResult;
 use super::grid::Grid;
+use crate::runs::NOT_RUN;
 use crate::{Machine, Verdict, approximate};
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: .6rem 0 1.6rem; font-variant-numeric: tabular-nums; font-size: 13px; }
-th, td { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+:root { color-scheme: light dark; --ink: #222831; --soft: #667; --line: #dfe3e8; --paper: #fff; --card: #f7f9fb; --good: #0a7d4f; --bad: #c0392b; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa4b2; --line: #303743; --paper: #14181e; --card: #1b2129; --good: #4cc38a; --bad: #ff7b6b; } }
+* { box-sizing: border-box; }
+body { font: 15px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1160px; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
+h1 { font-size: 1.9rem; margin: 0 0 .3rem; }
+h2 { font-size: 1.35rem; margin: 3.2rem 0 .2rem; padding-top: 1rem; border-top: 2px solid var(--line); }
+nav { display: flex; flex-wrap: wrap; gap: .4rem; margin: 1.2rem 0; }
+nav a { padding: .15rem .7rem; border: 1px solid var(--line); border-radius: 1rem; color: inherit; text-decoration: none; font-size: 13px; background: var(--card); }
+nav a:hover { border-color: var(--soft); }
+.lead, .about { color: var(--soft); font-size: 13px; margin: .2rem 0 .8rem; }
+.held { font-weight: 600; color: var(--good); }
+.missed { font-weight: 600; color: var(--bad); }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 500px), 1fr)); gap: .8rem; margin: 1rem 0; }
+.charts svg { width: 100%; height: auto; background: white; border: 1px solid var(--line); border-radius: 8px; }
+table { border-collapse: collapse; margin: .3rem 0 1.4rem; font-variant-numeric: tabular-nums; font-size: 13px; }
+th { font-weight: 600; color: var(--soft); border-bottom: 2px solid var(--line); }
+th, td { padding: .22rem .75rem .22rem 0; text-align: left; white-space: nowrap; }
+td { border-bottom: 1px solid var(--line); }
+tr:hover td { background: var(--card); }
 td.n, th.n { text-align: right; }
-td.no { font-weight: bold; color: #c33; }
+td.yes { color: var(--good); }
+td.no { font-weight: 600; color: var(--bad); }
 .scroll { overflow-x: auto; }
-.about { color: #777; font-size: 13px; }
-svg { max-width: 100%; height: auto; background: white; margin-bottom: 1rem; }
+details { margin: .4rem 0; }
+summary { cursor: pointer; color: var(--soft); font-size: 13px; }
 ";
 
 /// One self-contained page: no script, nothing loaded from elsewhere.
@@ -26,39 +43,78 @@ pub fn html(suites: &[SuiteResult]) -> String {
         "<meta name=\"viewport\" content=\"width=device-width\">\n<title>millrun benchmarks</title>\n",
     );
     page.push_str(&format!(
-        "<style>{STYLE}</style>\n<h1>millrun benchmarks</h1>\n<p>"
+        "<style>{STYLE}</style>\n<h1>millrun benchmarks</h1>\n<p class=\"lead\">Medians of interleaved rounds, \
+         with the slowest and the fastest beside them; every row says what a crash would lose.</p>\n<nav>"
     ));
     for suite in suites {
-        page.push_str(&format!("<a href=\"#{0}\">{0}</a> ", escaped(&suite.name)));
+        page.push_str(&format!("<a href=\"#{0}\">{0}</a>", escaped(&suite.name)));
     }
-    page.push_str("</p>\n");
+    page.push_str("<a href=\"#not-run\">not run</a></nav>\n");
     for suite in suites {
-        page.push_str(&format!("<h2 id=\"{0}\">{0}</h2>\n", escaped(&suite.name)));
-        if let Some(machine) = &suite.machine {
-            page.push_str(&format!("<p class=\"about\">{}</p>\n", escaped(&about(machine))));
-        }
+        html_suite(&mut page, suite);
+    }
+    page.push_str(
+        "<h2 id=\"not-run\">not run</h2>\n<div class=\"scroll\"><table>\n<tr><th>engine<th>why</tr>\n",
+    );
+    for (engine, why) in NOT_RUN {
+        page.push_str(&format!("<tr><td>{engine}<td>{why}</tr>\n"));
+    }
+    page.push_str("</table></div>\n</html>\n");
+    page
+}
+
+fn html_suite(page: &mut String, suite: &SuiteResult) {
+    page.push_str(&format!("<h2 id=\"{0}\">{0}</h2>\n", escaped(&suite.name)));
+    if let Some(machine) = &suite.machine {
+        page.push_str(&format!("<p class=\"about\">{}</p>\n", escaped(&about(machine))));
+    }
+    if !suite.verdicts.is_empty() {
+        let held = suite.verdicts.iter().filter(|verdict| verdict.holds).count();
+        let class = if held == suite.verdicts.len() {
+            "held"
+        } else {
+            "missed"
+        };
+        page.push_str(&format!(
+            "<p class=\"{class}\">{held} of {} bars hold</p>\n",
+            suite.verdicts.len()
+        ));
+    }
+    if !suite.charts.is_empty() {
+        page.push_str("<div class=\"charts\">\n");
         for (_, svg) in &suite.charts {
-            page.push_str(svg);
+            page.push_str(&scalable(svg));
             page.push('\n');
         }
-        if !suite.verdicts.is_empty() {
-            html_verdicts(&mut page, &suite.verdicts);
-        }
-        for grid in Grid::of(&suite.rows) {
-            html_grid(&mut page, &grid);
-        }
+        page.push_str("</div>\n");
     }
-    page.push_str("</html>\n");
-    page
+    if !suite.verdicts.is_empty() {
+        html_verdicts(page, &suite.verdicts);
+    }
+    for grid in Grid::of(&suite.rows) {
+        html_grid(page, &grid);
+    }
+}
+
+/// The picture without a size of its own: the page gives it one.
+fn scalable(svg: &str) -> String {
+    let Some((head, rest)) = svg.split_once('>') else {
+        return svg.to_owned();
+    };
+    let head: Vec<&str> = head
+        .split(' ')
+        .filter(|word| !word.starts_with("width=") && !word.starts_with("height="))
+        .collect();
+    format!("{}>{rest}", head.join(" "))
 }
 
 fn html_verdicts(page: &mut String, verdicts: &[Verdict]) {
     page.push_str("<div class=\"scroll\"><table>\n<tr><th>bar<th class=\"n\">reached<th class=\"n\">wanted<th>holds</tr>\n");
     for verdict in verdicts {
         let [name, reached, wanted, holds] = cells(verdict);
-        let class = if verdict.holds { "" } else { " class=\"no\"" };
+        let class = if verdict.holds { "yes" } else { "no" };
         page.push_str(&format!(
-            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{}<td{class}>{holds}</tr>\n",
+            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"{class}\">{holds}</tr>\n",
             escaped(&name),
             escaped(&reached),
             escaped(&wanted)
@@ -127,6 +183,10 @@ pub fn markdown(suites: &[SuiteResult]) -> String {
                 page.push_str(&markdown_line(line));
             }
         }
+    }
+    page.push_str("\n## not run\n\n| engine | why |\n|---|---|\n");
+    for (engine, why) in NOT_RUN {
+        page.push_str(&markdown_line(&[engine.to_owned(), why.to_owned()]));
     }
     page
 }

@@ -2,8 +2,10 @@
 //!
 //! This part knows no engine, so that programs for others' engines can use it.
 
+mod peer;
 mod row;
 mod saturate;
 
-pub use row::{Level, Row, Store, table};
+pub use peer::{NOT_RUN, PeerArguments, Setting, Shape, Workload, measure_peer, not_run};
+pub use row::{Level, Row, Store, charts, table};
 pub use saturate::{Sample, Saturation, saturate};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Sample;
-use crate::{ALLOCATOR, Spread, Table, approximate, grouped};
+use crate::{ALLOCATOR, Axis, BarChart, Chart, LineChart, Spread, Table, approximate, grouped};
 
 /// Where a run's history goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -85,6 +85,9 @@ pub struct Row {
     pub p99_us: f64,
     /// The same for 999 in 1,000.
     pub p999_us: f64,
+    /// The whole distribution: quantiles with their microseconds, from the middle to the end.
+    #[serde(default)]
+    pub quantiles_us: Vec<(f64, f64)>,
 }
 
 impl Row {
@@ -93,6 +96,7 @@ impl Row {
     pub fn new(level: &Level, samples: &[Sample]) -> Option<Self> {
         let rates: Vec<f64> = samples.iter().map(Sample::per_s).collect();
         let rate = Spread::of(&rates)?;
+        let timed = samples.iter().map(|sample| sample.nanos.len()).min().unwrap_or(0);
         let quantile = |quantile: f64| {
             let times: Vec<f64> = samples
                 .iter()
@@ -117,6 +121,9 @@ impl Row {
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
+            quantiles_us: Spread::quantiles(timed)
+                .map(|share| (share, quantile(share)))
+                .collect(),
         })
     }
 
@@ -141,6 +148,7 @@ impl Row {
             p50_us: us,
             p99_us: us,
             p999_us: us,
+            quantiles_us: Vec::new(),
         }
     }
 }
@@ -178,4 +186,40 @@ pub fn table(title: &str, rows: &[Row]) -> Table {
         ]);
     }
     table
+}
+
+/// Rates by workload and level, and how long single runs took: one chart each.
+#[must_use]
+pub fn charts(suite: &str, title: &str, rows: &[Row]) -> Vec<(String, Chart)> {
+    let mut rates = BarChart::new(format!("{title}: runs per second"), "runs/s").logarithmic();
+    let mut times = LineChart::new(
+        format!("{title}: time of a run, at the most runs at a time"),
+        Axis::Quantile,
+        Axis::Log("us"),
+    );
+    let most = |row: &Row| {
+        let same = |other: &&Row| other.workload == row.workload && other.store == row.store;
+        rows.iter().filter(same).map(|other| other.concurrency).max()
+    };
+    for row in rows.iter().filter(|row| row.steps > 0) {
+        let name = format!("{}, {}", row.workload, row.store.name());
+        let level = match row.concurrency {
+            1 => "one at a time".to_owned(),
+            level => format!("{} at a time", grouped(level as f64)),
+        };
+        let shape = if row.engine == "millrun" {
+            level
+        } else {
+            format!("{}, {level}", row.engine)
+        };
+        rates.bar(&name, &shape, row.median_per_s);
+        if most(row) == Some(row.concurrency) {
+            times.line(&name, row.quantiles_us.iter().copied());
+        }
+    }
+    let mut charts = vec![(suite.to_owned(), rates.into())];
+    if !times.is_empty() {
+        charts.push((format!("{suite}-latency"), times.into()));
+    }
+    charts
 }

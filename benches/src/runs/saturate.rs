@@ -59,34 +59,39 @@ impl Sample {
     }
 }
 
-/// Runs the loop on the current tokio runtime. Each operation gets a number that no other has.
+/// Runs the loop on the current tokio runtime. Each operation gets a number that no other has. If
+/// the time is too short for as many operations as there are clients, it is prolonged until there
+/// are so many: otherwise what counts would depend on where in its round a client was.
 ///
 /// # Errors
-/// The first error of an operation ends it all; so does a loop that completed nothing while it counted.
+/// The first error of an operation ends it all; so does a loop that completed nothing.
 pub async fn saturate<F, O>(load: Saturation, operation: F) -> Result<Sample, BenchError>
 where
     F: Fn(u64) -> O + Clone + Send + 'static,
     O: Future<Output = Result<(), BenchError>> + Send,
 {
     let numbers = Arc::new(AtomicU64::new(0));
+    let counted = Arc::new(AtomicU64::new(0));
     let counts_from = Instant::now() + load.warm_up;
     let ends = counts_from + load.measured;
+    let enough = load.concurrency as u64;
     let mut clients = JoinSet::new();
     for _ in 0..load.concurrency {
         let operation = operation.clone();
-        let numbers = Arc::clone(&numbers);
+        let (numbers, counted) = (Arc::clone(&numbers), Arc::clone(&counted));
         clients.spawn(async move {
             let mut times = Vec::new();
             let mut started = Instant::now();
-            while started < ends {
+            while started < ends || counted.load(Ordering::Relaxed) < enough {
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
                 if number >= load.runs_max {
                     break;
                 }
                 operation(number).await?;
                 let ended = Instant::now();
-                if ended >= counts_from && ended < ends {
-                    times.push(ended.duration_since(started));
+                if ended >= counts_from {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    times.push((ended, ended.duration_since(started)));
                 }
                 started = ended;
             }
@@ -98,15 +103,19 @@ where
         let times = client.map_err(|error| BenchError::failed("a client", error))??;
         all.extend(times);
     }
-    if all.is_empty() {
-        return Err(BenchError::failed(
-            "the clients",
-            "nothing was completed while it counted: measure longer",
-        ));
-    }
+    all.sort_unstable();
+    // To the end of the time, or of the operation that made it enough.
+    let in_time = all.partition_point(|(ended, _)| *ended < ends);
+    let kept = in_time.max(load.concurrency.min(all.len()));
+    let Some((last, _)) = kept.checked_sub(1).and_then(|place| all.get(place)) else {
+        return Err(BenchError::failed("the clients", "nothing was completed"));
+    };
+    let ran_out = numbers.load(Ordering::Relaxed) >= load.runs_max;
+    let end = if kept > in_time || ran_out { *last } else { ends };
+    let times: Vec<_> = all[..kept].iter().map(|(_, time)| *time).collect();
     Ok(Sample {
-        measured: load.measured.min(counts_from.elapsed()),
-        ..Sample::of(&all)
+        measured: end.duration_since(counts_from),
+        ..Sample::of(&times)
     })
 }
 
@@ -150,6 +159,37 @@ mod tests {
             "{runs} {}",
             sample.completed
         );
+    }
+
+    #[tokio::test]
+    async fn a_time_that_is_too_short_is_prolonged_until_each_client_could_have_had_its_turn() {
+        let load = Saturation {
+            concurrency: 4,
+            warm_up: Duration::ZERO,
+            measured: Duration::ZERO,
+            runs_max: u64::MAX,
+        };
+        let sample = saturate(load, |_| async {
+            tokio::task::yield_now().await;
+            Ok(())
+        })
+        .await
+        .unwrap();
+        assert_eq!((sample.completed, sample.nanos.len()), (4, 4));
+        assert!(sample.per_s().is_finite());
+    }
+
+    #[tokio::test]
+    async fn what_runs_out_counts_to_its_last_operation() {
+        let load = Saturation {
+            concurrency: 2,
+            warm_up: Duration::ZERO,
+            measured: Duration::from_secs(3_600),
+            runs_max: 10,
+        };
+        let sample = saturate(load, |_| async { Ok(()) }).await.unwrap();
+        assert_eq!(sample.completed, 10);
+        assert!(sample.measured < load.measured);
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! How cost grows: with instances that wait, with long histories, with threads, with payloads,
-//! with time.
+//! with the journal's size, with time.
 //!
 //! Every store is durable (one fsync per group commit) and lies beside the results.
 
 mod definitions;
 mod history;
+mod journal;
 mod payload;
 mod row;
 mod sustained;
@@ -12,8 +13,9 @@ mod threads;
 mod waiting;
 
 pub use history::history;
+pub use journal::journal;
 pub use payload::payload;
-pub use row::{Row, tables};
+pub use row::{Row, charts, tables};
 pub use sustained::sustained;
 pub use threads::threads;
 pub use waiting::waiting;
@@ -25,7 +27,7 @@ use millrun::{Runtime, RuntimeBuilder};
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 
-use crate::BenchError;
+use crate::{BenchError, resident_bytes};
 
 /// A store of its own in `folder`, gone when dropped.
 fn store_in(folder: &Path) -> Result<TempDir, BenchError> {
@@ -49,12 +51,4 @@ fn workers(threads: usize) -> Result<tokio::runtime::Runtime, BenchError> {
 
 fn failed(error: impl Display) -> BenchError {
     BenchError::failed("millrun", error)
-}
-
-/// Memory of this process that is resident, in bytes; `None` where `/proc` does not tell.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(kib * 1_024)
 }

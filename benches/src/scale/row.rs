@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ALLOCATOR, Table, approximate, grouped};
+use crate::{ALLOCATOR, Axis, Chart, LineChart, Table, approximate, grouped};
 
 /// What was measured at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which curve: `waiting`, `history`, `threads`, `payload` or `sustained`.
+    /// Which curve: `waiting`, `history`, `journal`, `threads`, `payload` or `sustained`.
     pub group: String,
     /// What grows along it, with its unit.
     pub axis: String,
@@ -94,4 +94,92 @@ fn curve(group: &str, rows: &[Row]) -> Table {
         ]);
     }
     table
+}
+
+/// How a curve is drawn: the figure, its name, and the axis that it grows along.
+type Curve = (&'static str, &'static str, fn(&Row) -> Option<f64>, Axis, Axis);
+
+/// The curves that say most of each group.
+const CURVES: [Curve; 9] = [
+    (
+        "waiting",
+        "wake",
+        |row| row.p50_us,
+        Axis::Log("instances that wait"),
+        Axis::Log("us to wake one, p50"),
+    ),
+    (
+        "waiting",
+        "memory",
+        |row| row.resident_bytes_used.map(|bytes| bytes / 1e6),
+        Axis::Log("instances that wait"),
+        Axis::Log("MB resident"),
+    ),
+    (
+        "history",
+        "rate",
+        |row| Some(row.median_per_s),
+        Axis::Log("steps of one run"),
+        Axis::Linear("steps/s"),
+    ),
+    (
+        "history",
+        "wake",
+        |row| row.p50_us,
+        Axis::Log("steps of one run"),
+        Axis::Log("us to replay and finish it"),
+    ),
+    (
+        "journal",
+        "rate",
+        |row| Some(row.median_per_s),
+        Axis::Linear("events in the journal"),
+        Axis::Linear("events/s"),
+    ),
+    (
+        "threads",
+        "rate",
+        |row| Some(row.median_per_s),
+        Axis::Linear("worker threads and shards"),
+        Axis::Linear("runs/s"),
+    ),
+    (
+        "payload",
+        "rate",
+        |row| Some(row.median_per_s),
+        Axis::Log("bytes of input"),
+        Axis::Log("runs/s"),
+    ),
+    (
+        "sustained",
+        "rate",
+        |row| Some(row.median_per_s),
+        Axis::Linear("seconds"),
+        Axis::Linear("runs/s"),
+    ),
+    (
+        "sustained",
+        "memory",
+        |row| row.resident_bytes_used.map(|bytes| bytes / 1e6),
+        Axis::Linear("seconds"),
+        Axis::Linear("MB resident"),
+    ),
+];
+
+/// The curves, as far as they were measured at two levels or more.
+#[must_use]
+pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
+    let mut charts = Vec::new();
+    for (group, what, figure, x, y) in CURVES {
+        let of_group = rows.iter().filter(|row| row.group == group);
+        let points: Vec<_> = of_group
+            .filter_map(|row| Some((row.level as f64, figure(row)?)))
+            .collect();
+        if points.len() > 1 {
+            let mut chart = LineChart::new(format!("Scaling: {group}, {what}"), x, y);
+            chart.line("millrun, fsync", points);
+            charts.push((format!("scale-{group}-{what}"), chart.into()));
+        }
+    }
+    charts
 }

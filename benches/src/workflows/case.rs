@@ -19,6 +19,9 @@ use crate::{BenchError, CommonArguments, Output, Progress, interleaved};
 /// How often a relaxed store is synced.
 const RELAXED_WINDOW: Duration = Duration::from_millis(100);
 
+/// A sample lasts at least so long for each client.
+const TIME_PER_CLIENT: Duration = Duration::from_micros(150);
+
 type Running = Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send>>;
 /// Starts one run, waits for its result and checks it.
 type Operation = Arc<dyn Fn(Runtime, u64) -> Running + Send + Sync>;
@@ -250,10 +253,12 @@ impl<'a> Runner<'a> {
     }
 
     async fn drive(&self, runtime: &Runtime, case: &Case) -> Result<Sample, BenchError> {
+        // Long enough that each client completes a few, however many there are.
+        let few = TIME_PER_CLIENT * u32::try_from(case.concurrency).unwrap_or(u32::MAX);
         let load = Saturation {
             concurrency: case.concurrency,
-            warm_up: self.effort.warm_up,
-            measured: self.effort.measured,
+            warm_up: self.effort.warm_up.max(few / 2),
+            measured: self.effort.measured.max(few),
             runs_max: u64::MAX,
         };
         let on = runtime.clone();

@@ -6,7 +6,7 @@ use millrun::{
 
 use super::Case;
 use crate::runs::{Row, Store};
-use crate::{Spread, Table, approximate};
+use crate::{BarChart, Chart, Spread, Table, approximate};
 
 const FIBO: Activity<u64, u64> = Activity::named("bench.fibo");
 const NATIVE_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-native");
@@ -218,6 +218,34 @@ pub fn published() -> Vec<Row> {
             })
         })
         .collect()
+}
+
+/// Milliseconds per run, ours beside the published ones.
+#[must_use]
+pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
+    let mut chart = BarChart::new(
+        "Fibonacci workloads: milliseconds per run, less is better; those of others as published, on a t2.medium",
+        "ms",
+    )
+    .logarithmic();
+    for workload in &WORKLOADS {
+        let name = workload.name();
+        for row in rows {
+            let Some(kind) = row
+                .workload
+                .strip_prefix(&name)
+                .and_then(|kind| kind.strip_prefix(", "))
+            else {
+                continue;
+            };
+            let who = match row.engine.as_str() {
+                "millrun" => format!("{kind}, {}", row.store.name()),
+                engine => format!("{engine}, {kind}"),
+            };
+            chart.bar(&name, &who, row.p50_us / 1e3);
+        }
+    }
+    vec![("fibo".to_owned(), chart.into())]
 }
 
 /// Milliseconds per run, ours beside the published ones.

@@ -2,7 +2,7 @@
 
 use super::{Case, FIVE_TASKS, ONE_STEP, THREE_STEPS};
 use crate::runs::{Row, Store};
-use crate::{Table, approximate, grouped};
+use crate::{Axis, Chart, LineChart, Table, approximate, grouped};
 
 /// The levels of the scaling table.
 const LEVELS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -87,4 +87,31 @@ pub fn tables(rows: &[Row], iterations: u64, concurrency: u32) -> Vec<Table> {
         ]);
     }
     vec![patterns, table]
+}
+
+/// How the parallel pattern scales.
+#[must_use]
+pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
+    let mut scaling: Vec<&Row> = rows.iter().filter(|row| row.workload == "parallel").collect();
+    scaling.sort_by_key(|row| row.concurrency);
+    let mut chart = LineChart::new(
+        "The parallel pattern: runs per second by runs at a time",
+        Axis::Log("runs at a time"),
+        Axis::Log("runs/s"),
+    );
+    let points = |what: &dyn Fn(&Row) -> f64| -> Vec<(f64, f64)> {
+        scaling
+            .iter()
+            .map(|row| (row.concurrency as f64, what(row)))
+            .collect()
+    };
+    chart.line("measured, fsync", points(&|row| row.median_per_s));
+    if let Some(first) = scaling.first() {
+        let alone = first.median_per_s / first.concurrency as f64;
+        chart.line(
+            "if each were as fast as one",
+            points(&|row| alone * row.concurrency as f64),
+        );
+    }
+    vec![("patterns-scaling".to_owned(), chart.into())]
 }

@@ -1,8 +1,8 @@
 //! The cases of `bench-peak`: a workflow of two activities at growing levels of concurrency.
 
 use super::{Case, SEQUENCE, TWO_STEPS};
-use crate::BarChart;
 use crate::runs::{Row, Store};
+use crate::{Axis, Chart, LineChart};
 
 /// From one to 65,536 at a time; `--quick` takes three of them.
 #[must_use]
@@ -32,19 +32,32 @@ pub fn suite(levels: &[u32]) -> Vec<Case> {
     cases
 }
 
-/// Throughput by level.
+/// Throughput and latency by level.
 #[must_use]
-pub fn charts(suite: &str, rows: &[Row]) -> Vec<(String, BarChart)> {
-    let mut chart = BarChart::new(
-        "Two activities, runs per second by runs at a time",
-        "thousand runs/s",
+pub fn charts(suite: &str, rows: &[Row]) -> Vec<(String, Chart)> {
+    let level = Axis::Log("runs at a time");
+    let mut rates = LineChart::new(
+        "Two activities: runs per second by runs at a time",
+        level,
+        Axis::Linear("runs/s"),
     );
-    for row in rows.iter().filter(|row| row.workload == "two-step") {
-        chart.bar(
-            &row.concurrency.to_string(),
-            row.store.name(),
-            row.median_per_s / 1e3,
-        );
+    let mut times = LineChart::new(
+        "Two activities: time of a run by runs at a time",
+        level,
+        Axis::Log("us"),
+    );
+    for store in [Store::Volatile, Store::Durable] {
+        let of = |what: fn(&Row) -> f64| {
+            rows.iter()
+                .filter(move |row| row.workload == "two-step" && row.store == store)
+                .map(move |row| (row.concurrency as f64, what(row)))
+        };
+        rates.line(store.name(), of(|row| row.median_per_s));
+        times.line(&format!("{}, p50", store.name()), of(|row| row.p50_us));
+        times.line(&format!("{}, p99", store.name()), of(|row| row.p99_us));
     }
-    vec![(suite.to_owned(), chart)]
+    vec![
+        (suite.to_owned(), rates.into()),
+        (format!("{suite}-latency"), times.into()),
+    ]
 }

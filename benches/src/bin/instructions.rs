@@ -1,0 +1,57 @@
+//! How many instructions do the hot paths take, and is that more than it was?
+//!
+//! Needs valgrind; without it this says so and exits with 77. Exits with 1 if a path takes more than
+//! `instructions.toml` allows.
+
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use millrun_benches::instructions::{HotPath, is_installed, judge, measure, table};
+use millrun_benches::{BenchError, CommonArguments, Program, Progress, exit};
+
+/// Counts the instructions of the hot paths with callgrind.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Takes one path, to be counted from outside.
+    #[arg(long, value_name = "PATH", requires = "operations")]
+    measure: Option<HotPath>,
+    /// How often it is taken.
+    #[arg(long, value_name = "N")]
+    operations: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let (Some(path), Some(operations)) = (arguments.measure, arguments.operations) {
+        return exit(path.take(operations));
+    }
+    if !is_installed() {
+        println!("valgrind is not installed: instructions were not counted");
+        return ExitCode::from(77);
+    }
+    exit(run(&arguments))
+}
+
+fn run(arguments: &Arguments) -> Result<(), BenchError> {
+    let program = Program::begin("instructions", &arguments.common)?;
+    let only = arguments.common.only.as_deref();
+    let paths: Vec<_> = HotPath::value_variants()
+        .iter()
+        .filter(|path| only.is_none_or(|only| path.name().contains(only)))
+        .collect();
+    let progress = Progress::new(paths.len() as u64);
+    let mut rows = Vec::new();
+    for path in paths {
+        progress.running(path.name());
+        rows.push(measure(*path, program.output().folder())?);
+        progress.step();
+    }
+    progress.finish();
+    program.finish(&rows, &[table(&rows)], &[])?;
+    for remark in judge(&rows)? {
+        println!("{remark}");
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! How many instructions do the hot paths take? A guard that the machine's noise cannot reach.
+//!
+//! ```text
+//!   bench-instructions ──► valgrind --tool=callgrind bench-instructions --measure PATH --operations N
+//!        │                        twice, with fewer and with more operations: what differs is theirs
+//!        └── compares with instructions.toml
+//! ```
+//!
+//! Counts depend on the compiler, its options and the C library, not on the load: a change beyond
+//! the tolerance is a change of the code. They say nothing about caches, locks or the disk; the other
+//! suites do.
+
+mod callgrind;
+mod hot_path;
+mod memory_disk;
+
+pub use callgrind::{Row, is_installed, judge, measure, table};
+pub use hot_path::HotPath;
