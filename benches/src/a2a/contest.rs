@@ -25,17 +25,20 @@ pub enum Group {
     Latency,
     /// A pair alone, and beside a subscriber that never takes anything.
     Stuck,
+    /// A publish to one topic, and in turn to 10,000 with 10,000 filters.
+    Crowd,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Pair,
         Self::FanOut,
         Self::Topics,
         Self::Producers,
         Self::Latency,
         Self::Stuck,
+        Self::Crowd,
     ];
 
     /// As the rows name it.
@@ -48,6 +51,7 @@ impl Group {
             Self::Producers => "producers",
             Self::Latency => "latency",
             Self::Stuck => "stuck",
+            Self::Crowd => "crowd",
         }
     }
 
@@ -74,6 +78,7 @@ impl Group {
             }
             Self::Latency => all.clear(),
             Self::Stuck => all = super::stuck::both(),
+            Self::Crowd => all = super::crowd::both(),
         }
         all
     }
@@ -110,6 +115,7 @@ impl Group {
                 })
                 .into(),
             Self::Stuck => vec![Load::pair(messages, 256)],
+            Self::Crowd => vec![Load::pair(messages, 32)],
             Self::Latency => vec![Load::pair(messages / 10, 32)],
         }
     }

@@ -6,7 +6,8 @@
 //!                       └► consumer      topics:    1 producer, 64 or 1,024 topics in turn
 //!   producer ─┐                          producers: 4 producers, 1 topic, 1 consumer
 //!   producer ─┴► topic ──► consumer      latency:   there and back, one at a time
-//!                                     stuck:     a pair beside a subscriber that never takes
+//!                                          stuck:     a pair beside a subscriber that never takes
+//!                                          crowd:     one topic, and 10,000 with 10,000 filters
 //! ```
 //!
 //! Every contestant is driven by the same [`Feed`], which makes a fresh `Vec<u8>` for each
@@ -26,6 +27,7 @@ mod rows;
 
 mod actix;
 mod channel;
+mod crowd;
 mod kameo;
 mod kameo_pubsub;
 mod maiko;

@@ -30,6 +30,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             ("topics", "One producer, many topics"),
             ("producers", "Several producers, one topic"),
             ("stuck", "A pair, and a pair beside a subscriber that never takes"),
+            ("crowd", "A publish taken at once: to one topic, and among 10,000"),
         ] {
             tables.push(pivot(
                 &format!("{title}, {on}: million deliveries/s, median (slowest to fastest)"),
