@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p millrun-broker --example soak [envelopes, default 100000000]
+//! cargo run --release -p millrun-broker --example soak -- --quick    # a million, for a look
 //! ```
 //!
 //! Each round publishes to many topics, some with slow and full inboxes of every policy, takes from
@@ -141,9 +142,13 @@ fn resident_kib() -> Option<u64> {
 }
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let envelopes: u64 = std::env::args()
-        .nth(1)
-        .map_or(Ok(100_000_000), |count| count.parse())?;
+    let envelopes: u64 = match std::env::args().nth(1).as_deref() {
+        None => 100_000_000,
+        Some("--quick") => 1_000_000,
+        Some(count) => count
+            .parse()
+            .map_err(|_| format!("{count:?} is neither a number of envelopes nor --quick"))?,
+    };
     let mut soak = Soak::new()?;
     let tenth = (envelopes / 10).max(ROUND);
     let mut first_kib = None;

@@ -253,6 +253,9 @@ impl Broker {
 
     /// Subscribes to all topics that the filter selects, whatever they carry.
     ///
+    /// # Ordering
+    /// As [`Broker::subscribe`].
+    ///
     /// # Errors
     /// When the filter or the configuration is wrong, or there are too many.
     pub fn subscribe_any(

@@ -55,6 +55,10 @@
 //! # }
 //! ```
 //!
+//! An actor that publishes while it handles says so, and its envelopes name their cause:
+//! `inbox.handling(&order).run(|| payments.publish(payment)).await`, see
+//! [`Inbox::handling`](crate::Inbox::handling).
+//!
 //! The inbox outlives the actor. A supervisor that keeps a clone of it and hands it to the
 //! actor's successor loses nothing: what the old one had in hand went back to the front, and the
 //! successor is rung for as soon as it attaches.
@@ -97,6 +101,10 @@ impl<E: AnyEnvelope + ?Sized> Attached<E> {
     /// What is there now, to be called when the doorbell message arrives. After a few batches the
     /// turn ends and, if there is more, rings for the next one, so that the actor can also be
     /// stopped, supervised and sent other messages.
+    ///
+    /// # Ordering
+    /// Envelopes come in the inbox's order, from turn to turn and from one actor to its successor.
+    /// Between them and the actor's own messages there is no order.
     ///
     /// # Cancel safety
     /// Dropping the turn early, by a panic, an error or a kill of the actor, puts what was not

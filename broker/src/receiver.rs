@@ -38,7 +38,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
         &self.inbox
     }
 
-    /// The next envelope; `None` when the inbox is closed and empty.
+    /// The next envelope, in the inbox's order; `None` when the inbox is closed and empty.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
@@ -60,7 +60,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
         Some(self.batch.lend(delivery))
     }
 
-    /// The next envelope, if one is there.
+    /// The next envelope, in the inbox's order, if one is there.
     pub fn try_recv(&mut self) -> Option<Arc<E>> {
         if let Some(envelope) = self.next_in_hand() {
             return Some(self.share(envelope));
@@ -70,7 +70,8 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     }
 
     /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
-    /// empty. Those that are not taken from the batch are the next to be received. Cheaper per envelope than [`Receiver::recv`]; what has expired is among them.
+    /// empty. They come in the inbox's order; those that are not taken from the batch are the next to
+    /// be received. Cheaper per envelope than [`Receiver::recv`]; what has expired is among them.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

@@ -426,17 +426,39 @@ impl<T: Send + Sync + 'static> Topic<T> {
     }
 
     /// Publishes, waiting where [`Publisher::publish`] waits.
+    ///
+    /// # Ordering
+    /// Two publishes by any handles of the topic, the second begun after the first returned, arrive
+    /// in this order in each inbox that gets both. Those that overlap have no order.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
     pub fn publish(&self, payload: T) -> Publish<'_, T> {
         self.0.publish(Headers::new(), payload)
     }
 
-    /// Publishes with headers, waiting where [`Publisher::publish`] waits.
+    /// As [`Topic::publish`], with headers.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
     pub fn publish_with(&self, headers: Headers, payload: T) -> Publish<'_, T> {
         self.0.publish(headers, payload)
     }
 
-    /// Publishes, waiting for full inboxes no longer than `limit` in all; see
+    /// As [`Topic::publish`], waiting for full inboxes no longer than `limit` in all; see
     /// [`Publisher::publish_timeout`].
+    ///
+    /// # Errors
+    /// As [`Publisher::publish_timeout`].
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
     pub fn publish_timeout(&self, payload: T, limit: Duration) -> PublishWithin<'_, T> {
         self.0.publish(Headers::new(), payload).within(limit)
     }
@@ -453,6 +475,10 @@ impl<T: Send + Sync + 'static> Topic<T> {
 
 impl<Q: Send + Sync + 'static, R: Send + 'static> Topic<Request<Q, R>> {
     /// Publishes a question and waits for the first answer, at most for `limit` in all.
+    ///
+    /// # Ordering
+    /// The question keeps its turn with the other envelopes of the topic, as in [`Topic::publish`];
+    /// answers do not: two questions may be answered in any order.
     ///
     /// # Errors
     /// When nobody is subscribed, no inbox takes the question in time, all who got it let go of it

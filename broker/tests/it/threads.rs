@@ -72,6 +72,7 @@ async fn each_publisher_keeps_its_order_while_subscriptions_come_and_go() {
 
 #[cfg(feature = "ractor")]
 mod actors {
+    use millrun_broker::Publisher;
     use millrun_broker::ractor::{Attached, attach};
     use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
     use tokio::sync::mpsc;
@@ -149,6 +150,64 @@ mod actors {
             }
             Ok(())
         }
+    }
+
+    /// Publishes each number again, one higher.
+    struct Forwarder;
+
+    struct Forwarding {
+        inbox: Attached<Envelope<u32>>,
+        next: Publisher<u32>,
+    }
+
+    impl Actor for Forwarder {
+        type Msg = Waiting;
+        type State = Forwarding;
+        type Arguments = (Inbox<Envelope<u32>>, Publisher<u32>);
+
+        async fn pre_start(
+            &self,
+            myself: ActorRef<Waiting>,
+            (inbox, next): Self::Arguments,
+        ) -> Result<Forwarding, ActorProcessingErr> {
+            let inbox = attach(inbox, &myself, || Waiting);
+            Ok(Forwarding { inbox, next })
+        }
+
+        async fn handle(
+            &self,
+            _: ActorRef<Waiting>,
+            Waiting: Waiting,
+            Forwarding { inbox, next }: &mut Forwarding,
+        ) -> Result<(), ActorProcessingErr> {
+            let turn = inbox.turn();
+            let inbox = turn.inbox();
+            for envelope in turn {
+                let number = envelope.payload() + 1;
+                inbox.handling(&envelope).run(|| next.publish(number)).await?;
+            }
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_actor_publishes_names_its_cause_if_it_says_what_it_handles() {
+        let broker = Broker::without_host(BrokerConfig::default());
+        let inbox = broker.subscribe::<u32>("a", config(4)).unwrap();
+        let mut results = broker.subscribe::<u32>("b", config(4)).unwrap().into_receiver();
+        let next = broker.topic("b").unwrap().publisher();
+        let (actor, ended) = Actor::spawn(None, Forwarder, (inbox, next)).await.unwrap();
+        let topic = broker.topic::<u32>("a").unwrap();
+        for number in [1, 5] {
+            let cause = topic.publish(number).await.unwrap().id;
+            let result = results.recv().await.unwrap();
+            assert_eq!(
+                (*result.payload(), result.causation(), result.correlation()),
+                (number + 1, Some(cause), cause)
+            );
+        }
+        actor.stop(None);
+        ended.await.unwrap();
     }
 
     #[tokio::test]
