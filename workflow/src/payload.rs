@@ -1,17 +1,28 @@
 //! Values of users, as bytes.
 
-use std::fmt;
+use std::{fmt, io};
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///
 /// A value is encoded once, when it is decided; the journal and whoever receives it share these
 /// bytes, and user code always sees the decoded value, live as in replay.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Payload(Bytes);
+#[derive(Clone)]
+pub struct Payload(Held);
+
+/// Few bytes are held in place: a number, an identity or a short text is copied for less than an
+/// allocation costs, and what was read from a history does not keep the rest of it in memory.
+#[derive(Clone)]
+enum Held {
+    InPlace { len: u8, bytes: [u8; IN_PLACE_MAX] },
+    Shared(Bytes),
+}
+
+/// As many as make this variant as large as the other.
+const IN_PLACE_MAX: usize = 38;
 
 /// MessagePack with named fields in human-readable mode, so that JSON converts both ways.
 const CODEC_MESSAGE_PACK: u8 = 1;
@@ -22,15 +33,14 @@ impl Payload {
     /// # Errors
     /// When the value's `Serialize` implementation reports an error.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
-        let mut bytes = Vec::with_capacity(64);
-        bytes.push(CODEC_MESSAGE_PACK);
+        let mut bytes = Growing::new(CODEC_MESSAGE_PACK);
         let mut serializer = rmp_serde::Serializer::new(&mut bytes)
             .with_struct_map()
             .with_human_readable();
         value
             .serialize(&mut serializer)
             .map_err(|error| PayloadError::Encode(error.to_string()))?;
-        Ok(Self(Bytes::from(bytes)))
+        Ok(Self(bytes.into_held()))
     }
 
     /// Decodes the value.
@@ -38,54 +48,151 @@ impl Payload {
     /// # Errors
     /// When the codec is unknown, the bytes do not fit the type, or bytes are left over.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, PayloadError> {
-        let (&codec, body) = self.0.split_first().ok_or(PayloadError::Empty)?;
+        let (&codec, body) = self.as_bytes().split_first().ok_or(PayloadError::Empty)?;
         if codec != CODEC_MESSAGE_PACK {
             return Err(PayloadError::UnknownCodec(codec));
         }
-        let mut deserializer = rmp_serde::Deserializer::new(std::io::Cursor::new(body)).with_human_readable();
+        let mut deserializer = rmp_serde::Deserializer::from_read_ref(body).with_human_readable();
         let value =
             T::deserialize(&mut deserializer).map_err(|error| PayloadError::Decode(error.to_string()))?;
-        let read = usize::try_from(deserializer.get_ref().position()).expect("a position inside a slice");
-        if read < body.len() {
-            return Err(PayloadError::LeftOver {
-                bytes: body.len() - read,
-            });
+        match IgnoredAny::deserialize(&mut deserializer) {
+            Err(rmp_serde::decode::Error::InvalidMarkerRead(end))
+                if end.kind() == io::ErrorKind::UnexpectedEof =>
+            {
+                Ok(value)
+            }
+            Ok(_) | Err(_) => Err(PayloadError::LeftOver {
+                bytes: left_over::<T>(body),
+            }),
         }
-        Ok(value)
     }
 
     /// Wraps bytes that were taken from a payload before.
     #[must_use]
     pub fn from_bytes(bytes: Bytes) -> Self {
-        Self(bytes)
+        if bytes.len() > IN_PLACE_MAX {
+            return Self(Held::Shared(bytes));
+        }
+        let mut few = Growing::empty();
+        few.append(&bytes);
+        Self(few.into_held())
     }
 
     /// All bytes, the codec's among them.
     #[must_use]
-    pub fn as_bytes(&self) -> &Bytes {
-        &self.0
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Held::InPlace { len, bytes } => &bytes[..usize::from(*len)],
+            Held::Shared(bytes) => bytes,
+        }
     }
 
     /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.as_bytes().len()
     }
 
     /// Whether there is not even a codec.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.as_bytes().is_empty()
     }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Payload {}
+
+/// Bytes being written: in place as long as they fit, then in a buffer.
+struct Growing {
+    bytes: [u8; IN_PLACE_MAX],
+    len: usize,
+    /// All of them, once they do not fit.
+    buffer: Vec<u8>,
+}
+
+impl Growing {
+    const fn empty() -> Self {
+        Self {
+            bytes: [0; IN_PLACE_MAX],
+            len: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    const fn new(first: u8) -> Self {
+        let mut bytes = Self::empty();
+        bytes.bytes[0] = first;
+        bytes.len = 1;
+        bytes
+    }
+
+    #[inline]
+    fn append(&mut self, more: &[u8]) {
+        if self.buffer.is_empty() {
+            if let Some(place) = self.bytes[self.len..].get_mut(..more.len()) {
+                place.copy_from_slice(more);
+                self.len += more.len();
+                return;
+            }
+            self.buffer.reserve(self.len + more.len().max(4 * IN_PLACE_MAX));
+            self.buffer.extend_from_slice(&self.bytes[..self.len]);
+        }
+        self.buffer.extend_from_slice(more);
+    }
+
+    fn into_held(self) -> Held {
+        if self.buffer.is_empty() {
+            Held::InPlace {
+                len: u8::try_from(self.len).expect("few bytes are few"),
+                bytes: self.bytes,
+            }
+        } else {
+            Held::Shared(Bytes::from(self.buffer))
+        }
+    }
+}
+
+impl io::Write for Growing {
+    #[inline]
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        self.append(more);
+        Ok(more.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, more: &[u8]) -> io::Result<()> {
+        self.append(more);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How many bytes of `body` are behind the value at its beginning.
+#[cold]
+fn left_over<T: DeserializeOwned>(body: &[u8]) -> usize {
+    let mut deserializer = rmp_serde::Deserializer::new(io::Cursor::new(body)).with_human_readable();
+    // It was decoded before, so only its length is of interest.
+    drop(T::deserialize(&mut deserializer));
+    let read = usize::try_from(deserializer.get_ref().position()).unwrap_or(usize::MAX);
+    body.len().saturating_sub(read)
 }
 
 impl fmt::Debug for Payload {
     /// The value as far as it can be read without its type, shortened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_MAX: usize = 48;
-        let shown = &self.0[..self.0.len().min(SHOWN_MAX)];
-        write!(f, "Payload({} B: {}", self.0.len(), shown.escape_ascii())?;
-        f.write_str(if self.0.len() > SHOWN_MAX { "..)" } else { ")" })
+        let shown = &self.as_bytes()[..self.len().min(SHOWN_MAX)];
+        write!(f, "Payload({} B: {}", self.len(), shown.escape_ascii())?;
+        f.write_str(if self.len() > SHOWN_MAX { "..)" } else { ")" })
     }
 }
 
@@ -116,7 +223,6 @@ pub enum PayloadError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde::Deserialize;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Order {
@@ -136,6 +242,20 @@ mod tests {
     }
 
     #[test]
+    fn a_value_of_any_length_survives_the_journey() {
+        for len in (0..200).chain([4_095, 4_096, 1 << 20]) {
+            let text = "x".repeat(len);
+            let payload = Payload::encode(&text).unwrap();
+            assert_eq!(payload.decode::<String>().unwrap(), text);
+            assert_eq!(payload.as_bytes().len(), payload.len());
+            let wrapped = Payload::from_bytes(Bytes::copy_from_slice(payload.as_bytes()));
+            assert_eq!(wrapped, payload);
+            assert_eq!(wrapped.decode::<String>().unwrap(), text);
+        }
+        assert_eq!(size_of::<Held>(), size_of::<Bytes>() + size_of::<usize>());
+    }
+
+    #[test]
     fn a_field_added_later_takes_its_default() {
         #[derive(Serialize)]
         struct Before {
@@ -147,10 +267,14 @@ mod tests {
 
     #[test]
     fn any_bytes_give_a_value_or_an_error() {
-        let cases: [(&[u8], PayloadError); 3] = [
+        let cases: [(&[u8], PayloadError); 4] = [
             (b"", PayloadError::Empty),
             (&[9, 1], PayloadError::UnknownCodec(9)),
             (&[CODEC_MESSAGE_PACK, 1, 2], PayloadError::LeftOver { bytes: 1 }),
+            (
+                &[CODEC_MESSAGE_PACK, 1, 0xc1, 0xd9],
+                PayloadError::LeftOver { bytes: 2 },
+            ),
         ];
         for (bytes, expected) in cases {
             assert_eq!(

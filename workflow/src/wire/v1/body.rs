@@ -15,7 +15,7 @@ pub(super) fn raw(payload: &Payload) -> &Raw {
     Raw::new(payload.as_bytes())
 }
 
-/// The payload at `value`, which lies inside `body`, sharing its memory.
+/// The payload at `value`, which lies inside `body`, sharing its memory unless it is small.
 pub(super) fn payload(body: &Bytes, value: &Raw) -> Payload {
     Payload::from_bytes(body.slice_ref(value.as_ref()))
 }
