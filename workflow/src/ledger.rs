@@ -8,6 +8,7 @@ use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 use crate::event::{
     ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, Started,
 };
+use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
 /// The state of a run as far as its events tell, whoever's code made them.
@@ -20,7 +21,7 @@ pub struct Ledger {
     /// The sequence of the last checkpoint.
     checkpoint: Sequence,
     started: Option<(Started, Timestamp)>,
-    pending: BTreeMap<OperationId, (Pending, Timestamp)>,
+    pending: Operations<(Pending, Timestamp)>,
     /// When the last event was recorded.
     last_at: Timestamp,
     parked: Option<(ParkReason, Timestamp)>,
@@ -196,7 +197,7 @@ impl Ledger {
                 epoch,
                 failure: _,
             } => {
-                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(operation) {
+                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
                     activity.failures += 1;
                     activity.failed_attempt = *attempt;
                     activity.retry_at = Some(*retry_at);
@@ -208,7 +209,7 @@ impl Ledger {
                 details,
                 attempt: _,
             } => {
-                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(operation) {
+                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
                     activity.details = Some(details.clone());
                 }
             }
@@ -227,7 +228,7 @@ impl Ledger {
                 operation,
                 run: known,
             } => {
-                if let Some((Pending::Child { run, .. }, _)) = self.pending.get_mut(operation) {
+                if let Some((Pending::Child { run, .. }, _)) = self.pending.get_mut(*operation) {
                     *run = Some(*known);
                 }
             }
@@ -239,7 +240,7 @@ impl Ledger {
                 self.pending.insert(scheduled.operation, (publish, time));
             }
             Event::PublishParked { operation } => {
-                if let Some((Pending::Publish { is_parked, .. }, _)) = self.pending.get_mut(operation) {
+                if let Some((Pending::Publish { is_parked, .. }, _)) = self.pending.get_mut(*operation) {
                     *is_parked = true;
                 }
             }
@@ -254,7 +255,7 @@ impl Ledger {
             | Event::ActivityFailed { operation, .. }
             | Event::TimerFired { operation }
             | Event::OperationCancelled { operation } => {
-                self.pending.remove(operation);
+                self.pending.remove(*operation);
             }
             Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
             Event::UpdateAccepted { request, .. } => {
@@ -324,19 +325,19 @@ impl Ledger {
     pub fn pending(&self) -> impl Iterator<Item = (OperationId, &Pending)> {
         self.pending
             .iter()
-            .map(|(operation, (pending, _))| (*operation, pending))
+            .map(|(operation, (pending, _))| (operation, pending))
     }
 
     /// One operation, if it has begun and not ended.
     #[must_use]
     pub fn pending_operation(&self, operation: OperationId) -> Option<&Pending> {
-        self.pending.get(&operation).map(|(pending, _)| pending)
+        self.pending.get(operation).map(|(pending, _)| pending)
     }
 
     /// When a pending operation was issued.
     #[must_use]
     pub fn pending_since(&self, operation: OperationId) -> Option<Timestamp> {
-        self.pending.get(&operation).map(|(_, since)| *since)
+        self.pending.get(operation).map(|(_, since)| *since)
     }
 
     /// When the last event was recorded: what the code waits for it has waited for since then, or

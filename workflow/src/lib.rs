@@ -47,6 +47,7 @@ pub mod fuzz;
 mod handlers;
 mod ledger;
 mod machine;
+mod operations;
 mod payload;
 mod registry;
 mod retry;

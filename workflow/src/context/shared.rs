@@ -15,6 +15,7 @@ use crate::context::scope::Scope;
 use crate::context::{Cell, Pulse};
 use crate::event::{ActivityFailure, Checkpoint, ChildFailure, Event, Name};
 use crate::machine::Limits;
+use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl Shared {
             is_cancel_requested: false,
             operations_len: 0,
             random_len: 0,
-            slots: BTreeMap::new(),
+            slots: Operations::default(),
             waiting_len: 0,
             signals: BTreeMap::new(),
             signals_len: 0,
@@ -95,7 +96,7 @@ pub(crate) struct Table {
     pub(crate) operations_len: u32,
     /// How many random numbers the code has drawn.
     pub(crate) random_len: u64,
-    slots: BTreeMap<OperationId, Slot>,
+    slots: Operations<Slot>,
     /// How many slots are not resolved yet.
     waiting_len: usize,
     signals: BTreeMap<Name, Inbox>,
@@ -241,10 +242,7 @@ impl Table {
             .checked_add(1)
             .expect("fewer than 2^32 operations in one run");
         let operation = OperationId::new(self.operations_len);
-        self.decisions.push(Decision {
-            event: event(operation),
-            location: Some(location),
-        });
+        self.decide(event(operation), Some(location));
         self.slots.insert(
             operation,
             Slot {
@@ -258,13 +256,13 @@ impl Table {
 
     /// Takes an operation's resolution, or keeps the waker until there is one.
     pub(crate) fn poll(&mut self, operation: OperationId, waker: &Waker) -> Option<Resolution> {
-        let slot = self.slots.get_mut(&operation)?;
+        let slot = self.slots.get_mut(operation)?;
         match &mut slot.state {
             SlotState::Waiting(kept) => {
                 kept.clone_from(waker);
                 None
             }
-            SlotState::Resolved(_) => match self.slots.remove(&operation)?.state {
+            SlotState::Resolved(_) => match self.slots.remove(operation)?.state {
                 SlotState::Resolved(resolution) => Some(resolution),
                 SlotState::Waiting(_) => None,
             },
@@ -276,14 +274,11 @@ impl Table {
         if let Some(Slot {
             state: SlotState::Waiting(_),
             ..
-        }) = self.slots.remove(&operation)
+        }) = self.slots.remove(operation)
         {
             self.waiting_len -= 1;
             let event = Event::OperationCancelled { operation };
-            self.decisions.push(Decision {
-                event,
-                location: None,
-            });
+            self.decide(event, None);
         }
     }
 
@@ -335,7 +330,7 @@ impl Table {
 
     /// The machine resolves an operation. `None` if the code has lost interest.
     fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Waker> {
-        let slot = self.slots.get_mut(&operation)?;
+        let slot = self.slots.get_mut(operation)?;
         match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
             SlotState::Waiting(waker) => {
                 self.waiting_len -= 1;
@@ -375,7 +370,7 @@ impl Table {
 
     /// Ends all that the code waits for, and gives what it begins with again.
     pub(crate) fn checkpoint(&mut self, state: Payload, is_whole: bool) -> Checkpoint {
-        let waiting: Vec<_> = self.slots.keys().copied().collect();
+        let waiting: Vec<_> = self.slots.iter().map(|(operation, _)| operation).collect();
         waiting.into_iter().for_each(|operation| self.abandon(operation));
         let mut signals = Vec::with_capacity(self.signals_len);
         for (name, inbox) in &mut self.signals {
@@ -481,7 +476,7 @@ impl Table {
             reached.map(|waiter| waiter.waker.clone()).collect::<Vec<_>>()
         };
         let mut wakers = reached(&self.cancel_waiters);
-        for slot in self.slots.values() {
+        for (_, slot) in self.slots.iter() {
             if let SlotState::Waiting(waker) = &slot.state
                 && is_reached(&slot.scope)
             {
@@ -525,8 +520,12 @@ impl Table {
         awaited.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// Adds a decision that is no operation.
+    /// Adds a decision.
     pub(crate) fn decide(&mut self, event: Event, location: Option<&'static Location<'static>>) {
+        if self.decisions.capacity() == 0 {
+            // Most turns decide one thing.
+            self.decisions.reserve_exact(1);
+        }
         self.decisions.push(Decision { event, location });
     }
 
