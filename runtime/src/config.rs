@@ -42,8 +42,9 @@ pub struct RuntimeConfig {
     /// How many histories one shard has read at once, 64 by default. At the bound further
     /// wake-ups wait.
     pub loads_in_flight_max: usize,
-    /// How many results of finished runs one shard keeps at hand, 65,536 by default. Older ones
-    /// are read from the store.
+    /// How many results of finished runs one shard keeps at hand, 4,096 by default: enough for those
+    /// who ask soon, and few enough to stay in the processor's caches. Older ones are read from the
+    /// store.
     pub result_cache_len_max: usize,
     /// How many bytes these results have in all, 32 MiB by default. Older ones are read from the
     /// store.
@@ -84,7 +85,7 @@ impl Default for RuntimeConfig {
             turn_warn: Duration::from_secs(1),
             replay_check_every: 0,
             loads_in_flight_max: 64,
-            result_cache_len_max: 65_536,
+            result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
             activities_running_max: 4_096,

@@ -262,8 +262,14 @@ impl Runtime {
     }
 
     /// Configures a runtime that keeps everything in memory and forgets it with its end.
+    ///
+    /// Of finished runs it keeps the last 10,000, or 64 MiB, where a store on disk keeps more:
+    /// [`configure`](RuntimeBuilder::configure) changes that.
     pub fn volatile() -> RuntimeBuilder {
-        RuntimeBuilder::new(None)
+        RuntimeBuilder::new(None).configure(|config| {
+            config.journal.retention.len_max = 10_000;
+            config.journal.retention.bytes_max = 64 << 20;
+        })
     }
 
     pub(crate) fn new(inner: Inner) -> Self {
