@@ -1,5 +1,6 @@
 //! Bounds and modes of a journal.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use millrun_core::Timestamp;
@@ -36,13 +37,40 @@ pub struct JournalConfig {
     /// larger one is read in [pages](crate::Journal::history_page). Default 256 MiB.
     pub history_bytes_max: u64,
     /// How many finished runs wait in memory, at about 200 bytes each, before the writer settles
-    /// them into a sorted run on disk; twice as many may wait while that is under way. Default 8,192.
+    /// them into a sorted run on disk; twice as many may wait while that is under way. Default 2,048.
     pub unsettled_len_max: usize,
     /// How many bytes of settled rows one commit takes along, unless the commit itself is larger.
     /// Default 128 KiB.
     pub settle_bytes_max: usize,
     /// How long finished runs stay readable.
     pub retention: Retention,
+    /// Where the histories of finished runs are written before retention drops them. Default `None`:
+    /// nowhere.
+    pub archive: Option<Archive>,
+}
+
+/// Where histories go before they are dropped, as lines of JSON (see the crate's README).
+///
+/// No run is dropped before its history is on stable storage there. If the archive cannot be written,
+/// nothing is dropped, [`Stats::is_archive_failing`](crate::Stats) says so, and it is tried again every
+/// ten seconds. After a crash, runs may be in the archive twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archive {
+    /// The folder, which is created if there is none. Each opening of the store begins a new file.
+    pub folder: PathBuf,
+    /// Size in bytes at which a new file is begun; the last run in a file may exceed it.
+    pub file_bytes_max: u64,
+}
+
+impl Archive {
+    /// An archive in this folder, in files of 64 MiB.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            file_bytes_max: 64 << 20,
+        }
+    }
 }
 
 impl Default for JournalConfig {
@@ -57,9 +85,10 @@ impl Default for JournalConfig {
             dead_bytes_max: 64 << 20,
             snapshot_bytes_max: 8 << 20,
             history_bytes_max: 256 << 20,
-            unsettled_len_max: 8_192,
+            unsettled_len_max: 2_048,
             settle_bytes_max: 128 << 10,
             retention: Retention::default(),
+            archive: None,
         }
     }
 }

@@ -249,6 +249,15 @@ pub struct Stats {
     pub bytes: u64,
     /// How often the file was compacted since the journal was opened.
     pub compactions: u64,
+    /// Whether the file is being compacted just now.
+    pub is_compacting: bool,
+    /// Bytes that the compaction under way, or the last one, has written so far; it ends when about
+    /// as many as are live have been written, or before.
+    pub compacted_bytes: u64,
+    /// Finished runs that were archived since the journal was opened.
+    pub archived_runs: u64,
+    /// The archive could not be written when it was tried last, so nothing is dropped.
+    pub is_archive_failing: bool,
     /// Time the last commit took.
     pub last_commit: Duration,
 }

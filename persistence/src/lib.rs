@@ -47,12 +47,12 @@ pub mod fuzz;
 
 pub use append::Appender;
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
-pub use config::{Durability, JournalConfig, Retention};
+pub use config::{Archive, Durability, JournalConfig, Retention};
 pub use error::{
     EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,
 };
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 pub use memory::MemoryJournal;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};
-pub use redb::{BackupError, Disk, FileDisk, RedbJournal, Verified};
+pub use redb::{BackupError, Disk, Exported, FileDisk, ImportError, Imported, RedbJournal, Verified, import};
 pub use resolve::Resolved;

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::StorageBackend;
 
@@ -14,8 +15,9 @@ use crate::wire::superblock;
 
 const SHIFT: u64 = superblock::BYTES as u64;
 
+/// A disk as redb wants it; counts the bytes that redb writes.
 #[derive(Debug)]
-pub(crate) struct Backend(pub(crate) Arc<dyn Disk>);
+pub(crate) struct Backend(pub(crate) Arc<dyn Disk>, pub(crate) Arc<AtomicU64>);
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
@@ -35,6 +37,7 @@ impl StorageBackend for Backend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.1.fetch_add(data.len() as u64, Ordering::Relaxed);
         self.0.write(offset + SHIFT, data)
     }
 }

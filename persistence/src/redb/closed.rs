@@ -40,6 +40,10 @@ pub(crate) struct ClosedRuns {
     /// The settled rows cannot be read, so nothing is dropped.
     is_blocked: bool,
     dropped: u64,
+    /// Runs below this number are archived; `None` if there is no archive.
+    archived: Option<u64>,
+    /// Runs would have been dropped if they were archived.
+    pub(crate) is_archive_wanted: bool,
 }
 
 /// What is on disk.
@@ -74,7 +78,20 @@ impl ClosedRuns {
             earliest: VecDeque::new(),
             is_blocked: false,
             dropped: 0,
+            archived: None,
+            is_archive_wanted: false,
         }
+    }
+
+    /// From now on nothing is dropped that is not archived; runs below the number `archived` are.
+    pub(crate) fn archive(&mut self, archived: u64) {
+        self.archived = Some(archived.max(self.first));
+        self.is_archive_wanted = false;
+    }
+
+    /// Runs below this number are archived, or were dropped.
+    pub(crate) fn archived(&self) -> u64 {
+        self.archived.unwrap_or(self.first)
     }
 
     /// Takes out the earliest until all bounds hold at `now`; `dropped` gets each.
@@ -97,6 +114,10 @@ impl ClosedRuns {
                 return Trim::Done;
             };
             if self.retention.retains(now, earliest.closed_at, len, bytes) {
+                return Trim::Done;
+            }
+            if self.archived.is_some_and(|archived| self.first >= archived) {
+                self.is_archive_wanted = true;
                 return Trim::Done;
             }
             if is_settled {

@@ -28,6 +28,8 @@ pub(crate) struct Index {
     pub(crate) settled: Settled,
     /// The number of the earliest run that is retained.
     pub(crate) first: u64,
+    /// Runs below this number are archived.
+    pub(crate) archived: u64,
     pub(crate) rows: Rows,
     /// Whether there is a manifest: then finished runs in the kept rows are settled, or dropped.
     pub(crate) is_begun: bool,
@@ -79,7 +81,11 @@ impl Index {
             next_segment: manifest.next_segment,
         };
         let Manifest {
-            position, first, end, ..
+            position,
+            first,
+            end,
+            archived,
+            ..
         } = manifest;
         Ok(Self {
             settled: Settled {
@@ -89,6 +95,7 @@ impl Index {
                 bytes,
             },
             first,
+            archived,
             rows,
             is_begun: true,
         })

@@ -13,6 +13,7 @@
 //! Invariants: the log is the truth, and everything else is rebuilt from it; only the writer
 //! writes; redb's names do not leave this folder.
 
+mod archive;
 mod backend;
 mod closed;
 mod convoy;
@@ -31,6 +32,7 @@ mod shared;
 mod snapshots;
 mod state;
 mod store;
+mod transfer;
 mod upkeep;
 mod writer;
 mod zero_ahead;
@@ -41,6 +43,7 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, RunId, Sequence};
 
+use self::archive::Archiver;
 use self::closed::{ClosedRuns, Trim};
 pub use self::disk::{Disk, FileDisk};
 use self::index::Index;
@@ -50,6 +53,7 @@ use self::rebuild::{Known, Rebuilt};
 use self::shared::Shared;
 use self::state::State;
 use self::store::{Moment, Store};
+pub use self::transfer::{Exported, ImportError, Imported, import};
 pub use self::upkeep::{BackupError, Verified};
 use self::writer::Writer;
 use crate::batch::Batch;
@@ -144,6 +148,19 @@ impl RedbJournal {
             Box::new(writer),
             Box::new(move |exit| ended.writer_ended(&exit)),
         )?;
+        if let Some(archive) = shared.config.archive.clone() {
+            let bell = Bell::new();
+            // Rung after each commit, and when the journal ends.
+            shared.lock().watchers.push(bell.clone());
+            let archiver = Archiver::new(archive, Arc::downgrade(&shared));
+            host.spawn_part(
+                "millrun-archive",
+                Placement::Thread,
+                bell,
+                Box::new(archiver),
+                Box::new(|_| {}),
+            )?;
+        }
         Ok(Self { shared, opened })
     }
 
@@ -186,6 +203,14 @@ impl RedbJournal {
     }
 }
 
+impl RedbJournal {
+    /// The id of a run's instance.
+    fn instance_id(&self, run: RunId) -> Result<InstanceId, ReadError> {
+        let (place, _, moment) = self.place(run)?;
+        log::instance_id(&moment, run, &place)
+    }
+}
+
 /// Everything that a store says when it is opened: of its log, of finished runs, which of these were
 /// dropped while turns of theirs are kept, and which rows of the index there are.
 type Contents = (Rebuilt, ClosedRuns, Vec<RunId>, settler::Rows);
@@ -213,6 +238,9 @@ fn found(store: &Store, config: &JournalConfig) -> Result<Contents, JournalFailu
     let mut gone: Vec<_> = kept.into_iter().collect();
     gone.sort_unstable();
     let mut closed = ClosedRuns::new(config.retention, index.settled, index.first);
+    if config.archive.is_some() {
+        closed.archive(index.archived);
+    }
     let low = rebuilt.low;
     for finished in std::mem::take(&mut rebuilt.closed) {
         closed.waiting.add(finished);
@@ -420,9 +448,9 @@ impl Journal for RedbJournal {
     }
 
     fn stats(&self) -> Stats {
-        let file_bytes = self.reader().map_or(0, |store| store.file_bytes());
         Stats {
-            file_bytes,
+            file_bytes: self.shared.file_bytes(),
+            compacted_bytes: self.shared.compacted_bytes(),
             ..self.shared.lock().stats()
         }
     }

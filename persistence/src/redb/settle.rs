@@ -93,7 +93,12 @@ impl Settling {
         let state = shared.lock();
         let end = step.settled.as_ref().map_or(settled.end, |after| after.end);
         // Runs that were dropped before they were settled are dropped again after a crash.
-        let retained = (state.closed.first().min(end), state.closed.bytes_below(end));
+        let closed = &state.closed;
+        let retained = (
+            closed.first().min(end),
+            closed.bytes_below(end),
+            closed.archived().min(end),
+        );
         let low = state.low;
         drop(state);
         let step = self.settler.seal(step, &settled, retained);

@@ -270,8 +270,13 @@ impl Settler {
     }
 
     /// Completes a step with the manifest that belongs to it.
-    /// `first` and `bytes` are of the runs that are retained.
-    pub(crate) fn seal(&self, mut step: Step, before: &Settled, (first, bytes): (u64, u64)) -> Step {
+    /// `first` and `bytes` are of the runs that are retained, those below `archived` are archived.
+    pub(crate) fn seal(
+        &self,
+        mut step: Step,
+        before: &Settled,
+        (first, bytes, archived): (u64, u64, u64),
+    ) -> Step {
         let settled = step.settled.as_ref().unwrap_or(before);
         step.manifest = settled::manifest_row(&Manifest {
             position: settled.position,
@@ -279,6 +284,7 @@ impl Settler {
             end: settled.end,
             bytes,
             next_segment: self.rows.next_segment,
+            archived,
             segments: settled.segments.iter().map(|segment| segment.entry).collect(),
         });
         step

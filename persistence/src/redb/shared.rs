@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use millrun_core::{Bell, Host, Offset, PartExit};
 
+use super::disk::Disk;
 use super::state::State;
 use super::store::Store;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure};
+
+const NOT_COMPACTING: u64 = u64::MAX;
 
 pub(crate) struct Shared {
     pub(crate) config: JournalConfig,
@@ -22,6 +25,14 @@ pub(crate) struct Shared {
     has_failed: AtomicBool,
     /// `None` once the journal has let go of the file.
     store: RwLock<Option<Arc<Store>>>,
+    /// The disk, for its size: it can be asked while the store is being compacted.
+    disk: Weak<dyn Disk>,
+    /// How many bytes redb has written,
+    written: Arc<AtomicU64>,
+    /// and how many when the compaction under way began.
+    compaction_began: AtomicU64,
+    /// Bytes written by the last compaction that has ended.
+    compacted: AtomicU64,
     /// Whether the writer has ended.
     ended: Mutex<bool>,
     ending: Condvar,
@@ -29,7 +40,12 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: JournalConfig, host: Arc<dyn Host>, state: State, store: Arc<Store>) -> Self {
+        let (disk, written) = store.meter();
         Self {
+            disk,
+            written,
+            compaction_began: AtomicU64::new(NOT_COMPACTING),
+            compacted: AtomicU64::new(0),
             config,
             host,
             bell: Bell::new(),
@@ -70,7 +86,11 @@ impl Shared {
         };
         let (store, outcome) = match Arc::try_unwrap(store) {
             Ok(mut store) => {
+                let began = self.written.load(Ordering::Relaxed);
+                self.compaction_began.store(began, Ordering::Relaxed);
                 let outcome = store.compact();
+                self.compacted.store(self.compacted_bytes(), Ordering::Relaxed);
+                self.compaction_began.store(NOT_COMPACTING, Ordering::Relaxed);
                 (Arc::new(store), Some(outcome))
             }
             Err(store) => (store, None),
@@ -89,6 +109,19 @@ impl Shared {
             bell.ring();
         }
         (Some(store), outcome)
+    }
+
+    /// Bytes written by the compaction under way, or by the last one.
+    pub(crate) fn compacted_bytes(&self) -> u64 {
+        match self.compaction_began.load(Ordering::Relaxed) {
+            NOT_COMPACTING => self.compacted.load(Ordering::Relaxed),
+            began => self.written.load(Ordering::Relaxed).saturating_sub(began),
+        }
+    }
+
+    /// Size of the file in bytes; 0 once it was let go.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.disk.upgrade().and_then(|disk| disk.len().ok()).unwrap_or(0)
     }
 
     pub(crate) fn failure(&self) -> Option<JournalFailure> {

@@ -93,6 +93,8 @@ pub(crate) struct State {
     /// Somebody has asked for it.
     pub(crate) is_compacting: bool,
     pub(crate) compactions: u64,
+    pub(crate) archived_runs: u64,
+    pub(crate) is_archive_failing: bool,
     pub(crate) failure: Option<JournalFailure>,
     pub(crate) watchers: Vec<Bell>,
     /// Bytes of live runs.
@@ -149,6 +151,8 @@ impl State {
             is_closing: false,
             is_compacting: false,
             compactions: 0,
+            archived_runs: 0,
+            is_archive_failing: false,
             failure: None,
             watchers: Vec::new(),
             live_bytes,
@@ -390,6 +394,9 @@ impl State {
             turns: self.turns,
             bytes: self.bytes,
             compactions: self.compactions,
+            is_compacting: self.is_compacting,
+            archived_runs: self.archived_runs,
+            is_archive_failing: self.is_archive_failing,
             last_commit: self.last_commit,
             ..Stats::default()
         }

@@ -17,8 +17,8 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use millrun_core::RunId;
@@ -48,6 +48,7 @@ const LANES_MAX: usize = 4;
 pub(crate) struct Store {
     db: Database,
     disk: Arc<dyn Disk>,
+    written: Arc<AtomicU64>,
     /// Whether the file had not been closed by its last user.
     pub(crate) is_repaired: bool,
 }
@@ -82,7 +83,8 @@ impl Store {
     pub(crate) fn open(disk: Arc<dyn Disk>, cache_bytes_max: usize) -> Result<Self, JournalFailure> {
         let repaired = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&repaired);
-        let backend = Backend(Arc::clone(&disk));
+        let written = Arc::new(AtomicU64::new(0));
+        let backend = Backend(Arc::clone(&disk), Arc::clone(&written));
         let db = guarded(|| {
             Ok(Database::builder()
                 .set_cache_size(cache_bytes_max)
@@ -92,6 +94,7 @@ impl Store {
         Ok(Self {
             db,
             disk,
+            written,
             is_repaired: repaired.load(Ordering::Relaxed),
         })
     }
@@ -230,6 +233,11 @@ impl Store {
             return 1;
         }
         thread::available_parallelism().map_or(1, |threads| threads.get().min(LANES_MAX))
+    }
+
+    /// The disk, and how many bytes redb has written to it so far.
+    pub(crate) fn meter(&self) -> (Weak<dyn Disk>, Arc<AtomicU64>) {
+        (Arc::downgrade(&self.disk), Arc::clone(&self.written))
     }
 
     /// Size of the file in bytes.

@@ -2,6 +2,7 @@
 //!
 //! One module per format version. A reader keeps all of them; a writer uses the newest.
 
+pub(crate) mod ndjson;
 pub(crate) mod piece;
 pub(crate) mod settled;
 pub(crate) mod snapshot;

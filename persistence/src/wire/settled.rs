@@ -118,6 +118,8 @@ pub(crate) struct Manifest {
     pub(crate) bytes: u64,
     /// The number of the next sorted run.
     pub(crate) next_segment: u64,
+    /// Runs below this number are archived, if there is an archive.
+    pub(crate) archived: u64,
     pub(crate) segments: Vec<SegmentEntry>,
 }
 
@@ -218,7 +220,7 @@ pub(crate) fn manifest_row(manifest: &Manifest) -> Vec<u8> {
         manifest.end,
         manifest.bytes,
         manifest.next_segment,
-        0,
+        manifest.archived,
     ];
     for field in fields {
         row.extend_from_slice(&field.to_le_bytes());
@@ -253,6 +255,7 @@ pub(crate) fn read_manifest(row: &[u8]) -> Result<Manifest, SettledError> {
         end: word(fields, 16),
         bytes: word(fields, 24),
         next_segment: word(fields, 32),
+        archived: word(fields, 40),
         segments: segments.collect(),
     })
 }
@@ -341,6 +344,7 @@ mod tests {
             end: 3,
             bytes: 4,
             next_segment: 5,
+            archived: 12,
             segments: vec![SegmentEntry {
                 id: 6,
                 base: 7,

@@ -11,4 +11,5 @@ mod golden;
 mod host;
 mod retention;
 mod settling;
+mod transfer;
 mod upkeep;

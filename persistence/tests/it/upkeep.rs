@@ -115,6 +115,8 @@ fn compacting_shrinks_the_file_and_keeps_everything() {
     world.host.run();
     let after = world.journal.stats();
     assert_eq!(after.compactions, 1);
+    assert_eq!((before.compacted_bytes, after.is_compacting), (0, false));
+    assert!(after.compacted_bytes > 0, "it says how much it has moved");
     assert!(
         after.file_bytes < before.file_bytes,
         "{} then {}",

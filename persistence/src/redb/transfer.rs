@@ -1,0 +1,513 @@
+//! A whole store as lines of JSON, and back.
+//!
+//! ```text
+//!   export:  finished runs in the order of closing, then live ones ──► file.new ──► sync, rename
+//!   import:  lines ──► turns ──► State (the same checks as ever) ──► commits into store.new ──► rename
+//! ```
+//!
+//! What is kept: every record of every run, and the order in which runs closed. What is not: how turns
+//! of one time were grouped, epochs, snapshots, and which runs were dropped.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
+
+use super::closed::{ClosedRuns, Settled};
+use super::open;
+use super::rebuild::{Known, rebuild};
+use super::snapshots::SnapshotRows;
+use super::state::State;
+use super::store::Store;
+use super::upkeep::BackupError;
+use super::{JournalConfig, RedbJournal};
+use crate::batch::{Batch, TurnHeader};
+use crate::error::{EnqueueError, JournalFailure, OpenError, ReadError, TurnError, TurnRefused};
+use crate::journal::Journal;
+use crate::record::Record;
+use crate::wire::ndjson::{self, LineRecord};
+
+/// How much of a history is in memory at a time, and how much is committed at a time.
+const PAGE_BYTES: usize = 4 << 20;
+/// How many finished runs are listed at a time.
+const LISTED: usize = 1_000;
+
+/// What an export has written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// Runs whose whole history was written.
+    pub runs: u64,
+    /// Records.
+    pub records: u64,
+    /// Runs that are left out because a record of theirs is damaged, with what is wrong.
+    pub damaged: Vec<ReadError>,
+}
+
+/// What an import has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Imported {
+    /// Runs.
+    pub runs: u64,
+    /// Records.
+    pub records: u64,
+    /// Runs that stood in the file again, and were read once.
+    pub repeated: u64,
+    /// Runs of an archive that were cut off by a crash, and left out: they were not dropped then, so
+    /// the next file of the archive, or the store, has them.
+    pub cut_off: u64,
+}
+
+/// Why nothing was imported. There is no store at its place then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// There is a file where the store should be.
+    #[error("{path} exists: an import makes a new store")]
+    Exists {
+        /// Where the store should be.
+        path: PathBuf,
+    },
+    /// A line makes no sense.
+    #[error("line {line}: {cause}")]
+    Line {
+        /// Its number; the first is 1.
+        line: u64,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The file could not be read.
+    #[error("the file of histories could not be read")]
+    Read(#[source] io::Error),
+    /// The store could not be written.
+    #[error("the store could not be written")]
+    Write(#[source] OpenError),
+}
+
+impl RedbJournal {
+    /// Writes all histories that are retained, and those of live runs, as lines of JSON, which
+    /// [`import`] makes a store of. Goes on while turns are appended: each run is as it was when its
+    /// turn came. For one moment of the whole, export a [backup](Self::backup).
+    ///
+    /// # Errors
+    /// See [`BackupError`].
+    pub fn export(&self, path: impl AsRef<Path>) -> Result<Exported, BackupError> {
+        let path = path.as_ref();
+        if path.exists() {
+            return Err(BackupError::Exists {
+                path: path.to_owned(),
+            });
+        }
+        let draft = open::draft(path);
+        let outcome = self.export_to(&draft);
+        if outcome.is_err() {
+            // Nobody knows of the draft.
+            fs::remove_file(&draft).ok();
+        }
+        let exported = outcome?;
+        fs::rename(&draft, path)
+            .and_then(|()| open::sync_folder(path))
+            .map_err(|error| write(path, error))?;
+        Ok(exported)
+    }
+
+    fn export_to(&self, path: &Path) -> Result<Exported, BackupError> {
+        let file = File::create(path).map_err(|error| write(path, error))?;
+        let mut out = Export {
+            journal: self,
+            path,
+            file: BufWriter::new(file),
+            lines: Vec::new(),
+            exported: Exported::default(),
+        };
+        ndjson::put_header(&mut out.lines, false);
+        let mut live: Vec<_> = self.moment(State::live)?.0.into_iter().collect();
+        live.sort_unstable();
+        let mut seen = HashSet::new();
+        let mut after = None;
+        loop {
+            let page = self.list_finished(after, LISTED).map_err(JournalFailure::from)?;
+            for finished in &page {
+                // It may have closed since the live ones were listed.
+                seen.insert(finished.run);
+                out.run(finished.run)?;
+            }
+            after = page.last().map(|finished| finished.run);
+            if page.len() < LISTED {
+                break;
+            }
+        }
+        for run in live {
+            if !seen.contains(&run) {
+                out.run(run)?;
+            }
+        }
+        out.finish()
+    }
+}
+
+struct Export<'a> {
+    journal: &'a RedbJournal,
+    path: &'a Path,
+    file: BufWriter<File>,
+    lines: Vec<u8>,
+    exported: Exported,
+}
+
+impl Export<'_> {
+    /// Writes a run, whole or not at all.
+    fn run(&mut self, run: RunId) -> Result<(), BackupError> {
+        let begin = self.lines.len();
+        let mut after = Sequence::ZERO;
+        let mut id = None;
+        loop {
+            let page = match self.journal.history_page(run, after, PAGE_BYTES) {
+                Ok(page) => page,
+                // Retention was faster, or it has no durable record yet.
+                Err(ReadError::UnknownRun { .. } | ReadError::Expired { .. }) => return Ok(()),
+                Err(ReadError::Failed(failure)) => return Err(failure.into()),
+                Err(damage) => {
+                    self.lines.truncate(begin);
+                    self.exported.damaged.push(damage);
+                    return Ok(());
+                }
+            };
+            if after == Sequence::ZERO {
+                match self.journal.instance_id(run) {
+                    Ok(found) => id = Some(found),
+                    Err(ReadError::Failed(failure)) => return Err(failure.into()),
+                    Err(damage) => {
+                        self.exported.damaged.push(damage);
+                        return Ok(());
+                    }
+                }
+            }
+            for record in &page.records {
+                let id = id.as_ref().filter(|_| record.sequence.get() == 1);
+                ndjson::put(&mut self.lines, run, id.map(InstanceId::as_str), record);
+                after = record.sequence;
+                self.exported.records += 1;
+            }
+            if page.is_end() {
+                break;
+            }
+        }
+        self.exported.runs += 1;
+        if self.lines.len() > PAGE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), BackupError> {
+        let outcome = self.file.write_all(&self.lines);
+        self.lines.clear();
+        outcome.map_err(|error| write(self.path, error))
+    }
+
+    fn finish(mut self) -> Result<Exported, BackupError> {
+        self.flush()?;
+        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(|error| write(self.path, error))?;
+        Ok(self.exported)
+    }
+}
+
+fn write(path: &Path, source: io::Error) -> BackupError {
+    BackupError::Write(OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Makes a new store at `store` of the histories in the file `histories`, which an
+/// [export](RedbJournal::export) or an [archive](crate::Archive) has written. Open it afterwards as any
+/// other; what is beyond its retention is dropped then.
+///
+/// # Errors
+/// See [`ImportError`].
+pub fn import(
+    histories: impl AsRef<Path>,
+    store: impl AsRef<Path>,
+    config: &JournalConfig,
+    host: &dyn Host,
+) -> Result<Imported, ImportError> {
+    let path = store.as_ref();
+    if path.exists() {
+        return Err(ImportError::Exists {
+            path: path.to_owned(),
+        });
+    }
+    config.check().map_err(ImportError::Write)?;
+    let draft = open::draft(path);
+    let outcome = import_to(histories.as_ref(), &draft, config, host);
+    if outcome.is_err() {
+        // Nobody knows of the draft.
+        fs::remove_file(&draft).ok();
+    }
+    let imported = outcome?;
+    fs::rename(&draft, path)
+        .and_then(|()| open::sync_folder(path))
+        .map_err(|source| {
+            ImportError::Write(OpenError::Io {
+                path: path.to_owned(),
+                source,
+            })
+        })?;
+    Ok(imported)
+}
+
+/// Calls `each` with every record of a file, with the number of its line; the first line with `begin`.
+fn read_lines(
+    path: &Path,
+    mut begin: impl FnMut(bool),
+    mut each: impl FnMut(u64, LineRecord) -> Result<(), ImportError>,
+) -> Result<(), ImportError> {
+    let mut lines = BufReader::new(File::open(path).map_err(ImportError::Read)?);
+    let (mut line, mut number) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        lines.read_until(b'\n', &mut line).map_err(ImportError::Read)?;
+        number += 1;
+        let wrong = |cause| ImportError::Line { line: number, cause };
+        // A line without its end is what a crash has left of an archive.
+        let Some(text) = line.strip_suffix(b"\n") else {
+            let cause = "not a file of histories: it is empty".to_owned();
+            return if number == 1 { Err(wrong(cause)) } else { Ok(()) };
+        };
+        if number == 1 {
+            begin(ndjson::read_header(text).map_err(wrong)?);
+        } else {
+            each(number, ndjson::read(text).map_err(wrong)?)?;
+        }
+    }
+}
+
+/// The runs of a file that are to be left out, by the lines at which they begin.
+#[derive(Default)]
+struct LeftOut {
+    lines: HashSet<u64>,
+    repeated: u64,
+    cut_off: u64,
+}
+
+fn left_out(path: &Path) -> Result<LeftOut, ImportError> {
+    let (mut all_closed, mut begins, mut ends) = (false, Vec::new(), HashSet::new());
+    read_lines(
+        path,
+        |says| all_closed = says,
+        |number, line| {
+            if line.record.sequence.get() == 1 {
+                begins.push((number, line.run));
+            }
+            if line.record.closes
+                && let Some((begin, _)) = begins.last()
+            {
+                ends.insert(*begin);
+            }
+            Ok(())
+        },
+    )?;
+    let (mut left_out, mut seen) = (LeftOut::default(), HashSet::new());
+    for (number, run) in begins {
+        let is_cut_off = all_closed && !ends.contains(&number);
+        if is_cut_off || !seen.insert(run) {
+            left_out.lines.insert(number);
+            left_out.cut_off += u64::from(is_cut_off);
+            left_out.repeated += u64::from(!is_cut_off);
+        }
+    }
+    Ok(left_out)
+}
+
+fn import_to(
+    histories: &Path,
+    path: &Path,
+    config: &JournalConfig,
+    host: &dyn Host,
+) -> Result<Imported, ImportError> {
+    let left_out = left_out(histories)?;
+    let store = open::create_anew(path, config, host).map_err(ImportError::Write)?;
+    let mut import = Import::new(&store, path, config)?;
+    let mut last = 0;
+    read_lines(
+        histories,
+        |_| {},
+        |number, line| {
+            last = number;
+            let is_left_out = left_out.lines.contains(&number);
+            let outcome = import.take(line, is_left_out);
+            outcome.map_err(|problem| import.error(problem, number))
+        },
+    )?;
+    import
+        .end_turn()
+        .and_then(|()| import.commit())
+        .map_err(|problem| import.error(problem, last))?;
+    Ok(Imported {
+        repeated: left_out.repeated,
+        cut_off: left_out.cut_off,
+        ..import.imported
+    })
+}
+
+/// Turns records into turns, and turns into commits.
+struct Import<'a> {
+    store: &'a Store,
+    path: &'a Path,
+    state: State,
+    batch: Batch,
+    /// The turn that is being collected.
+    turn: Vec<Record>,
+    turn_bytes: usize,
+    /// Whose records are being read, and whether they are left out.
+    run: Option<(RunId, InstanceId, bool)>,
+    head: Sequence,
+    turn_bytes_max: usize,
+    imported: Imported,
+}
+
+enum Problem {
+    Cause(String),
+    Store(JournalFailure),
+}
+
+impl From<JournalFailure> for Problem {
+    fn from(failure: JournalFailure) -> Self {
+        Self::Store(failure)
+    }
+}
+
+impl From<TurnError> for Problem {
+    fn from(error: TurnError) -> Self {
+        Self::Cause(error.to_string())
+    }
+}
+
+const EPOCH: Epoch = Epoch::new(1);
+
+impl<'a> Import<'a> {
+    fn new(store: &'a Store, path: &'a Path, config: &JournalConfig) -> Result<Self, ImportError> {
+        let empty = store
+            .count_open()
+            .and_then(|_| rebuild(&store.moment()?, Known::Nothing, 1));
+        let rebuilt = empty.map_err(|failure| ImportError::Write(open::failed(&failure, path)))?;
+        let closed = ClosedRuns::new(config.retention, Settled::default(), 0);
+        Ok(Self {
+            store,
+            path,
+            state: State::new(config, EPOCH, rebuilt, closed, Vec::new(), Vec::new()),
+            batch: Batch::with_turn_bytes_max(config.turn_bytes_max),
+            turn: Vec::new(),
+            turn_bytes: 0,
+            run: None,
+            head: Sequence::ZERO,
+            turn_bytes_max: config.turn_bytes_max,
+            imported: Imported::default(),
+        })
+    }
+
+    fn take(&mut self, line: LineRecord, is_left_out: bool) -> Result<(), Problem> {
+        let LineRecord { run, id, record } = line;
+        if record.sequence.get() == 1 {
+            self.end_turn()?;
+            let id = id.ok_or_else(|| Problem::Cause("a first record needs the id".to_owned()))?;
+            let id = InstanceId::new(&id).map_err(|error| Problem::Cause(error.to_string()))?;
+            self.imported.runs += u64::from(!is_left_out);
+            self.run = Some((run, id, is_left_out));
+            self.head = Sequence::ZERO;
+        }
+        let Some((current, _, is_left_out)) = &self.run else {
+            return Err(Problem::Cause("the run has no first record".to_owned()));
+        };
+        let next = self.head.get() + self.turn.len() as u64 + 1;
+        if *current != run || (!is_left_out && record.sequence.get() != next) {
+            let cause = format!("record {next} of run {current} should stand here");
+            return Err(Problem::Cause(cause));
+        }
+        if *is_left_out {
+            return Ok(());
+        }
+        let bytes = record.body.len() + 512;
+        let is_next_turn = self.turn.last().is_some_and(|last| {
+            last.time != record.time
+                || last.closes
+                || self.turn_bytes + bytes > self.turn_bytes_max.min(PAGE_BYTES)
+        });
+        if is_next_turn {
+            self.end_turn()?;
+        }
+        self.turn_bytes += bytes;
+        self.turn.push(record);
+        self.imported.records += 1;
+        Ok(())
+    }
+
+    /// Puts the collected records into the batch as one turn.
+    fn end_turn(&mut self) -> Result<(), Problem> {
+        let (Some((run, id, _)), Some(last)) = (&self.run, self.turn.last()) else {
+            return Ok(());
+        };
+        let mut turn = self.batch.turn(TurnHeader {
+            run: *run,
+            head: self.head,
+            epoch: EPOCH,
+            time: last.time,
+            opens: (self.head == Sequence::ZERO).then_some(id),
+        });
+        let (closes, head) = (last.closes, last.sequence);
+        for record in &self.turn {
+            let encode = |bytes: &mut Vec<u8>| {
+                bytes.extend_from_slice(&record.body);
+                Ok::<_, Infallible>(())
+            };
+            match turn.record(record.kind, encode) {
+                Ok(()) => {}
+                Err(never) => match never {},
+            }
+        }
+        turn.finish(closes)?;
+        self.head = head;
+        self.turn.clear();
+        self.turn_bytes = 0;
+        if self.batch.bytes() > PAGE_BYTES {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), Problem> {
+        let enqueued = self.state.enqueue(&self.batch);
+        let (enqueued, _) = enqueued.map_err(|error| match error {
+            EnqueueError::Failed(failure) => Problem::Store(failure),
+            EnqueueError::Full => Problem::Cause("the buffer is full".to_owned()),
+        })?;
+        if let Some(refused) = enqueued.refused.first() {
+            return Err(Problem::Cause(refusal(&refused.error)));
+        }
+        self.batch.clear();
+        let segment = self.state.seal();
+        self.store
+            .commit(segment.start, &segment.bytes, &SnapshotRows::default(), None)?;
+        self.state.committed(segment, std::time::Duration::ZERO);
+        Ok(())
+    }
+
+    fn error(&self, problem: Problem, line: u64) -> ImportError {
+        match problem {
+            Problem::Cause(cause) => ImportError::Line { line, cause },
+            Problem::Store(failure) => ImportError::Write(open::failed(&failure, self.path)),
+        }
+    }
+}
+
+fn refusal(refused: &TurnRefused) -> String {
+    match refused {
+        TurnRefused::NotLive => "records follow the last one of their run".to_owned(),
+        other => other.to_string(),
+    }
+}
