@@ -323,6 +323,13 @@ impl Broker {
         self.0.hub.waits().len()
     }
 
+    /// What is known of one subscription, by the id that a refusal, a report or a dead letter
+    /// names; none once it has ended.
+    #[must_use]
+    pub fn subscription(&self, id: SubscriptionId) -> Option<SubscriptionInfo> {
+        self.0.table().subscriptions.get(&id).map(Subscribed::info)
+    }
+
     /// All topics and subscriptions with their counters.
     #[must_use]
     pub fn topology(&self) -> Topology {
@@ -336,19 +343,7 @@ impl Broker {
                 subscriptions: entry.subscriptions(),
             }
         });
-        let subscriptions = table.subscriptions.values().map(|subscribed| {
-            let core = &subscribed.core;
-            SubscriptionInfo {
-                id: core.id,
-                name: core.name.clone(),
-                filter: core.filter.clone(),
-                overflow: core.overflow,
-                group: core.group.as_ref().map(|group| group.name.clone()),
-                inbox: subscribed.mailbox.stats(),
-                capacity: subscribed.mailbox.capacity(),
-                stats: core.stats(),
-            }
-        });
+        let subscriptions = table.subscriptions.values().map(Subscribed::info);
         Topology {
             topics: topics.collect(),
             subscriptions: subscriptions.collect(),

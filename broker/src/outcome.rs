@@ -35,10 +35,10 @@ impl Published {
 #[non_exhaustive]
 pub enum PublishError<T> {
     /// An inbox has no room, and either its policy is to refuse or the publisher would not wait.
-    #[error("{} of the topic's inboxes are full", .0.by().len())]
+    #[error("the publish met full inboxes: {}", .0.by().len())]
     Full(Box<Refused<T>>),
     /// An inbox had no room for as long as the publisher would wait.
-    #[error("{} of the topic's inboxes stayed full", .0.by().len())]
+    #[error("the publish waited at inboxes that stayed full: {}", .0.by().len())]
     TimedOut(Box<Refused<T>>),
 }
 
@@ -84,6 +84,7 @@ impl<T> Refused<T> {
     }
 
     /// The subscriptions that did not take it. Of a queue group, all members.
+    /// [`Broker::subscription`](crate::Broker::subscription) tells what they are called.
     #[must_use]
     pub fn by(&self) -> &[SubscriptionId] {
         &self.by

@@ -22,6 +22,7 @@ use crate::route::{Boxes, GroupCore, Lane, Line, Route, Target};
 use crate::subscription::{SubscriptionCore, SubscriptionId};
 use crate::tally::Tally;
 use crate::tap::{InboxProbe, Tap, TappedLine};
+use crate::topology::SubscriptionInfo;
 
 /// How a topic treats its envelopes.
 pub struct TopicConfig<T> {
@@ -127,6 +128,20 @@ impl<E: ?Sized + Send + Sync + 'static> AnyMailbox for Mailbox<Delivery<E>> {
 }
 
 impl Subscribed {
+    pub(crate) fn info(&self) -> SubscriptionInfo {
+        let core = &self.core;
+        SubscriptionInfo {
+            id: core.id,
+            name: core.name.clone(),
+            filter: core.filter.clone(),
+            overflow: core.overflow,
+            group: core.group.as_ref().map(|group| group.name.clone()),
+            inbox: self.mailbox.stats(),
+            capacity: self.mailbox.capacity(),
+            stats: core.stats(),
+        }
+    }
+
     pub(crate) fn probe(&self) -> InboxProbe {
         InboxProbe {
             core: Arc::clone(&self.core),

@@ -85,6 +85,11 @@ fn fail_names_who_refused_and_a_retry_goes_only_there() {
     assert!(error.is_retryable());
     let refused = error.into_refused();
     assert_eq!((refused.by(), refused.delivered()), (&[strict.id()][..], 1));
+    let refusing = broker.subscription(refused.by()[0]).unwrap();
+    assert_eq!(
+        (refusing.filter.as_str(), refusing.overflow),
+        ("a", Overflow::Fail)
+    );
     assert_eq!(payloads(&strict), [0]);
     assert_eq!(ready(publisher.retry(refused)).unwrap().delivered, 2);
     assert_eq!(payloads(&strict), [1]);
