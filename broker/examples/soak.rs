@@ -119,7 +119,12 @@ impl Soak {
         for inbox in &self.inboxes {
             // Most of the hand is handled, the rest goes back.
             let handled = self.dice.roll(256);
-            self.books.handed_out += inbox.take().take(handled).count() as u64;
+            let mut batch = inbox.take();
+            self.books.handed_out += if self.dice.roll(2) == 0 {
+                batch.by_ref().take(handled).count() as u64
+            } else {
+                (0..handled).map_while(|_| batch.next_ref().map(drop)).count() as u64
+            };
         }
         self.inboxes.pop_front();
         self.subscribe()

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::envelope::AnyEnvelope;
 use crate::inbox::Inbox;
 use crate::mailbox::InHand;
+use crate::subscription::SubscriptionCore;
 
 /// An envelope as one inbox holds it.
 pub(crate) enum Delivery<E: ?Sized> {
@@ -61,11 +62,17 @@ impl<E: ?Sized> Deref for Delivery<E> {
 pub struct Batch<E: AnyEnvelope + ?Sized> {
     hand: InHand<Delivery<E>>,
     lent: Option<Delivery<E>>,
+    /// Where publishers see how the inbox is read.
+    core: Arc<SubscriptionCore>,
 }
 
 impl<E: AnyEnvelope + ?Sized> Batch<E> {
-    pub(crate) const fn new(hand: InHand<Delivery<E>>) -> Self {
-        Self { hand, lent: None }
+    pub(crate) const fn new(hand: InHand<Delivery<E>>, core: Arc<SubscriptionCore>) -> Self {
+        Self {
+            hand,
+            lent: None,
+            core,
+        }
     }
 
     /// The next envelope, lent until the next call; `None` when the batch is finished.
@@ -110,7 +117,17 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     /// Lends what came out of the hand.
     #[inline]
     pub(crate) fn lend(&mut self, delivery: Delivery<E>) -> &E {
+        self.core.reads_by_borrowing(true);
         self.lent.insert(delivery)
+    }
+
+    /// Gives away what came out of the hand.
+    #[inline]
+    pub(crate) fn share(&self, delivery: Delivery<E>) -> Arc<E> {
+        if matches!(delivery, Delivery::Own(_)) {
+            self.core.reads_by_borrowing(false);
+        }
+        delivery.into_shared()
     }
 
     /// Ends the loan: drops what the envelope carried and keeps its box for the publisher.
@@ -139,7 +156,8 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Batch<E> {
 
     fn next(&mut self) -> Option<Arc<E>> {
         self.take_back();
-        self.hand.next().map(Delivery::into_shared)
+        let next = self.hand.next()?;
+        Some(self.share(next))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

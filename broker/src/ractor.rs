@@ -154,7 +154,6 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
         self.batch.take_back();
-        self.inbox.core().reads_by_borrowing(true);
         let delivery = self.next_delivery()?;
         Some(self.batch.lend(delivery))
     }
@@ -189,10 +188,7 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
     fn next(&mut self) -> Option<Arc<E>> {
         self.batch.take_back();
         let delivery = self.next_delivery()?;
-        if matches!(delivery, Delivery::Own(_)) {
-            self.inbox.core().reads_by_borrowing(false);
-        }
-        Some(delivery.into_shared())
+        Some(self.batch.share(delivery))
     }
 }
 

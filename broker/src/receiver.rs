@@ -55,7 +55,6 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
     pub async fn recv_ref(&mut self) -> Option<&E> {
         self.batch.take_back();
-        self.inbox.core().reads_by_borrowing(true);
         let delivery = poll_fn(|cx| self.poll_delivery(cx)).await?;
         Some(self.batch.lend(delivery))
     }
@@ -63,10 +62,10 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     /// The next envelope, in the inbox's order, if one is there.
     pub fn try_recv(&mut self) -> Option<Arc<E>> {
         if let Some(envelope) = self.next_in_hand() {
-            return Some(self.share(envelope));
+            return Some(self.batch.share(envelope));
         }
         self.batch.refill();
-        self.next_in_hand().map(|envelope| self.share(envelope))
+        self.next_in_hand().map(|envelope| self.batch.share(envelope))
     }
 
     /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
@@ -94,14 +93,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<E>>> {
         self.batch.take_back();
         self.poll_delivery(cx)
-            .map(|delivery| delivery.map(|delivery| self.share(delivery)))
-    }
-
-    fn share(&self, delivery: Delivery<E>) -> Arc<E> {
-        if matches!(delivery, Delivery::Own(_)) {
-            self.inbox.core().reads_by_borrowing(false);
-        }
-        delivery.into_shared()
+            .map(|delivery| delivery.map(|delivery| self.batch.share(delivery)))
     }
 
     #[inline]

@@ -294,7 +294,8 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
         if hand.is_empty() {
             hand.refill();
         }
-        let envelope = hand.next_of(&self.inbox)?.into_shared();
+        let delivery = hand.next_of(&self.inbox)?;
+        let envelope = hand.share(delivery);
         hand.hand().announce_to_waiting();
         if !hand.is_empty() {
             wake_one(&self.sleepers);
