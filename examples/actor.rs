@@ -1,21 +1,30 @@
 //! An actor of your own beside durable workflows: it subscribes to a topic, and publishes.
 //!
 //! ```text
-//!   workflow ──► activity ──► payments.made ──► Clerk (a ractor actor) ──► letters.ready ──► main
+//!   workflow ──► payments.made ──► Clerk (a ractor actor) ──► letters.ready ──► main
 //! ```
 
 use std::error::Error;
 
-use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
+use millrun::{
+    Activity, ActivityContext, ActivityError, Runtime, Topic, Workflow, WorkflowContext, WorkflowError,
+};
 use millrun_broker::ractor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 const PAY: Activity<u64, u64> = Activity::named("pay");
+const MADE: Topic<u64> = Topic::named("payments.made");
 const CHECKOUT: Workflow<u64, u64> = Workflow::named("checkout");
 
 async fn checkout(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
-    Ok(cx.call(PAY, cents).await?)
+    let paid = cx.call(PAY, cents).await?;
+    cx.publish(MADE, paid).await?;
+    Ok(paid)
+}
+
+async fn pay(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
+    Ok(cents)
 }
 
 /// Writes a letter for each payment.
@@ -65,7 +74,6 @@ impl Actor for Clerk {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let broker = Broker::without_host(BrokerConfig::default());
-    let made = broker.topic::<u64>("payments.made")?;
     let inbox = broker.subscribe::<u64>("payments.*", SubscriptionConfig::default())?;
     let mut letters = broker
         .subscribe::<String>("letters.ready", SubscriptionConfig::default())?
@@ -73,14 +81,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let out = broker.topic::<String>("letters.ready")?.publisher();
     let (clerk, ended) = Actor::spawn(Some("clerk".into()), Clerk, (inbox, out)).await?;
 
-    let pay = move |_: ActivityContext, cents: u64| {
-        let made = made.clone();
-        async move {
-            made.publish(cents).await?;
-            Ok::<_, ActivityError>(cents)
-        }
-    };
+    // The broker was there before the runtime, so nobody misses what recovered workflows publish.
     let runtime = Runtime::volatile()
+        .broker(broker)
+        .topic(MADE)
         .register(PAY, pay)
         .register(CHECKOUT, checkout)
         .start()

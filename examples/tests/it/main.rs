@@ -76,3 +76,18 @@ fn actor_gets_what_a_workflow_published() {
     let out = printed(env!("CARGO_BIN_EXE_actor"), directory.path());
     assert_eq!(out, "thank you for 1999 cents\n");
 }
+
+#[test]
+fn cart_answers_and_performs_each_request_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = [
+        "r1: bread is number 1",
+        "r2: milk is number 2",
+        "r1: bread is number 1",
+        "r3: bread is there already",
+        "r4: tea is number 3",
+        "3 of [\"bread\", \"milk\", \"tea\"]",
+    ];
+    let out = printed(env!("CARGO_BIN_EXE_cart"), directory.path());
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}

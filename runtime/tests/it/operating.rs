@@ -10,7 +10,9 @@ use millrun::{
     WorkflowError,
 };
 
-use crate::support::{QUADRUPLE, Store, described};
+use millrun_testkit::{SimConfig, SimHost};
+
+use crate::support::{DOUBLE, QUADRUPLE, Store, described, double, quadruple};
 
 const GO: Signal<u64> = Signal::named("go");
 const COUNT: Workflow<u64, u64> = Workflow::named("count");
@@ -199,4 +201,53 @@ async fn a_sample_of_finished_runs_is_replayed_and_differences_are_counted() {
     }
     assert_eq!(runtime.stats().replay_checks, 2, "every second");
     runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restart_brings_no_instance_into_memory() {
+    let store = Store::new();
+    let runtime = store.bare().register(COUNT, count).start().await.unwrap();
+    for number in 0..200 {
+        drop(
+            runtime
+                .start(COUNT, &format!("c-{number}"), number)
+                .await
+                .unwrap(),
+        );
+    }
+    drop(runtime);
+    let runtime = store.bare().register(COUNT, count).start().await.unwrap();
+    // A question to each shard, so that what it had to do at its start is done.
+    assert_eq!(runtime.list(None, 1_000).await.unwrap().len(), 200);
+    let stats = runtime.stats();
+    assert_eq!((stats.live, stats.hot, stats.loads), (200, 0, 0));
+    let run = runtime.attach(COUNT, "c-7").unwrap();
+    run.signal(GO, 100).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 107);
+    assert_eq!(runtime.stats().loads, 1, "one was woken");
+    runtime.shutdown().await.unwrap();
+}
+
+#[test]
+fn no_step_waits_for_a_poll() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = SimHost::new(SimConfig::seeded(5));
+    let host = world.host();
+    let builder = Runtime::open(directory.path().join("store.redb")).host(world.host());
+    let builder = builder.register(DOUBLE, double).register(QUADRUPLE, quadruple);
+    let script = async move {
+        let runtime = builder.start().await.unwrap();
+        let before = host.now();
+        for number in 0..20 {
+            let run = runtime
+                .start(QUADRUPLE, &format!("q-{number}"), number)
+                .await
+                .unwrap();
+            assert_eq!(run.result().await.unwrap(), number * 4);
+        }
+        // Time moves only when nothing can run: whoever polls lets it.
+        assert_eq!(host.now(), before);
+        runtime.shutdown().await.unwrap();
+    };
+    world.block_on(script).unwrap();
 }
