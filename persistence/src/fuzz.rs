@@ -4,21 +4,26 @@
 //! error, must not read beyond what it was given, and must give back what was encoded. They run
 //! under a coverage-guided fuzzer, and in this crate's tests on mutations of its golden files.
 
+use millrun_core::RunId;
+
 use crate::redb::walk_row;
 use crate::scan;
-use crate::wire::{piece, superblock, v1};
+use crate::wire::{ndjson, piece, settled as rows, snapshot, superblock, v1};
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     ("frame", frame),
     ("piece", piece_header),
     ("superblock", first_page),
     ("row", row),
     ("history", history),
     ("sealed", sealed),
+    ("settled", settled),
+    ("snapshot", stored_snapshot),
+    ("line", line),
 ];
 
 /// One frame: what decodes is sealed anew to the same bytes.
@@ -118,4 +123,57 @@ pub fn sealed(mut bytes: &[u8]) {
         history(rest);
         rest = &rest[v1::len(rest)..];
     }
+}
+
+/// A row of the settled index, as it is and with a checksum that holds.
+pub fn settled(bytes: &[u8]) {
+    settled_row(bytes);
+    let mut whole = bytes.to_vec();
+    if rows::reseal(&mut whole) {
+        settled_row(&whole);
+    }
+}
+
+fn settled_row(row: &[u8]) {
+    if let Ok((number, runs)) = rows::read_closed(row) {
+        let again = rows::closed_row(number, &runs);
+        assert_eq!(rows::read_closed(&again), Ok((number, runs)));
+    }
+    if let Ok((number, pairs)) = rows::read_index(row) {
+        let again = rows::index_row(number, &pairs);
+        assert_eq!(rows::read_index(&again), Ok((number, pairs)));
+    }
+    if let Ok(manifest) = rows::read_manifest(row) {
+        let again = rows::manifest_row(&manifest);
+        assert_eq!(rows::read_manifest(&again), Ok(manifest));
+    }
+}
+
+/// A stored snapshot: its run (u128, little-endian), then its row, as it is and with a checksum that
+/// holds.
+pub fn stored_snapshot(bytes: &[u8]) {
+    let Some((run, row)) = bytes.split_first_chunk::<16>() else {
+        return;
+    };
+    let Some(run) = RunId::from_bits(u128::from_le_bytes(*run)) else {
+        return;
+    };
+    let mut whole = row.to_vec();
+    let is_whole = snapshot::reseal(run, &mut whole);
+    for row in [row, &whole] {
+        if let Some(found) = snapshot::read(run, row) {
+            assert_eq!(snapshot::row(&found), row);
+        }
+    }
+    let is_known = row.get(..4) == Some(&1_u32.to_le_bytes());
+    assert_eq!(snapshot::read(run, &whole).is_some(), is_whole && is_known);
+}
+
+/// A line of an exported store, and its first line.
+pub fn line(bytes: &[u8]) {
+    ndjson::read_header(bytes).ok();
+    let Ok(found) = ndjson::read(bytes) else { return };
+    let mut again = Vec::new();
+    ndjson::put(&mut again, found.run, found.id.as_deref(), &found.record);
+    assert_eq!(ndjson::read(&again), Ok(found));
 }

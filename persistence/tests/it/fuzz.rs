@@ -60,6 +60,40 @@ fn frames(row: &[u8]) -> Vec<&[u8]> {
     frames
 }
 
+/// Rows of the settled index, one of each kind, without their checksums: the target sets them.
+fn settled_rows(run: &[u8]) -> Vec<Vec<u8>> {
+    let header = |kind: u8, count: u8| {
+        let mut header = vec![0; 24];
+        (header[0], header[2], header[4], header[8]) = (1, kind, count, 40);
+        header
+    };
+    let mut closed = header(1, 2);
+    for number in 1..=2_u8 {
+        closed.extend_from_slice(run);
+        closed.extend_from_slice(&[number; 44]);
+    }
+    let mut index = header(2, 3);
+    for number in 1..=3_u8 {
+        index.extend_from_slice(&[number; 12]);
+    }
+    let mut manifest = header(3, 1);
+    manifest.extend_from_slice(&[5; 48 + 40]);
+    vec![closed, index, manifest]
+}
+
+/// Lines of an exported store: the first one, and records with and without an id.
+fn lines(run: &[u8]) -> Vec<Vec<u8>> {
+    let run = u128::from_le_bytes(run.try_into().unwrap());
+    let lines = [
+        r#"{"format":"millrun histories","version":1,"all_closed":false}"#.to_owned(),
+        format!(
+            r#"{{"run":"{run:032x}","sequence":1,"time_us":7,"kind":3,"id":"a-b","closes":false,"body":"aGk="}}"#
+        ),
+        format!(r#"{{"run":"{run:032x}","sequence":2,"time_us":8,"kind":0,"closes":true,"body":""}}"#),
+    ];
+    lines.into_iter().map(String::into_bytes).collect()
+}
+
 #[test]
 #[ignore = "writes the corpus anew from the golden files"]
 fn write_corpus() {
@@ -88,6 +122,19 @@ fn write_corpus() {
         ("superblock", vec![image[..36].to_vec()]),
         ("history", by_run.into_values().collect()),
         ("sealed", vec![sealed]),
+        ("settled", settled_rows(&frames[0][24..40])),
+        (
+            "snapshot",
+            vec![
+                [
+                    &frames[0][24..40],
+                    &[1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0],
+                    b"folded",
+                ]
+                .concat(),
+            ],
+        ),
+        ("line", lines(&frames[0][24..40])),
     ];
     for (target, inputs) in inputs {
         fs::create_dir_all(folder(target)).unwrap();
