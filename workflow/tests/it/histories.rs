@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::Timestamp;
 use millrun_workflow::{
-    Activity, ActivityFailure, Either, Event, Implementation, Input, Payload, Signal, State, TimeoutKind,
-    Update, Workflow, WorkflowContext, WorkflowError, wire,
+    Activity, ActivityError, ActivityFailure, Either, Event, Implementation, Input, ParentClose, Payload,
+    Signal, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
 
 use crate::world::World;
@@ -23,6 +23,10 @@ const APPROVED: Signal<String> = Signal::named("approved");
 const SHOP: Workflow<usize, String> = Workflow::named("shop");
 const ADD: Update<Vec<String>, String, usize> = Update::named("add");
 const ORDER: Workflow<u64, String> = Workflow::named("order");
+const PARCEL: Workflow<u64, String> = Workflow::named("parcel");
+const COUNTER: Workflow<u64, String> = Workflow::named("counter");
+const GO: Signal<u64> = Signal::named("go");
+const SENT: Topic<u64> = Topic::named("parcels.sent");
 
 /// Retries, a race, a signal, a timer, and cleaning up when cancelled.
 async fn order(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
@@ -158,6 +162,84 @@ fn shopped() -> World {
     world
 }
 
+/// A child, a publish, a promise, a local step, a pause, and a checkpoint after which a signal waits.
+async fn parcel(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    if let Some(sum) = cx.checkpointed::<u64>() {
+        let go = cx.signal(GO).await?;
+        return Ok(format!("{} {}", sum? + go, cx.random()));
+    }
+    let local = cx.local(|| Ok::<_, ActivityError>(number + 1)).await?;
+    let promise = cx.promise::<u64>();
+    let child = cx.child(ORDER, format!("order-{number}"), number);
+    let (child, ()) = (
+        child.on_close(ParentClose::Terminate).await?,
+        cx.publish(SENT, local).await?,
+    );
+    let kept = promise.await?;
+    let timer = cx.sleep(Duration::from_secs(1));
+    let waits = async {
+        timer.await?;
+        Ok::<_, WorkflowError>(cx.signal(GO).await?)
+    };
+    match cx.race(cx.signal(APPROVED), waits).await {
+        Either::Left(_) => Err(WorkflowError::failed("too early")),
+        Either::Right(go) => {
+            let sum = kept + go? + u64::try_from(child.len())?;
+            Err(cx.checkpoint(&sum).await.into())
+        }
+    }
+}
+
+fn parcel_implementation() -> Implementation {
+    Implementation::new(PARCEL, parcel)
+}
+
+fn checkpointed() -> World {
+    let mut world = World::start(parcel_implementation(), &7_u64);
+    let child = World::operation(2);
+    let run = crate::world::run_id();
+    let started = Input::ChildStarted {
+        operation: child,
+        run,
+    };
+    world.apply(started).unwrap();
+    let end = Ok(Payload::encode(&"sent").unwrap());
+    let ended = Input::ChildEnded {
+        operation: child,
+        end,
+    };
+    world.apply(ended).unwrap();
+    let operation = World::operation(3);
+    world.apply(Input::PublishParked { operation }).unwrap();
+    let outcome = Ok(());
+    world.apply(Input::Published { operation, outcome }).unwrap();
+    let reason = "for the night".into();
+    world.apply(Input::Pause { reason }).unwrap();
+    let operation = World::operation(1);
+    let end = Ok(Payload::encode(&30_u64).unwrap());
+    world.apply(Input::SettlePromise { operation, end }).unwrap();
+    world.apply(Input::Resume).unwrap();
+    assert!(world.fire_next());
+    world.signal(GO, &1);
+    world.signal(GO, &2);
+    world
+}
+
+async fn counter(cx: WorkflowContext, sum: u64) -> Result<String, WorkflowError> {
+    let sum = sum + cx.signal(GO).await?;
+    Err(cx.continue_as_new(COUNTER, sum).await.into())
+}
+
+fn counter_implementation() -> Implementation {
+    Implementation::new(COUNTER, counter)
+}
+
+fn continued() -> World {
+    let mut world = World::start(counter_implementation(), &7_u64);
+    world.signal(GO, &1);
+    world
+}
+
 /// A name, the code, what makes the history, and what the file says.
 pub(crate) struct Recording {
     name: &'static str,
@@ -196,6 +278,18 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: shop_implementation,
             make: shopped,
             file: include_str!("../histories/v1-shop.txt"),
+        },
+        Recording {
+            name: "v1-checkpointed",
+            code: parcel_implementation,
+            make: checkpointed,
+            file: include_str!("../histories/v1-checkpointed.txt"),
+        },
+        Recording {
+            name: "v1-continued",
+            code: counter_implementation,
+            make: continued,
+            file: include_str!("../histories/v1-continued.txt"),
         },
     ]
 }
