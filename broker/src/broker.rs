@@ -300,7 +300,8 @@ impl Broker {
     }
 
     /// Has each step of each envelope told to `tap` from now on, for tests and tracing. It stays for
-    /// the broker's life, and every envelope pays for it.
+    /// the broker's life, and every envelope pays for it: it holds on to each until it has told of its
+    /// delivery, so that [`Envelope::into_payload`] of a consumer on another thread may find it shared.
     ///
     /// # Errors
     /// When the broker has a tap already.

@@ -15,7 +15,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::envelope::AnyEnvelope;
+use crate::envelope::{AnyEnvelope, sealed};
 use crate::inbox::Inbox;
 use crate::mailbox::InHand;
 use crate::subscription::SubscriptionCore;
@@ -52,6 +52,12 @@ impl<E: ?Sized> Deref for Delivery<E> {
 
 /// What was taken from an [`Inbox`] at once: an iterator that hands out envelopes in order.
 ///
+/// [`next_ref`](Batch::next_ref) lends an envelope until the next call. Where that envelope went to
+/// no other inbox, its memory then serves the publisher for another one. That takes a
+/// [`Publisher`](crate::Publisher) and its `publish`, `publish_timeout` or `try_publish`, a topic that
+/// does not retain, and one matching subscription, typed, of no group and with room; with anything
+/// else lending is as dear as handing out.
+///
 /// Dropping it puts what it has not handed out back to the front of the inbox and rings, so that
 /// neither a panic nor a kill in the middle of a batch loses anything. The envelope handed out or
 /// lent last belongs to the one who got it.
@@ -77,8 +83,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
 
     /// The next envelope, lent until the next call; `None` when the batch is finished.
     ///
-    /// Cheaper than [`Iterator::next`] from the second batch on: its memory goes back to the
-    /// publisher for another envelope. Its payload is dropped at the next call.
+    /// Its payload is dropped at the next call, if nobody else has it.
     pub fn next_ref(&mut self) -> Option<&E> {
         self.take_back();
         let next = self.hand.next()?;
@@ -123,7 +128,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
 
     /// Gives away what came out of the hand.
     #[inline]
-    pub(crate) fn share(&self, delivery: Delivery<E>) -> Arc<E> {
+    pub(crate) fn give_away(&self, delivery: Delivery<E>) -> Arc<E> {
         if matches!(delivery, Delivery::Own(_)) {
             self.core.reads_by_borrowing(false);
         }
@@ -134,7 +139,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     #[inline]
     pub(crate) fn take_back(&mut self) {
         if let Some(Delivery::Own(mut envelope)) = self.lent.take() {
-            envelope.empty();
+            envelope.empty(sealed::Key(()));
             self.hand.spend(Delivery::Own(envelope));
         }
     }
@@ -151,13 +156,20 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     }
 }
 
+impl<E: AnyEnvelope + ?Sized> Drop for Batch<E> {
+    /// What is lent is dropped before the inbox can look idle.
+    fn drop(&mut self) {
+        self.take_back();
+    }
+}
+
 impl<E: AnyEnvelope + ?Sized> Iterator for Batch<E> {
     type Item = Arc<E>;
 
     fn next(&mut self) -> Option<Arc<E>> {
         self.take_back();
         let next = self.hand.next()?;
-        Some(self.share(next))
+        Some(self.give_away(next))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -262,7 +262,7 @@ impl<T> Envelope<T> {
 
     /// The weight as a mailbox counts it.
     #[inline]
-    pub(crate) const fn share(&self) -> u32 {
+    pub(crate) const fn mailbox_weight(&self) -> u32 {
         self.weight
     }
 
@@ -300,8 +300,13 @@ impl<T> fmt::Debug for Envelope<T> {
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
+
+    /// What only this crate can do.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Key(pub(crate) ());
+
     impl<T> Sealed for super::Envelope<T> {}
 }
 
@@ -337,7 +342,7 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     fn as_dyn(&self) -> &dyn AnyEnvelope;
     /// Drops what it carries, so that its memory can carry something else.
     #[doc(hidden)]
-    fn empty(&mut self);
+    fn empty(&mut self, key: sealed::Key);
 }
 
 impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
@@ -398,7 +403,7 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
     }
 
     #[inline]
-    fn empty(&mut self) {
+    fn empty(&mut self, _key: sealed::Key) {
         self.payload = None;
         self.extras = None;
     }

@@ -93,7 +93,8 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.0.mailbox.close();
     }
 
-    /// Ends the subscription and gives up what is queued; returns how many envelopes that were.
+    /// Ends the subscription and gives up what is queued; returns how many envelopes that were. What a
+    /// consumer has in hand is not among them: it is dropped when the hand is put down.
     pub fn close_discarding(&self) -> usize {
         self.0.broker.unsubscribe(self.0.core.id);
         let discarded = self.0.mailbox.close_discarding();

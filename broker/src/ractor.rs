@@ -149,8 +149,8 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
 
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
-    /// Cheaper than [`Iterator::next`] if nobody else gets the envelope: its memory goes back to the
-    /// publisher for another one. Its payload is dropped at the next call.
+    /// Cheaper than [`Iterator::next`] where the envelope went to no other inbox, see
+    /// [`Batch`](crate::Batch). Its payload is dropped at the next call, if nobody else has it.
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
         self.batch.take_back();
@@ -188,7 +188,7 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
     fn next(&mut self) -> Option<Arc<E>> {
         self.batch.take_back();
         let delivery = self.next_delivery()?;
-        Some(self.batch.share(delivery))
+        Some(self.batch.give_away(delivery))
     }
 }
 

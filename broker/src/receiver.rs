@@ -48,8 +48,8 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
 
     /// The next envelope, lent until the next call; `None` when the inbox is closed and empty.
     ///
-    /// Cheaper than [`Receiver::recv`] if nobody else gets the envelope: its memory goes back to the
-    /// publisher for another one. Its payload is dropped at the next call or with the receiver.
+    /// Cheaper than [`Receiver::recv`] where the envelope went to no other inbox, see [`Batch`]. Its
+    /// payload is dropped at the next call or with the receiver, if nobody else has it.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
@@ -61,11 +61,12 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
 
     /// The next envelope, in the inbox's order, if one is there.
     pub fn try_recv(&mut self) -> Option<Arc<E>> {
+        self.batch.take_back();
         if let Some(envelope) = self.next_in_hand() {
-            return Some(self.batch.share(envelope));
+            return Some(self.batch.give_away(envelope));
         }
         self.batch.refill();
-        self.next_in_hand().map(|envelope| self.batch.share(envelope))
+        self.next_in_hand().map(|envelope| self.batch.give_away(envelope))
     }
 
     /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
@@ -75,6 +76,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn recv_batch(&mut self) -> Option<&mut Batch<E>> {
+        self.batch.take_back();
         let refilled = poll_fn(|cx| {
             // What `recv` or an earlier batch left is finished first.
             if self.batch.is_empty() {
@@ -93,7 +95,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<E>>> {
         self.batch.take_back();
         self.poll_delivery(cx)
-            .map(|delivery| delivery.map(|delivery| self.batch.share(delivery)))
+            .map(|delivery| delivery.map(|delivery| self.batch.give_away(delivery)))
     }
 
     #[inline]

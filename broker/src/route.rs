@@ -44,7 +44,7 @@ pub(crate) struct Lane<T> {
 
 /// The boxes that go round between a publisher and the only reader of its topic.
 pub(crate) struct Boxes<T> {
-    /// Empty; at most as many as fit one inbox.
+    /// Empty; at most [`SPENT_TAKEN_MAX`](crate::mailbox::SPENT_TAKEN_MAX).
     pub(crate) spent: Vec<Delivery<Envelope<T>>>,
     /// Whether the reader gives them back.
     pub(crate) are_wanted: bool,
@@ -134,7 +134,7 @@ impl<T: Send + Sync + 'static> Line<T> {
     pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<(), TryPushError<Arc<Envelope<T>>>> {
         match self {
             Self::Typed(mailbox) => {
-                let weight = envelope.share();
+                let weight = envelope.mailbox_weight();
                 mailbox
                     .try_push_weighed(Delivery::Shared(envelope), weight, None)
                     .map_err(|refused| refused.map(Delivery::into_shared))

@@ -295,7 +295,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
             hand.refill();
         }
         let delivery = hand.next_of(&self.inbox)?;
-        let envelope = hand.share(delivery);
+        let envelope = hand.give_away(delivery);
         hand.hand().announce_to_waiting();
         if !hand.is_empty() {
             wake_one(&self.sleepers);

@@ -28,8 +28,9 @@ use crate::topic::AnyMailbox;
 /// them. A consumer on another thread may be quicker than the publisher: it can tell
 /// [`Begun`](FlowEvent::Begun) before the publisher has told [`Delivered`](FlowEvent::Delivered).
 pub trait Tap: Send + Sync + 'static {
-    /// Called on the thread that makes the step, which it holds up. It may read counters, but must
-    /// neither block, nor publish, nor subscribe.
+    /// Called on the thread that makes the step, which it holds up, and possibly while locks of the
+    /// broker are held: it may ask the [probes](InboxProbe) it was shown, and nothing else of the
+    /// broker. It must neither block nor panic.
     fn on_flow(&self, event: &FlowEvent<'_>);
 }
 

@@ -242,16 +242,20 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
             && let Line::Typed(mailbox) = &lane.line
         {
             boxes.are_wanted = lane.core.reader_borrows();
-            let weight = delivery.share();
-            return match mailbox.try_push_weighed(delivery, weight, Some(&mut boxes.spent)) {
+            let weight = delivery.mailbox_weight();
+            let spent = matches!(delivery, Delivery::Own(_)).then_some(&mut boxes.spent);
+            return match mailbox.try_push_weighed(delivery, weight, spent) {
                 Ok(()) => Ok(1),
                 Err(refused) => {
+                    // What has to wait is shared with its wait: as long as it is so, boxes only cost.
+                    boxes.are_wanted = false;
                     let mut offer = Offer::new(self, patience);
                     offer.refused_by(lane, refused.map(Delivery::into_shared));
                     offer.into_pending()
                 }
             };
         }
+        boxes.spent = Vec::new();
         boxes.are_wanted = false;
         self.hand_out_by(route, delivery.into_shared(), patience)
     }

@@ -6,7 +6,7 @@ pub struct MailboxConfig {
     /// The most values queued and in hand. Default 256.
     pub capacity: usize,
     /// The most bytes they hold on to, as told by the weighing function; without one it does not
-    /// apply. Default 16 MiB.
+    /// apply. Empty envelopes that wait to be used again are not counted. Default 16 MiB.
     pub bytes_max: usize,
 }
 

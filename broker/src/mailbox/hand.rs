@@ -90,7 +90,8 @@ impl<T> InHand<T> {
         let mut state = mailbox.lock();
         let was_out = self.held.is_out;
         let dropped = if was_out {
-            self.held.lay_down(&mut state, &mailbox.0.left)
+            self.held
+                .lay_down(&mut state, &mailbox.0.left, mailbox.capacity())
         } else {
             VecDeque::new()
         };
@@ -185,7 +186,9 @@ impl<T> InHand<T> {
         let mailbox = &self.mailbox;
         let mut state = mailbox.lock();
         let returned = !self.held.rest.is_empty();
-        let dropped = self.held.lay_down(&mut state, &mailbox.0.left);
+        let dropped = self
+            .held
+            .lay_down(&mut state, &mailbox.0.left, mailbox.capacity());
         let missed = std::mem::take(&mut state.missed);
         let call = missed || (returned && !state.queue.is_empty());
         let consumer = if call { state.consumer.take() } else { None };
@@ -230,7 +233,7 @@ impl<T> Held<T> {
 
     /// Returns the rest to the queue, or to the caller to be dropped outside of the lock if the
     /// mailbox discards.
-    fn lay_down(&mut self, state: &mut State<T>, left: &Left) -> VecDeque<Slot<T>> {
+    fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> VecDeque<Slot<T>> {
         let mut dropped = VecDeque::new();
         state.taken -= self.rest.len() as u64;
         if state.door == Door::Discarding {
@@ -246,6 +249,9 @@ impl<T> Held<T> {
         state.spare = std::mem::take(&mut self.rest);
         if state.spent.is_empty() {
             std::mem::swap(&mut state.spent, &mut self.spent);
+        } else if !self.spent.is_empty() {
+            let room = capacity.saturating_sub(state.spent.len()).min(self.spent.len());
+            state.spent.extend(self.spent.drain(..room));
         }
         state.hand_out = false;
         state.hand_places = 0;

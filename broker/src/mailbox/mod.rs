@@ -7,6 +7,10 @@
 //!     └──► Bell
 //! ```
 //!
+//! A consumer that only looks at its values may leave what is left of them, their memory, in the
+//! mailbox for a pusher: at most as many as fit the mailbox wait there, as many more are in the
+//! consumer's hand, and each pusher takes a few at a time. None of these count for the bounds.
+//!
 //! Only the push that finds the queue empty rings the [`Bell`]; the consumer then takes the whole
 //! queue at once and handles it in order. Between the two there is one short lock and, once its
 //! buffers have grown, no allocation.
@@ -67,6 +71,9 @@ struct Shared<T> {
     asking: AtomicBool,
     left: Left,
 }
+
+/// How many spent values a pusher takes along at once, and so keeps at most.
+pub(crate) const SPENT_TAKEN_MAX: usize = 32;
 
 /// What the hand still holds. Only the one who holds it writes here, and only a pusher that finds
 /// the mailbox full reads, so it has cache lines of its own.
@@ -150,8 +157,8 @@ impl<T> Mailbox<T> {
         self.try_push_weighed(value, weight, None)
     }
 
-    /// As [`Mailbox::try_push`], for one who knows the weight. If `spent` is there and empty, it is exchanged for what the
-    /// consumer has [spent](InHand::spend), at most as many values as fit the mailbox.
+    /// As [`Mailbox::try_push`], for one who knows the weight. If `spent` is there and empty, it gets
+    /// up to [`SPENT_TAKEN_MAX`] of the values that the consumer has [spent](InHand::spend).
     #[inline]
     pub(crate) fn try_push_weighed(
         &self,
@@ -172,7 +179,8 @@ impl<T> Mailbox<T> {
         if let Some(spent) = spent
             && spent.is_empty()
         {
-            std::mem::swap(spent, &mut state.spent);
+            let kept = state.spent.len().saturating_sub(SPENT_TAKEN_MAX);
+            spent.extend(state.spent.drain(kept..));
         }
         self.release(state, first);
         Ok(())
@@ -197,8 +205,9 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// The values that did not fit, in order, with the reason.
     pub fn try_push_batch(&self, values: Vec<T>) -> Result<(), TryPushBatchError<T>> {
-        let mut rest = values.into_iter();
-        let mut next = rest.next().map(|value| (self.weigh(&value), value));
+        let weighed = values.into_iter().map(|value| (self.weigh(&value), value));
+        let mut rest = weighed.collect::<Vec<_>>().into_iter();
+        let mut next = rest.next();
         let mut state = self.lock();
         let closed = state.door != Door::Open;
         let mut first = false;
@@ -211,12 +220,14 @@ impl<T> Mailbox<T> {
                     break;
                 }
                 first |= state.enqueue(value, weight);
-                next = rest.next().map(|value| (self.weigh(&value), value));
+                next = rest.next();
             }
         }
         self.release(state, first);
         let Some((_, value)) = next else { return Ok(()) };
-        let rest: Vec<T> = std::iter::once(value).chain(rest).collect();
+        let rest = std::iter::once(value)
+            .chain(rest.map(|(_, value)| value))
+            .collect();
         Err(if closed {
             TryPushBatchError::Closed(rest)
         } else {
@@ -310,10 +321,14 @@ impl<T> Mailbox<T> {
     }
 
     fn shut(&self, door: Door) {
-        let (waiting, consumer) = {
+        let (waiting, consumer, _spent) = {
             let mut state = self.lock();
             state.door = state.door.max(door);
-            (std::mem::take(&mut state.waiting), state.consumer.take())
+            (
+                std::mem::take(&mut state.waiting),
+                state.consumer.take(),
+                std::mem::take(&mut state.spent),
+            )
         };
         for waiter in waiting {
             if let Some(waker) = waiter.waker {

@@ -19,8 +19,7 @@ pub(super) enum Door {
     Discarding,
 }
 
-/// A value and what it takes of the bounds. Of two words for most values, so that it is moved in
-/// registers.
+/// A value and what it takes of the bounds, in one word.
 pub(super) struct Slot<T> {
     pub(super) value: T,
     pub(super) share: Share,
@@ -228,12 +227,12 @@ impl<T> State<T> {
     /// Takes the wakers of those who are entitled to the room there is, as many as fit the list,
     /// and says whether it leaves any behind.
     pub(super) fn take_entitled(&mut self, limits: &Limits, woken: &mut WakeList) -> StillAsking {
-        for position in 0..self.waiting.len() {
-            let Waiter {
-                weight, ref waker, ..
-            } = self.waiting[position];
-            if !self.has_room(limits, position, weight) {
-                return if waker.is_some() {
+        let used = self.places + self.hand_places;
+        let mut held = self.weight + self.hand_weight;
+        for (ahead, waiter) in self.waiting.iter_mut().enumerate() {
+            held = held.saturating_add(waiter.weight as usize);
+            if used + ahead >= limits.capacity || (held > limits.bytes_max && used + ahead > 0) {
+                return if waiter.waker.is_some() {
                     StillAsking::Others
                 } else {
                     StillAsking::Nobody
@@ -242,7 +241,7 @@ impl<T> State<T> {
             if woken.is_full() {
                 return StillAsking::Entitled;
             }
-            if let Some(waker) = self.waiting[position].waker.take() {
+            if let Some(waker) = waiter.waker.take() {
                 woken.add(waker);
             }
         }

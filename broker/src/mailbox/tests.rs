@@ -222,3 +222,56 @@ fn a_batch_fills_the_room_there_is_and_waits_for_more() {
     assert_eq!(batch.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
     assert_eq!(mailbox.take().collect::<Vec<_>>(), [4]);
 }
+
+#[test]
+fn spent_values_go_to_pushers_a_few_at_a_time_and_not_beyond_the_capacity() {
+    let mailbox = mailbox(100);
+    let stock = |mailbox: &Mailbox<u32>| {
+        let mut hand = mailbox.take();
+        // As many as it may keep, and one more, which is dropped.
+        (0..=100).for_each(|value| hand.spend(value));
+    };
+    let take = |mailbox: &Mailbox<u32>, spent: &mut Vec<u32>| {
+        mailbox.try_push_weighed(0, 0, Some(spent)).unwrap();
+    };
+    fill(&mailbox, 0..1);
+    stock(&mailbox);
+    let mut spent = Vec::new();
+    let mut all = Vec::new();
+    for expected in [SPENT_TAKEN_MAX, SPENT_TAKEN_MAX, SPENT_TAKEN_MAX, 4, 0] {
+        take(&mailbox, &mut spent);
+        assert_eq!(spent.len(), expected);
+        take(&mailbox, &mut spent);
+        assert_eq!(spent.len(), expected, "who has some gets no more");
+        all.append(&mut spent);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..100).collect::<Vec<_>>());
+
+    // What nobody has fetched makes room for no more.
+    stock(&mailbox);
+    take(&mailbox, &mut spent);
+    stock(&mailbox);
+    assert_eq!(mailbox.lock().spent.len(), 100);
+    drop(mailbox.close_discarding());
+    assert_eq!(mailbox.lock().spent.len(), 0);
+}
+
+#[test]
+fn values_of_a_batch_are_weighed_before_the_lock_is_taken() {
+    let config = MailboxConfig::default();
+    let mailbox = Mailbox::weighed(
+        config,
+        |value: &u32| {
+            assert_ne!(*value, 13);
+            1
+        },
+        Bell::new(),
+    )
+    .unwrap();
+    let other = mailbox.clone();
+    let panicked = std::panic::catch_unwind(move || other.try_push_batch(vec![12, 13]));
+    assert!(panicked.is_err());
+    assert!(mailbox.is_empty(), "nothing is in that was not rung for");
+    assert!(mailbox.try_push(14).is_ok());
+}

@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use millrun_broker::mailbox::MailboxConfig;
-use millrun_broker::{Broker, BrokerConfig, Envelope, Receiver, SubscriptionConfig};
+use millrun_broker::{
+    Broker, BrokerConfig, Envelope, GroupChoice, GroupConfig, Headers, Overflow, Receiver,
+    SubscriptionConfig, Undeliverable,
+};
+use millrun_core::Timestamp;
 
 use crate::host::poll_once;
 
@@ -172,7 +176,7 @@ fn headers_do_not_outlive_their_envelope() {
         soon(publisher.publish(0)).unwrap();
         assert!(soon(receiver.recv_ref()).is_some());
     }
-    let headers = millrun_broker::Headers::new().key("order-42");
+    let headers = Headers::new().key("order-42");
     soon(publisher.publish_with(headers, 1)).unwrap();
     let first = std::ptr::from_ref(soon(receiver.recv_ref()).unwrap());
     for number in 2..10 {
@@ -184,4 +188,125 @@ fn headers_do_not_outlive_their_envelope() {
         }
     }
     panic!("the first envelope's memory was not used again");
+}
+
+#[test]
+fn each_way_to_go_on_reading_ends_a_loan() {
+    let broker = broker();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let mut publisher = broker.topic::<Counted>("news").unwrap().publisher();
+    let mut receiver = receiver::<Counted>(&broker, 8);
+    let mut count = 0;
+    let mut borrow_one_of = |receiver: &mut Receiver<_>, published: usize| {
+        for _ in 0..published {
+            soon(publisher.publish(Counted(Arc::clone(&dropped)))).unwrap();
+        }
+        assert!(soon(receiver.recv_ref()).is_some());
+    };
+    let mut has_ended = |what: &str| {
+        count += 1;
+        assert_eq!(dropped.load(Ordering::Relaxed), count, "{what}");
+    };
+
+    borrow_one_of(&mut receiver, 2);
+    let second = receiver.try_recv().unwrap();
+    has_ended("with more in hand");
+    drop(second);
+    has_ended("the owner lets go");
+
+    borrow_one_of(&mut receiver, 1);
+    assert!(poll_once(std::pin::pin!(receiver.recv_batch())).is_pending());
+    has_ended("while it waits for a batch");
+
+    borrow_one_of(&mut receiver, 1);
+    assert!(poll_once(std::pin::pin!(receiver.recv())).is_pending());
+    has_ended("while it waits for one");
+
+    borrow_one_of(&mut receiver, 1);
+    let inbox = receiver.inbox().clone();
+    drop(receiver);
+    has_ended("with the receiver");
+    assert!(inbox.is_empty());
+}
+
+/// Boxes go round when something happens to the inbox or the topic.
+#[test]
+fn boxed_envelopes_are_dropped_discarded_and_shared_like_others() {
+    let warm = |overflow, capacity| {
+        let broker = broker();
+        let config = SubscriptionConfig {
+            inbox: MailboxConfig {
+                capacity,
+                ..MailboxConfig::default()
+            },
+            overflow,
+            ..SubscriptionConfig::default()
+        };
+        let inbox = broker.subscribe::<u32>("news", config).unwrap();
+        let mut publisher = broker.topic::<u32>("news").unwrap().publisher();
+        let mut receiver = inbox.into_receiver();
+        for _ in 0..3 {
+            soon(publisher.publish(0)).unwrap();
+            assert!(soon(receiver.recv_ref()).is_some());
+        }
+        assert!(receiver.try_recv().is_none());
+        (broker, publisher, receiver)
+    };
+
+    let (broker, mut publisher, mut receiver) = warm(Overflow::DropOldest, 2);
+    for number in 1..=4 {
+        soon(publisher.publish(number)).unwrap();
+    }
+    assert_eq!(broker.given_up(Undeliverable::DroppedOldest), 2);
+    assert_eq!(soon(receiver.recv_ref()).map(|lent| *lent.payload()), Some(3));
+    assert_eq!(soon(receiver.recv_ref()).map(|lent| *lent.payload()), Some(4));
+
+    let (broker, mut publisher, receiver) = warm(Overflow::Block, 4);
+    soon(publisher.publish(1)).unwrap();
+    soon(publisher.publish(2)).unwrap();
+    assert_eq!(receiver.inbox().close_discarding(), 2);
+    assert_eq!(broker.given_up(Undeliverable::Discarded), 2);
+    assert_eq!(soon(publisher.publish(3)).unwrap().delivered, 0);
+
+    let (broker, mut publisher, mut receiver) = warm(Overflow::Block, 4);
+    broker.advance(Timestamp::from_micros(10));
+    let late = Headers::new().expires(Timestamp::from_micros(10));
+    soon(publisher.publish_with(late, 1)).unwrap();
+    soon(publisher.publish(2)).unwrap();
+    assert_eq!(soon(receiver.recv_ref()).map(|lent| *lent.payload()), Some(2));
+    assert_eq!(broker.given_up(Undeliverable::Expired), 1);
+
+    let (broker, mut publisher, mut receiver) = warm(Overflow::Block, 4);
+    let group = SubscriptionConfig {
+        group: Some(GroupConfig {
+            name: "team".into(),
+            choice: GroupChoice::RoundRobin,
+        }),
+        ..SubscriptionConfig::default()
+    };
+    let member = broker.subscribe::<u32>(">", group).unwrap();
+    assert_eq!(soon(publisher.publish(7)).unwrap().delivered, 2);
+    assert_eq!(member.take().next().map(|envelope| *envelope.payload()), Some(7));
+    assert_eq!(soon(receiver.recv_ref()).map(|lent| *lent.payload()), Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_on_another_thread_borrows_each_envelope_once_in_order() {
+    const COUNT: u64 = 50_000;
+    let broker = broker();
+    let mut publisher = broker.topic::<Vec<u64>>("news").unwrap().publisher();
+    let mut receiver = receiver::<Vec<u64>>(&broker, 16);
+    let mut reader = tokio::task::JoinSet::new();
+    reader.spawn(async move {
+        for number in 0..COUNT {
+            let lent = receiver.recv_ref().await.unwrap();
+            assert_eq!(lent.payload(), &[number, !number]);
+        }
+        receiver.inbox().stats()
+    });
+    for number in 0..COUNT {
+        publisher.publish(vec![number, !number]).await.unwrap();
+    }
+    let stats = reader.join_next().await.unwrap().unwrap();
+    assert_eq!((stats.pushed, stats.taken, stats.queued), (COUNT, COUNT, 0));
 }
