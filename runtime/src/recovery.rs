@@ -46,6 +46,8 @@ pub struct StartupReport {
     pub bytes: u64,
     /// Whether the file had to be repaired because the last process did not close it.
     pub is_repaired: bool,
+    /// Whether the index of finished runs was damaged, and is written anew.
+    pub is_index_rebuilt: bool,
     /// Time from opening the file to being ready.
     pub elapsed: Duration,
     /// Runs that are left out because their history is damaged, with what is wrong.
@@ -141,6 +143,9 @@ pub(crate) fn recover(
             shards[lane % shards_len].push(recovered);
         }
     }
+    if startup.is_index_rebuilt {
+        tracing::warn!("the index of finished runs was damaged, and is written anew from the log");
+    }
     for (run, cause) in &startup.damaged {
         tracing::error!(?run, cause, "a run is left out: its history is damaged");
     }
@@ -153,6 +158,7 @@ fn summary(report: RecoveryReport) -> StartupReport {
         events: report.records,
         bytes: report.bytes,
         is_repaired: report.is_repaired,
+        is_index_rebuilt: report.is_index_rebuilt,
         elapsed: report.elapsed,
         damaged: report
             .damaged

@@ -236,7 +236,10 @@ pub(crate) fn manifest_row(manifest: &Manifest) -> Vec<u8> {
 }
 
 pub(crate) fn read_manifest(row: &[u8]) -> Result<Manifest, SettledError> {
-    let (_, count, items) = open(row, Kind::Manifest)?;
+    let (number, count, items) = open(row, Kind::Manifest)?;
+    if number != 0 {
+        return Err(SettledError::Value);
+    }
     let (fields, items) = items.split_at_checked(FIELDS_BYTES).ok_or(SettledError::Short)?;
     if items.len() != count * SEGMENT_BYTES {
         return Err(SettledError::Short);
@@ -295,6 +298,9 @@ fn open(row: &[u8], kind: Kind) -> Result<(u64, usize, &[u8]), SettledError> {
     );
     if version != VERSION || found != kind as u16 {
         return Err(SettledError::Kind);
+    }
+    if array::<4>(row, 16) != [0; 4] {
+        return Err(SettledError::Value);
     }
     let count = usize::try_from(u32::from_le_bytes(array(row, 4))).map_err(|_| SettledError::Value)?;
     // So that no multiplication with it overflows.

@@ -32,9 +32,11 @@ fn decoders_are_total() {
 
 #[test]
 fn golden_bytes_decode() {
-    for page in golden::image().chunks(4_096) {
-        for (_, target) in TARGETS {
-            target(page);
+    for image in [golden::image(), golden::settled_image()] {
+        for page in image.chunks(4_096) {
+            for (_, target) in TARGETS {
+                target(page);
+            }
         }
     }
 }

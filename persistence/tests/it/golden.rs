@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use millrun_core::{InstanceId, Sequence};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal};
+use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, Snapshot};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
@@ -17,6 +17,11 @@ const PAGE: usize = 4_096;
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1/store.pages")
+}
+
+/// A store with snapshots and a settled index of finished runs, in the same form.
+fn settled_path() -> PathBuf {
+    path().with_file_name("settled.pages")
 }
 
 fn pack(image: &[u8]) -> Vec<u8> {
@@ -37,6 +42,11 @@ fn unpack(packed: &[u8]) -> Vec<u8> {
         image[word(entry) * PAGE..][..PAGE].copy_from_slice(&entry[4..]);
     }
     image
+}
+
+/// The store with a settled index, as it is on disk.
+pub(crate) fn settled_image() -> Vec<u8> {
+    unpack(&std::fs::read(settled_path()).unwrap())
 }
 
 /// The store as it is on disk.
@@ -102,6 +112,68 @@ fn the_store_of_format_1_is_read() {
     assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
     host.run();
     authors[0].assert_history(&journal);
+}
+
+/// A store of forty finished runs, some of them of one instance, and a live one with a snapshot.
+fn settled() -> (std::sync::Arc<SimDisk>, Vec<Author>, Snapshot) {
+    let (host, disk) = (HandHost::new(), SimDisk::new(Vec::new(), 1));
+    let journal = RedbJournal::open_disk(disk.clone(), "golden", settling(), host.clone()).unwrap();
+    let mut authors = Vec::new();
+    for number in 0..41_u64 {
+        let mut author = Author::new(&journal, &format!("id-{}", number.min(30)), number);
+        let batch = author.batch(&[&number.to_le_bytes(), b"and more"], number > 0);
+        assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
+        host.run();
+        authors.push(author);
+    }
+    let snapshot = Snapshot {
+        run: authors[0].run,
+        sequence: Sequence::new(2),
+        bytes: bytes::Bytes::from_static(b"folded"),
+    };
+    journal.put_snapshot(snapshot.clone()).unwrap();
+    journal.begin_close();
+    host.run();
+    (disk, authors, snapshot)
+}
+
+fn settling() -> JournalConfig {
+    let mut config = JournalConfig::default();
+    config.unsettled_len_max = 2;
+    config
+}
+
+#[test]
+fn the_settled_index_and_the_snapshots_of_format_1_are_read() {
+    let (_, authors, snapshot) = settled();
+    let image = settled_image();
+    let (host, disk) = (HandHost::new(), SimDisk::new(image, 1));
+    let journal = RedbJournal::open_disk(disk, "golden", settling(), host).unwrap();
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    let listed = journal.list_finished(None, 100).unwrap();
+    let expected: Vec<_> = authors[1..].iter().map(|author| author.run).collect();
+    assert_eq!(
+        listed.iter().map(|finished| finished.run).collect::<Vec<_>>(),
+        expected
+    );
+    let latest = journal.finished(&authors[35].id).unwrap();
+    assert_eq!(latest.map(|finished| finished.run), Some(authors[40].run));
+    assert_eq!(journal.snapshot(snapshot.run), Ok(Some(snapshot)));
+    let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
+    assert_eq!((report.live_runs, report.finished_runs), (1, 40));
+    assert!(!report.is_index_rebuilt, "it is read, not made again");
+    assert_eq!(journal.verify().unwrap().damaged, []);
+}
+
+#[test]
+#[ignore = "writes the golden file of a new format, once"]
+fn write_settled_golden_file() {
+    assert!(!settled_path().exists(), "golden files are never written again");
+    let image = settled().0.current();
+    assert_eq!(unpack(&pack(&image)), image);
+    std::fs::write(settled_path(), pack(&image)).unwrap();
 }
 
 #[test]

@@ -3,22 +3,27 @@
 //! After an error the journal must say so, acknowledge nothing more, and what it had
 //! acknowledged must be there when the store is opened again.
 
-use millrun_persistence::{FailureKind, Journal};
+use std::sync::Arc;
+
+use millrun_persistence::{Disk, FailureKind, Journal, OpenError, RedbJournal};
 
 use super::disk::{Dice, Plan, SimDisk};
-use super::workload::{Record, open};
+use super::workload::{Record, open, open_settling};
 use crate::host::HandHost;
 
+/// A way to open a journal.
+type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, OpenError>;
+
 /// Accesses of opening an empty disk and doing the work without any error.
-fn accesses() -> u64 {
+fn accesses(open: Open) -> u64 {
     let disk = SimDisk::new(Vec::new(), 1);
-    work(&disk);
+    work(&disk, open);
     disk.accesses()
 }
 
 /// The workload: returns what it knows, and how much of it was acknowledged; `None` if the
 /// store could not be opened.
-fn work(disk: &std::sync::Arc<SimDisk>) -> Option<(Record, usize)> {
+fn work(disk: &Arc<SimDisk>, open: Open) -> Option<(Record, usize)> {
     let host = HandHost::new();
     let journal = open(disk.clone(), &host).ok()?;
     let mut record = Record::new();
@@ -58,9 +63,9 @@ fn work(disk: &std::sync::Arc<SimDisk>) -> Option<(Record, usize)> {
     Some((record, acknowledged))
 }
 
-fn check(plan: Plan) {
+fn check(plan: Plan, open: Open) {
     let disk = SimDisk::planned(Vec::new(), 3, plan);
-    let outcome = work(&disk);
+    let outcome = work(&disk, open);
     // Both of what the process had written, and of what a power cut would have left.
     for image in [disk.current(), disk.cut_now()] {
         let host = HandHost::new();
@@ -79,16 +84,30 @@ fn check(plan: Plan) {
 
 #[test]
 fn an_error_at_any_access_loses_nothing_that_was_acknowledged() {
-    let accesses = accesses();
+    let accesses = accesses(open);
     assert!(accesses > 50, "the workload makes {accesses} accesses");
     for at in 0..accesses {
         for (is_sticky, is_short) in [(false, false), (true, false), (false, true)] {
-            check(Plan {
+            let plan = Plan {
                 fails_at: Some(at),
                 is_sticky,
                 is_short,
                 lies_one_in: None,
-            });
+            };
+            check(plan, open);
         }
+    }
+}
+
+#[test]
+fn an_error_at_any_access_of_settling_loses_nothing_that_was_acknowledged() {
+    let accesses = accesses(open_settling);
+    for at in 0..accesses {
+        let plan = Plan {
+            fails_at: Some(at),
+            is_short: at % 2 == 0,
+            ..Plan::default()
+        };
+        check(plan, open_settling);
     }
 }
