@@ -34,7 +34,7 @@ pub struct JournalConfig {
     /// [`put_snapshot`](crate::Journal::put_snapshot) refuses. Default 8 MiB.
     pub snapshot_bytes_max: usize,
     /// The largest history that [`history`](crate::Journal::history) reads at once, in bytes; a
-    /// larger one is read in [pages](crate::Journal::history_page). Default 256 MiB.
+    /// larger one is read in [pages](crate::Journal::history_page). Default 1 GiB.
     pub history_bytes_max: u64,
     /// How many finished runs wait in memory, at about 200 bytes each, before the writer settles
     /// them into a sorted run on disk; twice as many may wait while that is under way. Default 2,048.
@@ -84,7 +84,7 @@ impl Default for JournalConfig {
             durability: Durability::Durable,
             dead_bytes_max: 64 << 20,
             snapshot_bytes_max: 8 << 20,
-            history_bytes_max: 256 << 20,
+            history_bytes_max: 1 << 30,
             unsettled_len_max: 2_048,
             settle_bytes_max: 128 << 10,
             retention: Retention::default(),
