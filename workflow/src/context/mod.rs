@@ -220,7 +220,7 @@ impl WorkflowContext {
     ///
     /// async fn approval(cx: WorkflowContext, _: ()) -> Result<bool, WorkflowError> {
     ///     let answer = cx.promise::<bool>();
-    ///     cx.call(ASK_BY_MAIL, answer.token()).await?;
+    ///     cx.call(ASK_BY_MAIL, answer.token().to_string()).await?;
     ///     Ok(answer.await?)
     /// }
     /// ```
