@@ -150,7 +150,7 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
     /// Cheaper than [`Iterator::next`] where the envelope went to no other inbox, see
-    /// [`Batch`](crate::Batch). Its payload is dropped at the next call, if nobody else has it.
+    /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it.
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
         self.batch.take_back();
