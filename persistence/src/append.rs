@@ -82,8 +82,10 @@ impl Appender {
     ///
     /// # Cancel safety
     /// Dropped while it waits for room, it has done nothing; dropped later, the batch is queued
-    /// and becomes durable all the same. Appending it again is safe: each turn that was taken is
-    /// then refused as already appended.
+    /// and becomes durable all the same. Appending it again is safe as long as its runs are live:
+    /// each turn that was taken is then refused as already appended. Runs that may have finished
+    /// are asked about with [`Journal::resolve`](crate::Journal::resolve) first: a turn that opens a
+    /// run is not compared with finished ones, and would begin it a second time.
     pub async fn append(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let enqueued = poll_fn(|cx| self.0.poll_enqueue(cx, batch)).await?;
         poll_fn(|cx| self.0.poll_durable(cx, enqueued.offset)).await?;
