@@ -61,7 +61,9 @@ impl ActivityContext {
     }
 
     /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of
-    /// this step, also of one that a crash cut off.
+    /// this step, also of one that a crash cut off. One case is open: if a shard failed while the
+    /// process lived, and the process is killed before the step says anything more, the next attempt
+    /// may have the number of the last.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.task().attempt
