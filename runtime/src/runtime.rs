@@ -261,15 +261,12 @@ impl Runtime {
         RuntimeBuilder::new(Some(path.into()))
     }
 
-    /// Configures a runtime that keeps everything in memory and forgets it with its end.
-    ///
-    /// Of finished runs it keeps the last 10,000, or 64 MiB, where a store on disk keeps more:
-    /// [`configure`](RuntimeBuilder::configure) changes that.
+    /// Configures a runtime that keeps everything in memory and forgets it with its end. That goes
+    /// for finished runs too, up to the same bounds as on disk: `config.journal.retention` sets
+    /// smaller ones. Mind that whoever asks for a result later than retention allows, perhaps because
+    /// his task got no turn meanwhile, is told that it has expired or is not known.
     pub fn volatile() -> RuntimeBuilder {
-        RuntimeBuilder::new(None).configure(|config| {
-            config.journal.retention.len_max = 10_000;
-            config.journal.retention.bytes_max = 64 << 20;
-        })
+        RuntimeBuilder::new(None)
     }
 
     pub(crate) fn new(inner: Inner) -> Self {
