@@ -269,10 +269,9 @@ impl<T> Envelope<T> {
     /// What it carries.
     #[must_use]
     pub const fn payload(&self) -> &T {
-        match &self.payload {
-            Some(payload) => payload,
-            None => panic!("an envelope is emptied only when nobody can read it any more"),
-        }
+        self.payload
+            .as_ref()
+            .expect("an envelope is emptied only when nobody can read it any more")
     }
 
     /// The payload, if nobody else holds this envelope; else the envelope comes back.
