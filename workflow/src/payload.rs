@@ -3,8 +3,8 @@
 use std::{fmt, io};
 
 use bytes::Bytes;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Visitor};
+use serde::{Deserializer as _, Serialize};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///
@@ -55,13 +55,13 @@ impl Payload {
         let mut deserializer = rmp_serde::Deserializer::from_read_ref(body).with_human_readable();
         let value =
             T::deserialize(&mut deserializer).map_err(|error| PayloadError::Decode(error.to_string()))?;
-        match IgnoredAny::deserialize(&mut deserializer) {
+        match deserializer.deserialize_any(Nothing) {
             Err(rmp_serde::decode::Error::InvalidMarkerRead(end))
                 if end.kind() == io::ErrorKind::UnexpectedEof =>
             {
                 Ok(value)
             }
-            Ok(_) | Err(_) => Err(PayloadError::LeftOver {
+            Ok(()) | Err(_) => Err(PayloadError::LeftOver {
                 bytes: left_over::<T>(body),
             }),
         }
@@ -176,6 +176,18 @@ impl io::Write for Growing {
     }
 }
 
+/// Wants no value, and reads nothing behind the marker of one: so a marker that is missing means the
+/// end, and not that of an array that was cut off.
+struct Nothing;
+
+impl Visitor<'_> for Nothing {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the end")
+    }
+}
+
 /// How many bytes of `body` are behind the value at its beginning.
 #[cold]
 fn left_over<T: DeserializeOwned>(body: &[u8]) -> usize {
@@ -222,6 +234,8 @@ pub enum PayloadError {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -263,6 +277,27 @@ mod tests {
         }
         let old = Payload::encode(&Before { id: 7 }).unwrap();
         assert_eq!(old.decode::<Order>().unwrap(), Order { id: 7, note: None });
+    }
+
+    #[test]
+    fn no_byte_behind_a_value_is_passed_over() {
+        let check = |rest: &[u8]| {
+            for value in [&[1_u8][..], &[0x92, 1, 2]] {
+                let bytes = [&[CODEC_MESSAGE_PACK], value, rest].concat();
+                let payload = Payload::from_bytes(Bytes::from(bytes));
+                let decoded = match value.len() {
+                    1 => payload.decode::<u8>().map(drop),
+                    _ => payload.decode::<(u8, u8)>().map(drop),
+                };
+                let left_over = PayloadError::LeftOver { bytes: rest.len() };
+                assert_eq!(decoded, Err(left_over), "{rest:?}");
+            }
+        };
+        for first in 0..=u8::MAX {
+            check(&[first]);
+            (0..=u8::MAX).for_each(|second| check(&[first, second]));
+            check(&[first, 0xff, 0xff, 0xff, 0xff]);
+        }
     }
 
     #[test]
