@@ -20,9 +20,11 @@
 //!
 //! What it leaves out on purpose: when its turn becomes durable, and who performs its commands.
 
+mod admit;
 mod checkpoint;
 mod code;
 mod limits;
+mod parking;
 mod replay;
 mod turn;
 mod updates;
@@ -32,11 +34,11 @@ use std::sync::Arc;
 use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Shared, Wakers};
-use crate::event::{ActivityFailure, Event, Name, Origin, ParentClose, ParkReason, Started};
+use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
 use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
 use crate::retry::mix;
-use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
+use crate::{OperationId, TimeoutKind};
 
 pub use limits::Limits;
 pub use replay::ReplayError;
@@ -129,269 +131,6 @@ impl Instance {
                 workflow: started.workflow.to_string(),
             });
         }
-    }
-
-    /// Applies an input, and appends what it led to.
-    ///
-    /// # Errors
-    /// When the input is out of place. The machine and the turn are then as they were.
-    pub fn apply(&mut self, input: Input, moment: Moment, turn: &mut Turn) -> Result<(), Refused> {
-        if self.ledger.outcome().is_some() {
-            return Err(self.refuse_closed(&input));
-        }
-        let event = match input {
-            Input::Signal { name, value } => {
-                self.check_signal(&name, &value)?;
-                Event::SignalReceived { name, value }
-            }
-            Input::ActivityCompleted {
-                operation,
-                attempt,
-                result,
-            } => {
-                self.check_report(operation, attempt)?;
-                match self.limits.oversize("result", &result) {
-                    Some(message) => Event::ActivityFailed {
-                        operation,
-                        attempt,
-                        failure: ActivityFailure::Unreadable { message },
-                    },
-                    None => Event::ActivityCompleted {
-                        operation,
-                        attempt,
-                        result,
-                    },
-                }
-            }
-            Input::AttemptFailed {
-                operation,
-                attempt,
-                failure,
-                is_retryable,
-            } => {
-                let retry_at = self.retry_at(operation, attempt, is_retryable, moment)?;
-                let failure = self.limits.bounded_failure(failure);
-                if let Some(retry_at) = retry_at {
-                    let event = Event::AttemptFailed {
-                        operation,
-                        attempt,
-                        failure,
-                        retry_at,
-                        epoch: moment.epoch,
-                    };
-                    self.note(event, moment, turn);
-                    turn.commands.push(Command::StartTimer {
-                        operation,
-                        deadline: retry_at,
-                    });
-                    return Ok(());
-                }
-                Event::ActivityFailed {
-                    operation,
-                    attempt,
-                    failure,
-                }
-            }
-            Input::Heartbeat {
-                operation,
-                attempt,
-                details,
-            } => {
-                self.check_report(operation, attempt)?;
-                self.check_size(&details)?;
-                let event = Event::AttemptHeartbeat {
-                    operation,
-                    attempt,
-                    details,
-                };
-                self.note(event, moment, turn);
-                return Ok(());
-            }
-            Input::TimerFired { operation } => match self.ledger.pending_operation(operation) {
-                Some(Pending::Timer { deadline }) if *deadline <= moment.now => {
-                    Event::TimerFired { operation }
-                }
-                Some(Pending::Activity(activity)) => {
-                    let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= moment.now);
-                    let attempt = activity.attempt(moment.epoch);
-                    if is_due(activity.close_at) {
-                        Event::ActivityFailed {
-                            operation,
-                            attempt,
-                            failure: ActivityFailure::TimedOut(TimeoutKind::ScheduleToClose),
-                        }
-                    } else if is_due(activity.retry_at) {
-                        let scheduled = Arc::clone(&activity.scheduled);
-                        turn.commands.push(Command::RunActivity { scheduled, attempt });
-                        return Ok(());
-                    } else {
-                        return Err(Refused::Stale);
-                    }
-                }
-                Some(
-                    Pending::Timer { .. }
-                    | Pending::Child { .. }
-                    | Pending::Publish { .. }
-                    | Pending::Promise,
-                )
-                | None => return Err(Refused::Stale),
-            },
-            Input::ChildStarted { operation, run } => {
-                match self.ledger.pending_operation(operation) {
-                    Some(Pending::Child { run: None, .. }) => {
-                        self.note(Event::ChildStarted { operation, run }, moment, turn);
-                    }
-                    Some(Pending::Child { .. }) => {}
-                    Some(_) | None => return Err(Refused::Stale),
-                }
-                return Ok(());
-            }
-            Input::ChildEnded { operation, end } => match self.ledger.pending_operation(operation) {
-                Some(Pending::Child { .. }) => Event::ChildEnded {
-                    operation,
-                    end: self.limits.bounded_child(end),
-                },
-                Some(_) | None => return Err(Refused::Stale),
-            },
-            Input::PublishParked { operation } => {
-                match self.ledger.pending_operation(operation) {
-                    Some(Pending::Publish { is_parked: false, .. }) => {
-                        self.note(Event::PublishParked { operation }, moment, turn);
-                    }
-                    Some(Pending::Publish { .. }) => {}
-                    Some(_) | None => return Err(Refused::Stale),
-                }
-                return Ok(());
-            }
-            Input::Published { operation, outcome } => match self.ledger.pending_operation(operation) {
-                Some(Pending::Publish { .. }) => Event::Published {
-                    operation,
-                    outcome: outcome.map_err(|message| self.limits.cut(message)),
-                },
-                Some(_) | None => return Err(Refused::Stale),
-            },
-            Input::SettlePromise { operation, end } => match self.ledger.pending_operation(operation) {
-                Some(Pending::Promise) => {
-                    if let Ok(value) = &end {
-                        self.check_size(value)?;
-                    }
-                    Event::PromiseSettled {
-                        operation,
-                        end: end.map_err(|message| self.limits.cut(message)),
-                    }
-                }
-                Some(_) | None => return Err(Refused::Stale),
-            },
-            Input::Pause { reason } => {
-                if self.park_reason().is_none() {
-                    let reason = ParkReason::Paused {
-                        reason: self.limits.cut(reason),
-                    };
-                    let parked = Event::Parked {
-                        reason: reason.clone(),
-                    };
-                    self.note(parked, moment, turn);
-                    self.announce_parking(reason, moment, turn);
-                }
-                return Ok(());
-            }
-            Input::Update { request, name, input } => match self.admit_update(request, name, input)? {
-                Some(event) => event,
-                None => return Ok(()),
-            },
-            Input::Cancel { reason } => {
-                if self.ledger.is_cancel_requested() {
-                    return Ok(());
-                }
-                let reason = self.limits.cut(reason);
-                Event::CancelRequested { reason }
-            }
-            Input::Terminate { reason } => {
-                let reason = self.limits.cut(reason);
-                self.end(Event::Terminated { reason }, moment.now, turn);
-                return Ok(());
-            }
-            Input::Resume => return self.resume(moment, turn),
-        };
-        self.check_history();
-        self.record_parking(moment, turn);
-        self.settle(&event, turn);
-        self.ledger.apply(&event, moment.now);
-        turn.events.push(event);
-        self.take_up(moment, turn);
-        Ok(())
-    }
-
-    fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), Refused> {
-        let signals_len_max = self.limits.signals_len_max;
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(Refused::Name { bytes: name.len() });
-        }
-        if self.shared.lock().buffered_signals_len() + self.deferred.len() >= signals_len_max {
-            return Err(Refused::TooManySignals {
-                len_max: signals_len_max,
-            });
-        }
-        self.check_size(value)
-    }
-
-    /// Whether there is room for a value from outside.
-    fn check_size(&self, value: &Payload) -> Result<(), Refused> {
-        let Limits {
-            payload_bytes_max,
-            history_len_max,
-            ..
-        } = self.limits;
-        if value.len() > payload_bytes_max {
-            return Err(Refused::TooLarge {
-                bytes: value.len(),
-                bytes_max: payload_bytes_max,
-            });
-        }
-        if self.ledger.history_len() >= history_len_max {
-            return Err(Refused::HistoryFull {
-                len_max: history_len_max,
-            });
-        }
-        Ok(())
-    }
-
-    /// The history is twice as long as one should be: the code runs no more.
-    fn check_history(&mut self) {
-        let len_max = self.limits.history_len_max.saturating_mul(2);
-        if self.code.is_some() && self.ledger.parked().is_none() && self.ledger.history_len() >= len_max {
-            self.code = None;
-            self.unrecorded = Some(ParkReason::HistoryFull { len_max });
-        }
-    }
-
-    /// A report counts if its call is pending and it is not of an attempt already given up.
-    fn check_report(&self, operation: OperationId, attempt: u32) -> Result<(), Refused> {
-        match self.ledger.pending_operation(operation) {
-            Some(Pending::Activity(activity)) if attempt > activity.failed_attempt => Ok(()),
-            Some(_) | None => Err(Refused::Stale),
-        }
-    }
-
-    /// When a failed attempt is followed by another, if it is.
-    fn retry_at(
-        &self,
-        operation: OperationId,
-        attempt: u32,
-        is_retryable: bool,
-        moment: Moment,
-    ) -> Result<Option<Timestamp>, Refused> {
-        let Some(Pending::Activity(activity)) = self.ledger.pending_operation(operation) else {
-            return Err(Refused::Stale);
-        };
-        if attempt < activity.attempt(moment.epoch) {
-            // The owner has begun another since; that one decides.
-            return Err(Refused::Stale);
-        }
-        let retry = &activity.scheduled.retry;
-        let pause = retry.pause_after(activity.failures + 1, self.run, operation);
-        let retry_at = pause.map(|pause| moment.now + pause);
-        Ok(retry_at.filter(|at| is_retryable && activity.close_at.is_none_or(|close_at| *at < close_at)))
     }
 
     /// Shows the input that was recorded last to the code, polls it, and appends its decisions.
@@ -617,78 +356,6 @@ impl Instance {
         self.deferred = Vec::new();
     }
 
-    /// Takes up, one by one, the inputs recorded while the code did not run. If the code fails
-    /// again, all stays as it was but for the new reason.
-    fn resume(&mut self, moment: Moment, turn: &mut Turn) -> Result<(), Refused> {
-        let Some((reason, _)) = self.ledger.parked() else {
-            return self
-                .unrecorded
-                .as_ref()
-                .map_or(Ok(()), |reason| Err(Refused::StillParked(reason.to_string())));
-        };
-        if self.code.is_none() {
-            let reason = self.unrecorded.as_ref().unwrap_or(reason);
-            return Err(Refused::StillParked(reason.to_string()));
-        }
-        let len_max = self.limits.history_len_max.saturating_mul(2);
-        if self.ledger.history_len() >= len_max {
-            let reason = ParkReason::HistoryFull { len_max };
-            return Err(Refused::StillParked(reason.to_string()));
-        }
-        let before = self.ledger.clone();
-        let marks = (turn.events.len(), turn.commands.len());
-        self.ledger.apply(&Event::Resumed, moment.now);
-        turn.events.push(Event::Resumed);
-        let deferred = std::mem::take(&mut self.deferred);
-        for (index, (event, time)) in deferred.iter().enumerate() {
-            if self.ledger.outcome().is_some() {
-                break;
-            }
-            let then = Moment { now: *time, ..moment };
-            match self.run_code(event, then, index + 1 == deferred.len()) {
-                Ok(()) => self.adopt_decisions(moment.now, turn),
-                Err(reason) => {
-                    let reason = counted_after(reason, &before);
-                    self.ledger = before;
-                    turn.events.truncate(marks.0);
-                    turn.commands.truncate(marks.1);
-                    self.deferred = deferred;
-                    let parked = Event::Parked {
-                        reason: reason.clone(),
-                    };
-                    self.ledger.apply(&parked, moment.now);
-                    turn.events.push(parked);
-                    self.announce_parking(reason, moment, turn);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// If the code is not at hand and no event says so yet, one does from now on: what follows
-    /// it is recorded without running the code, and a replay must know.
-    fn record_parking(&mut self, moment: Moment, turn: &mut Turn) {
-        if let Some(reason) = self.unrecorded.take() {
-            let event = Event::Parked {
-                reason: reason.clone(),
-            };
-            self.ledger.apply(&event, moment.now);
-            turn.events.push(event);
-            self.announce_parking(reason, moment, turn);
-        }
-    }
-
-    fn announce_parking(&self, reason: ParkReason, moment: Moment, turn: &mut Turn) {
-        if let ParkReason::Paused { .. } = reason {
-            // Whoever waits goes on waiting.
-        } else if let Some(at) = self.limits.resume_at(&reason, moment.now) {
-            turn.commands.push(Command::ResumeAt { at });
-        } else {
-            turn.commands.push(Command::Park(reason));
-        }
-    }
-
     /// The identity of the run.
     #[must_use]
     pub fn run(&self) -> RunId {
@@ -707,33 +374,10 @@ impl Instance {
         self.ledger.sequence()
     }
 
-    /// Why the code does not run, recorded or not.
-    #[must_use]
-    pub fn park_reason(&self) -> Option<&ParkReason> {
-        self.unrecorded
-            .as_ref()
-            .or_else(|| self.ledger.parked().map(|(reason, _)| reason))
-    }
-
     /// Whether the code is in memory, so that it can run or be [resumed](Input::Resume).
     #[must_use]
     pub fn has_code(&self) -> bool {
         self.code.is_some()
-    }
-
-    /// Why the code does not run, if it does not come back by itself either and nobody paused it.
-    #[must_use]
-    pub fn final_park_reason(&self) -> Option<&ParkReason> {
-        self.park_reason()
-            .filter(|reason| !matches!(reason, ParkReason::Paused { .. }))
-            .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
-    }
-
-    /// Keeps the code from running, for this reason. It becomes part of the history with the next
-    /// input, which is recorded without running the code.
-    pub fn park(&mut self, reason: ParkReason) {
-        self.code = None;
-        self.unrecorded = Some(reason);
     }
 
     /// About how many bytes of memory it holds: the machine, the code's future, what is pending. What
@@ -763,19 +407,6 @@ impl Instance {
     #[must_use]
     pub fn changed_values(&self) -> u64 {
         self.changed_values
-    }
-}
-
-/// The same reason, counting on from the panics that `before` ended with.
-fn counted_after(reason: ParkReason, before: &Ledger) -> ParkReason {
-    match (reason, before.parked()) {
-        (ParkReason::Panicked { message, .. }, Some((ParkReason::Panicked { count, .. }, _))) => {
-            ParkReason::Panicked {
-                message,
-                count: count + 1,
-            }
-        }
-        (reason, _) => reason,
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use millrun_core::{InstanceId, Partition};
 
 use super::*;
-use crate::{Activity, Signal, Workflow, WorkflowContext, WorkflowError};
+use crate::{Activity, Payload, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const STEP: Activity<(), ()> = Activity::named("step");
 const GO: Signal<bool> = Signal::named("go");

@@ -1,0 +1,124 @@
+//! Runs whose code does not run: how that is recorded, and how the code comes back.
+//!
+//! ```text
+//!   … ─ Parked ─ input ─ input ─ Resumed ─ decisions …     the history
+//!                └────────────── the code is shown them here, live as in a replay
+//! ```
+//!
+//! A resume that fails leaves all as it was but for the new reason.
+
+use millrun_core::Timestamp;
+
+use super::{Command, Instance, Moment, Refused, Turn};
+use crate::event::{Event, ParkReason};
+use crate::ledger::Ledger;
+
+impl Instance {
+    /// Why the code does not run, recorded or not.
+    #[must_use]
+    pub fn park_reason(&self) -> Option<&ParkReason> {
+        self.unrecorded
+            .as_ref()
+            .or_else(|| self.ledger.parked().map(|(reason, _)| reason))
+    }
+
+    /// Why the code does not run, if it does not come back by itself either and nobody paused it.
+    #[must_use]
+    pub fn final_park_reason(&self) -> Option<&ParkReason> {
+        self.park_reason()
+            .filter(|reason| !matches!(reason, ParkReason::Paused { .. }))
+            .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
+    }
+
+    /// Keeps the code from running, for this reason. It becomes part of the history with the next
+    /// input, which is recorded without running the code.
+    pub fn park(&mut self, reason: ParkReason) {
+        self.code = None;
+        self.unrecorded = Some(reason);
+    }
+
+    /// Takes up, one by one, the inputs recorded while the code did not run. If the code fails
+    /// again, all stays as it was but for the new reason.
+    pub(super) fn resume(&mut self, moment: Moment, turn: &mut Turn) -> Result<(), Refused> {
+        let Some((reason, _)) = self.ledger.parked() else {
+            return self
+                .unrecorded
+                .as_ref()
+                .map_or(Ok(()), |reason| Err(Refused::StillParked(reason.to_string())));
+        };
+        if self.code.is_none() {
+            let reason = self.unrecorded.as_ref().unwrap_or(reason);
+            return Err(Refused::StillParked(reason.to_string()));
+        }
+        let len_max = self.limits.history_len_max.saturating_mul(2);
+        if self.ledger.history_len() >= len_max {
+            let reason = ParkReason::HistoryFull { len_max };
+            return Err(Refused::StillParked(reason.to_string()));
+        }
+        let before = self.ledger.clone();
+        let marks = (turn.events.len(), turn.commands.len());
+        self.ledger.apply(&Event::Resumed, moment.now);
+        turn.events.push(Event::Resumed);
+        let deferred = std::mem::take(&mut self.deferred);
+        for (index, (event, time)) in deferred.iter().enumerate() {
+            if self.ledger.outcome().is_some() {
+                break;
+            }
+            let then = Moment { now: *time, ..moment };
+            match self.run_code(event, then, index + 1 == deferred.len()) {
+                Ok(()) => self.adopt_decisions(moment.now, turn),
+                Err(reason) => {
+                    let reason = counted_after(reason, &before);
+                    self.ledger = before;
+                    turn.events.truncate(marks.0);
+                    turn.commands.truncate(marks.1);
+                    self.deferred = deferred;
+                    let parked = Event::Parked {
+                        reason: reason.clone(),
+                    };
+                    self.ledger.apply(&parked, moment.now);
+                    turn.events.push(parked);
+                    self.announce_parking(reason, moment, turn);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// If the code is not at hand and no event says so yet, one does from now on: what follows
+    /// it is recorded without running the code, and a replay must know.
+    pub(super) fn record_parking(&mut self, moment: Moment, turn: &mut Turn) {
+        if let Some(reason) = self.unrecorded.take() {
+            let event = Event::Parked {
+                reason: reason.clone(),
+            };
+            self.ledger.apply(&event, moment.now);
+            turn.events.push(event);
+            self.announce_parking(reason, moment, turn);
+        }
+    }
+
+    pub(super) fn announce_parking(&self, reason: ParkReason, moment: Moment, turn: &mut Turn) {
+        if let ParkReason::Paused { .. } = reason {
+            // Whoever waits goes on waiting.
+        } else if let Some(at) = self.limits.resume_at(&reason, moment.now) {
+            turn.commands.push(Command::ResumeAt { at });
+        } else {
+            turn.commands.push(Command::Park(reason));
+        }
+    }
+}
+
+/// The same reason, counting on from the panics that `before` ended with.
+fn counted_after(reason: ParkReason, before: &Ledger) -> ParkReason {
+    match (reason, before.parked()) {
+        (ParkReason::Panicked { message, .. }, Some((ParkReason::Panicked { count, .. }, _))) => {
+            ParkReason::Panicked {
+                message,
+                count: count + 1,
+            }
+        }
+        (reason, _) => reason,
+    }
+}
