@@ -7,7 +7,8 @@ use millrun_core::InstanceIdError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::PayloadError;
+use crate::event::Name;
+use crate::{ErrorKind, PayloadError};
 
 /// An error type of the user's own that an activity or a workflow may end with.
 ///
@@ -17,6 +18,12 @@ pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug +
     /// Whether another attempt may succeed. Asked of activities only.
     fn is_retryable(&self) -> bool {
         true
+    }
+
+    /// The name of its [kind](ErrorKind), for [policies of the call](crate::Call::retry_on). Asked of
+    /// activities only.
+    fn kind(&self) -> Option<&str> {
+        None
     }
 
     /// Whether this is the answer to a request to cancel. Asked of workflows only.
@@ -42,6 +49,8 @@ pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug +
 pub struct ActivityError {
     message: String,
     retryable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<Name>,
 }
 
 impl ActivityError {
@@ -51,6 +60,7 @@ impl ActivityError {
         Self {
             message: message.into(),
             retryable: true,
+            kind: None,
         }
     }
 
@@ -60,7 +70,15 @@ impl ActivityError {
         Self {
             message: message.into(),
             retryable: false,
+            kind: None,
         }
+    }
+
+    /// The same error, of this kind.
+    #[must_use]
+    pub fn of_kind(mut self, kind: ErrorKind<Self>) -> Self {
+        self.kind = Some(kind.name().into());
+        self
     }
 
     /// What happened.
@@ -79,6 +97,10 @@ impl fmt::Display for ActivityError {
 impl TypedError for ActivityError {
     fn is_retryable(&self) -> bool {
         self.retryable
+    }
+
+    fn kind(&self) -> Option<&str> {
+        self.kind.as_deref()
     }
 }
 
@@ -200,6 +222,11 @@ pub enum CallError<E> {
         /// The limit, `pending_len_max`.
         len_max: usize,
     },
+    /// The call has retry policies for more kinds of errors than it may have.
+    TooManyKinds {
+        /// The limit, [`RETRY_KINDS_MAX`](crate::RETRY_KINDS_MAX).
+        len_max: usize,
+    },
 }
 
 impl<E: fmt::Display> fmt::Display for CallError<E> {
@@ -222,6 +249,12 @@ impl<E: fmt::Display> fmt::Display for CallError<E> {
                     "the run has {len_max} operations outstanding, its limit: await some first"
                 )
             }
+            Self::TooManyKinds { len_max } => {
+                write!(
+                    f,
+                    "a call may have retry policies for {len_max} kinds of errors: put some together"
+                )
+            }
         }
     }
 }
@@ -235,7 +268,8 @@ impl<E: fmt::Display + fmt::Debug> Error for CallError<E> {
             | Self::TimedOut(_)
             | Self::Panicked(_)
             | Self::TooLarge { .. }
-            | Self::TooManyPending { .. } => None,
+            | Self::TooManyPending { .. }
+            | Self::TooManyKinds { .. } => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millrun_core::{InstanceId, RunId, Timestamp};
 
-use crate::{Payload, PayloadError, Retry, TimeoutKind};
+use crate::{Payload, PayloadError, Retry, TimeoutKind, kind};
 
 /// A name in a history: borrowed from a definition when it is decided, owned when it is read.
 pub type Name = Cow<'static, str>;
@@ -506,6 +506,8 @@ pub struct ActivityScheduled {
     pub input: Payload,
     /// When to try again.
     pub retry: Retry,
+    /// When to try again after an error of a certain [kind](crate::ErrorKind), by its name.
+    pub retry_on: Option<Box<[(Name, Retry)]>>,
     /// How long one attempt may take.
     pub start_to_close: Duration,
     /// How long an attempt may wait in its queue, if that is limited.
@@ -516,6 +518,18 @@ pub struct ActivityScheduled {
     pub heartbeat: Option<Duration>,
     /// The owner's epoch when it was decided, from which later attempt numbers follow.
     pub epoch: u64,
+}
+
+impl ActivityScheduled {
+    /// When to try again after an error of this kind; `None` if never.
+    pub(crate) fn retry_of(&self, kind: Option<&str>, is_retryable: bool) -> Option<&Retry> {
+        let by_kind = self.retry_on.iter().flatten();
+        let by_kind = kind.and_then(|kind| by_kind.into_iter().find(|(name, _)| name == kind));
+        // What the call says of a kind goes before what the error says of itself.
+        by_kind
+            .map(|(_, retry)| retry)
+            .or_else(|| is_retryable.then_some(&self.retry))
+    }
 }
 
 /// What happened to an attempt that gave no value.
@@ -541,6 +555,19 @@ pub enum ActivityFailure {
         /// The reason.
         message: String,
     },
+}
+
+impl ActivityFailure {
+    /// The name of its [kind](crate::ErrorKind); `own` is that of the activity's own error.
+    pub(crate) fn kind<'a>(&self, own: Option<&'a str>) -> Option<&'a str> {
+        match self {
+            Self::Failed { .. } => own,
+            Self::TimedOut(TimeoutKind::StartToClose | TimeoutKind::Heartbeat) => Some(kind::TIMED_OUT),
+            Self::Panicked { .. } => Some(kind::PANICKED),
+            Self::TimedOut(TimeoutKind::ScheduleToStart | TimeoutKind::ScheduleToClose)
+            | Self::Unreadable { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for ActivityFailure {

@@ -45,6 +45,7 @@ mod event;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod handlers;
+mod kind;
 mod ledger;
 mod machine;
 mod operations;
@@ -57,7 +58,8 @@ pub mod wire;
 
 pub use context::{
     Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, MakeCheckpoint, Promise,
-    Publish, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep, State, Until, WorkflowContext,
+    Publish, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep, State, Until,
+    WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
 pub use error::{
@@ -70,6 +72,7 @@ pub use event::{
     Started,
 };
 pub use handlers::QueryError;
+pub use kind::ErrorKind;
 pub use ledger::{ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding};
 pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError, Turn};
 pub use payload::{Payload, PayloadError};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use millrun_core::RunId;
+use millrun_core::{RunId, Timestamp};
 
 use crate::OperationId;
 
-/// A retry policy: pauses that grow up to a cap, and a limit on attempts.
+/// A retry policy: pauses that grow up to a cap, a limit on attempts, and one on the time they take.
 ///
 /// The default, [`Retry::exponential`], pauses 100 ms after the first failure, doubles each time
 /// up to 60 s, varies each pause by up to a fifth in either direction, and gives up after 20
@@ -19,11 +19,14 @@ use crate::OperationId;
 /// let retry = Retry::exponential().attempts(5).first_pause(Duration::from_secs(1));
 /// assert_eq!(retry.attempts_max(), 5);
 /// ```
+///
+/// A call has one, and may have others for [some errors](crate::Call::retry_on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     pub(crate) attempts_max: u32,
     pub(crate) first_pause: Duration,
     pub(crate) pause_max: Duration,
+    pub(crate) elapsed_max: Option<Duration>,
 }
 
 impl Retry {
@@ -34,6 +37,7 @@ impl Retry {
             attempts_max: 20,
             first_pause: Duration::from_millis(100),
             pause_max: Duration::from_secs(60),
+            elapsed_max: None,
         }
     }
 
@@ -64,10 +68,36 @@ impl Retry {
         self
     }
 
+    /// How long after the call was decided an attempt may still begin: if the next pause would end
+    /// later, the call fails at once, with the error of the last attempt. Not limited by default.
+    ///
+    /// The attempt under way is not stopped by it; see
+    /// [`schedule_to_close`](crate::Call::schedule_to_close) for a limit that does that. An attempt
+    /// that a crash cut off is begun again whatever the time.
+    #[must_use]
+    pub const fn elapsed_max(mut self, elapsed: Duration) -> Self {
+        self.elapsed_max = Some(elapsed);
+        self
+    }
+
     /// How many attempts there are in all.
     #[must_use]
     pub const fn attempts_max(&self) -> u32 {
         self.attempts_max
+    }
+
+    /// When the attempt after `failures` failed ones begins, of a call that was decided at `since`;
+    /// `None` when there shall be no other.
+    pub(crate) fn retry_at(
+        &self,
+        failures: u32,
+        (run, operation): (RunId, OperationId),
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let retry_at = now + self.pause_after(failures, run, operation)?;
+        let is_in_time = self.elapsed_max.is_none_or(|elapsed| retry_at <= since + elapsed);
+        is_in_time.then_some(retry_at)
     }
 
     /// The pause after `failures` failed attempts, or `None` when there shall be no other.

@@ -57,6 +57,8 @@ pub(crate) struct AttemptFailure {
     pub(crate) failure: ActivityFailure,
     /// Whether another attempt may help.
     pub(crate) is_retryable: bool,
+    /// The kind of the activity's own error, if it has one.
+    pub(crate) kind: Option<Box<str>>,
     /// What the last heartbeat said, if the run has not been told.
     pub(crate) details: Option<Box<Payload>>,
 }
@@ -66,6 +68,7 @@ impl AttemptFailure {
         Self {
             failure,
             is_retryable: true,
+            kind: None,
             details: None,
         }
     }
@@ -74,6 +77,7 @@ impl AttemptFailure {
         Self {
             failure,
             is_retryable: false,
+            kind: None,
             details: None,
         }
     }
@@ -145,6 +149,7 @@ fn encode_end<O: Serialize, E: TypedError>(end: Result<O, E>) -> AttemptOutcome 
                     message,
                 },
                 is_retryable: error.is_retryable(),
+                kind: error.kind().map(Box::from),
                 details: None,
             })
         }

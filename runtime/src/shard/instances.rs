@@ -208,6 +208,7 @@ impl Shard {
                 let AttemptFailure {
                     failure,
                     is_retryable,
+                    kind,
                     details,
                 } = failed;
                 if let Some(details) = details {
@@ -223,6 +224,7 @@ impl Shard {
                     attempt,
                     failure,
                     is_retryable,
+                    kind: kind.map(|kind| Name::from(String::from(kind))),
                 };
                 self.apply_quietly(run, input, moment);
             }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Either, ResultError, Retry, TimeoutKind, TypedError,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Either, ErrorKind, ResultError, Retry, TimeoutKind,
+    TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ const SLOW: Activity<(), ()> = Activity::named("slow");
 const RACE_SLOW: Workflow<(), String> = Workflow::named("race-slow");
 const DECLINE: Activity<u32, u32, Declined> = Activity::named("decline");
 const CHARGE: Workflow<u32, u32> = Workflow::named("charge");
+const CARD: ErrorKind<Declined> = ErrorKind::named("card");
 const PANIC: Activity<(), ()> = Activity::named("panic");
 const CALL_PANIC: Workflow<(), String> = Workflow::named("call-panic");
 
@@ -77,6 +78,12 @@ impl TypedError for Declined {
     fn is_retryable(&self) -> bool {
         false
     }
+
+    fn kind(&self) -> Option<&str> {
+        match self {
+            Self::Card { .. } => Some(CARD.name()),
+        }
+    }
 }
 
 async fn charge(cx: WorkflowContext, code: u32) -> Result<u32, WorkflowError> {
@@ -113,6 +120,31 @@ async fn an_error_of_the_users_own_type_arrives_as_itself_and_is_not_retried() {
         51
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
+    runtime.shutdown().await.unwrap();
+}
+
+async fn charge_again(cx: WorkflowContext, code: u32) -> Result<u32, WorkflowError> {
+    let call = cx.call(DECLINE, code).retry(Retry::never());
+    match call.retry_on(CARD, quickly().attempts(3)).await {
+        Err(CallError::Failed(Declined::Card { code })) => Ok(code),
+        other => Err(WorkflowError::failed(format!("{other:?}"))),
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_a_kind_is_retried_as_the_call_says_for_that_kind() {
+    let store = Store::new();
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&attempts);
+    let decline = move |_cx: ActivityContext, code: u32| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { Err::<u32, _>(Declined::Card { code }) }
+    };
+    let builder = store.bare().register(DECLINE, decline);
+    let runtime = builder.register(CHARGE, charge_again).start().await.unwrap();
+    let run = runtime.start(CHARGE, "c", 51).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 51);
+    assert_eq!(attempts.load(Ordering::SeqCst), 3);
     runtime.shutdown().await.unwrap();
 }
 

@@ -29,7 +29,7 @@ pub use child::Child;
 pub use compose::Either;
 pub use continuing::{ContinueAsNew, MakeCheckpoint};
 pub use join_set::JoinSet;
-pub use operation::{Call, CancelRequest, Receive, START_TO_CLOSE_DEFAULT, Sleep};
+pub use operation::{Call, CancelRequest, RETRY_KINDS_MAX, Receive, START_TO_CLOSE_DEFAULT, Sleep};
 pub use promise::Promise;
 pub use publish::Publish;
 pub(crate) use pulse::Pulse;

@@ -14,14 +14,17 @@ use serde::de::DeserializeOwned;
 
 use crate::context::scope::Scope;
 use crate::context::shared::{Resolution, Shared};
-use crate::event::{ActivityFailure, ActivityScheduled, Event};
+use crate::event::{ActivityFailure, ActivityScheduled, Event, Name};
 use crate::{
-    Activity, CallError, Cancelled, OperationId, Payload, PayloadError, Retry, Signal, SignalError,
-    TypedError,
+    Activity, CallError, Cancelled, ErrorKind, OperationId, Payload, PayloadError, Retry, Signal,
+    SignalError, TypedError,
 };
 
 /// How long one attempt of an activity may take unless the call says otherwise.
 pub const START_TO_CLOSE_DEFAULT: Duration = Duration::from_secs(600);
+
+/// How many kinds of errors may have a [retry policy](Call::retry_on) of their own in one call.
+pub const RETRY_KINDS_MAX: usize = 32;
 
 /// Where an operation stands.
 #[derive(Debug)]
@@ -130,6 +133,7 @@ struct Request {
     queue: &'static str,
     input: Result<Payload, PayloadError>,
     retry: Retry,
+    retry_on: Vec<(Name, Retry)>,
     start_to_close: Duration,
     schedule_to_start: Option<Duration>,
     schedule_to_close: Option<Duration>,
@@ -149,6 +153,7 @@ impl<O, E> Call<O, E> {
             queue: activity.queue(),
             input: Payload::encode(input),
             retry: Retry::exponential(),
+            retry_on: Vec::new(),
             start_to_close: START_TO_CLOSE_DEFAULT,
             schedule_to_start: None,
             schedule_to_close: None,
@@ -165,6 +170,34 @@ impl<O, E> Call<O, E> {
     pub fn retry(mut self, retry: Retry) -> Self {
         if let Some(request) = &mut self.request {
             request.retry = retry;
+        }
+        self
+    }
+
+    /// Sets when to try again after an error of this [kind](ErrorKind), whatever the error itself says
+    /// about it. Of the same kind twice, the second counts. No effect once polled.
+    ///
+    /// Attempts, and the time they take, are counted from the call's beginning, whatever they ended
+    /// with: after three failures of any kind, a policy of three attempts is exhausted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use millrun_workflow::{Activity, ActivityError, ErrorKind, Retry, WorkflowContext, WorkflowError};
+    ///
+    /// const FETCH: Activity<String, String> = Activity::named("fetch");
+    /// const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
+    ///
+    /// async fn page(cx: WorkflowContext, url: String) -> Result<String, WorkflowError> {
+    ///     let patiently = Retry::exponential().first_pause(Duration::from_secs(30)).attempts(100);
+    ///     let fetch = cx.call(FETCH, url).retry(Retry::exponential().attempts(3));
+    ///     Ok(fetch.retry_on(BUSY, patiently).retry_on(ErrorKind::PANICKED, Retry::never()).await?)
+    /// }
+    /// ```
+    pub fn retry_on(mut self, kind: ErrorKind<E>, retry: Retry) -> Self {
+        if let Some(request) = &mut self.request {
+            let policies = &mut request.retry_on;
+            policies.retain(|(name, _)| name != kind.name());
+            policies.push((kind.name().into(), retry));
         }
         self
     }
@@ -225,6 +258,9 @@ impl<O, E> Call<O, E> {
                 bytes: input.len(),
                 bytes_max: limits.payload_bytes_max,
             }),
+            Ok(_) if request.retry_on.len() > RETRY_KINDS_MAX => Some(CallError::TooManyKinds {
+                len_max: RETRY_KINDS_MAX,
+            }),
             Ok(_) if table.outstanding_len() >= limits.pending_len_max => Some(CallError::TooManyPending {
                 len_max: limits.pending_len_max,
             }),
@@ -256,6 +292,7 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
                 queue: request.queue.into(),
                 input,
                 retry: request.retry,
+                retry_on: (!request.retry_on.is_empty()).then(|| request.retry_on.into()),
                 start_to_close: request.start_to_close,
                 schedule_to_start: request.schedule_to_start,
                 schedule_to_close: request.schedule_to_close,

@@ -57,8 +57,10 @@ impl Instance {
                 attempt,
                 failure,
                 is_retryable,
+                kind,
             } => {
-                let retry_at = self.retry_at(operation, attempt, is_retryable, moment)?;
+                let kind = failure.kind(kind.as_deref());
+                let retry_at = self.retry_at(operation, attempt, is_retryable, kind, moment)?;
                 let failure = self.limits.bounded_failure(failure);
                 if let Some(retry_at) = retry_at {
                     let event = Event::AttemptFailed {
@@ -268,6 +270,7 @@ impl Instance {
         operation: OperationId,
         attempt: u32,
         is_retryable: bool,
+        kind: Option<&str>,
         moment: Moment,
     ) -> Result<Option<Timestamp>, Refused> {
         let Some(Pending::Activity(activity)) = self.ledger.pending_operation(operation) else {
@@ -277,9 +280,12 @@ impl Instance {
             // The owner has begun another since; that one decides.
             return Err(Refused::Stale);
         }
-        let retry = &activity.scheduled.retry;
-        let pause = retry.pause_after(activity.failures + 1, self.run, operation);
-        let retry_at = pause.map(|pause| moment.now + pause);
-        Ok(retry_at.filter(|at| is_retryable && activity.close_at.is_none_or(|close_at| *at < close_at)))
+        let Some(retry) = activity.scheduled.retry_of(kind, is_retryable) else {
+            return Ok(None);
+        };
+        let since = self.ledger.pending_since(operation).unwrap_or(moment.now);
+        let step = (self.run, operation);
+        let retry_at = retry.retry_at(activity.failures + 1, step, since, moment.now);
+        Ok(retry_at.filter(|at| activity.close_at.is_none_or(|close_at| *at < close_at)))
     }
 }

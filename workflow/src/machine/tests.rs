@@ -57,6 +57,7 @@ fn failed(attempt: u32, is_retryable: bool) -> Input {
         attempt,
         failure: ActivityFailure::Panicked { message: "oh".into() },
         is_retryable,
+        kind: None,
     }
 }
 

@@ -120,8 +120,10 @@ pub enum Input {
         attempt: u32,
         /// What happened.
         failure: ActivityFailure,
-        /// Whether another attempt may help.
+        /// Whether another attempt may help, unless the call has a policy for this kind of error.
         is_retryable: bool,
+        /// The [kind](crate::TypedError::kind) of the activity's own error, if it has one.
+        kind: Option<Name>,
     },
     /// An attempt of an activity says how far it is. Each is an event: whoever passes heartbeats
     /// on passes on a few per timeout, not every one.

@@ -10,8 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::Timestamp;
 use millrun_workflow::{
-    Activity, ActivityError, ActivityFailure, Either, Event, Implementation, Input, ParentClose, Payload,
-    Signal, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
+    Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, Implementation, Input, ParentClose,
+    Payload, Retry, Signal, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError,
+    wire,
 };
 
 use crate::world::World;
@@ -26,6 +27,8 @@ const ORDER: Workflow<u64, String> = Workflow::named("order");
 const PARCEL: Workflow<u64, String> = Workflow::named("parcel");
 const COUNTER: Workflow<u64, String> = Workflow::named("counter");
 const GO: Signal<u64> = Signal::named("go");
+const PATIENT: Workflow<u64, String> = Workflow::named("patient");
+const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 
 /// Retries, a race, a signal, a timer, and cleaning up when cancelled.
@@ -154,6 +157,7 @@ fn shopped() -> World {
             attempt: 1,
             failure,
             is_retryable,
+            kind: None,
         })
         .unwrap();
     world.activities.clear();
@@ -225,6 +229,43 @@ fn checkpointed() -> World {
     world
 }
 
+/// Policies for kinds of errors, and a limit on the time that retries take.
+async fn patient(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let briefly = Retry::exponential().elapsed_max(Duration::from_secs(30));
+    let call = cx.call(RESERVE, number).retry(briefly);
+    let call = call.retry_on(BUSY, Retry::exponential().first_pause(Duration::from_secs(5)));
+    let reserved = call.retry_on(ErrorKind::PANICKED, Retry::never()).await;
+    Ok(reserved.map_or_else(|error| error.to_string(), |number| number.to_string()))
+}
+
+fn patient_implementation() -> Implementation {
+    Implementation::new(PATIENT, patient)
+}
+
+fn retried() -> World {
+    let mut world = World::start(patient_implementation(), &8_u64);
+    let busy = ActivityError::fatal("busy").of_kind(BUSY);
+    let failed = ActivityFailure::Failed {
+        error: Payload::encode(&busy).unwrap(),
+        message: busy.to_string(),
+    };
+    let panicked = ActivityFailure::Panicked {
+        message: "boom".into(),
+    };
+    for (attempt, failure, kind) in [(1, failed, Some(BUSY.name().into())), (2, panicked, None)] {
+        let input = Input::AttemptFailed {
+            operation: World::operation(1),
+            attempt,
+            failure,
+            is_retryable: kind.is_none(),
+            kind,
+        };
+        world.apply(input).unwrap();
+        world.fire_next();
+    }
+    world
+}
+
 async fn counter(cx: WorkflowContext, sum: u64) -> Result<String, WorkflowError> {
     let sum = sum + cx.signal(GO).await?;
     Err(cx.continue_as_new(COUNTER, sum).await.into())
@@ -284,6 +325,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: parcel_implementation,
             make: checkpointed,
             file: include_str!("../histories/v1-checkpointed.txt"),
+        },
+        Recording {
+            name: "v1-retried",
+            code: patient_implementation,
+            make: retried,
+            file: include_str!("../histories/v1-retried.txt"),
         },
         Recording {
             name: "v1-continued",

@@ -11,6 +11,7 @@ mod mutants;
 mod outside;
 mod parking;
 mod recording;
+mod retrying;
 mod signals;
 mod state;
 mod steps;

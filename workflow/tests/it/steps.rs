@@ -87,6 +87,7 @@ fn a_timeout_is_told_from_a_failure() {
         attempt: 1,
         failure: millrun_workflow::ActivityFailure::TimedOut(TimeoutKind::StartToClose),
         is_retryable: true,
+        kind: None,
     };
     world.apply(input).unwrap();
     assert_eq!(world.result::<String>(), "start-to-close");
@@ -107,6 +108,7 @@ fn a_crash_gives_the_attempt_a_higher_number_and_the_late_one_is_refused() {
         attempt: 1,
         failure: crate::world::failure("late", true),
         is_retryable: true,
+        kind: None,
     };
     assert_eq!(world.apply(late), Err(Refused::Stale));
     world.complete(1, &42_u64);
@@ -322,6 +324,7 @@ fn a_typed_error_comes_back_as_itself() {
         attempt: 1,
         failure,
         is_retryable: true,
+        kind: None,
     };
     world.apply(input).unwrap();
     assert_eq!(world.result::<u64>(), 500);

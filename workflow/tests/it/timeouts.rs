@@ -111,6 +111,7 @@ fn a_timeout_that_its_executor_sees_fails_the_attempt_or_the_call() {
             attempt: 1,
             failure,
             is_retryable,
+            kind: None,
         };
         world.apply(input).unwrap();
         assert_eq!(world.labels().last(), Some(&last));

@@ -221,6 +221,7 @@ impl World {
             attempt,
             failure,
             is_retryable,
+            kind: None,
         };
         self.apply(input).unwrap();
     }

@@ -76,6 +76,8 @@ pub(super) struct ScheduledBody<'a> {
     pub(super) epoch: u64,
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub(super) retry: Option<RetryWire>,
+    #[serde(rename = "k", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) retry_on: Vec<RetryOnWire<'a>>,
     #[serde(rename = "t")]
     pub(super) start_to_close_us: u64,
     #[serde(rename = "ts", default, skip_serializing_if = "Option::is_none")]
@@ -95,6 +97,37 @@ pub(super) struct RetryWire {
     pub(super) first_pause_us: u64,
     #[serde(rename = "m")]
     pub(super) pause_max_us: u64,
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    pub(super) elapsed_max_us: Option<u64>,
+}
+
+/// The policy for errors of one kind.
+#[derive(Serialize, Deserialize)]
+pub(super) struct RetryOnWire<'a> {
+    #[serde(rename = "k", borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(rename = "r")]
+    pub(super) retry: RetryWire,
+}
+
+impl RetryWire {
+    fn of(retry: &Retry) -> Self {
+        Self {
+            attempts_max: retry.attempts_max,
+            first_pause_us: micros(retry.first_pause),
+            pause_max_us: micros(retry.pause_max),
+            elapsed_max_us: retry.elapsed_max.map(micros),
+        }
+    }
+
+    fn into_event(self) -> Retry {
+        let retry = Retry::exponential()
+            .attempts(self.attempts_max)
+            .first_pause(Duration::from_micros(self.first_pause_us))
+            .pause_max(Duration::from_micros(self.pause_max_us));
+        let elapsed_max = self.elapsed_max_us.map(Duration::from_micros);
+        elapsed_max.map_or(retry, |elapsed| retry.elapsed_max(elapsed))
+    }
 }
 
 fn default_queue() -> Cow<'static, str> {
@@ -112,10 +145,12 @@ pub(super) fn micros(duration: Duration) -> u64 {
 
 impl<'a> ScheduledBody<'a> {
     pub(super) fn of(scheduled: &'a ActivityScheduled) -> Self {
-        let retry = (scheduled.retry != Retry::exponential()).then_some(RetryWire {
-            attempts_max: scheduled.retry.attempts_max,
-            first_pause_us: micros(scheduled.retry.first_pause),
-            pause_max_us: micros(scheduled.retry.pause_max),
+        let retry = &scheduled.retry;
+        let retry = (*retry != Retry::exponential()).then(|| RetryWire::of(retry));
+        let retry_on = scheduled.retry_on.iter().flatten();
+        let retry_on = retry_on.map(|(kind, retry)| RetryOnWire {
+            kind: Cow::Borrowed(kind),
+            retry: RetryWire::of(retry),
         });
         Self {
             operation: scheduled.operation.get(),
@@ -124,6 +159,7 @@ impl<'a> ScheduledBody<'a> {
             input: raw(&scheduled.input),
             epoch: scheduled.epoch,
             retry,
+            retry_on: retry_on.collect(),
             start_to_close_us: micros(scheduled.start_to_close),
             schedule_to_start_us: scheduled.schedule_to_start.map(micros),
             schedule_to_close_us: scheduled.schedule_to_close.map(micros),
@@ -132,12 +168,10 @@ impl<'a> ScheduledBody<'a> {
     }
 
     pub(super) fn into_event(self, body: &Bytes) -> ActivityScheduled {
-        let retry = self.retry.map_or_else(Retry::exponential, |wire| {
-            Retry::exponential()
-                .attempts(wire.attempts_max)
-                .first_pause(Duration::from_micros(wire.first_pause_us))
-                .pause_max(Duration::from_micros(wire.pause_max_us))
-        });
+        let retry = self.retry.map_or_else(Retry::exponential, RetryWire::into_event);
+        let retry_on = self.retry_on.into_iter();
+        let retry_on = retry_on.map(|wire| (Cow::Owned(wire.kind.into_owned()), wire.retry.into_event()));
+        let retry_on: Box<[_]> = retry_on.collect();
         ActivityScheduled {
             operation: OperationId::new(self.operation),
             activity: Cow::Owned(self.activity.into_owned()),
@@ -148,6 +182,7 @@ impl<'a> ScheduledBody<'a> {
             },
             input: payload(body, self.input),
             retry,
+            retry_on: (!retry_on.is_empty()).then_some(retry_on),
             start_to_close: Duration::from_micros(self.start_to_close_us),
             schedule_to_start: self.schedule_to_start_us.map(Duration::from_micros),
             schedule_to_close: self.schedule_to_close_us.map(Duration::from_micros),

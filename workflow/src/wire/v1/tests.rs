@@ -62,6 +62,7 @@ fn samples() -> Vec<Event> {
         queue: "default".into(),
         input: value.clone(),
         retry: Retry::exponential(),
+        retry_on: None,
         start_to_close: Duration::from_secs(3),
         schedule_to_start: None,
         schedule_to_close: None,
@@ -73,7 +74,16 @@ fn samples() -> Vec<Event> {
         schedule_to_start: Some(Duration::from_secs(1)),
         schedule_to_close: Some(Duration::from_secs(2)),
         heartbeat: Some(Duration::from_micros(1)),
-        retry: Retry::never().first_pause(Duration::from_micros(7)),
+        retry: Retry::never()
+            .first_pause(Duration::from_micros(7))
+            .elapsed_max(Duration::from_micros(70)),
+        retry_on: Some(
+            [
+                ("busy".into(), Retry::exponential()),
+                ("gone".into(), Retry::never()),
+            ]
+            .into(),
+        ),
         ..scheduled.clone()
     };
     let run = RunId::new(
