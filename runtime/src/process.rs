@@ -7,7 +7,7 @@ use std::process::Stdio;
 use millrun_workflow::TypedError;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// How much of each output is kept unless [`Process::output_bytes_max`] says otherwise.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -150,8 +150,10 @@ impl Process {
     /// See [`ProcessError`]; a code other than zero is one.
     ///
     /// # Cancel safety
-    /// Dropping the future kills the program, and so does a timeout or a cancel of the activity.
-    /// Programs that it has started itself are not killed.
+    /// Dropping the future kills the program, and so does a timeout or a cancel of the activity. On Unix
+    /// it is the head of a process group of its own, and the whole group is killed: whatever it has
+    /// started and has not left the group. So a Ctrl-C at the terminal reaches your program alone.
+    /// Elsewhere programs that it has started itself are not killed.
     pub async fn run(self) -> Result<ProcessOutput, ProcessError> {
         let mut command = Command::new(&self.program);
         command
@@ -160,9 +162,12 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| ProcessError::NotStarted {
+        #[cfg(unix)]
+        command.process_group(0);
+        let mut group = Group(command.spawn().map_err(|error| ProcessError::NotStarted {
             message: format!("{}: {error}", self.program),
-        })?;
+        })?);
+        let child = &mut group.0;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
@@ -188,6 +193,22 @@ impl Process {
         } else {
             let code = status.code();
             Err(ProcessError::Failed { code, output })
+        }
+    }
+}
+
+/// A program and, on Unix, the process group it heads: killed together unless it has ended.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Until it has been waited for, no other process can have its number.
+        #[cfg(unix)]
+        if let Some(group) = self.0.id()
+            && let Some(group) = i32::try_from(group).ok().and_then(rustix::process::Pid::from_raw)
+        {
+            // All may have ended by themselves.
+            let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
 }

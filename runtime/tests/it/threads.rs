@@ -221,9 +221,23 @@ mod process {
 
     #[tokio::test]
     async fn a_program_that_nobody_waits_for_is_killed() {
+        is_killed("echo $$ > PID; exec sleep 3600").await;
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn what_a_program_has_started_is_killed_with_it() {
+        is_killed("sh -c 'echo $$ > PID; exec sleep 3600' & wait").await;
+        // Also when the program itself has ended, and its output is still held open.
+        is_killed("sh -c 'echo $$ > PID; exec sleep 3600' &").await;
+    }
+
+    /// Runs a script until it has written a process id to `PID`, ends the run, and waits until that
+    /// process is dead.
+    async fn is_killed(script: &str) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
-        let script = format!("echo $$ > {}; exec sleep 3600", file.display());
+        let script = script.replace("PID", &file.display().to_string());
         let process = Process::new("sh").args(["-c".to_string(), script]);
         let store = Store::new();
         let builder = store.bare().register(CALL_RUN, call_run);
