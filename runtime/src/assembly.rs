@@ -98,6 +98,7 @@ pub(crate) fn assemble(
         reader: ReaderDoor::new(reader_bell.clone()),
         watch,
         counters: Counters::default(),
+        handed: (0..shards_len).map(|_| Arc::default()).collect(),
     });
     let stop = Arc::new(StopCell::default());
     let tree = Arc::new(Tree {
@@ -436,7 +437,7 @@ impl RestartedShard {
         let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index)).ok()?;
         let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epoch);
         let runs = shards.swap_remove(self.index);
-        shard.seed(runs, now);
+        shard.succeed(runs, now);
         Some(shard)
     }
 }

@@ -68,6 +68,9 @@ pub struct RuntimeStats {
     pub events: u64,
     /// Turns of shards that lasted longer than [`turn_warn`](crate::RuntimeConfig::turn_warn).
     pub slow_turns: u64,
+    /// Histories that got longer than [`history_len_warn`](crate::Limits::history_len_warn), counted
+    /// once behind each checkpoint.
+    pub long_histories: u64,
     /// Finished runs that were replayed, as
     /// [`replay_check_every`](crate::RuntimeConfig::replay_check_every) says.
     pub replay_checks: u64,
@@ -466,6 +469,7 @@ impl Runtime {
             parked: counters.parked.load(Ordering::Relaxed),
             events: counters.events.load(Ordering::Relaxed),
             slow_turns: self.inner.shared.watch.slow_len(),
+            long_histories: counters.long_histories.load(Ordering::Relaxed),
             replay_checks: counters.replay_checks.load(Ordering::Relaxed),
             replay_differences: counters.replay_differences.load(Ordering::Relaxed),
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),

@@ -30,6 +30,8 @@ pub(super) enum Effect {
     Send(Partition, Box<ShardMessage>),
     Publish(RunId, Arc<PublishScheduled>),
     CancelPublish(RunId, OperationId),
+    /// The outcome of a publish is durable.
+    ForgetPublish(RunId, OperationId),
     CancelActivity {
         run: RunId,
         operation: OperationId,
@@ -53,6 +55,7 @@ impl fmt::Debug for Effect {
             Self::Send(..) => "Send",
             Self::Publish(..) => "Publish",
             Self::CancelPublish(..) => "CancelPublish",
+            Self::ForgetPublish(..) => "ForgetPublish",
             Self::CancelActivity { .. } => "CancelActivity",
             Self::Timer(_) => "Timer",
             Self::Retire(_) => "Retire",

@@ -203,6 +203,12 @@ impl Shard {
                 }
                 self.apply_quietly(run, Input::Resume, moment);
             }
+            Held::Input(input @ Input::Published { operation, .. }) => {
+                // A turn that could not be recorded leaves the publish pending.
+                if !matches!(self.apply(run, input, moment), Err(RunError::Turn(_))) {
+                    self.effects.push(Effect::ForgetPublish(run, operation));
+                }
+            }
             Held::Input(input) => self.apply_quietly(run, input, moment),
             Held::Failed(operation, attempt, failed) => {
                 let AttemptFailure {
@@ -308,6 +314,10 @@ impl Shard {
         let history_len_warn = self.shared.config.limits.history_len_warn;
         if before < history_len_warn && instance.ledger().history_len() >= history_len_warn {
             tracing::warn!(%run, events = history_len_warn, "a history is long: a checkpoint would shorten it");
+            self.shared
+                .counters
+                .long_histories
+                .fetch_add(1, Ordering::Relaxed);
         }
         let outcome = match applied {
             Err(refused) => Err(RunError::from(refused)),

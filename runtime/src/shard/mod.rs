@@ -18,6 +18,7 @@
 
 mod effects;
 mod family;
+mod handed;
 mod instances;
 mod message;
 mod publishing;
@@ -48,6 +49,7 @@ use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
 use effects::{Effect, InFlight};
 pub(crate) use family::child_end;
+pub(crate) use handed::HandedOver;
 use instances::Entry;
 use publishing::Backlog;
 pub(crate) use publishing::{Publisher, Topics};
@@ -66,6 +68,8 @@ pub(crate) struct ShardShared {
     pub(crate) reader: ReaderDoor,
     pub(crate) watch: Arc<Watch>,
     pub(crate) counters: Counters,
+    /// What each shard has handed to topics.
+    pub(crate) handed: Vec<Arc<HandedOver>>,
 }
 
 impl ShardShared {
@@ -86,6 +90,7 @@ pub(crate) struct Counters {
     pub(crate) loads: AtomicU64,
     pub(crate) parked: AtomicU64,
     pub(crate) events: AtomicU64,
+    pub(crate) long_histories: AtomicU64,
     pub(crate) replay_checks: AtomicU64,
     pub(crate) replay_differences: AtomicU64,
 }
@@ -101,6 +106,8 @@ pub(crate) struct Shard {
     doors: ShardDoors,
     index: usize,
     epoch: Epoch,
+    /// Whether it has taken the place of one that failed.
+    is_successor: bool,
     /// The instances, by run.
     entries: FxHashMap<RunId, Entry>,
     /// The latest run of each instance that is at hand, in the order of ids.
@@ -155,6 +162,7 @@ impl Shard {
             doors: doors.clone(),
             index,
             epoch,
+            is_successor: false,
             entries: FxHashMap::default(),
             latest: BTreeMap::new(),
             live_len: 0,
@@ -181,6 +189,13 @@ impl Shard {
             timer_commands: Vec::new(),
             tasks: Vec::new(),
         }
+    }
+
+    /// Takes in what recovery found after a predecessor of this opening had failed.
+    pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+        self.is_successor = true;
+        self.take_over_publishes(&runs);
+        self.seed(runs, now);
     }
 
     /// Takes in what recovery found.
@@ -254,6 +269,7 @@ impl Shard {
             Effect::Send(partition, message) => self.doors.push_to(partition, *message),
             Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
+            Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
             Effect::CancelActivity { run, operation } => {
                 for pool in &self.shared.pools {
                     pool.cancel((run, operation));

@@ -9,6 +9,9 @@
 //!
 //! One value per topic and shard waits for room with a task of its own; a million behind it cost a
 //! list entry each, and their runs are unloaded as any that wait.
+//!
+//! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
+//! that takes the place of one that failed publishes what that one had decided and not performed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,13 +20,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use millrun_broker::{Broker, Headers, TopicError};
-use millrun_core::{RunId, TaskHandle};
+use millrun_core::RunId;
 use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishScheduled, Topic};
+use rustc_hash::FxHashSet;
 use serde::de::DeserializeOwned;
 
 use super::Shard;
+use super::handed::HandedOver;
 use super::instances::{Held, Place};
 use super::message::ShardMessage;
+use crate::recovery::RecoveredRun;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
@@ -99,11 +105,20 @@ impl Topics {
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// The value that waits with a task, or whose history is being read.
-    busy: Option<(RunId, OperationId, Option<TaskHandle>)>,
+    busy: Option<(RunId, OperationId)>,
     waiting: VecDeque<(RunId, OperationId)>,
 }
 
 impl Shard {
+    fn handed(&self) -> &Arc<HandedOver> {
+        &self.shared.handed[self.index]
+    }
+
+    /// The history of a run knows what became of its publish.
+    pub(super) fn forget_publish(&self, run: RunId, operation: OperationId) {
+        self.handed().forget((run, operation));
+    }
+
     /// Publishes a value whose decision is durable. A topic that is not registered here leaves it in
     /// its history.
     pub(super) fn publish(&mut self, run: RunId, scheduled: &PublishScheduled) {
@@ -131,16 +146,23 @@ impl Shard {
             Ok(publishing) => publishing,
             Err(message) => return self.doors.push(run, published(Err(message), None)),
         };
+        let listed = (run, operation);
         match publishing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => self.doors.push(run, published(outcome, None)),
+            Poll::Ready(outcome) => {
+                self.handed().end(listed, outcome.clone());
+                self.doors.push(run, published(outcome, None));
+            }
             Poll::Pending => {
-                let doors = self.doors.clone();
+                let (doors, handed) = (self.doors.clone(), Arc::clone(self.handed()));
+                handed.wait(listed, topic);
                 let wait = async move {
                     let outcome = publishing.await;
+                    handed.end(listed, outcome.clone());
                     doors.push(run, published(outcome, Some(topic)));
                 };
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
-                self.publishing.entry(topic).or_default().busy = Some((run, operation, Some(task)));
+                self.handed().keep_task(listed, task);
+                self.publishing.entry(topic).or_default().busy = Some(listed);
                 self.doors
                     .push(run, ShardMessage::PublishParked { run, operation });
             }
@@ -150,20 +172,29 @@ impl Shard {
     /// A value is not to be published any more. One that waits in the list is passed over when its
     /// turn comes.
     pub(super) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
-        for (topic, backlog) in &mut self.publishing {
-            if let Some((busy, of, Some(task))) = &backlog.busy
-                && (*busy, *of) == (run, operation)
-            {
-                task.abort();
-                let message = ShardMessage::Published {
-                    run,
-                    operation,
-                    outcome: Ok(()),
-                    topic: Some(topic),
-                };
-                // The run passes it over; those behind it get their turn.
-                return self.doors.push(run, message);
-            }
+        if let Some(topic) = self.handed().cancel((run, operation)) {
+            let message = ShardMessage::Published {
+                run,
+                operation,
+                outcome: Ok(()),
+                topic: Some(topic),
+            };
+            // The run passes it over; those behind it get their turn.
+            self.doors.push(run, message);
+        }
+    }
+
+    /// The value at the front has found room, or is given up: the next one has its turn.
+    pub(super) fn on_room(
+        &mut self,
+        topic: &'static str,
+        run: RunId,
+        operation: OperationId,
+        moment: Moment,
+    ) {
+        let front = self.publishing.get(topic).and_then(|backlog| backlog.busy);
+        if front == Some((run, operation)) {
+            self.feed_topic(topic, moment);
         }
     }
 
@@ -176,7 +207,7 @@ impl Shard {
             self.publishing.remove(topic);
             return;
         };
-        backlog.busy = Some((run, operation, None));
+        backlog.busy = Some((run, operation));
         self.with_run(run, Held::Republish(operation, topic), moment);
     }
 
@@ -207,20 +238,39 @@ impl Shard {
         }
     }
 
-    /// A publish that was pending when its history was last read: topics are in memory, so one that
-    /// did not wait for room is not repeated.
+    /// Takes over what a predecessor handed to topics; those of its values that wait for room keep
+    /// their places at the front.
+    pub(super) fn take_over_publishes(&mut self, runs: &[RecoveredRun]) {
+        let pending: FxHashSet<_> = runs
+            .iter()
+            .flat_map(|run| run.pending.iter().map(|(operation, _)| (run.run, *operation)))
+            .collect();
+        for (key, topic) in self.handed().take_over(&pending) {
+            self.publishing.entry(topic).or_default().busy = Some(key);
+        }
+    }
+
+    /// A publish that was pending when its history was last read. Topics are in memory: after a crash
+    /// of the process, one that did not wait for room is not repeated.
     pub(super) fn seed_publish(&mut self, run: RunId, scheduled: &PublishScheduled, is_parked: bool) {
-        if is_parked {
-            return self.publish(run, scheduled);
-        }
-        if self.shared.topics.get(&scheduled.topic).is_none() {
-            return;
-        }
         let operation = scheduled.operation;
+        let outcome = match self.handed().outcome((run, operation)) {
+            Some(Some(outcome)) => outcome,
+            Some(None) => {
+                let message = ShardMessage::PublishParked { run, operation };
+                return self.doors.push(run, message);
+            }
+            None if is_parked || self.is_successor => return self.publish(run, scheduled),
+            None if self.shared.topics.get(&scheduled.topic).is_none() => return,
+            None => {
+                self.handed().end((run, operation), Ok(()));
+                Ok(())
+            }
+        };
         let message = ShardMessage::Published {
             run,
             operation,
-            outcome: Ok(()),
+            outcome,
             topic: None,
         };
         self.doors.push(run, message);

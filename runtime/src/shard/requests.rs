@@ -99,7 +99,7 @@ impl Shard {
             } => {
                 self.with_run(run, Held::Input(Input::Published { operation, outcome }), moment);
                 if let Some(topic) = topic {
-                    self.feed_topic(topic, moment);
+                    self.on_room(topic, run, operation, moment);
                 }
             }
             ShardMessage::Heartbeat {

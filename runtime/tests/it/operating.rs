@@ -164,6 +164,38 @@ async fn code_that_blocks_its_shard_is_reported_while_it_does() {
 }
 
 #[tokio::test]
+async fn a_history_that_gets_long_is_counted_once_behind_each_checkpoint() {
+    const SUM: Workflow<u64, u64> = Workflow::named("sum");
+    /// Ten signals, a checkpoint, ten more.
+    async fn sum(cx: WorkflowContext, _: u64) -> Result<u64, WorkflowError> {
+        let before = cx.checkpointed::<u64>().transpose()?;
+        let mut sum = before.unwrap_or_default();
+        for _ in 0..10 {
+            sum += cx.signal(GO).await?;
+        }
+        match before {
+            None => Err(cx.checkpoint(&sum).await.into()),
+            Some(_) => Ok(sum),
+        }
+    }
+    for (history_len_warn, expected) in [(5, 2), (50, 0)] {
+        let builder = Runtime::volatile().register(SUM, sum);
+        let runtime = builder
+            .configure(|config| config.limits.history_len_warn = history_len_warn)
+            .start()
+            .await
+            .unwrap();
+        let run = runtime.start(SUM, "s", 0).await.unwrap();
+        for _ in 0..20 {
+            run.signal(GO, 1).await.unwrap();
+        }
+        assert_eq!(run.result().await.unwrap(), 20);
+        assert_eq!(runtime.stats().long_histories, expected);
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_sample_of_finished_runs_is_replayed_and_differences_are_counted() {
     let store = Store::new();
     let is_other = Arc::new(AtomicBool::new(false));

@@ -106,6 +106,61 @@ async fn a_full_topic_parks_those_who_publish_and_nobody_else() {
     runtime.shutdown().await.unwrap();
 }
 
+/// How many instances are in memory, and how many tasks wait for room in a topic, once all runs of
+/// this workflow wait.
+async fn waiting(publishes: bool, runs: u64) -> (u64, usize) {
+    const ASK: Workflow<u64, u64> = Workflow::named("ask");
+    async fn ask(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        Ok(number + cx.signal(GO).await?)
+    }
+    let builder = Runtime::volatile().register(ORDER, order).register(ASK, ask);
+    let runtime = builder
+        .topic(PLACED)
+        .configure(|config| {
+            config.shards_len = 2;
+            config.hot_len_max = 100;
+        })
+        .start()
+        .await
+        .unwrap();
+    let full = inbox(&runtime, 1);
+    let workflow = if publishes { ORDER } else { ASK };
+    let mut last = None;
+    for number in 0..runs {
+        let id = format!("o-{number}");
+        last = Some(runtime.start(workflow, &id, number).await.unwrap());
+    }
+    // A turn of each shard behind all starts: what they decided is performed, what waits is unloaded.
+    for number in 0..runs {
+        let run = runtime.attach(workflow, &format!("o-{number}")).unwrap();
+        described(&run, |run| {
+            let is_parked = matches!(
+                &run.pending[..],
+                [PendingDescription::Publish { is_parked: true, .. }]
+            );
+            is_parked || !run.awaited_signals.is_empty() || run.status == InstanceStatus::Finished
+        })
+        .await;
+    }
+    drop((last, full));
+    let measured = (runtime.stats().hot, runtime.broker().waiting());
+    runtime.shutdown().await.unwrap();
+    measured
+}
+
+#[tokio::test]
+async fn parked_publishers_cost_what_waiting_instances_cost() {
+    let (hot_asking, no_task) = waiting(false, 1_000).await;
+    let (hot_publishing, tasks) = waiting(true, 1_000).await;
+    assert_eq!(no_task, 0);
+    assert!((1..=2).contains(&tasks), "{tasks} tasks: one for each shard");
+    // Of each shard 100 stay in memory.
+    assert!(
+        hot_asking <= 200 && hot_publishing <= 200,
+        "{hot_asking}, {hot_publishing}"
+    );
+}
+
 #[tokio::test]
 async fn a_parked_publisher_survives_a_crash_and_what_was_published_is_not_repeated() {
     const TWICE: Workflow<u64, u64> = Workflow::named("twice");

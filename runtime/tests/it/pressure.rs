@@ -1,7 +1,8 @@
 //! Small bounds everywhere: callers wait, backlog stays on disk, cold instances are unloaded.
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, Signal, StartError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, ResultError, RunError, Signal, StartError, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::support::{DOUBLE, QUADRUPLE, Store, double};
@@ -133,6 +134,34 @@ async fn results_beyond_the_cache_are_read_from_the_store() {
             assert_eq!(by_id.result().await.unwrap(), number * 4);
         }
     }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_result_that_retention_has_dropped_is_said_to_have_expired_and_its_id_is_free() {
+    let store = Store::new();
+    let builder = store.open().configure(|config| {
+        config.result_cache_len_max = 1;
+        config.journal.retention.len_max = 2;
+    });
+    let runtime = builder.start().await.unwrap();
+    for number in 0..10 {
+        let run = runtime.start(QUADRUPLE, &format!("q-{number}"), number).await;
+        assert_eq!(run.unwrap().result().await.unwrap(), number * 4);
+    }
+    let early = runtime.attach(QUADRUPLE, "q-3").unwrap();
+    let expired = |end| matches!(end, Err(ResultError::Run(RunError::Expired)));
+    assert!(expired(early.result().await));
+    let late = runtime.attach(QUADRUPLE, "q-9").unwrap();
+    assert_eq!(late.result().await.unwrap(), 36);
+    let never = runtime.attach(QUADRUPLE, "q-77").unwrap();
+    let end = never.result().await;
+    assert!(
+        matches!(end, Err(ResultError::Run(RunError::NotFound))),
+        "{end:?}"
+    );
+    let again = runtime.start(QUADRUPLE, "q-3", 100).await.unwrap();
+    assert_eq!(again.result().await.unwrap(), 400);
     runtime.shutdown().await.unwrap();
 }
 

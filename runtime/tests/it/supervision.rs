@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use millrun::broker::mailbox::MailboxConfig;
+use millrun::broker::{Envelope, Inbox, Receiver, SubscriptionConfig};
 use millrun::{
     Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartHandle, Placement, RedbJournal,
     ResultError, RunError, Runtime, SpawnError, StartError, StopCause, Task, TaskHandle, Timestamp,
-    TokioHost,
+    TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{
     Batch, EnqueueError, Enqueued, FailureKind, FinishedRun, History, HistoryPage, Journal, JournalConfig,
@@ -122,10 +124,14 @@ impl Journal for Panicking {
     }
 }
 
-/// Repeats a start until it is answered, as a client does.
 async fn start_until_answered(runtime: &Runtime, id: &str, number: u64) -> u64 {
+    answered(runtime, QUADRUPLE, id, number).await
+}
+
+/// Repeats a start until it is answered, as a client does.
+async fn answered(runtime: &Runtime, workflow: Workflow<u64, u64>, id: &str, number: u64) -> u64 {
     loop {
-        match runtime.start(QUADRUPLE, id, number).await {
+        match runtime.start(workflow, id, number).await {
             Ok(run) => match run.result().await {
                 Ok(value) => return value,
                 Err(ResultError::Run(RunError::Stopped(StopCause::Part { .. }))) => {}
@@ -178,6 +184,81 @@ async fn a_shard_that_fails_is_restarted_and_loses_nothing_on_disk() {
     let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
     let journal = RedbJournal::open(store.path(), JournalConfig::default(), owner.host()).unwrap();
     survives_failing_shards(Arc::new(journal)).await;
+}
+
+const SAID: Topic<u64> = Topic::named("said");
+const SAY: Workflow<u64, u64> = Workflow::named("say");
+
+async fn say(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    cx.publish(SAID, number).await?;
+    cx.publish(SAID, number + 1_000).await?;
+    Ok(number)
+}
+
+/// Takes what is there. Whether there was nothing.
+fn said_all(receiver: &mut Receiver<Envelope<u64>>, said: &mut Vec<u64>) -> bool {
+    let before = said.len();
+    while let Some(envelope) = receiver.try_recv() {
+        said.push(*envelope.payload());
+    }
+    said.len() == before
+}
+
+/// What a subscriber with this much room receives from a hundred runs while their shard fails.
+async fn said_while_shards_fail(capacity: usize) -> Vec<u64> {
+    let store = Store::new();
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let journal = RedbJournal::open(store.path(), JournalConfig::default(), owner.host()).unwrap();
+    let journal = Panicking::new(Arc::new(journal), [4, 9, 10, 17, 40]);
+    let builder = Runtime::volatile().register(SAY, say).topic(SAID);
+    let runtime = builder.journal(journal).start().await.unwrap();
+    let config = SubscriptionConfig {
+        inbox: MailboxConfig {
+            capacity,
+            ..MailboxConfig::default()
+        },
+        ..SubscriptionConfig::default()
+    };
+    let inbox: Inbox<Envelope<u64>> = runtime.broker().subscribe(SAID.name(), config).unwrap();
+    let mut receiver = inbox.into_receiver();
+    let mut tasks = Vec::new();
+    for number in 0..100 {
+        let runtime = runtime.clone();
+        tasks.push(tokio::spawn(async move {
+            let id = format!("s-{number}");
+            assert_eq!(answered(&runtime, SAY, &id, number).await, number);
+        }));
+        tokio::task::yield_now().await;
+    }
+    let mut said = Vec::new();
+    for task in &mut tasks {
+        let mut is_done = false;
+        while !is_done {
+            tokio::select! {
+                done = &mut *task => {
+                    done.unwrap();
+                    is_done = true;
+                }
+                envelope = receiver.recv() => said.push(*envelope.expect("the topic is open").payload()),
+            }
+        }
+    }
+    // What was said twice may still wait for room.
+    while runtime.broker().waiting() > 0 || !said_all(&mut receiver, &mut said) {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown().await.unwrap();
+    said_all(&mut receiver, &mut said);
+    said.sort_unstable();
+    said
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_neither_loses_nor_repeats_what_its_runs_publish() {
+    let expected: Vec<u64> = (0..100).chain(1_000..1_100).collect();
+    for capacity in [1, 1_000] {
+        assert_eq!(said_while_shards_fail(capacity).await, expected, "{capacity}");
+    }
 }
 
 #[tokio::test]
