@@ -57,7 +57,8 @@ ci:
 bench-a2a *ARGS:
     cargo run --release -p millrun-benches --bin bench-a2a -- {{ARGS}}
 
-# Durable workflows per second, and how long one takes.
+# Durable workflows per second, and how long one takes; memory of those that wait, recovery after a
+# kill, replay, signals, timers.
 bench-workflows *ARGS:
     cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
 
@@ -92,6 +93,12 @@ bench-peers *ARGS:
 # Instructions of the hot paths, counted by valgrind's callgrind: a guard that no noise can reach.
 bench-instructions *ARGS:
     cargo run --release -p millrun-benches --bin bench-instructions -- {{ARGS}}
+
+# Where the instructions of a one-step run go (needs valgrind), and the microseconds of a durable one
+# (needs perf): the tables of docs/performance.md.
+where:
+    cargo run --release -p millrun-benches --bin bench-instructions -- --breakdown one-step
+    cargo run --release -p millrun-benches --bin bench-instructions -- --times
 
 # One HTML page and one Markdown file of all results so far.
 bench-report *ARGS:

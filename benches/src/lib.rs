@@ -26,6 +26,8 @@ mod tables;
 #[cfg(feature = "suites")]
 pub mod a2a;
 #[cfg(feature = "suites")]
+pub mod figures;
+#[cfg(feature = "suites")]
 pub mod instructions;
 #[cfg(feature = "suites")]
 pub mod journal;

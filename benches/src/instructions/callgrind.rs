@@ -80,6 +80,12 @@ pub fn measure(path: HotPath, folder: &Path) -> Result<Row, BenchError> {
 
 /// Instructions of a whole process that takes the path so many times.
 fn count(path: HotPath, operations: u64, folder: &Path) -> Result<i64, BenchError> {
+    let text = run(path, operations, folder)?;
+    total(&text).ok_or_else(|| BenchError::failed("valgrind", "it wrote no totals"))
+}
+
+/// What callgrind writes about a whole process that takes the path so many times.
+pub(super) fn run(path: HotPath, operations: u64, folder: &Path) -> Result<String, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("valgrind", error);
     let value = path.to_possible_value();
     let name = value
@@ -97,11 +103,7 @@ fn count(path: HotPath, operations: u64, folder: &Path) -> Result<i64, BenchErro
     if !output.status.success() {
         return Err(failed(&String::from_utf8_lossy(&output.stderr).trim()));
     }
-    let text = std::fs::read_to_string(&out).map_err(|source| BenchError::File {
-        path: out.clone(),
-        source,
-    })?;
-    total(&text).ok_or_else(|| failed(&format!("{} has no totals", out.display())))
+    std::fs::read_to_string(&out).map_err(|source| BenchError::File { path: out, source })
 }
 
 /// The count of all instructions in what callgrind wrote.
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn every_path_has_a_known_count() {
         let known = Known::load().unwrap();
-        for path in HotPath::value_variants() {
+        for path in HotPath::COUNTED {
             assert!(
                 known.path.iter().any(|known| known.name == path.name()),
                 "{path:?}"

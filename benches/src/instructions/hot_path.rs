@@ -1,11 +1,12 @@
 //! The paths that everything takes, each on one thread and without a disk.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use millrun::{HostConfig, Runtime, TokioHost};
+use millrun::{HostConfig, Runtime, RuntimeBuilder, TokioHost};
 use millrun_broker::{Broker, BrokerConfig, SubscriptionConfig};
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, TurnHeader};
@@ -14,12 +15,16 @@ use millrun_testkit::{Outcome, SimConfig, SimHost};
 use super::memory_disk::MemoryDisk;
 use crate::BenchError;
 use crate::runs::{Saturation, saturate};
+use crate::scale::{store_in, workers};
 use crate::workflows::{ONE_STEP, registered};
 
 /// How many turns each commit of [`HotPath::Append`] has.
 const TURNS_PER_COMMIT: u64 = 1_000;
 /// How many runs of [`HotPath::OneStep`] there are at a time.
 const RUNS_AT_A_TIME: usize = 64;
+/// How many of [`HotPath::Durable`], on so many worker threads.
+const DURABLE_AT_A_TIME: usize = 1_024;
+const DURABLE_THREADS: usize = 2;
 const PAYLOAD_BYTES: usize = 32;
 const BODY_BYTES: usize = 100;
 
@@ -32,9 +37,15 @@ pub enum HotPath {
     Append,
     /// One run of a one-step workflow on the volatile store, 64 at a time.
     OneStep,
+    /// The same on a store that is synced, 1,024 at a time on two threads. What it takes depends on
+    /// the disk: it is sampled, not counted.
+    Durable,
 }
 
 impl HotPath {
+    /// Those that are counted, and guarded.
+    pub const COUNTED: [Self; 3] = [Self::Publish, Self::Append, Self::OneStep];
+
     /// Its name in the table and in `instructions.toml`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -42,6 +53,7 @@ impl HotPath {
             Self::Publish => "publish to receive",
             Self::Append => "append",
             Self::OneStep => "one-step run",
+            Self::Durable => "one-step run, durable",
         }
     }
 
@@ -50,19 +62,24 @@ impl HotPath {
         match self {
             Self::Publish => (20_000, 120_000),
             Self::Append => (10_000, 60_000),
-            Self::OneStep => (1_000, 5_000),
+            Self::OneStep | Self::Durable => (1_000, 5_000),
         }
     }
 
-    /// Takes it so many times.
+    /// Takes it so many times; a store on disk lies in `folder`.
     ///
     /// # Errors
     /// When something arrives wrongly or not at all.
-    pub fn take(self, operations: u64) -> Result<(), BenchError> {
+    pub fn take(self, operations: u64, folder: &Path) -> Result<(), BenchError> {
         match self {
             Self::Publish => on_tokio(publish(operations)),
             Self::Append => append(operations),
-            Self::OneStep => on_tokio(one_step(operations)),
+            Self::OneStep => on_tokio(one_step(Runtime::volatile(), RUNS_AT_A_TIME, operations)),
+            Self::Durable => {
+                let store = store_in(folder)?;
+                let builder = Runtime::open(store.path().join("store.redb"));
+                workers(DURABLE_THREADS)?.block_on(one_step(builder, DURABLE_AT_A_TIME, operations))
+            }
         }
     }
 }
@@ -148,10 +165,10 @@ fn append(operations: u64) -> Result<(), BenchError> {
     is_all(journal.stats().turns, operations)
 }
 
-async fn one_step(operations: u64) -> Result<(), BenchError> {
-    let runtime = registered(Runtime::volatile()).start().await.map_err(failed)?;
+async fn one_step(builder: RuntimeBuilder, at_a_time: usize, operations: u64) -> Result<(), BenchError> {
+    let runtime = registered(builder).start().await.map_err(failed)?;
     let load = Saturation {
-        concurrency: RUNS_AT_A_TIME,
+        concurrency: at_a_time,
         warm_up: Duration::ZERO,
         measured: Duration::from_secs(600),
         runs_max: operations,

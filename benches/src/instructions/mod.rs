@@ -6,13 +6,21 @@
 //!        └── compares with instructions.toml
 //! ```
 //!
+//! `--breakdown PATH` says where the instructions of one path go, `--times` where the microseconds of a
+//! durable run do.
+//!
 //! Counts depend on the compiler, its options and the C library, not on the load: a change beyond
 //! the tolerance is a change of the code. They say nothing about caches, locks or the disk; the other
 //! suites do.
 
+mod breakdown;
 mod callgrind;
 mod hot_path;
 mod memory_disk;
+mod owner;
+mod samples;
 
+pub use breakdown::breakdown;
 pub use callgrind::{Row, is_installed, judge, measure, table};
 pub use hot_path::HotPath;
+pub use samples::times;

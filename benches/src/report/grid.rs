@@ -107,6 +107,7 @@ pub(super) fn is_measured(field: &str) -> bool {
             "p99_over_p50",
             "rounds",
             "seconds",
+            "value",
             "version",
         ]
         .contains(&field)

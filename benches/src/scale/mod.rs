@@ -30,7 +30,7 @@ use tokio::runtime::Builder;
 use crate::{BenchError, resident_bytes};
 
 /// A store of its own in `folder`, gone when dropped.
-fn store_in(folder: &Path) -> Result<TempDir, BenchError> {
+pub(crate) fn store_in(folder: &Path) -> Result<TempDir, BenchError> {
     tempfile::tempdir_in(folder).map_err(|source| BenchError::File {
         path: folder.to_owned(),
         source,
@@ -41,7 +41,7 @@ fn open(store: &TempDir) -> RuntimeBuilder {
     definitions::registered(Runtime::open(store.path().join("store.redb")))
 }
 
-fn workers(threads: usize) -> Result<tokio::runtime::Runtime, BenchError> {
+pub(crate) fn workers(threads: usize) -> Result<tokio::runtime::Runtime, BenchError> {
     Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
@@ -49,6 +49,6 @@ fn workers(threads: usize) -> Result<tokio::runtime::Runtime, BenchError> {
         .map_err(BenchError::Runtime)
 }
 
-fn failed(error: impl Display) -> BenchError {
+pub(crate) fn failed(error: impl Display) -> BenchError {
     BenchError::failed("millrun", error)
 }
