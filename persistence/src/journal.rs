@@ -209,7 +209,8 @@ pub struct RecoveryReport {
     pub finished_runs: u64,
     /// Records handed out.
     pub records: u64,
-    /// Bytes of the log that were looked at.
+    /// Bytes of the log that were looked at: from the first record of a live run on. What stands
+    /// before was read and checked when the store was opened.
     pub bytes: u64,
     /// Time from opening the file to the end of the recovery.
     pub elapsed: Duration,

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   reader ──► rows (copied once, bounded queue per lane) ──► lane 0: the runs of its partitions
-//!                                                         └─► lane 1: ...
+//!          └── where the frames of each lane begin        └─► lane 1: ...
 //! ```
 //!
-//! Every lane gets every row and passes over the frames of others by their lengths, so that nothing
-//! is sorted or copied twice. The records of one run are all seen by one lane, in order.
+//! Every lane gets every row, and where its own frames begin in it. The reader finds that by the
+//! frames' lengths, while the row is fresh in its cache: a lane that walked from length to length
+//! would wait for memory at each frame of the others. Nothing is sorted or copied twice. The records
+//! of one run are all seen by one lane, in order.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,6 +16,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use millrun_core::RunId;
 
+use super::log;
 use super::store::Moment;
 use crate::error::JournalFailure;
 
@@ -29,39 +32,71 @@ pub(crate) enum Source {
     Log(u64),
 }
 
+/// Where the records stand that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Whether some of them were moved out of the log.
+    pub(crate) has_kept: bool,
+    /// Where the first of them stands in the log.
+    pub(crate) from: u64,
+    /// Where the log ends.
+    pub(crate) end: u64,
+}
+
 /// A row as a lane gets it.
 pub(crate) struct Row<'a> {
     pub(crate) source: Source,
     pub(crate) bytes: &'a [u8],
+    /// Where the frames of this lane begin, behind the piece's header; `None` if the lengths of the
+    /// row's frames do not lead through it.
+    pub(crate) frames: Option<&'a [u32]>,
     lane: usize,
     lanes: usize,
 }
 
-impl Row<'_> {
+/// A row on its way to a lane, with where the lane's frames begin.
+type Sent = (Source, Arc<[u8]>, Option<Vec<u32>>);
+
+impl<'a> Row<'a> {
+    /// The row with fewer frames, if it is known where its frames begin.
+    pub(crate) fn only(&self, frames: &'a [u32]) -> Self {
+        Self {
+            frames: self.frames.map(|_| frames),
+            ..*self
+        }
+    }
+
     /// Whether the lane that got this row is to look at this run. What cannot be put down to a
     /// run is looked at by the first lane.
     pub(crate) fn is_mine(&self, run: Option<RunId>) -> bool {
-        run.map_or(0, |run| usize::from(run.partition().index()) % self.lanes) == self.lane
+        lane_of(run, self.lanes) == self.lane
     }
 }
 
-/// Calls `feed` with each row, once per lane: the kept turns first, then the log. `seen` is called
+/// The one of `lanes` that sees this run.
+pub(crate) fn lane_of(run: Option<RunId>, lanes: usize) -> usize {
+    run.map_or(0, |run| usize::from(run.partition().index()) % lanes)
+}
+
+/// Calls `feed` with each row that `span` touches, once per lane: the kept turns first, then the log. `seen` is called
 /// with each row on the calling thread. With one lane, everything happens there.
 pub(crate) fn each_row<L: Send>(
     moment: &Moment,
-    low: u64,
+    span: Span,
     lanes: &mut [L],
     feed: &(dyn Fn(&mut L, &Row<'_>) + Sync),
     seen: &mut dyn FnMut(Source, &[u8]),
 ) -> Result<(), JournalFailure> {
     if let [lane] = lanes {
-        return read(moment, low, &mut |source, bytes| {
+        return read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
+            let frames = log::split(bytes, 1);
             feed(
                 lane,
                 &Row {
                     source,
                     bytes,
+                    frames: frames.as_ref().map(|of_lanes| of_lanes[0].as_slice()),
                     lane: 0,
                     lanes: 1,
                 },
@@ -73,15 +108,16 @@ pub(crate) fn each_row<L: Send>(
     thread::scope(|scope| {
         let mut queues = Vec::with_capacity(count);
         for (index, lane) in lanes.iter_mut().enumerate() {
-            let (queue, rows) = bounded::<(Source, Arc<[u8]>)>(ROWS_QUEUED_MAX);
+            let (queue, rows) = bounded::<Sent>(ROWS_QUEUED_MAX);
             queues.push(queue);
             scope.spawn(move || {
-                for (source, bytes) in rows {
+                for (source, bytes, frames) in rows {
                     feed(
                         lane,
                         &Row {
                             source,
                             bytes: &bytes,
+                            frames: frames.as_deref(),
                             lane: index,
                             lanes: count,
                         },
@@ -89,22 +125,28 @@ pub(crate) fn each_row<L: Send>(
                 }
             });
         }
-        read(moment, low, &mut |source, bytes| {
+        read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
+            let mut frames = log::split(bytes, count).map(Vec::into_iter);
             let bytes: Arc<[u8]> = bytes.into();
             // A lane that panicked has closed its queue; the scope passes its panic on.
-            queues
-                .iter()
-                .all(|queue| queue.send((source, Arc::clone(&bytes))).is_ok())
+            queues.iter().all(|queue| {
+                let own = frames.as_mut().and_then(Iterator::next);
+                queue.send((source, Arc::clone(&bytes), own)).is_ok()
+            })
         })
     })
 }
 
 fn read(
     moment: &Moment,
-    low: u64,
+    span: Span,
     visit: &mut dyn FnMut(Source, &[u8]) -> bool,
 ) -> Result<(), JournalFailure> {
-    moment.kept_rows(&mut |_, row| visit(Source::Kept, row))?;
-    moment.rows(low, &mut |position, row| visit(Source::Log(position), row))
+    if span.has_kept {
+        moment.kept_rows(&mut |_, row| visit(Source::Kept, row))?;
+    }
+    moment.rows(span.from, &mut |position, row| {
+        position < span.end && visit(Source::Log(position), row)
+    })
 }

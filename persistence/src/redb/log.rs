@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
-use super::lanes::{Row, Source};
+use super::lanes::{self, Row, Source};
 use super::store::Moment;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::Place;
@@ -359,7 +359,7 @@ pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>
         Source::Kept => 0,
         Source::Log(position) => position,
     };
-    let Some(frames) = chained(row.bytes) else {
+    let (Some(starts), Some(frames)) = (row.frames, row.bytes.get(piece::HEADER_BYTES..)) else {
         return walk(key, row.bytes, &mut |position, found| {
             let run = match &found {
                 Ok((frame, _)) => Some(frame.run),
@@ -370,33 +370,47 @@ pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>
             }
         });
     };
-    let mut at = 0;
-    while let Ok((run, len)) = v1::peek(&frames[at..]) {
-        let run = RunId::from_bits(run);
-        if row.is_mine(run) {
-            let position = key + at as u64;
-            let found = match v1::read(&frames[at..]) {
-                Ok(frame) => Ok((frame, &frames[at..at + frame.len])),
-                Err(error) => Err(Damage {
-                    run,
-                    position,
-                    cause: error.to_string(),
-                }),
-            };
-            visit(position, found);
-        }
-        at += len;
+    for start in starts {
+        let at = usize::try_from(*start).expect("a usize holds a u32 here");
+        let position = key + at as u64;
+        let found = match v1::read(&frames[at..]) {
+            Ok(frame) => Ok((frame, &frames[at..at + frame.len])),
+            Err(error) => Err(Damage {
+                run: v1::peek(&frames[at..])
+                    .ok()
+                    .and_then(|(run, _)| RunId::from_bits(run)),
+                position,
+                cause: error.to_string(),
+            }),
+        };
+        visit(position, found);
     }
 }
 
-/// The frames of a row whose lengths lead, in the right number of steps, exactly to its end.
-fn chained(row: &[u8]) -> Option<&[u8]> {
+/// The runs that the lane's own frames in a row seem to be of, with where each frame begins; nothing if
+/// the frames' lengths do not lead through the row. Unchecked: good for a look ahead.
+pub(crate) fn runs<'a>(row: &Row<'a>) -> impl Iterator<Item = (u32, RunId)> + use<'a> {
+    let frames = row.bytes.get(piece::HEADER_BYTES..).unwrap_or_default();
+    row.frames.unwrap_or_default().iter().filter_map(move |start| {
+        let (run, _) = v1::peek(frames.get(usize::try_from(*start).ok()?..)?).ok()?;
+        Some((*start, RunId::from_bits(run)?))
+    })
+}
+
+/// Where the frames of each lane begin in a row, behind its header; `None` unless the frames'
+/// lengths lead, in the right number of steps, exactly to the row's end.
+pub(crate) fn split(row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
     let (frames, count) = piece::read(row).ok()?;
+    // What the header says of its size is not trusted with memory.
+    let most = (frames.len() / v1::HEADER_BYTES).min(count as usize);
+    let mut starts = vec![Vec::with_capacity(most / lanes + 8); lanes];
     let mut at = 0;
     for _ in 0..count {
-        at += v1::peek(&frames[at..]).ok()?.1;
+        let (run, len) = v1::peek(&frames[at..]).ok()?;
+        starts[lanes::lane_of(RunId::from_bits(run), lanes)].push(u32::try_from(at).ok()?);
+        at += len;
     }
-    (at == frames.len()).then_some(frames)
+    (at == frames.len()).then_some(starts)
 }
 
 /// Where the next sound frame begins behind the damaged one at `at`.
@@ -408,4 +422,72 @@ fn next_frame(frames: &[u8], at: usize) -> usize {
     (at + 1..frames.len())
         .find(|at| v1::read(&frames[*at..]).is_ok())
         .unwrap_or(frames.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::{Partition, Sequence, Timestamp};
+
+    use super::*;
+
+    /// A row of nine frames of three partitions.
+    fn row() -> (Vec<u8>, Vec<RunId>) {
+        let runs: Vec<_> = (0..9)
+            .map(|number| {
+                let partition = Partition::from_index(number % 3).unwrap();
+                RunId::new(partition, Timestamp::EPOCH, u64::from(number))
+            })
+            .collect();
+        let mut frames = Vec::new();
+        for run in &runs {
+            let header = v1::FrameHeader {
+                run: *run,
+                sequence: Sequence::new(1),
+                time: Timestamp::EPOCH,
+                kind: 1,
+            };
+            let start = v1::begin(&mut frames, &header, Some("id"), v1::OPENS | v1::TURN_FIRST);
+            frames.resize(frames.len() + frames.len() % 17, 7);
+            v1::seal(&mut frames[start..], v1::TURN_LAST);
+        }
+        let mut row = piece::header(u32::try_from(frames.len()).unwrap(), 9).to_vec();
+        row.extend_from_slice(&frames);
+        (row, runs)
+    }
+
+    #[test]
+    fn each_lane_learns_where_its_frames_begin() {
+        let (row, runs) = row();
+        for lanes in 1..=4 {
+            let starts = split(&row, lanes).unwrap();
+            assert_eq!(starts.len(), lanes);
+            let found: Vec<Vec<_>> = starts
+                .iter()
+                .map(|starts| {
+                    let frames = starts.iter().map(|at| &row[piece::HEADER_BYTES + *at as usize..]);
+                    frames.map(|frame| v1::read(frame).unwrap().run).collect()
+                })
+                .collect();
+            for (lane, found) in found.iter().enumerate() {
+                let is_mine = |run: &&RunId| lanes::lane_of(Some(**run), lanes) == lane;
+                let expected: Vec<_> = runs.iter().filter(is_mine).copied().collect();
+                assert_eq!(*found, expected, "lane {lane} of {lanes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_whose_lengths_lead_nowhere_is_not_split() {
+        let (row, _) = row();
+        let first = piece::HEADER_BYTES;
+        // The length of the first frame, its neighbours and the header, each bit.
+        for at in (0..piece::HEADER_BYTES).chain(first + 12..first + 16) {
+            for bit in 0..8 {
+                let mut bad = row.clone();
+                bad[at] ^= 1 << bit;
+                assert_eq!(split(&bad, 2), None, "bit {bit} of byte {at}");
+            }
+        }
+        assert_eq!(split(&row[..row.len() - 1], 2), None);
+    }
 }

@@ -125,8 +125,8 @@ impl RedbJournal {
     ) -> Result<Self, OpenError> {
         let failed = |failure: JournalFailure| open::failed(&failure, path);
         let opens = store.count_open().map_err(failed)?;
-        let is_index_rebuilt = forget_damaged_index(&store).map_err(failed)?;
-        let (rebuilt, closed, gone, rows) = found(&store, &config).map_err(failed)?;
+        let (index, is_index_rebuilt) = sound_index(&store).map_err(failed)?;
+        let (rebuilt, closed, gone, rows) = found(&store, index, &config).map_err(failed)?;
         let snapshots = store.moment().and_then(|moment| moment.snapshots());
         let snapshots = snapshots.map_err(failed)?;
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
@@ -215,18 +215,20 @@ impl RedbJournal {
 /// dropped while turns of theirs are kept, and which rows of the index there are.
 type Contents = (Rebuilt, ClosedRuns, Vec<RunId>, settler::Rows);
 
-/// Throws a damaged index away; says whether there was one.
-fn forget_damaged_index(store: &Store) -> Result<bool, JournalFailure> {
+/// What is settled. A damaged index is thrown away, and says so.
+fn sound_index(store: &Store) -> Result<(Index, bool), JournalFailure> {
     match Index::read(&store.moment()?) {
-        Err(ReadError::Damaged { .. }) => store.forget_index().map(|()| true),
+        Ok(index) => Ok((index, false)),
+        Err(ReadError::Damaged { .. }) => {
+            store.forget_index()?;
+            Ok((Index::read(&store.moment()?)?, true))
+        }
         Err(error) => Err(error.into()),
-        Ok(_) => Ok(false),
     }
 }
 
-fn found(store: &Store, config: &JournalConfig) -> Result<Contents, JournalFailure> {
+fn found(store: &Store, index: Index, config: &JournalConfig) -> Result<Contents, JournalFailure> {
     let moment = store.moment()?;
-    let index = Index::read(&moment)?;
     let known = if index.is_begun {
         Known::Before(index.settled.position)
     } else {
@@ -422,24 +424,18 @@ impl Journal for RedbJournal {
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
-        let ((live, finished_runs, low, end, damaged), moment) = self.moment(|state| {
+        let ((live, finished_runs, span, damaged), moment) = self.moment(|state| {
             let damaged = state.damaged.list();
             let finished_runs = state.closed.len();
-            (
-                state.live(),
-                finished_runs,
-                state.low,
-                state.durable_end(),
-                damaged,
-            )
+            (state.live(), finished_runs, state.live_span(), damaged)
         })?;
         let host = &*self.shared.host;
-        let records = recover::recover(&moment, &live, (low, end), lanes, host, progress)?;
+        let records = recover::recover(&moment, &live, span, lanes, host, progress)?;
         Ok(RecoveryReport {
             live_runs: live.len() as u64,
             finished_runs,
             records,
-            bytes: end - low,
+            bytes: span.end - span.from,
             elapsed: host.elapsed().saturating_sub(self.opened.at),
             is_repaired: self.opened.is_repaired,
             is_index_rebuilt: self.opened.is_index_rebuilt,

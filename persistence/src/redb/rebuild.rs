@@ -14,7 +14,7 @@
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::lanes::{Row, Source, each_row};
+use super::lanes::{Row, Source, Span, each_row};
 use super::log::{self, Damage};
 use super::store::{Moment, Opened};
 use crate::error::{JournalFailure, ReadError};
@@ -108,7 +108,12 @@ pub(crate) fn rebuild(moment: &Moment, known: Known, lanes: usize) -> Result<Reb
     };
     let mut end = low;
     let mut gaps = Vec::new();
-    each_row(moment, low, &mut shares, &feed, &mut |source, row| {
+    let whole = Span {
+        has_kept: true,
+        from: low,
+        end: u64::MAX,
+    };
+    each_row(moment, whole, &mut shares, &feed, &mut |source, row| {
         let Source::Log(position) = source else { return };
         if position != end {
             let cause = format!("the log goes on at {position}: a piece is missing");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millrun_core::{Host, RunId};
 use rustc_hash::FxBuildHasher;
 
-use super::lanes::{Row, Source, each_row};
+use super::lanes::{Row, Source, Span, each_row};
 use super::log;
 use super::store::Moment;
 use crate::error::ReadError;
@@ -20,11 +20,11 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// The runs whose records are wanted.
 pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;
 
-/// Calls the lanes with all records of `live`; returns how many. The log goes from `low` to `end`.
+/// Calls the lanes with all records of `live`, which stand in `span`; returns how many.
 pub(crate) fn recover(
     moment: &Moment,
     live: &Runs,
-    (low, end): (u64, u64),
+    span: Span,
     lanes: &mut [Lane<'_>],
     host: &dyn Host,
     progress: &mut dyn FnMut(Progress),
@@ -32,7 +32,12 @@ pub(crate) fn recover(
     let records = AtomicU64::new(0);
     let feed = |lane: &mut Lane<'_>, row: &Row<'_>| {
         let mut handed = 0;
-        log::walk_share(row, &mut |_, found| {
+        // Frames of other runs need not be checked.
+        let wanted: Vec<u32> = log::runs(row)
+            .filter_map(|(start, run)| live.contains(&run).then_some(start))
+            .collect();
+        let row = row.only(&wanted);
+        log::walk_share(&row, &mut |_, found| {
             // Damage was put down to its runs when the store was opened.
             if let Ok((frame, _)) = found
                 && live.contains(&frame.run)
@@ -44,22 +49,22 @@ pub(crate) fn recover(
         records.fetch_add(handed, Ordering::Relaxed);
     };
     let mut reported = host.elapsed();
-    each_row(moment, low, lanes, &feed, &mut |source, _| {
+    each_row(moment, span, lanes, &feed, &mut |source, _| {
         if let Source::Log(position) = source
             && host.elapsed().saturating_sub(reported) >= PROGRESS_EVERY
         {
             reported = host.elapsed();
             progress(Progress {
-                bytes_done: position.saturating_sub(low),
-                bytes_total: end - low,
+                bytes_done: position.saturating_sub(span.from),
+                bytes_total: span.end - span.from,
                 records: records.load(Ordering::Relaxed),
             });
         }
     })?;
     let records = records.into_inner();
     progress(Progress {
-        bytes_done: end - low,
-        bytes_total: end - low,
+        bytes_done: span.end - span.from,
+        bytes_total: span.end - span.from,
         records,
     });
     Ok(records)

@@ -16,6 +16,7 @@ use std::time::Duration;
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
 use super::closed::{ClosedRuns, Trim};
+use super::lanes::Span;
 use super::rebuild::{Damaged, Rebuilt};
 use super::recover::Runs;
 use super::snapshots::{SnapshotRows, Snapshots};
@@ -319,6 +320,18 @@ impl State {
     /// The runs that are live.
     pub(crate) fn live(&self) -> Runs {
         self.ledger.heads().keys().copied().collect()
+    }
+
+    /// Where the records of live runs stand.
+    pub(crate) fn live_span(&self) -> Span {
+        let end = self.durable_end();
+        let heads = self.ledger.heads().values();
+        let first = heads.map(|head| head.place.first).min().unwrap_or(end);
+        Span {
+            has_kept: first < self.low,
+            from: first.clamp(self.low, end),
+            end,
+        }
     }
 
     pub(crate) fn is_live(&self, run: RunId) -> bool {

@@ -49,6 +49,28 @@ impl World {
         }
     }
 
+    /// Starts a run of one record, which does not finish.
+    fn open_run(&mut self, name: &str) -> RunId {
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let epoch = self.journal.take_over(&all).unwrap();
+        let id = InstanceId::new(name).unwrap();
+        self.begun += 1;
+        let time = Timestamp::from_micros(1_700_000_000_000_000 + self.begun);
+        let mut author = Author {
+            run: RunId::new(id.partition(), time, self.begun),
+            id,
+            head: Sequence::ZERO,
+            epoch,
+            time,
+            written: Vec::new(),
+        };
+        let mut batch = Batch::new();
+        author.put(&mut batch, &[b"begun"], false);
+        assert_eq!(self.journal.enqueue(&batch).unwrap().refused, []);
+        self.host.run();
+        author.run
+    }
+
     /// The same world, as it is found after a crash at this moment.
     fn crashed(&self) -> Self {
         Self::open(self.config.clone(), self.disk.current(), self.closed.clone())
@@ -186,6 +208,30 @@ fn a_smaller_retention_after_reopening_drops_what_was_settled() {
     let mut world = world.crashed();
     world.work(500, 10);
     assert_eq!(world.journal.stats().finished_runs, 100);
+    world.check();
+}
+
+#[test]
+fn recovery_reads_the_log_from_the_first_record_of_a_live_run_on() {
+    let mut world = World::new(config());
+    world.work(2_000, 40);
+    let end = world.journal.stats().log_bytes;
+    let recovered = |world: &World| {
+        let crashed = world.crashed();
+        let mut records = Vec::new();
+        let mut lane = |record: millrun_persistence::RecordView<'_>| records.push(record.run);
+        let report = crashed.journal.recover(&mut [&mut lane], &mut |_| {}).unwrap();
+        (records, report.bytes)
+    };
+    assert_eq!(recovered(&world), (vec![], 0));
+
+    let first = world.open_run("first");
+    let log_bytes = world.journal.stats().log_bytes;
+    assert_eq!(recovered(&world), (vec![first], log_bytes - end));
+    world.work(500, 40);
+    let second = world.open_run("second");
+    let log_bytes = world.journal.stats().log_bytes;
+    assert_eq!(recovered(&world), (vec![first, second], log_bytes - end));
     world.check();
 }
 
