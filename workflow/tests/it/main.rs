@@ -8,6 +8,7 @@ mod fuzz;
 mod histories;
 mod model;
 mod mutants;
+mod mutants_outside;
 mod outside;
 mod parking;
 mod recording;

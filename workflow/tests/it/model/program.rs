@@ -1,0 +1,230 @@
+//! Programs: trees of operations, in stages, and what they are as workflow code.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use millrun_workflow::{
+    Activity, ActivityError, CallError, ChildError, ContinueError, Either, Implementation, PromiseError,
+    PublishError, Retry, Signal, State, Topic, Update, Workflow, WorkflowContext, WorkflowError,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+pub(super) const STEP: Activity<u64, u64> = Activity::named("step");
+pub(super) const SIGNALS: [Signal<u64>; 2] = [Signal::named("left"), Signal::named("right")];
+pub(super) const CHILD: Workflow<u64, u64> = Workflow::named("child");
+pub(super) const TOPIC: Topic<u64> = Topic::named("topic");
+pub(super) const ADD: Update<u64, u64, u64> = Update::named("add");
+pub(super) const FLOW: Workflow<Flow, u64> = Workflow::named("flow");
+
+pub(super) const FAILED: u64 = 555;
+pub(super) const CANCELLED: u64 = 999;
+/// What a publish that has found room is worth, and a condition that is met.
+pub(super) const PUBLISHED: u64 = 2;
+pub(super) const MET: u64 = 3;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Program {
+    Call(u64),
+    Sleep(u64),
+    Child(u64),
+    Publish(u64),
+    Promise,
+    Signal(usize),
+    Record(u64),
+    /// A step inside the turn. Multiples of five fail.
+    Local(u64),
+    /// Adds to the state.
+    Change(u64),
+    /// Waits until the state is this large.
+    Until(u64),
+    Sequence(Vec<Program>),
+    Join(Vec<Program>),
+    Race(Box<Program>, Box<Program>),
+    Shield(Box<Program>),
+}
+
+/// A program, and what comes behind it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Stage {
+    pub(super) program: Program,
+    pub(super) then: Then,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Then {
+    GoOn,
+    /// The code begins again, in the next stage; a promise that is open is given up.
+    Checkpoint,
+    /// Another run goes on, in the next stage.
+    Continue,
+}
+
+/// The stages that are left, the sum so far, and the state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Flow {
+    pub(super) stages: Vec<Stage>,
+    pub(super) sum: u64,
+    pub(super) state: u64,
+}
+
+pub(super) fn together(sum: u64, value: u64) -> u64 {
+    sum.wrapping_mul(31).wrapping_add(value)
+}
+
+async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
+    let (mut at, mut sum, state) = match cx.checkpointed::<(usize, u64, u64)>() {
+        Some(restored) => restored?,
+        None => (0, flow.sum, flow.state),
+    };
+    let state = cx.state(state);
+    while let Some(stage) = flow.stages.get(at) {
+        sum = together(sum, run(cx.clone(), state.clone(), stage.program.clone()).await);
+        at += 1;
+        let error = match stage.then {
+            Then::GoOn => continue,
+            Then::Checkpoint => {
+                let _open = cx.promise::<u64>();
+                cx.checkpoint(&(at, sum, state.read(|state| *state))).await
+            }
+            Then::Continue => {
+                let stages = flow.stages[at..].to_vec();
+                let state = state.read(|state| *state);
+                cx.continue_as_new(FLOW, Flow { stages, sum, state }).await
+            }
+        };
+        assert!(matches!(error, ContinueError::Cancelled(_)), "{error}");
+    }
+    Ok(sum)
+}
+
+/// The program as workflow code.
+fn run(
+    cx: WorkflowContext,
+    state: State<u64>,
+    program: Program,
+) -> Pin<Box<dyn Future<Output = u64> + Send>> {
+    let branch = |cx: &WorkflowContext, state: &State<u64>, part| run(cx.clone(), state.clone(), part);
+    Box::pin(async move {
+        match program {
+            Program::Call(value) => {
+                match cx.call(STEP, value).retry(Retry::exponential().attempts(2)).await {
+                    Ok(value) => value,
+                    Err(CallError::Failed(_)) => FAILED,
+                    Err(CallError::Cancelled(_)) => CANCELLED,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            Program::Sleep(seconds) => match cx.sleep(Duration::from_secs(seconds)).await {
+                Ok(()) => 1,
+                Err(_) => CANCELLED,
+            },
+            Program::Child(value) => match cx.child(CHILD, format!("child-{value}"), value).await {
+                Ok(value) => value,
+                Err(ChildError::NotStarted { .. }) => FAILED,
+                Err(ChildError::Cancelled(_)) => CANCELLED,
+                Err(other) => panic!("{other}"),
+            },
+            Program::Publish(value) => match cx.publish(TOPIC, value).await {
+                Ok(()) => PUBLISHED,
+                Err(PublishError::Refused(_)) => FAILED,
+                Err(PublishError::Cancelled(_)) => CANCELLED,
+                Err(other) => panic!("{other}"),
+            },
+            Program::Promise => match cx.promise().await {
+                Ok(value) => value,
+                Err(PromiseError::Failed(_)) => FAILED,
+                Err(PromiseError::Cancelled(_)) => CANCELLED,
+                Err(other) => panic!("{other}"),
+            },
+            Program::Signal(index) => cx.signal(SIGNALS[index]).await.unwrap_or(CANCELLED),
+            Program::Record(value) => cx.record(|| value).await.expect("a number can be encoded"),
+            Program::Local(value) => {
+                let step = move || match value % 5 {
+                    0 => Err(ActivityError::fatal("a multiple of five")),
+                    _ => Ok(value),
+                };
+                cx.local(step).await.unwrap_or(FAILED)
+            }
+            Program::Change(value) => state.change(|state| {
+                *state += value;
+                *state
+            }),
+            Program::Until(value) => match state.until(move |state| *state >= value).await {
+                Ok(()) => MET,
+                Err(_) => CANCELLED,
+            },
+            Program::Sequence(parts) => {
+                let mut sum = 7;
+                for part in parts {
+                    sum = together(sum, branch(&cx, &state, part).await);
+                }
+                sum
+            }
+            Program::Join(parts) => {
+                let parts = parts.into_iter().map(|part| branch(&cx, &state, part));
+                cx.join_all(parts).await.into_iter().fold(8, together)
+            }
+            Program::Race(left, right) => {
+                match cx
+                    .race(branch(&cx, &state, *left), branch(&cx, &state, *right))
+                    .await
+                {
+                    Either::Left(value) => together(9, value),
+                    Either::Right(value) => together(10, value),
+                }
+            }
+            Program::Shield(inner) => branch(&cx.shielded(), &state, *inner).await,
+        }
+    })
+}
+
+pub(super) fn implementation() -> Implementation {
+    Implementation::new(FLOW, flow).update(
+        ADD,
+        |_, _| Ok(()),
+        |state, value| {
+            *state += value;
+            *state
+        },
+    )
+}
+
+fn programs() -> impl Strategy<Value = Program> {
+    let leaf = prop_oneof![
+        3 => (0..100_u64).prop_map(Program::Call),
+        2 => (0..100_u64).prop_map(Program::Sleep),
+        2 => (0..100_u64).prop_map(Program::Child),
+        2 => (0..100_u64).prop_map(Program::Publish),
+        2 => Just(Program::Promise),
+        2 => (0..2_usize).prop_map(Program::Signal),
+        1 => (0..100_u64).prop_map(Program::Record),
+        1 => (0..100_u64).prop_map(Program::Local),
+        1 => (0..20_u64).prop_map(Program::Change),
+        1 => (0..60_u64).prop_map(Program::Until),
+    ];
+    leaf.prop_recursive(5, 40, 4, |inner| {
+        prop_oneof![
+            2 => vec(inner.clone(), 0..4).prop_map(Program::Sequence),
+            2 => vec(inner.clone(), 0..4).prop_map(Program::Join),
+            3 => (inner.clone(), inner.clone())
+                .prop_map(|(left, right)| Program::Race(Box::new(left), Box::new(right))),
+            1 => inner.prop_map(|inner| Program::Shield(Box::new(inner))),
+        ]
+    })
+}
+
+pub(super) fn flows() -> impl Strategy<Value = Flow> {
+    let then = prop_oneof![
+        2 => Just(Then::GoOn),
+        2 => Just(Then::Checkpoint),
+        1 => Just(Then::Continue),
+    ];
+    let stage = (programs(), then).prop_map(|(program, then)| Stage { program, then });
+    vec(stage, 1..4).prop_map(|stages| Flow {
+        stages,
+        sum: 6,
+        state: 0,
+    })
+}
