@@ -26,7 +26,7 @@ use millrun_workflow::{
 use super::Shard;
 use super::effects::Effect;
 use super::instances::{Entry, Held, Place};
-use super::message::{ShardMessage, StartChild};
+use super::message::{ShardMessage, Standing, StartChild};
 use crate::recovery::RecoveredRun;
 
 /// How often an instance may go on in another run within one turn.
@@ -119,8 +119,20 @@ impl Shard {
                     })
             };
             begun.expect("a beginning was weighed before the former run ended");
-            if let Some(entry) = self.entries.get_mut(&next) {
-                entry.waiters = waiters.unwrap_or_default();
+            let waiters = waiters.unwrap_or_default();
+            match self.entries.get_mut(&next) {
+                // It has ended in its first turn, before anybody could wait for it.
+                Some(Entry {
+                    place: Place::Ended(outcome),
+                    ..
+                }) if !matches!(outcome, Outcome::Continued(_)) => {
+                    let standing = Standing::Ended(outcome.clone());
+                    let answers = waiters.into_iter();
+                    let answers = answers.map(|waiter| Effect::AnswerStanding(waiter, Ok(standing.clone())));
+                    self.effects.extend(answers);
+                }
+                Some(entry) => entry.waiters = waiters,
+                None => {}
             }
             self.answer_if_parked(next, moment);
         }

@@ -239,6 +239,32 @@ async fn an_id_that_is_taken_is_reported_to_the_parent() {
     runtime.shutdown().await.unwrap();
 }
 
+/// Whoever waited for the former run was handed to the next when that had already ended, and waited
+/// for ever. A random program found it.
+#[tokio::test]
+async fn whoever_waits_is_answered_when_the_next_run_ends_in_its_first_turn() {
+    const HASTY: Workflow<u64, u64> = Workflow::named("hasty");
+    async fn hasty(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
+        if sum > 0 {
+            return Ok(sum);
+        }
+        let sum = cx.signal(GO).await?;
+        Err(cx.continue_as_new(HASTY, sum).await.into())
+    }
+    let builder = Runtime::volatile().register(HASTY, hasty);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(HASTY, "h", 0).await.unwrap();
+    let waiting = run.result();
+    let signalled = async {
+        // Answered in a turn behind the one that began to wait.
+        described(&run, |run| !run.awaited_signals.is_empty()).await;
+        run.signal(GO, 7).await.unwrap();
+    };
+    let (value, ()) = tokio::join!(waiting, signalled);
+    assert_eq!(value.unwrap(), 7);
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_run_goes_on_in_others_and_loses_no_signal() {
     let store = Store::new();

@@ -16,6 +16,7 @@ mod operating;
 mod outside;
 mod parking;
 mod pressure;
+mod programs;
 mod supervision;
 mod support;
 mod threads;

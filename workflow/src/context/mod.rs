@@ -150,6 +150,12 @@ impl WorkflowContext {
     /// its id, its numbering of steps, and signals that were not taken. Operations that are
     /// outstanding are cancelled; make the [state](Self::state) for queries anew.
     ///
+    /// It bounds what the code is run again for, what an instance keeps in memory, and the length that
+    /// [`history_len_max`](crate::Limits::history_len_max) counts. It does not bound the file: the events
+    /// before it stay there until the run has ended and its retention too, and waking an unloaded run
+    /// still reads them. A run that goes on for years should [continue as new](Self::continue_as_new)
+    /// now and then.
+    ///
     /// The future is ready only if that is not possible, and then says why.
     ///
     /// ```
