@@ -7,8 +7,13 @@
 //! ```
 //!
 //! Waking thousands of tasks takes longer than a commit, so a part of its own does it, and not the
-//! journal's writer; it is placed where the tasks run, where a wake-up is cheapest. Left out on purpose: fairness among those who found the journal full.
+//! journal's writer; it is placed where the tasks run, where a wake-up is cheapest. It wakes a budget
+//! of them at a time: those run, and append again, before the others are woken.
+//!
+//! Invariants: a list is sorted by offset, so that those who are to be woken are its beginning, however
+//! many wait behind them. Left out on purpose: fairness among those who found the journal full.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -37,10 +42,29 @@ const LISTS: usize = 16;
 
 #[derive(Default)]
 struct Waiting {
-    /// Those whose batch is queued.
-    queued: Vec<(Offset, Waker)>,
+    /// Those whose batch is queued, by offset: who is to be woken stands in front.
+    queued: VecDeque<(Offset, Waker)>,
     /// Those who found the journal full.
     full: Vec<Waker>,
+}
+
+impl Waiting {
+    /// Adds one. Offsets come nearly in order: a few threads race for the lock.
+    fn push(&mut self, offset: Offset, waker: Waker) {
+        let at = match self.queued.back() {
+            Some((last, _)) if *last > offset => self.queued.partition_point(|(other, _)| *other <= offset),
+            _ => self.queued.len(),
+        };
+        self.queued.insert(at, (offset, waker));
+    }
+
+    /// Takes out those up to the watermark, `most` at a time; says whether that was all.
+    fn take(&mut self, watermark: Offset, most: usize, woken: &mut Vec<Waker>) -> bool {
+        let done = self.queued.partition_point(|(offset, _)| *offset <= watermark);
+        let taken = self.queued.drain(..done.min(most));
+        woken.extend(taken.map(|(_, waker)| waker));
+        done <= most
+    }
 }
 
 impl Appender {
@@ -111,7 +135,7 @@ impl Inner {
         if self.journal.high_watermark() >= offset {
             return Poll::Ready(Ok(()));
         }
-        self.list(offset.get()).queued.push((offset, cx.waker().clone()));
+        self.list(offset.get()).push(offset, cx.waker().clone());
         if self.journal.high_watermark() >= offset {
             return Poll::Ready(Ok(()));
         }
@@ -147,30 +171,30 @@ impl fmt::Debug for Inner {
 /// Wakes those whose batch is durable, and those who wait for room.
 struct Waking {
     inner: Weak<Inner>,
+    /// Those of one turn, to be woken when no lock is held.
     durable: Vec<Waker>,
 }
 
 impl Part for Waking {
-    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+    fn turn(&mut self, _now: Timestamp, budget: usize) -> Next {
         let Some(inner) = self.inner.upgrade() else {
             return Next::Stop;
         };
-        let has_failed = inner.journal.failure().is_some();
-        let watermark = inner.journal.high_watermark();
+        let watermark = match inner.journal.failure() {
+            // Nobody waits for anything any more.
+            Some(_) => Offset::new(u64::MAX),
+            None => inner.journal.high_watermark(),
+        };
+        let most = (budget / LISTS).max(1);
+        let mut is_all = true;
         for number in 0..LISTS as u64 {
             let mut waiting = inner.list(number);
-            let Waiting { queued, full } = &mut *waiting;
-            self.durable.append(full);
-            let is_done = |offset: Offset| has_failed || offset <= watermark;
-            self.durable.extend(
-                queued
-                    .extract_if(.., |(offset, _)| is_done(*offset))
-                    .map(|(_, waker)| waker),
-            );
+            self.durable.append(&mut waiting.full);
+            is_all &= waiting.take(watermark, most, &mut self.durable);
         }
         for waker in self.durable.drain(..) {
             waker.wake();
         }
-        Next::Idle
+        if is_all { Next::Idle } else { Next::Again }
     }
 }

@@ -5,12 +5,21 @@
 //! acknowledged `a` batches and found `q` queued, the next one waits until 15/16 of `a + q` are
 //! there, for at most half the time that the last commit took. One appender alone never waits.
 //!
+//! That spares the cost that each commit has however small it is. Where hundreds come, their own
+//! work between two appends takes as long as a commit, and if all of them go together the disk is
+//! idle meanwhile: then the next commit goes as soon as a quarter of them is there, and the others
+//! work while it syncs.
+//!
 //! ```text
 //!   committed ──► a + q ≤ 1 ──► commit the next batch as soon as it is there
-//!             └─► a + q > 1 ──► commit at 15/16 of them, or when half a commit's time is over
+//!             └─► a + q > 1 ──► commit at 15/16 of them (of many: at 256, or a quarter of them),
+//!                               or when half a commit's time is over
 //! ```
 
 use std::time::Duration;
+
+/// So many are worth a commit of their own: of more, no more than a quarter is waited for.
+const TOGETHER_LEN_MAX: usize = 256;
 
 /// What the writer should do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +43,8 @@ impl Convoy {
     /// Notes the end of a commit, at the time `now`, that took `took`.
     pub(crate) fn committed(&mut self, acknowledged: usize, queued: usize, took: Duration, now: Duration) {
         let expected = acknowledged + queued;
-        self.batches = (expected * 15 / 16).max(1);
+        let together = (expected * 15 / 16).max(1);
+        self.batches = together.min(TOGETHER_LEN_MAX.max(expected / 4));
         self.until = if expected > 1 { now + took / 2 } else { now };
     }
 
@@ -69,6 +79,20 @@ mod tests {
         convoy.committed(1, 0, 200 * US, 300 * US);
         assert_eq!(convoy.decide(0, 300 * US), Decision::Idle);
         assert_eq!(convoy.decide(1, 301 * US), Decision::Commit);
+    }
+
+    #[test]
+    fn of_very_many_appenders_a_part_is_waited_for() {
+        for (acknowledged, expected) in [(32, 30), (256, 240), (280, 256), (1_024, 256), (16_384, 4_096)] {
+            let mut convoy = Convoy::default();
+            convoy.committed(acknowledged, 0, 200 * US, 300 * US);
+            let decision = Decision::Wait {
+                time: 100 * US,
+                batches: expected,
+            };
+            assert_eq!(convoy.decide(expected - 1, 300 * US), decision);
+            assert_eq!(convoy.decide(expected, 300 * US), Decision::Commit);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use millrun_core::Partition;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
     Appender, Batch, EnqueueError, Enqueued, FailureKind, Journal, JournalConfig, MemoryJournal,
@@ -125,4 +126,47 @@ fn an_append_that_is_never_polled_does_nothing() {
     let world = World::new(JournalConfig::default());
     drop(world.appender.append(&Batch::new()));
     assert_eq!(world.journal.stats().queued_bytes, 0);
+}
+
+/// Appends of many callers, of whom more wait than one turn wakes.
+#[test]
+fn all_who_wait_are_woken_in_the_end_in_whatever_order_they_were_polled() {
+    let world = World::new(JournalConfig::default());
+    let mut authors: Vec<_> = (0..1_000)
+        .map(|number| Author::new(&*world.journal, &format!("id-{number}"), number))
+        .collect();
+    let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+    let epoch = world.journal.take_over(&all).unwrap();
+    let batches: Vec<_> = authors
+        .iter_mut()
+        .map(|author| {
+            author.epoch = epoch;
+            author.batch(&[b"x"], false)
+        })
+        .collect();
+    let mut appends: Vec<_> = batches
+        .iter()
+        .map(|batch| Box::pin(world.appender.append(batch)))
+        .collect();
+    let flags: Vec<_> = (0..1_000)
+        .map(|_| Arc::new(Flag(AtomicBool::new(false))))
+        .collect();
+    let mut poll = |number: usize| {
+        let waker = Waker::from(Arc::clone(&flags[number]));
+        appends[number].as_mut().poll(&mut Context::from_waker(&waker))
+    };
+    let (early, late) = (0..600, 600..1_000);
+    assert!(early.clone().all(|number| poll(number).is_pending()));
+    // Polled again, as by a select: the latest offsets register first.
+    assert!(early.clone().rev().all(|number| poll(number).is_pending()));
+    world.journal.commit();
+    assert!(late.clone().all(|number| poll(number).is_pending()));
+    world.host.run();
+    let is_woken = |number: usize| flags[number].0.load(Ordering::SeqCst);
+    assert!(early.clone().all(is_woken));
+    assert!(!late.clone().any(is_woken), "their batches are not durable");
+    world.journal.commit();
+    world.host.run();
+    assert!(late.clone().all(is_woken));
+    assert!((0..1_000).all(|number| poll(number).is_ready()));
 }
