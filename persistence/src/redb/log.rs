@@ -31,7 +31,7 @@ pub(crate) fn turns(
         match follow(store, run, (place.last, moved), low)? {
             Some(turns) => pieces.extend(turns),
             // A back-pointer leads nowhere: they are hints, so look at everything instead.
-            None => sweep(store, run, (low, end), &mut pieces)?,
+            None => sweep(store, run, (low, end), place.last, &mut pieces)?,
         }
     }
     Ok(pieces)
@@ -249,17 +249,21 @@ fn turn_at(store: &Moment, run: RunId, position: u64) -> Result<Option<TurnBytes
     }))
 }
 
-/// Finds the run's frames by looking at the whole log.
+/// Finds the run's frames by looking at the whole log. Its last turn, at `last`, must be among them.
 fn sweep(
     store: &Moment,
     run: RunId,
     (low, end): (u64, u64),
+    last: u64,
     pieces: &mut Vec<(u64, Bytes)>,
 ) -> Result<(), ReadError> {
     let mut problem = None;
+    let (mut has_last, mut is_whole) = (false, false);
     store.rows(low, &mut |key, row| {
         walk(key, row, &mut |position, frame| match frame {
             Ok((frame, bytes)) if frame.run == run && position < end => {
+                has_last |= position == last;
+                is_whole = frame.has(v1::TURN_LAST);
                 pieces.push((position, Bytes::copy_from_slice(bytes)));
             }
             Ok(_) => {}
@@ -271,7 +275,9 @@ fn sweep(
         key < end
     })?;
     match (scan::history(run, pieces), problem) {
-        (Ok(_), _) => Ok(()),
+        (Ok(_), _) if has_last && is_whole => Ok(()),
+        // What is left would pass for a shorter history.
+        (Ok(_), _) => Err(scan::damaged(run, last, &"the last turn is damaged")),
         (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(error),
     }

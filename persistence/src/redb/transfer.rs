@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
@@ -120,7 +120,8 @@ impl RedbJournal {
         let mut out = Export {
             journal: self,
             path,
-            file: BufWriter::new(file),
+            file,
+            written: 0,
             lines: Vec::new(),
             exported: Exported::default(),
         };
@@ -153,7 +154,10 @@ impl RedbJournal {
 struct Export<'a> {
     journal: &'a RedbJournal,
     path: &'a Path,
-    file: BufWriter<File>,
+    file: File,
+    /// Bytes in the file.
+    written: u64,
+    /// Lines on their way to it: those of about a page.
     lines: Vec<u8>,
     exported: Exported,
 }
@@ -161,58 +165,80 @@ struct Export<'a> {
 impl Export<'_> {
     /// Writes a run, whole or not at all.
     fn run(&mut self, run: RunId) -> Result<(), BackupError> {
-        let begin = self.lines.len();
-        let mut after = Sequence::ZERO;
-        let mut id = None;
+        let begin = self.written + self.lines.len() as u64;
+        let mut records = 0;
+        match self.pages(run, &mut records)? {
+            Ok(()) => {
+                self.exported.runs += 1;
+                self.exported.records += records;
+            }
+            Err(error) => {
+                self.cut(begin).map_err(|error| write(self.path, error))?;
+                match error {
+                    // Retention was faster, or it has no durable record yet.
+                    ReadError::UnknownRun { .. } | ReadError::Expired { .. } => {}
+                    damage => self.exported.damaged.push(damage),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the records of a run, a page at a time, and counts them. What is wrong with the run itself
+    /// is the inner error.
+    fn pages(&mut self, run: RunId, records: &mut u64) -> Result<Result<(), ReadError>, BackupError> {
+        let (mut after, mut id) = (Sequence::ZERO, None);
         loop {
             let page = match self.journal.history_page(run, after, PAGE_BYTES) {
                 Ok(page) => page,
-                // Retention was faster, or it has no durable record yet.
-                Err(ReadError::UnknownRun { .. } | ReadError::Expired { .. }) => return Ok(()),
                 Err(ReadError::Failed(failure)) => return Err(failure.into()),
-                Err(damage) => {
-                    self.lines.truncate(begin);
-                    self.exported.damaged.push(damage);
-                    return Ok(());
-                }
+                Err(error) => return Ok(Err(error)),
             };
             if after == Sequence::ZERO {
                 match self.journal.instance_id(run) {
                     Ok(found) => id = Some(found),
                     Err(ReadError::Failed(failure)) => return Err(failure.into()),
-                    Err(damage) => {
-                        self.exported.damaged.push(damage);
-                        return Ok(());
-                    }
+                    Err(error) => return Ok(Err(error)),
                 }
             }
             for record in &page.records {
                 let id = id.as_ref().filter(|_| record.sequence.get() == 1);
                 ndjson::put(&mut self.lines, run, id.map(InstanceId::as_str), record);
                 after = record.sequence;
-                self.exported.records += 1;
+                *records += 1;
+            }
+            if self.lines.len() > PAGE_BYTES {
+                self.flush()?;
             }
             if page.is_end() {
-                break;
+                return Ok(Ok(()));
             }
         }
-        self.exported.runs += 1;
-        if self.lines.len() > PAGE_BYTES {
-            self.flush()?;
-        }
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), BackupError> {
         let outcome = self.file.write_all(&self.lines);
+        self.written += self.lines.len() as u64;
         self.lines.clear();
         outcome.map_err(|error| write(self.path, error))
     }
 
+    /// Takes back what was written behind `begin`.
+    fn cut(&mut self, begin: u64) -> io::Result<()> {
+        if let Some(len) = begin.checked_sub(self.written) {
+            self.lines
+                .truncate(usize::try_from(len).expect("so much is in memory"));
+            return Ok(());
+        }
+        self.lines.clear();
+        self.written = begin;
+        self.file.set_len(begin)?;
+        self.file.seek(SeekFrom::Start(begin)).map(|_| ())
+    }
+
     fn finish(mut self) -> Result<Exported, BackupError> {
         self.flush()?;
-        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
-        synced.map_err(|error| write(self.path, error))?;
+        self.file.sync_all().map_err(|error| write(self.path, error))?;
         Ok(self.exported)
     }
 }

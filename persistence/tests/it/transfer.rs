@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::RunId;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Archive, BackupError, ImportError, Journal, JournalConfig, RedbJournal, import};
+use millrun_persistence::{
+    Archive, BackupError, ImportError, Journal, JournalConfig, ReadError, RedbJournal, import,
+};
 
 use crate::host::HandHost;
 
@@ -107,6 +110,45 @@ impl World {
             .closed()
             .filter(|author| self.journal.history(author.run).is_err());
         closed.map(|author| author.run).collect()
+    }
+}
+
+/// A history of several pages is written page by page, so the first ones are in the file already when
+/// the damage is found. Where the last turn was damaged, what came before it used to pass for the
+/// whole history.
+#[test]
+fn a_long_run_that_is_damaged_leaves_no_trace_in_an_export() {
+    for damaged in [b'c', b'd'] {
+        let mut world = World::new(|_, config| config.cache_bytes_max = 0);
+        world.work(3);
+        let mut long = Author::new(&world.journal, "long", 1_000);
+        for mark in [b'a', b'b', b'c', b'd'] {
+            let batch = long.batch(&[b"first", &vec![mark; 3 << 20]], mark == b'd');
+            assert_eq!(world.journal.enqueue(&batch).unwrap().refused, []);
+            world.host.run();
+        }
+        world.work(3);
+        // Behind the journal's back, as a disk would.
+        let store = world.path("a.redb");
+        let image = fs::read(&store).unwrap();
+        let at = image
+            .windows(64)
+            .position(|bytes| bytes == [damaged; 64])
+            .unwrap();
+        let file = fs::File::options().write(true).open(&store).unwrap();
+        file.write_all_at(b"?", at as u64 + 1_000).unwrap();
+
+        let is_named =
+            |error: &ReadError| matches!(error, ReadError::Damaged { run, .. } if *run == Some(long.run));
+        assert!(is_named(&world.journal.history(long.run).unwrap_err()));
+        let path = world.path("all.ndjson");
+        let exported = world.journal.export(&path).unwrap();
+        assert!(exported.damaged.len() == 1 && exported.damaged.iter().all(is_named));
+        let records: usize = world.authors.iter().map(|author| author.written.len()).sum();
+        assert_eq!((exported.runs, exported.records), (6, records as u64));
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1 + records);
+        assert!(!text.contains(&format!("{:032x}", long.run.bits())));
     }
 }
 
