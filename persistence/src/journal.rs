@@ -259,6 +259,9 @@ pub struct Stats {
     pub archived_runs: u64,
     /// The archive could not be written when it was tried last, so nothing is dropped.
     pub is_archive_failing: bool,
+    /// Rows that say what may be dropped, or that would be dropped, cannot be read: retention has
+    /// stopped, and the log grows, until the store is opened again.
+    pub is_retention_stopped: bool,
     /// Time the last commit took.
     pub last_commit: Duration,
 }

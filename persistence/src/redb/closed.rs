@@ -133,9 +133,22 @@ impl ClosedRuns {
         }
     }
 
-    /// Takes in the row that [`Trim::Load`] asked for.
+    /// Whether nothing is dropped because settled rows cannot be read.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Takes in the row that [`Trim::Load`] asked for. If it cannot be read, nothing is dropped any
+    /// more.
     pub(crate) fn load(&mut self, row: Result<Vec<(u64, Finished<Place>)>, ReadError>) {
         let first = self.first;
+        if let Err(error) = &row {
+            tracing::error!(
+                number = first,
+                %error,
+                "finished runs are kept beyond their retention: where they stand cannot be read"
+            );
+        }
         self.earliest = row
             .unwrap_or_default()
             .into_iter()

@@ -151,14 +151,14 @@ impl Settling {
         load_earliest(&moment, shared);
         let Some(slice) = Beginning::read(&moment, (low, settled), slice_bytes)? else {
             let mut state = shared.lock();
-            state.is_settling_blocked = true;
+            state.block_settling();
             state.gone.extend(gone);
             return Ok(None);
         };
         let needed = needed(&moment, shared, &slice)?;
         let Some(needed) = needed else {
             let mut state = shared.lock();
-            state.is_settling_blocked = true;
+            state.block_settling();
             state.gone.extend(gone);
             return Ok(None);
         };

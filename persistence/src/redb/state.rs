@@ -375,6 +375,16 @@ impl State {
         self.durable_end() - self.low > 2 * needed + slack
     }
 
+    /// Nothing leaves the log any more: a row at its beginning is damaged, or it cannot be said what is
+    /// needed of it.
+    pub(crate) fn block_settling(&mut self) {
+        self.is_settling_blocked = true;
+        tracing::error!(
+            position = self.low,
+            "the log cannot be shortened: what stands at its beginning is damaged; it grows until the store is mended"
+        );
+    }
+
     /// Whether the run is live, waits to be settled, or is quarantined.
     pub(crate) fn is_unsettled(&self, run: RunId) -> bool {
         self.ledger.head(run).is_some()
@@ -410,6 +420,7 @@ impl State {
             is_compacting: self.is_compacting,
             archived_runs: self.archived_runs,
             is_archive_failing: self.is_archive_failing,
+            is_retention_stopped: self.is_settling_blocked || self.closed.is_blocked(),
             last_commit: self.last_commit,
             ..Stats::default()
         }

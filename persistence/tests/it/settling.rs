@@ -2,6 +2,8 @@
 //! lost at any moment.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
@@ -265,4 +267,62 @@ fn a_damaged_index_is_written_anew_from_the_log() {
         }
     }
     assert!(rebuilt > 0, "no bit fell into the index");
+}
+
+/// What may be dropped is read from settled rows; while one cannot be read, nothing goes.
+#[test]
+fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.redb");
+    let mut config = JournalConfig::default();
+    config.unsettled_len_max = 20;
+    config.retention.len_max = 100;
+    config.cache_bytes_max = 0;
+    let open = || {
+        let host = HandHost::new();
+        let journal = RedbJournal::open(&path, config.clone(), host.clone()).unwrap();
+        (host, journal)
+    };
+    let work = |host: &HandHost, journal: &RedbJournal, numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let mut author = Author::new(journal, &format!("id-{number}"), number);
+            let batch = author.batch(&[b"begun", b"done"], true);
+            assert_eq!(journal.enqueue(&batch).unwrap().refused, []);
+            host.run();
+        }
+    };
+    let (host, journal) = open();
+    work(&host, &journal, 0..300);
+    assert!(!journal.stats().is_retention_stopped);
+    assert_eq!(journal.stats().finished_runs, 100);
+
+    // A bit in each row of finished runs, behind the journal's back: version 1, kind 1.
+    let image = fs::read(&path).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let mut damaged = 0;
+    for (at, row) in image.windows(24).enumerate() {
+        let is_row = row[..4] == [1, 0, 1, 0] && row[4] > 0 && row[5..8] == [0; 3] && row[10..20] == [0; 10];
+        if is_row {
+            file.write_all_at(&[image[at + 30] ^ 1], at as u64 + 30).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0);
+    work(&host, &journal, 300..600);
+    assert!(journal.stats().is_retention_stopped);
+    assert!(
+        journal.stats().finished_runs > 200,
+        "nothing is dropped: {:?}",
+        journal.stats()
+    );
+
+    journal.begin_close();
+    host.run();
+    drop(journal);
+    let (host, journal) = open();
+    let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
+    assert!(report.is_index_rebuilt);
+    work(&host, &journal, 600..640);
+    let stats = journal.stats();
+    assert_eq!((stats.is_retention_stopped, stats.finished_runs), (false, 100));
 }

@@ -1,10 +1,11 @@
 //! Verifying, copying and shrinking a store.
 
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{BackupError, Journal, JournalConfig, RedbJournal};
+use millrun_persistence::{BackupError, Disk, FileDisk, Journal, JournalConfig, RedbJournal, Stats};
 
 use crate::host::HandHost;
 
@@ -129,4 +130,76 @@ fn compacting_shrinks_the_file_and_keeps_everything() {
         author.assert_history(&world.journal);
     }
     assert_eq!(world.journal.verify().unwrap().damaged, []);
+}
+
+/// A disk that asks the journal, at each sync, how far it is.
+#[derive(Debug)]
+struct Asking {
+    disk: FileDisk,
+    journal: OnceLock<Weak<RedbJournal>>,
+    seen: Mutex<Vec<Stats>>,
+}
+
+impl Disk for Asking {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.disk.write(offset, data)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
+            self.seen.lock().unwrap().push(journal.stats());
+        }
+        self.disk.sync()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.disk.try_lock()
+    }
+}
+
+#[test]
+fn how_far_a_compaction_is_can_be_asked_while_it_is_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Asking {
+        disk: FileDisk::create(&folder.path().join("a.redb")).unwrap(),
+        journal: OnceLock::new(),
+        seen: Mutex::default(),
+    });
+    let host = HandHost::new();
+    let mut config = JournalConfig::default();
+    config.retention.len_max = 5;
+    config.dead_bytes_max = 0;
+    let journal = RedbJournal::open_disk(disk.clone(), "asking", config, host.clone()).unwrap();
+    let journal = Arc::new(journal);
+    for number in 0..400 {
+        let mut author = Author::new(&*journal, &format!("run-{number}"), number);
+        let batch = author.batch(&[&[7; 10_000], b"end"], number % 4 != 0);
+        assert_eq!(journal.enqueue(&batch).unwrap().refused, []);
+        host.run();
+    }
+    disk.journal.set(Arc::downgrade(&journal)).unwrap();
+    journal.begin_compact();
+    host.run();
+    let seen = std::mem::take(&mut *disk.seen.lock().unwrap());
+    let last = journal.stats();
+    assert!(seen.len() > 1 && seen.iter().all(|stats| stats.is_compacting));
+    assert!(seen.is_sorted_by_key(|stats| stats.compacted_bytes));
+    let (first, end) = (seen[0].compacted_bytes, seen[seen.len() - 1].compacted_bytes);
+    assert!(
+        first < end && end <= last.compacted_bytes,
+        "{first}, {end}, {last:?}"
+    );
+    assert!(!last.is_compacting);
 }
