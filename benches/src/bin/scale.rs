@@ -43,7 +43,7 @@ struct Levels {
 const QUICK: Levels = Levels {
     instances: &[1_000, 10_000],
     steps: &[10, 1_000],
-    payloads: &[0, 65_536],
+    payloads: &[0, 1_024, 65_536],
     events: 1_000_000,
     measured: Duration::from_secs(1),
     periods: 3,
