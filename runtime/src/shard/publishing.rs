@@ -15,12 +15,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use futures_util::FutureExt;
 use millrun_broker::{Broker, Headers, TopicError};
-use millrun_core::RunId;
+use millrun_core::{RunId, panic_message};
 use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishScheduled, Topic};
 use rustc_hash::FxHashSet;
 use serde::de::DeserializeOwned;
@@ -142,12 +144,17 @@ impl Shard {
             outcome,
             topic,
         };
-        let mut publishing = match begin(&scheduled.value, key) {
+        // A value's own code, which decodes or drops it, may panic.
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, key)));
+        let mut publishing = match begun.unwrap_or_else(|panic| Err(panic_message(panic))) {
             Ok(publishing) => publishing,
             Err(message) => return self.doors.push(run, published(Err(message), None)),
         };
         let listed = (run, operation);
-        match publishing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            publishing.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        }));
+        match polled.unwrap_or_else(|panic| Poll::Ready(Err(panic_message(panic)))) {
             Poll::Ready(outcome) => {
                 self.handed().end(listed, outcome.clone());
                 self.doors.push(run, published(outcome, None));
@@ -156,7 +163,8 @@ impl Shard {
                 let (doors, handed) = (self.doors.clone(), Arc::clone(self.handed()));
                 handed.wait(listed, topic);
                 let wait = async move {
-                    let outcome = publishing.await;
+                    let outcome = AssertUnwindSafe(publishing).catch_unwind().await;
+                    let outcome = outcome.unwrap_or_else(|panic| Err(panic_message(panic)));
                     handed.end(listed, outcome.clone());
                     doors.push(run, published(outcome, Some(topic)));
                 };

@@ -8,6 +8,7 @@
 
 mod activities;
 mod asking;
+mod codecs;
 mod family;
 mod heartbeats;
 mod kill;

@@ -12,9 +12,12 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll};
+
+use millrun_core::panic_message;
 
 use crate::Cancelled;
 use crate::context::Shared;
@@ -26,6 +29,17 @@ pub(crate) struct Cell(Mutex<Box<dyn Any + Send>>);
 impl fmt::Debug for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cell")
+    }
+}
+
+impl Drop for Cell {
+    /// The state's own destructor may panic; whoever lets go of the run is not to suffer for it.
+    fn drop(&mut self) {
+        let state = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = std::mem::replace(state, Box::new(()));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(state))) {
+            drop(panic_message(panic));
+        }
     }
 }
 

@@ -246,6 +246,31 @@ impl WorkflowContext {
         )
     }
 
+    /// A timer with this deadline, which may have passed: as [`sleep`](Self::sleep). One deadline can
+    /// stand over several steps, each in a [race](Self::race) with it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use millrun_workflow::{Activity, Either, WorkflowContext, WorkflowError};
+    /// const FETCH: Activity<u32, u32> = Activity::named("fetch");
+    ///
+    /// /// Fetches pages for an hour at most.
+    /// async fn fetch(cx: WorkflowContext, pages: u32) -> Result<u32, WorkflowError> {
+    ///     let deadline = cx.now() + Duration::from_secs(3_600);
+    ///     for page in 0..pages {
+    ///         match cx.race(cx.call(FETCH, page), cx.sleep_until(deadline)).await {
+    ///             Either::Left(fetched) => drop(fetched?),
+    ///             Either::Right(_) => return Ok(page),
+    ///         }
+    ///     }
+    ///     Ok(pages)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn sleep_until(&self, deadline: Timestamp) -> Sleep {
+        self.sleep(Duration::ZERO).until(deadline)
+    }
+
     /// Waits for a signal. Signals of one name are buffered from the run's start and taken in
     /// the order of their arrival. If several branches wait for the same name, the one that is
     /// polled first takes it.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use millrun_core::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -330,7 +331,14 @@ fn into_call_error<E: TypedError>(failure: ActivityFailure) -> CallError<E> {
 #[must_use = "a timer does nothing until it is awaited"]
 pub struct Sleep {
     operation: Operation,
-    duration: Duration,
+    until: SleepUntil,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum SleepUntil {
+    /// So long after the turn in which it is first polled.
+    After(Duration),
+    At(Timestamp),
 }
 
 impl Sleep {
@@ -342,8 +350,13 @@ impl Sleep {
     ) -> Self {
         Self {
             operation: Operation::new(shared, scope, location),
-            duration,
+            until: SleepUntil::After(duration),
         }
+    }
+
+    pub(crate) fn until(mut self, deadline: Timestamp) -> Self {
+        self.until = SleepUntil::At(deadline);
+        self
     }
 }
 
@@ -352,10 +365,13 @@ impl Future for Sleep {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let duration = this.duration;
-        let resolution = this.operation.poll(cx, |operation, _, now| Event::TimerStarted {
-            operation,
-            deadline: now + duration,
+        let until = this.until;
+        let resolution = this.operation.poll(cx, |operation, _, now| {
+            let deadline = match until {
+                SleepUntil::After(duration) => now + duration,
+                SleepUntil::At(deadline) => deadline,
+            };
+            Event::TimerStarted { operation, deadline }
         });
         resolution.map(|resolution| match resolution? {
             Resolution::Fired => Ok(()),

@@ -183,6 +183,29 @@ fn a_join_waits_for_both_in_any_order() {
 }
 
 #[test]
+fn a_deadline_stands_over_several_steps() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, steps: u64| {
+        let deadline = cx.now() + Duration::from_secs(60);
+        for step in 0..steps {
+            match cx.race(cx.call(DOUBLE, step), cx.sleep_until(deadline)).await {
+                Either::Left(value) => drop(value?),
+                Either::Right(_) => return Ok(step),
+            }
+        }
+        Ok::<_, WorkflowError>(steps)
+    });
+    let mut world = World::start(code, &9_u64);
+    let deadline = world.moment.now + Duration::from_secs(60);
+    for step in [1, 3] {
+        assert_eq!(world.timers.values().collect::<Vec<_>>(), [&deadline]);
+        world.moment.now = world.moment.now + Duration::from_secs(25);
+        world.complete(step, &0_u64);
+    }
+    assert!(world.fire_next());
+    assert_eq!(world.result::<u64>(), 2);
+}
+
+#[test]
 fn a_call_that_was_never_polled_decides_nothing() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
         drop(cx.call(DOUBLE, value));
