@@ -569,10 +569,10 @@ impl Table {
         std::mem::take(&mut self.decisions)
     }
 
-    /// Gives the list back, so that its memory serves the next turn.
-    pub(crate) fn give_back(&mut self, emptied: Vec<Decision>) {
+    /// Gives an empty list, whose memory serves the next turn.
+    pub(crate) fn lend(&mut self, spare: Vec<Decision>) {
         if self.decisions.capacity() == 0 {
-            self.decisions = emptied;
+            self.decisions = spare;
         }
     }
 }

@@ -141,6 +141,8 @@ impl Instance {
             self.record_parking(moment, turn);
             return;
         }
+        let spare = std::mem::take(&mut turn.spare.0);
+        self.shared.lock().lend(spare);
         match self.run_code(event, moment, true) {
             Ok(()) => self.adopt_decisions(moment.now, turn),
             Err(reason) => {
@@ -231,8 +233,9 @@ impl Instance {
         for decision in decisions.drain(..) {
             let event = decision.event;
             if event.is_last() {
+                // What stands behind it was never decided.
                 self.end(event, now, turn);
-                return;
+                break;
             }
             match &event {
                 Event::ActivityScheduled(scheduled) => {
@@ -268,7 +271,7 @@ impl Instance {
             self.ledger.apply(&event, now);
             turn.events.push(event);
         }
-        self.shared.lock().give_back(decisions);
+        turn.spare.0 = decisions;
     }
 
     /// Appends what undoes a pending operation.

@@ -135,7 +135,12 @@ impl Instance {
             instance.replay_event(event, time, &mut check);
             instance.confirm(&mut decisions, &mut check)?;
         }
-        instance.shared.lock().set_replayed(None);
+        {
+            let mut table = instance.shared.lock();
+            table.set_replayed(None);
+            // The list is empty; an instance that waits needs none.
+            drop(table.take_decisions());
+        }
         let sequence = instance.ledger.sequence().get() + 1;
         check.expect_settled(sequence, "the end of the history");
         let is_different = check.difference.is_some();
@@ -211,7 +216,7 @@ impl Instance {
                 let mut table = self.shared.lock();
                 let mut decisions = table.take_decisions();
                 check.produced.extend(decisions.drain(..));
-                table.give_back(decisions);
+                table.lend(decisions);
             }
             Err(reason) => {
                 let sequence = self.ledger.sequence().get() + 1;
