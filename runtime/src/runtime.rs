@@ -340,7 +340,7 @@ impl Runtime {
             reply,
         };
         let door = self.inner.doors.of(id.partition());
-        let message = ShardMessage::Start(Box::new(request));
+        let message = ShardMessage::Start(request);
         let StartedRun { run, is_checked } = self.inner.ask_at(door, message, answer).await?;
         if !is_checked && on_conflict == OnConflict::Attach {
             self.inner.check_workflow(run, workflow.name()).await?;

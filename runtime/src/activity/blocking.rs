@@ -76,6 +76,7 @@ impl ActivityImplementation {
         Self {
             name,
             queue: activity.queue(),
+            pace: Arc::default(),
             start: Arc::new(start),
         }
     }

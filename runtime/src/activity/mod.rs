@@ -1,7 +1,7 @@
 //! Activities: their code, the queue they wait in, and the pool that runs them.
 //!
 //! ```text
-//!   shard ──effect──► topic "millrun.tasks.<queue>" ──► pool ──► attempt (a task of its own)
+//!   shard ──effect──► topic "millrun.tasks.<queue>" ──► pool ──► attempt (a task, unless quick)
 //!     ▲                  bounded window                 limit      panic, timeout, cancel
 //!     └──────────────── topic "millrun.reports.<shard>" ◄────────────┘
 //! ```
@@ -9,8 +9,10 @@
 mod attempt;
 mod blocking;
 mod context;
+mod pace;
 mod pool;
 mod queue;
+mod reports;
 mod running;
 
 use std::fmt;
@@ -23,9 +25,12 @@ use millrun_workflow::{Activity, ActivityFailure, ActivityScheduled, OperationId
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use pace::Pace;
+
 pub use context::{ActivityContext, HeartbeatError};
 pub(crate) use pool::Pool;
 pub(crate) use queue::{TaskQueue, TaskQueues};
+pub(crate) use reports::ActivityReports;
 pub(crate) use running::PoolState;
 
 /// One attempt to be made, as it travels to a pool.
@@ -59,7 +64,7 @@ pub(crate) struct AttemptFailure {
     pub(crate) is_retryable: bool,
     /// The kind of the activity's own error, if it has one.
     pub(crate) kind: Option<Box<str>>,
-    /// What the last heartbeat said, if the run has not been told.
+    /// What the last heartbeat said, if there was one.
     pub(crate) details: Option<Box<Payload>>,
 }
 
@@ -92,6 +97,7 @@ type StartAttempt = dyn Fn(ActivityContext) -> AttemptFuture + Send + Sync;
 pub(crate) struct ActivityImplementation {
     pub(crate) name: &'static str,
     pub(crate) queue: &'static str,
+    pace: Arc<Pace>,
     start: Arc<StartAttempt>,
 }
 
@@ -115,6 +121,7 @@ impl ActivityImplementation {
         Self {
             name: activity.name(),
             queue: activity.queue(),
+            pace: Arc::default(),
             start: Arc::new(start),
         }
     }

@@ -1,13 +1,29 @@
-//! A pool runs the activities of one task queue: each as a task of its own, as many at once as
-//! the limit allows, each with its deadlines.
+//! A pool runs the activities of one task queue, as many at once as the limit allows, each with its
+//! deadlines: those that are quick where they arrive, every other as a task of its own.
+//!
+//! ```text
+//!                            ┌─ quick ──► ended ────────────► reports of this turn ─┐
+//!   inbox ──► room? ──► begun┤              └ has to wait ─┐                        ├─► shards
+//!                            └─ not known to be quick ─────┴► task ──► its report ──┘
+//! ```
+//!
+//! A pool that cannot get rid of its reports begins nothing more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use millrun_broker::Envelope;
 use millrun_core::{Host, Next, Part, Timestamp};
 
-use super::{ActivityContext, ActivityReport, ActivityTask, PoolState, TaskQueue, TaskQueues, attempt};
+use super::running::Key;
+use super::{
+    ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, PoolState, TaskQueue, TaskQueues, attempt,
+};
 use crate::shard::ShardDoors;
+
+/// How long a turn runs attempts itself. Then others have their turn.
+const TURN_MAX: Duration = Duration::from_millis(1);
 
 /// The part.
 #[derive(Debug)]
@@ -19,6 +35,10 @@ pub(crate) struct Pool {
     host: Arc<dyn Host>,
     running_max: usize,
     payload_bytes_max: usize,
+    /// Of attempts that ended in this turn.
+    reports: Vec<ActivityReport>,
+    /// Whether a task waits for room for former reports.
+    is_reporting: Arc<AtomicBool>,
 }
 
 impl Pool {
@@ -39,12 +59,15 @@ impl Pool {
             host,
             running_max,
             payload_bytes_max,
+            reports: Vec::new(),
+            is_reporting: Arc::default(),
         }
     }
 
-    fn start(&self, envelope: Arc<Envelope<ActivityTask>>, now: Timestamp) {
+    /// Begins an attempt at the time `now`, which is `begun_at` on the clock that measures.
+    fn start(&mut self, envelope: Arc<Envelope<ActivityTask>>, now: Timestamp, begun_at: Duration) {
         let task = envelope.payload();
-        let Some(implementation) = self.queues.activity(&task.scheduled.activity).cloned() else {
+        let Some(implementation) = self.queues.activity(&task.scheduled.activity) else {
             // The shard sends only what is registered; what is not waits in its history.
             return;
         };
@@ -52,27 +75,43 @@ impl Pool {
             return;
         }
         let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
+        let payload_bytes_max = self.payload_bytes_max;
+        let cx = ActivityContext::new(envelope, Arc::clone(&self.state));
+        if !implementation.pace.is_quick() {
+            let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
+            self.state.expect_end(key, number);
+            self.spawn(key, number, async move {
+                attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
+            });
+            return;
+        }
+        let begun = attempt::begin(implementation, cx, payload_bytes_max);
+        let took = self.host.elapsed().saturating_sub(begun_at);
+        implementation.pace.note(begun.is_ok().then_some(took));
+        match begun {
+            Ok(outcome) => {
+                let (report, _) = self.state.end(key, number, outcome, self.running_max);
+                self.reports.extend(report);
+            }
+            Err(rest) => {
+                self.state.expect_end(key, number);
+                self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
+            }
+        }
+    }
+
+    /// Gives an attempt a task of its own.
+    fn spawn(&self, key: Key, number: u32, attempt: impl Future<Output = AttemptOutcome> + Send + 'static) {
         let (state, doors, bell) = (
             Arc::clone(&self.state),
             self.doors.clone(),
             self.queue.inbox.bell().clone(),
         );
-        let (running_max, payload_bytes_max) = (self.running_max, self.payload_bytes_max);
+        let running_max = self.running_max;
         let work = async move {
-            let cx = ActivityContext::new(envelope, Arc::clone(&state));
-            let mut outcome = attempt::run(implementation, cx, payload_bytes_max).await;
-            let (waited_for, was_full) = state.end(key, number, running_max);
-            if let Some(last_words) = waited_for {
-                if let Err(failure) = &mut outcome {
-                    failure.details = last_words;
-                }
-                let (run, operation) = key;
-                let report = ActivityReport {
-                    run,
-                    operation,
-                    attempt: number,
-                    outcome,
-                };
+            let outcome = attempt.await;
+            let (report, was_full) = state.end(key, number, outcome, running_max);
+            if let Some(report) = report {
                 doors.report(report).await;
             }
             if was_full {
@@ -81,6 +120,25 @@ impl Pool {
         };
         let handle = self.host.spawn("activity", Box::pin(work));
         self.state.keep_handle(key, number, handle);
+    }
+
+    /// Sends the reports of this turn; what finds no room is sent by a task, and the pool's bell rung.
+    fn send_reports(&mut self) {
+        let rest = self.doors.try_report(&mut self.reports);
+        if rest.is_empty() {
+            return;
+        }
+        self.is_reporting.store(true, Ordering::Release);
+        let (doors, is_reporting) = (self.doors.clone(), Arc::clone(&self.is_reporting));
+        let bell = self.queue.inbox.bell().clone();
+        let work = async move {
+            for (shard, reports) in rest {
+                doors.report_to(shard, reports).await;
+            }
+            is_reporting.store(false, Ordering::Release);
+            bell.ring();
+        };
+        drop(self.host.spawn("reports", Box::pin(work)));
     }
 
     fn next_deadline(&self) -> Next {
@@ -108,15 +166,31 @@ impl Part for Pool {
             .saturating_sub(self.state.running_len())
             .min(budget);
         // A hand that is put down unfinished rings again, so nothing is taken up without room.
-        if room == 0 || self.state.is_stopping() {
+        if room == 0 || self.state.is_stopping() || self.is_reporting.load(Ordering::Acquire) {
             return self.next_deadline();
         }
+        let mut at = self.host.elapsed();
+        let until = at + TURN_MAX;
         let mut hand = self.queue.inbox.take();
         for task in hand.by_ref().take(room) {
-            self.start(task, now);
+            self.start(task, now, at);
+            at = self.host.elapsed();
+            if at >= until {
+                break;
+            }
         }
         drop(hand);
+        self.send_reports();
         self.queue.announce_room();
         self.next_deadline()
+    }
+}
+
+impl Drop for Pool {
+    /// What has ended is reported, also if the turn in which it ended did not.
+    fn drop(&mut self) {
+        if !self.reports.is_empty() {
+            self.send_reports();
+        }
     }
 }

@@ -11,7 +11,7 @@ use millrun_workflow::{ActivityFailure, OperationId, Payload, TimeoutKind};
 use rustc_hash::FxBuildHasher;
 use tokio::sync::Semaphore;
 
-use super::{ActivityReport, ActivityTask, AttemptFailure, HeartbeatError};
+use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError};
 use crate::shard::{ShardDoors, ShardMessage};
 
 /// Names an attempt under way: a step has one at a time.
@@ -54,8 +54,9 @@ struct Attempt {
     number: u32,
     /// When its time is up.
     close_at: Timestamp,
-    /// When to look at it next: that time, or the end of its silence.
-    deadline: Timestamp,
+    /// When to look at it next: that time, or the end of its silence. An attempt that its pool
+    /// is running has none: it has ended, or has to wait, before the pool could look.
+    deadline: Option<Timestamp>,
     handle: Option<TaskHandle>,
     /// Only attempts that have said something, or must, have this.
     pulse: Option<Box<AttemptPulse>>,
@@ -67,7 +68,7 @@ struct AttemptPulse {
     /// How long it may be silent.
     silence_max: Option<Duration>,
     heard_at: Timestamp,
-    /// What it said last and the run has not been told.
+    /// What it said last.
     details: Option<Payload>,
     /// When the run was told last.
     told_at: Option<Timestamp>,
@@ -146,7 +147,6 @@ impl PoolState {
         let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
-        let deadline = silence_max.map_or(close_at, |silence_max| close_at.min(now + silence_max));
         let mut running = self.lock();
         if running.cancelled.remove(&key) {
             running.forget_queued(key);
@@ -177,15 +177,31 @@ impl PoolState {
         let attempt = Attempt {
             number,
             close_at,
-            deadline,
+            deadline: None,
             handle: None,
             pulse,
         };
         running.attempts.insert(key, attempt);
-        running.deadlines.insert((deadline, key));
         drop(running);
         self.started.fetch_add(1, Ordering::Relaxed);
         true
+    }
+
+    /// An attempt goes on beside its pool: from now on its time is looked at.
+    pub(super) fn expect_end(&self, key: Key, number: u32) {
+        let mut running = self.lock();
+        let Running {
+            attempts, deadlines, ..
+        } = &mut *running;
+        // Somebody may have cancelled it while it ran.
+        if let Some(attempt) = attempts.get_mut(&key)
+            && attempt.number == number
+        {
+            let silent_at = attempt.silent_at();
+            let deadline = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
+            attempt.deadline = Some(deadline);
+            deadlines.insert((deadline, key));
+        }
     }
 
     /// Keeps what stops an attempt, unless it has ended by now.
@@ -197,19 +213,32 @@ impl PoolState {
         }
     }
 
-    /// Takes an attempt that has ended off the list. `None` if nobody waits for its report any
-    /// more; otherwise what it said last and the run has not been told. Also whether the list was
-    /// as long as `running_max`.
+    /// Takes an attempt that has ended off the list. Gives its report, if anybody waits for it, and
+    /// whether the list was as long as `running_max`.
     pub(super) fn end(
         &self,
         key: Key,
         number: u32,
+        mut outcome: AttemptOutcome,
         running_max: usize,
-    ) -> (Option<Option<Box<Payload>>>, bool) {
+    ) -> (Option<ActivityReport>, bool) {
         let mut running = self.lock();
         let was_full = running.attempts.len() >= running_max;
         let attempt = running.remove(key, Some(number));
-        (attempt.map(|attempt| attempt.last_words()), was_full)
+        drop(running);
+        let report = attempt.map(|attempt| {
+            if let Err(failure) = &mut outcome {
+                failure.details = attempt.last_words();
+            }
+            let (run, operation) = key;
+            ActivityReport {
+                run,
+                operation,
+                attempt: number,
+                outcome,
+            }
+        });
+        (report, was_full)
     }
 
     /// Stops an attempt whose report nobody waits for, or keeps it from being started.
@@ -326,18 +355,23 @@ impl AttemptPulse {
         let pause = self.silence_max.map_or(HEARTBEAT_PAUSE_MAX, |silence_max| {
             (silence_max / 4).min(HEARTBEAT_PAUSE_MAX)
         });
+        self.details = Some(details.clone());
         if self.told_at.is_some_and(|at| now.saturating_since(at) < pause) {
-            self.details = Some(details);
             return None;
         }
         self.told_at = Some(now);
-        self.details = None;
         Some(details)
     }
 }
 
 impl Attempt {
-    /// What it said last and the run has not been told.
+    /// When it has been silent for too long.
+    fn silent_at(&self) -> Option<Timestamp> {
+        let pulse = self.pulse.as_ref()?;
+        Some(pulse.heard_at + pulse.silence_max?)
+    }
+
+    /// What it said last. The run may have been told, or be told later than of its end.
     fn last_words(self) -> Option<Box<Payload>> {
         self.pulse.and_then(|pulse| pulse.details).map(Box::new)
     }
@@ -351,7 +385,9 @@ impl Running {
             return None;
         }
         let attempt = self.attempts.remove(&key)?;
-        self.deadlines.remove(&(attempt.deadline, key));
+        if let Some(deadline) = attempt.deadline {
+            self.deadlines.remove(&(deadline, key));
+        }
         Some(attempt)
     }
 
@@ -370,14 +406,13 @@ impl Running {
         if attempt.close_at <= now {
             return Some(TimeoutKind::StartToClose);
         }
-        let pulse = attempt.pulse.as_ref();
-        let silent_at = pulse.and_then(|pulse| Some(pulse.heard_at + pulse.silence_max?));
+        let silent_at = attempt.silent_at();
         if silent_at.is_some_and(|at| at <= now) {
             return Some(TimeoutKind::Heartbeat);
         }
         self.deadlines.remove(&(deadline, key));
         let next = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
-        attempt.deadline = next;
+        attempt.deadline = Some(next);
         self.deadlines.insert((next, key));
         None
     }

@@ -25,7 +25,7 @@ use millrun_workflow::{
 
 use super::Shard;
 use super::effects::Effect;
-use super::instances::{Entry, Held, Place};
+use super::entry::{Entry, Held, Place};
 use super::message::{ShardMessage, Standing, StartChild};
 use crate::recovery::RecoveredRun;
 
@@ -106,8 +106,8 @@ impl Shard {
         let mut chain = 0;
         while let Some((former, next, started)) = self.continuing.pop() {
             chain += 1;
-            let former = self.entries.get_mut(&former);
-            let waiters = former.map(|entry| std::mem::take(&mut entry.waiters));
+            let former = self.entries.get_mut(former);
+            let waiters: Vec<_> = former.map_or_else(Vec::new, |entry| entry.take_waiters().collect());
             let begun = if chain > CONTINUED_MAX {
                 let message = format!("the instance went on in {CONTINUED_MAX} runs without ever waiting");
                 self.begin_parked(next, Started::clone(&started), message, moment)
@@ -119,19 +119,18 @@ impl Shard {
                     })
             };
             begun.expect("a beginning was weighed before the former run ended");
-            let waiters = waiters.unwrap_or_default();
-            match self.entries.get_mut(&next) {
+            match self.entries.get_mut(next) {
                 // It has ended in its first turn, before anybody could wait for it.
                 Some(Entry {
                     place: Place::Ended(outcome),
                     ..
-                }) if !matches!(outcome, Outcome::Continued(_)) => {
-                    let standing = Standing::Ended(outcome.clone());
+                }) if !matches!(**outcome, Outcome::Continued(_)) => {
+                    let standing = Standing::Ended(Outcome::clone(outcome));
                     let answers = waiters.into_iter();
                     let answers = answers.map(|waiter| Effect::AnswerStanding(waiter, Ok(standing.clone())));
                     self.effects.extend(answers);
                 }
-                Some(entry) => entry.waiters = waiters,
+                Some(entry) => waiters.into_iter().for_each(|waiter| entry.wait(waiter)),
                 None => {}
             }
             self.answer_if_parked(next, moment);
@@ -151,24 +150,24 @@ impl Shard {
         let limits = self.shared.config.limits;
         let reason = ParkReason::Stuck { message };
         let instance = Instance::start_parked(run, started, reason, limits, moment, &mut turn);
-        let entry = Entry::new(id, workflow, Place::Hot(Box::new(instance)));
+        let entry = Entry::new(run, id, workflow.into(), Place::Hot(Box::new(instance)));
         self.take_in(run, entry, parent, turn, moment)
     }
 
     /// A parent wants a child: it is begun, unless it has been.
     pub(super) fn on_start_child(&mut self, request: StartChild, moment: Moment) {
-        let latest = self.latest.get(&request.id).copied();
-        let latest = latest.and_then(|run| self.entries.get(&run).map(|entry| (run, entry)));
-        match latest {
-            Some((run, entry)) if is_child_of(entry, &request.parent) => {
+        match self.entries.latest(&request.id) {
+            Some(entry) if is_child_of(entry, &request.parent) => {
                 let effect = match &entry.place {
                     Place::Ended(outcome) => tell_parent(&request.parent, outcome),
-                    Place::Cold | Place::Loading(_) | Place::Hot(_) => child_started(&request.parent, run),
+                    Place::Cold | Place::Loading(_) | Place::Hot(_) => {
+                        child_started(&request.parent, entry.run)
+                    }
                 };
                 return self.effects.push(effect);
             }
-            Some((run, entry)) if !matches!(entry.place, Place::Ended(_)) => {
-                let message = format!("the id belongs to a live instance, run {run}");
+            Some(entry) if !entry.has_ended() => {
+                let message = format!("the id belongs to a live instance, run {}", entry.run);
                 return self.refuse_child(&request.parent, message);
             }
             Some(_) | None => {}
@@ -231,14 +230,11 @@ impl Shard {
         operation: OperationId,
         moment: Moment,
     ) {
-        let Some(run) = self.latest.get(id).copied() else {
-            return;
-        };
-        let of = self.entries.get(&run).and_then(|entry| entry.parent.as_deref());
-        if let Some(of) = of
+        if let Some(entry) = self.entries.latest(id)
+            && let Some(of) = entry.parent()
             && (of.run, of.operation) == (parent, operation)
         {
-            let on_close = of.on_close;
+            let (run, on_close) = (entry.run, of.on_close);
             self.close(run, on_close, moment);
         }
     }
@@ -288,12 +284,9 @@ impl Shard {
             self.doors.index_of(parent.run.partition()) == shard
                 && !awaited.contains(&(parent.run, parent.operation))
         };
-        let live = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| !matches!(entry.place, Place::Ended(_)));
+        let live = self.entries.iter().filter(|entry| !entry.has_ended());
         let mut orphans: Vec<_> = live
-            .filter_map(|(run, entry)| Some((*run, **entry.parent.as_ref()?)))
+            .filter_map(|entry| Some((entry.run, *entry.parent()?)))
             .filter(|(_, parent)| is_orphan(parent))
             .collect();
         orphans.sort_by_key(|(run, _)| *run);
@@ -304,7 +297,7 @@ impl Shard {
 }
 
 fn is_child_of(entry: &Entry, parent: &Parent) -> bool {
-    let of = entry.parent.as_deref();
+    let of = entry.parent();
     of.is_some_and(|of| (of.run, of.operation) == (parent.run, parent.operation))
 }
 

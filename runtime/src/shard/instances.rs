@@ -6,100 +6,20 @@ use std::sync::atomic::Ordering;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, TurnError, TurnHeader};
 use millrun_workflow::{
-    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, Parent, ParkReason,
-    Payload, Pending, Refused, Turn, wire,
+    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, ParkReason, Payload,
+    Pending, Refused, Turn, wire,
 };
 
 use super::Shard;
 use super::effects::Effect;
+use super::entry::{Entry, Held, Loading, Place, WorkflowName};
 use super::family::{check_beginning, close_child, start_child, tell_parent};
-use super::message::{Question, Reply, Standing, Tell, UpdateRefused, UpdateReply, UpdateRequest};
+use super::message::{Standing, Tell, UpdateRefused};
 use super::questions::{answer_updates, tell_parked};
 use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
-use crate::describe::InstanceDescription;
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
 use crate::{QueryError, RunError};
-
-/// What a shard knows of one run.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: InstanceId,
-    pub(super) workflow: Name,
-    /// Who called it, if it is a child.
-    pub(super) parent: Option<Box<Parent>>,
-    pub(super) place: Place,
-    /// Those who wait for the result.
-    pub(super) waiters: Vec<Reply<Standing>>,
-    pub(super) is_parked: bool,
-    /// Used since it was last considered for unloading.
-    is_touched: bool,
-    /// Stands in the list of those with code in memory.
-    is_listed: bool,
-    /// What it holds while it is in memory, as far as is known.
-    pub(super) hot_bytes: u32,
-    /// The number of the sweep with its last turn.
-    last_sweep: u64,
-    /// Its code must not run when it is brought back, for this reason.
-    park_on_load: Option<ParkReason>,
-}
-
-/// Where a run is.
-#[derive(Debug)]
-pub(super) enum Place {
-    /// On disk only.
-    Cold,
-    /// Being read; what came meanwhile waits here, in order.
-    Loading(Vec<Held>),
-    /// In memory.
-    Hot(Box<Instance>),
-    /// Ended, with its outcome at hand.
-    Ended(Outcome),
-}
-
-/// Something to be done with a run that is in memory.
-#[derive(Debug)]
-pub(super) enum Held {
-    Tell(Tell, Reply<()>),
-    Input(Input),
-    Resume,
-    Describe(Reply<InstanceDescription>),
-    Query(Question, Reply<Payload, QueryError>),
-    Update(UpdateRequest, UpdateReply),
-    /// A failed attempt, and what it said last.
-    Failed(OperationId, u32, AttemptFailure),
-    Dispatch(OperationId),
-    /// A value that waited for room in its topic has its turn.
-    Republish(OperationId, &'static str),
-}
-
-impl Entry {
-    pub(super) fn new(id: InstanceId, workflow: Name, place: Place) -> Self {
-        Self {
-            id,
-            workflow,
-            parent: None,
-            place,
-            waiters: Vec::new(),
-            is_parked: false,
-            is_touched: true,
-            is_listed: false,
-            hot_bytes: 0,
-            last_sweep: 0,
-            park_on_load: None,
-        }
-    }
-}
-
-/// What a result holds on to, in bytes.
-fn outcome_bytes(outcome: &Outcome) -> usize {
-    match outcome {
-        Outcome::Completed(value) => value.len(),
-        Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
-        Outcome::Terminated(reason) => reason.len(),
-        Outcome::Continued(_) => 0,
-    }
-}
 
 /// Appends a turn to the batch, all or nothing.
 pub(super) fn write_turn(
@@ -120,7 +40,7 @@ impl Shard {
     /// Does something with a run, at once or when it has been read.
     pub(super) fn with_run(&mut self, run: RunId, held: Held, moment: Moment) {
         let held_max = self.shared.config.limits.signals_len_max;
-        let Some(entry) = self.entries.get_mut(&run) else {
+        let Some(entry) = self.entries.get_mut(run) else {
             if let Held::Republish(_, topic) = held {
                 return self.feed_topic(topic, moment);
             }
@@ -129,23 +49,24 @@ impl Shard {
         entry.is_touched = true;
         match &mut entry.place {
             Place::Hot(_) => self.apply_held(run, held, false, moment),
-            Place::Loading(queue) if queue.len() >= held_max && held.is_from_outside() => {
+            Place::Loading(loading) if loading.held.len() >= held_max && held.is_from_outside() => {
                 self.answer_unknown(
                     held,
                     RunError::Refused(Refused::TooManySignals { len_max: held_max }),
                 );
             }
-            Place::Loading(queue) => queue.push(held),
+            Place::Loading(loading) => loading.held.push(held),
             Place::Cold => {
-                entry.place = Place::Loading(vec![held]);
+                entry.place = Place::loading(held);
                 self.loads.push_back(run);
                 self.start_loads();
             }
-            Place::Ended(Outcome::Continued(next)) if held.is_for_the_instance() => {
-                let next = *next;
-                self.with_run(next, held, moment);
-            }
-            Place::Ended(_) => {
+            Place::Ended(outcome) => {
+                if let Outcome::Continued(next) = **outcome
+                    && held.is_for_the_instance()
+                {
+                    return self.with_run(next, held, moment);
+                }
                 if let Held::Republish(_, topic) = held {
                     return self.feed_topic(topic, moment);
                 }
@@ -217,7 +138,9 @@ impl Shard {
                     kind,
                     details,
                 } = failed;
-                if let Some(details) = details {
+                if let Some(details) = details
+                    && self.is_news(run, operation, &details)
+                {
                     let input = Input::Heartbeat {
                         operation,
                         attempt,
@@ -251,17 +174,25 @@ impl Shard {
     }
 
     /// As [`with_run`](Self::with_run), for a run that has just been replayed.
-    fn apply_fresh(&mut self, run: RunId, held: Held, moment: Moment) {
-        match self.entries.get(&run).map(|entry| &entry.place) {
+    pub(super) fn apply_fresh(&mut self, run: RunId, held: Held, moment: Moment) {
+        match self.entries.get(run).map(|entry| &entry.place) {
             Some(Place::Hot(_)) => self.apply_held(run, held, true, moment),
             // What came before it ended the run.
             Some(_) | None => self.with_run(run, held, moment),
         }
     }
 
+    /// Whether a run in memory has not been told these last words of an attempt.
+    fn is_news(&self, run: RunId, operation: OperationId, details: &Payload) -> bool {
+        self.entries.get(run).is_some_and(|entry| match &entry.place {
+            Place::Hot(instance) => details_of(instance, operation) != Some(details),
+            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        })
+    }
+
     /// Whether somebody paused a run that is in memory: only they resume it.
     fn is_paused(&self, run: RunId) -> bool {
-        self.entries.get(&run).is_some_and(|entry| match &entry.place {
+        self.entries.get(run).is_some_and(|entry| match &entry.place {
             Place::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),
             Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
         })
@@ -269,9 +200,9 @@ impl Shard {
 
     /// Whether a run is parked and its code not in memory, although there is code to run.
     fn needs_code(&self, run: RunId) -> bool {
-        self.entries.get(&run).is_some_and(|entry| match &entry.place {
+        self.entries.get(run).is_some_and(|entry| match &entry.place {
             Place::Hot(instance) => {
-                !instance.has_code() && self.shared.workflows.contains_key(&*entry.workflow)
+                !instance.has_code() && self.shared.workflows.contains_key(entry.workflow.as_str())
             }
             Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
         })
@@ -279,12 +210,12 @@ impl Shard {
 
     /// Lets go of a run's memory, to read it again and go on with `held`.
     fn reload(&mut self, run: RunId, held: Held) {
-        if let Some(entry) = self.entries.get_mut(&run) {
+        if let Some(entry) = self.entries.get_mut(run) {
             if matches!(entry.place, Place::Hot(_)) {
                 self.hot_len -= 1;
                 self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
             }
-            entry.place = Place::Loading(vec![held]);
+            entry.place = Place::loading(held);
             self.loads.push_back(run);
         }
     }
@@ -300,7 +231,7 @@ impl Shard {
         let Some(Entry {
             place: Place::Hot(instance),
             ..
-        }) = self.entries.get_mut(&run)
+        }) = self.entries.get_mut(run)
         else {
             return Err(RunError::NotFound);
         };
@@ -340,16 +271,17 @@ impl Shard {
 
     fn park_unrecordable(&mut self, run: RunId, held: Option<Held>, error: &TurnError) {
         tracing::error!(%run, %error, "a turn does not fit the journal; the run is parked");
-        let Some(entry) = self.entries.get_mut(&run) else {
+        let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
         self.hot_len -= 1;
         self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
         if let Some(held) = held {
-            entry.park_on_load = Some(ParkReason::Stuck {
-                message: format!("its turn cannot be recorded: {error}"),
-            });
-            entry.place = Place::Loading(vec![held]);
+            let message = format!("its turn cannot be recorded: {error}");
+            entry.place = Place::Loading(Box::new(Loading {
+                held: vec![held],
+                park: Some(ParkReason::Stuck { message }),
+            }));
             self.loads.push_back(run);
         } else {
             entry.place = Place::Cold;
@@ -382,7 +314,7 @@ impl Shard {
                 .events
                 .fetch_add(turn.events.len() as u64, Ordering::Relaxed);
         }
-        let Some(entry) = self.entries.get_mut(&run) else {
+        let Some(entry) = self.entries.get_mut(run) else {
             return Ok(());
         };
         if !turn.events.is_empty() {
@@ -395,7 +327,10 @@ impl Shard {
             match command {
                 Command::RunActivity { scheduled, attempt } => {
                     let details = match &entry.place {
-                        Place::Hot(instance) if attempt > 1 => details_of(instance, scheduled.operation),
+                        Place::Hot(instance) if attempt > 1 => {
+                            let details = details_of(instance, scheduled.operation);
+                            details.map(|details| Box::new(details.clone()))
+                        }
                         _ => None,
                     };
                     let task = ActivityTask {
@@ -432,27 +367,27 @@ impl Shard {
                 Command::Park(reason) => {
                     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
                     tell_parked(&mut self.updates, &mut self.effects, run, &reason);
-                    for waiter in entry.waiters.drain(..) {
+                    for waiter in entry.take_waiters() {
                         let standing = Ok(Standing::Parked(reason.clone()));
                         self.effects.push(Effect::AnswerStanding(waiter, standing));
                     }
                 }
                 Command::Close(outcome) => {
                     if !matches!(outcome, Outcome::Continued(_)) {
-                        for waiter in entry.waiters.drain(..) {
+                        for waiter in entry.take_waiters() {
                             let standing = Ok(Standing::Ended(outcome.clone()));
                             self.effects.push(Effect::AnswerStanding(waiter, standing));
                         }
-                        if let Some(parent) = &entry.parent {
+                        if let Some(parent) = entry.parent() {
                             self.effects.push(tell_parent(parent, &outcome));
                         }
                     }
-                    self.children_len -= usize::from(entry.parent.is_some());
+                    self.children_len -= usize::from(entry.parent().is_some());
                     if matches!(entry.place, Place::Hot(_)) {
                         self.hot_len -= 1;
                         self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
                     }
-                    entry.place = Place::Ended(outcome);
+                    entry.place = Place::Ended(Box::new(outcome));
                     self.live_len -= 1;
                     self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
                     self.shared.counters.finished.fetch_add(1, Ordering::Relaxed);
@@ -477,188 +412,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts a run as one with code in memory.
-    pub(super) fn list_hot(&mut self, run: RunId) {
-        self.hot_len += 1;
-        let Some(entry) = self.entries.get_mut(&run) else {
-            return;
-        };
-        if let Place::Hot(instance) = &entry.place {
-            entry.hot_bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
-            self.hot_bytes += entry.hot_bytes as usize;
-        }
-        if !std::mem::replace(&mut entry.is_listed, true) {
-            self.hot.push_back(run);
-        }
-    }
-
-    /// Asks the reader for the histories of runs that are waited for, as far as there is room.
-    pub(super) fn start_loads(&mut self) {
-        for _ in 0..self.loads.len() {
-            if self.loads_in_flight >= self.shared.config.loads_in_flight_max {
-                return;
-            }
-            let Some(run) = self.loads.pop_front() else { return };
-            let Some(entry) = self.entries.get(&run) else {
-                continue;
-            };
-            if entry.last_sweep > self.durable_len {
-                // Not all of it could be read yet. The bell rings with the next commit.
-                self.loads.push_back(run);
-                continue;
-            }
-            self.loads_in_flight += 1;
-            self.shared.reader.load(run);
-        }
-    }
-
-    /// A history has been read: the run is brought back, and what waited for it is done.
-    pub(super) fn on_loaded(
-        &mut self,
-        run: RunId,
-        history: Result<Vec<(Event, Timestamp)>, RunError>,
-        moment: Moment,
-    ) {
-        // A shard that was restarted may get what its predecessor asked for.
-        self.loads_in_flight = self.loads_in_flight.saturating_sub(1);
-        self.shared.counters.loads.fetch_add(1, Ordering::Relaxed);
-        let Some(entry) = self.entries.get_mut(&run) else {
-            return;
-        };
-        let Place::Loading(held) = &mut entry.place else {
-            return;
-        };
-        let held = std::mem::take(held);
-        let implementation = self.shared.workflows.get(&*entry.workflow);
-        let replayed = history.and_then(|history| {
-            Instance::replay(implementation, run, history, self.shared.config.limits)
-                .map_err(|error| RunError::History(error.to_string()))
-        });
-        match replayed {
-            Ok(mut instance) => {
-                if let Some(reason) = entry.park_on_load.take() {
-                    instance.park(reason);
-                }
-                if let Some(reason) = instance.park_reason()
-                    && !entry.is_parked
-                {
-                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
-                    entry.is_parked = true;
-                    self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
-                }
-                entry.place = Place::Hot(Box::new(instance));
-                self.list_hot(run);
-                for held in held {
-                    self.apply_fresh(run, held, moment);
-                }
-                self.answer_if_parked(run, moment);
-            }
-            Err(error) => {
-                tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
-                entry.place = Place::Cold;
-                let waiters = std::mem::take(&mut entry.waiters);
-                for waiter in waiters {
-                    self.effects
-                        .push(Effect::AnswerStanding(waiter, Err(error.clone())));
-                }
-                for held in held {
-                    self.answer_unknown(held, error.clone());
-                }
-            }
-        }
-    }
-
-    /// If a run in memory is parked and somebody waits for its result: when its code is at hand it
-    /// goes on, otherwise they are told that it does not run.
-    pub(super) fn answer_if_parked(&mut self, run: RunId, moment: Moment) {
-        let is_parked = |entry: &Entry| match &entry.place {
-            Place::Hot(instance) => instance.final_park_reason().is_some() && !entry.waiters.is_empty(),
-            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
-        };
-        if self.entries.get(&run).is_some_and(is_parked) {
-            self.apply_fresh(run, Held::Resume, moment);
-        }
-        let Some(entry) = self.entries.get_mut(&run) else {
-            return;
-        };
-        let Place::Hot(instance) = &entry.place else {
-            return;
-        };
-        let Some(reason) = instance.final_park_reason() else {
-            return;
-        };
-        for waiter in entry.waiters.drain(..) {
-            let standing = Ok(Standing::Parked(reason.clone()));
-            self.effects.push(Effect::AnswerStanding(waiter, standing));
-        }
-    }
-
-    /// Lets go of the code of runs that waited longest, while there are too many.
-    pub(super) fn unload_coldest(&mut self) {
-        const STEPS_MAX: usize = 1_024;
-        for _ in 0..STEPS_MAX {
-            let config = &self.shared.config;
-            let is_over = self.hot_len > config.hot_len_max || self.hot_bytes > config.hot_bytes_max;
-            if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
-                return;
-            }
-            let Some(run) = self.hot.pop_front() else { return };
-            let Some(entry) = self.entries.get_mut(&run) else {
-                continue;
-            };
-            if !matches!(entry.place, Place::Hot(_)) {
-                entry.is_listed = false;
-                continue;
-            }
-            if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
-                self.hot.push_back(run);
-                continue;
-            }
-            entry.is_listed = false;
-            entry.place = Place::Cold;
-            self.hot_len -= 1;
-            self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
-        }
-    }
-
-    /// A run's end is durable: its result stays at hand until there are too many.
-    pub(super) fn retire(&mut self, run: RunId) {
-        let Some(Entry {
-            place: Place::Ended(outcome),
-            ..
-        }) = self.entries.get(&run)
-        else {
-            return;
-        };
-        let bytes = outcome_bytes(outcome);
-        let every = self.shared.config.replay_check_every;
-        if every > 0 {
-            self.retired_len += 1;
-            if self.retired_len.is_multiple_of(every) {
-                self.shared.reader.check(run);
-            }
-        }
-        self.ended.push_back((run, bytes));
-        self.ended_bytes += bytes;
-        let config = &self.shared.config;
-        let (len_max, bytes_max) = (config.result_cache_len_max, config.result_cache_bytes_max);
-        while self.ended.len() > len_max || self.ended_bytes > bytes_max {
-            let Some((oldest, bytes)) = self.ended.pop_front() else {
-                return;
-            };
-            self.ended_bytes -= bytes;
-            let Some(entry) = self.entries.remove(&oldest) else {
-                continue;
-            };
-            if self.latest.get(&entry.id) == Some(&oldest) {
-                self.latest.remove(&entry.id);
-            }
-        }
-    }
-
     /// The task of a call whose next attempt is due, if it is still waited for.
     fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<ActivityTask> {
-        let entry = self.entries.get(&run)?;
+        let entry = self.entries.get(run)?;
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
@@ -701,7 +457,7 @@ impl Shard {
                     .get_mut(name)
                     .and_then(std::collections::VecDeque::pop_front)
             {
-                match self.entries.get(&run).map(|entry| &entry.place) {
+                match self.entries.get(run).map(|entry| &entry.place) {
                     Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
                     Some(Place::Cold | Place::Loading(_)) => cold.push((run, operation)),
                     Some(Place::Ended(_)) | None => {}
@@ -735,15 +491,17 @@ impl Shard {
             parent,
         } = recovered;
         let is_registered = self.shared.workflows.contains_key(&*workflow);
-        let mut entry = Entry::new(id.clone(), workflow, Place::Cold);
-        entry.is_parked = parked.is_some();
+        // A name that was read is let go of: the program has it.
+        let known = self.shared.workflows.get_key_value(&*workflow);
+        let workflow = known.map_or_else(|| workflow.into(), |(name, _)| WorkflowName::Known(name));
         self.children_len += usize::from(parent.is_some());
-        entry.parent = parent;
+        let parent = parent.map(|parent| *parent);
+        let mut entry = Entry::new(run, id.clone(), workflow, Place::Cold).with_parent(parent);
+        entry.is_parked = parked.is_some();
         if entry.is_parked {
             self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
         }
-        self.entries.insert(run, entry);
-        self.latest.insert(id.clone(), run);
+        self.entries.insert(entry);
         self.live_len += 1;
         self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
         for (operation, pending) in pending {
@@ -822,26 +580,9 @@ impl Shard {
 }
 
 /// What the last heartbeat of a call said.
-fn details_of(instance: &Instance, operation: OperationId) -> Option<Box<Payload>> {
+fn details_of(instance: &Instance, operation: OperationId) -> Option<&Payload> {
     match instance.ledger().pending_operation(operation)? {
-        Pending::Activity(activity) => activity.details.clone().map(Box::new),
+        Pending::Activity(activity) => activity.details.as_ref(),
         _ => None,
-    }
-}
-
-impl Held {
-    /// Whether somebody outside waits for the answer.
-    fn is_from_outside(&self) -> bool {
-        match self {
-            Self::Tell(..) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
-            Self::Input(_) | Self::Failed(..) | Self::Resume | Self::Dispatch(_) | Self::Republish(..) => {
-                false
-            }
-        }
-    }
-
-    /// Whether it concerns the instance, and so the run in which it goes on, if it does.
-    fn is_for_the_instance(&self) -> bool {
-        self.is_from_outside() && !matches!(self, Self::Tell(Tell::Settle { .. }, _))
     }
 }

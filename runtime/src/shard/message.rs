@@ -9,7 +9,7 @@ use millrun_core::{Bell, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload};
 use tokio::sync::oneshot;
 
-use crate::activity::ActivityReport;
+use crate::activity::{ActivityReport, ActivityReports};
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
@@ -35,7 +35,7 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 pub(crate) enum ShardMessage {
     // From outside: each waits for room in the mailbox.
-    Start(Box<StartRequest>),
+    Start(StartRequest),
     Tell {
         target: Target,
         what: Tell,
@@ -217,9 +217,9 @@ pub(crate) struct ShardDoor {
     /// Requests from outside, and what has its place reserved.
     pub(crate) mailbox: Mailbox<ShardMessage>,
     /// Reports of activities come through this topic.
-    reports: Topic<ActivityReport>,
+    reports: Topic<ActivityReports>,
     /// Where they arrive.
-    pub(crate) inbox: Inbox<Envelope<ActivityReport>>,
+    pub(crate) inbox: Inbox<Envelope<ActivityReports>>,
 }
 
 impl ShardDoor {
@@ -294,8 +294,31 @@ impl ShardDoors {
 
     /// Publishes how an attempt went; waits for room in the shard's inbox.
     pub(crate) async fn report(&self, report: ActivityReport) {
-        let door = self.of(report.run.partition());
+        let shard = self.index_of(report.run.partition());
+        self.report_to(shard, report.into()).await;
+    }
+
+    /// As [`report`](Self::report), several to the same shard.
+    pub(crate) async fn report_to(&self, shard: usize, reports: ActivityReports) {
         // A shard that is gone does not wait for it; the attempt is made again after the restart.
-        drop(door.reports.publish(report).await);
+        drop(self.0[shard].reports.publish(reports).await);
+    }
+
+    /// Publishes how attempts went, in order, as far as there is room. The rest is given back.
+    pub(crate) fn try_report(&self, reports: &mut Vec<ActivityReport>) -> Vec<(usize, ActivityReports)> {
+        let shard_of = |report: &ActivityReport| self.index_of(report.run.partition());
+        let mut refused: Vec<(usize, ActivityReports)> = Vec::new();
+        for (shard, reports) in ActivityReports::of(reports, shard_of) {
+            // Behind one that was refused, so that order is kept.
+            if refused.last().is_some_and(|(full, _)| *full == shard) {
+                refused.push((shard, reports));
+            } else if let Err(error) = self.0[shard].reports.try_publish(reports) {
+                let reports = error.into_refused().into_payload();
+                // Whoever else subscribed to the topic has the envelope too.
+                let reports = reports.unwrap_or_else(|envelope| envelope.payload().clone());
+                refused.push((shard, reports));
+            }
+        }
+        refused
     }
 }

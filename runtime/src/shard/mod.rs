@@ -17,6 +17,7 @@
 //!   messages, which is what those who push feel.
 
 mod effects;
+mod entry;
 mod family;
 mod handed;
 mod instances;
@@ -24,6 +25,8 @@ mod message;
 mod publishing;
 mod questions;
 mod requests;
+mod residency;
+mod roster;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,10 +34,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
-use millrun_core::{Bell, Epoch, Host, InstanceId, Next, Offset, Part, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Moment, OperationId, Started, Turn};
-use rustc_hash::FxHashMap;
 
 pub(crate) use message::{
     Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartChild, StartRequest, StartedRun,
@@ -42,7 +44,7 @@ pub(crate) use message::{
 };
 
 use crate::RuntimeConfig;
-use crate::activity::{ActivityReport, ActivityTask, PoolState, TaskQueues};
+use crate::activity::{ActivityReports, ActivityTask, PoolState, TaskQueues};
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
@@ -50,9 +52,9 @@ use crate::watch::Watch;
 use effects::{Effect, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
-use instances::Entry;
 use publishing::Backlog;
 pub(crate) use publishing::{Publisher, Topics};
+use roster::Roster;
 
 /// What all shards share.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ pub(crate) struct Counters {
 pub(crate) struct Shard {
     shared: Arc<ShardShared>,
     mailbox: Mailbox<ShardMessage>,
-    reports: Inbox<Envelope<ActivityReport>>,
+    reports: Inbox<Envelope<ActivityReports>>,
     bell: Bell,
     /// The doors of all shards, and which of them is this one's.
     doors: ShardDoors,
@@ -108,10 +110,8 @@ pub(crate) struct Shard {
     epoch: Epoch,
     /// Whether it has taken the place of one that failed.
     is_successor: bool,
-    /// The instances, by run.
-    entries: FxHashMap<RunId, Entry>,
-    /// The latest run of each instance that is at hand, in the order of ids.
-    latest: BTreeMap<InstanceId, RunId>,
+    /// The runs at hand.
+    entries: Roster,
     live_len: usize,
     /// How many of the live runs are children.
     children_len: usize,
@@ -163,8 +163,7 @@ impl Shard {
             index,
             epoch,
             is_successor: false,
-            entries: FxHashMap::default(),
-            latest: BTreeMap::new(),
+            entries: Roster::default(),
             live_len: 0,
             children_len: 0,
             continuing: Vec::new(),
@@ -335,12 +334,14 @@ impl Shard {
             && let Some(envelope) = reports.next()
         {
             // Whoever else subscribed to the topic has the envelope too.
-            let report = envelope
+            let reports = envelope
                 .into_payload()
                 .unwrap_or_else(|envelope| envelope.payload().clone());
-            let run = report.run;
-            self.with_run(run, Self::held_of(report), moment);
-            left -= 1;
+            left = left.saturating_sub(reports.len());
+            for report in reports {
+                let run = report.run;
+                self.with_run(run, Self::held_of(report), moment);
+            }
         }
         let mut left = budget;
         while left > 0
@@ -360,7 +361,7 @@ impl Drop for Shard {
     fn drop(&mut self) {
         let counters = &self.shared.counters;
         counters.live.fetch_sub(self.live_len as u64, Ordering::Relaxed);
-        let parked = self.entries.values().filter(|entry| entry.is_parked).count();
+        let parked = self.entries.iter().filter(|entry| entry.is_parked).count();
         counters.parked.fetch_sub(parked as u64, Ordering::Relaxed);
     }
 }

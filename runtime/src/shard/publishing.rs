@@ -28,8 +28,8 @@ use rustc_hash::FxHashSet;
 use serde::de::DeserializeOwned;
 
 use super::Shard;
+use super::entry::{Held, Place};
 use super::handed::HandedOver;
-use super::instances::{Held, Place};
 use super::message::ShardMessage;
 use crate::recovery::RecoveredRun;
 
@@ -227,7 +227,7 @@ impl Shard {
         topic: &'static str,
         moment: Moment,
     ) {
-        let scheduled = match self.entries.get(&run).map(|entry| &entry.place) {
+        let scheduled = match self.entries.get(run).map(|entry| &entry.place) {
             Some(Place::Hot(instance)) => match instance.ledger().pending_operation(operation) {
                 Some(Pending::Publish { scheduled, .. }) => Some(Arc::clone(scheduled)),
                 Some(_) | None => None,

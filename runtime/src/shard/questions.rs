@@ -13,7 +13,7 @@ use millrun_workflow::{Event, Input, Moment, ParkReason, Payload, Refused, Turn}
 
 use super::Shard;
 use super::effects::Effect;
-use super::instances::Place;
+use super::entry::Place;
 use super::message::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
 use crate::{QueryError, RunError};
 
@@ -25,7 +25,7 @@ impl Shard {
         question: &Question,
         reply: Reply<Payload, QueryError>,
     ) {
-        let answer = match self.entries.get(&run).map(|entry| &entry.place) {
+        let answer = match self.entries.get(run).map(|entry| &entry.place) {
             Some(Place::Hot(instance)) => instance
                 .query(&question.name, &question.value)
                 .map_err(QueryError::Unanswered),
@@ -54,7 +54,7 @@ impl Shard {
                 }
             }
         }
-        let reason = match self.entries.get(&run).map(|entry| &entry.place) {
+        let reason = match self.entries.get(run).map(|entry| &entry.place) {
             Some(Place::Hot(instance)) => instance.final_park_reason().cloned(),
             Some(_) | None => None,
         };

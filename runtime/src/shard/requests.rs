@@ -1,6 +1,5 @@
 //! What a shard does with each message.
 
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{InstanceId, RunId, Sequence};
@@ -8,16 +7,16 @@ use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
 use super::effects::Effect;
-use super::instances::{Entry, Held, Place};
+use super::entry::{Entry, Held, Place};
 use super::message::{ShardMessage, Standing, StartRequest, StartedRun, Target, UpdateRefused};
-use super::{Reply, Shard};
+use super::{Reply, Shard, ShardShared};
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::{OnConflict, QueryError, RunError, StartError};
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
         match message {
-            ShardMessage::Start(request) => self.on_start(*request, moment),
+            ShardMessage::Start(request) => self.on_start(request, moment),
             ShardMessage::Tell { target, what, reply } => match self.find(&target) {
                 Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
                 None => {
@@ -121,8 +120,8 @@ impl Shard {
 
     fn find(&self, target: &Target) -> Option<RunId> {
         match target {
-            Target::Id(id) => self.latest.get(id).copied(),
-            Target::Run(run) => self.entries.contains_key(run).then_some(*run),
+            Target::Id(id) => self.entries.latest(id).map(|entry| entry.run),
+            Target::Run(run) => self.entries.get(*run).map(|entry| entry.run),
         }
     }
 
@@ -168,7 +167,7 @@ impl Shard {
         let mut turn = std::mem::take(&mut self.turn);
         self.shared.watch.run(self.index, run);
         let instance = Instance::start(implementation, run, started, limits, moment, &mut turn);
-        let entry = Entry::new(id, workflow, Place::Hot(Box::new(instance)));
+        let entry = Entry::new(run, id, workflow.into(), Place::Hot(Box::new(instance)));
         self.take_in(run, entry, parent, turn, moment)
     }
 
@@ -176,15 +175,13 @@ impl Shard {
     pub(super) fn take_in(
         &mut self,
         run: RunId,
-        mut entry: Entry,
+        entry: Entry,
         parent: Option<Parent>,
         mut turn: Turn,
         moment: Moment,
     ) -> Result<(), TurnError> {
         let id = entry.id.clone();
-        entry.parent = parent.map(Box::new);
-        let replaced = self.latest.insert(id.clone(), run);
-        self.entries.insert(run, entry);
+        let replaced = self.entries.insert(entry.with_parent(parent));
         self.live_len += 1;
         self.children_len += usize::from(parent.is_some());
         self.list_hot(run);
@@ -194,7 +191,7 @@ impl Shard {
             Ok(()) => drop(self.shared.counters.started.fetch_add(1, Ordering::Relaxed)),
             Err(_) => {
                 self.children_len -= usize::from(parent.is_some());
-                self.forget(run, &id, replaced);
+                self.forget(run, replaced);
             }
         }
         turn.events.clear();
@@ -204,13 +201,9 @@ impl Shard {
     }
 
     /// Undoes a start that could not be recorded.
-    fn forget(&mut self, run: RunId, id: &InstanceId, replaced: Option<RunId>) {
-        let forgotten = self.entries.remove(&run);
+    fn forget(&mut self, run: RunId, replaced: Option<RunId>) {
+        let forgotten = self.entries.undo(run, replaced);
         self.hot_bytes -= forgotten.map_or(0, |entry| entry.hot_bytes as usize);
-        match replaced {
-            Some(former) => self.latest.insert(id.clone(), former),
-            None => self.latest.remove(id),
-        };
         self.live_len -= 1;
         self.hot_len -= 1;
         self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
@@ -223,18 +216,14 @@ impl Shard {
         workflow: &str,
         policy: OnConflict,
     ) -> Result<Option<StartedRun>, StartError> {
-        let (run, is_live, is_checked) = match self.latest.get(id) {
-            Some(run) => {
-                let entry = self
-                    .entries
-                    .get(run)
-                    .expect("what is listed by id is listed by run");
-                if entry.workflow != workflow && policy == OnConflict::Attach {
-                    return Err(StartError::OtherWorkflow {
-                        workflow: entry.workflow.to_string(),
-                    });
+        let (run, is_live, is_checked) = match self.entries.latest(id) {
+            Some(entry) => {
+                let found = entry.workflow.as_str();
+                if found != workflow && policy == OnConflict::Attach {
+                    let workflow = found.to_owned();
+                    return Err(StartError::OtherWorkflow { workflow });
                 }
-                (*run, !matches!(entry.place, Place::Ended(_)), true)
+                (entry.run, !entry.has_ended(), true)
             }
             None => match self.shared.journal.finished(id) {
                 Ok(Some(finished)) => (finished.run, false, false),
@@ -259,24 +248,28 @@ impl Shard {
                 .effects
                 .push(Effect::AnswerStanding(reply, Err(RunError::NotFound)));
         };
-        let entry = self.entries.get_mut(&run).expect("found just now");
+        let entry = self.entries.get_mut(run).expect("found just now");
         match &entry.place {
-            Place::Ended(Outcome::Continued(next)) => {
-                let next = Target::Run(*next);
-                self.on_await(&next, reply, moment);
-            }
-            Place::Ended(outcome) => {
-                let standing = Ok(Standing::Ended(outcome.clone()));
-                self.effects.push(Effect::AnswerStanding(reply, standing));
-            }
+            Place::Ended(outcome) => match &**outcome {
+                Outcome::Continued(next) => {
+                    let next = Target::Run(*next);
+                    self.on_await(&next, reply, moment);
+                }
+                outcome => {
+                    let standing = Ok(Standing::Ended(outcome.clone()));
+                    self.effects.push(Effect::AnswerStanding(reply, standing));
+                }
+            },
             Place::Hot(_) => {
                 entry.wait(reply);
                 self.answer_if_parked(run, moment);
             }
-            Place::Cold if entry.is_parked || !self.shared.workflows.contains_key(&*entry.workflow) => {
+            Place::Cold
+                if entry.is_parked || !self.shared.workflows.contains_key(entry.workflow.as_str()) =>
+            {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
-                entry.place = Place::Loading(Vec::new());
+                entry.place = Place::Loading(Box::default());
                 self.loads.push_back(run);
             }
             Place::Cold | Place::Loading(_) => entry.wait(reply),
@@ -284,57 +277,45 @@ impl Shard {
     }
 
     pub(super) fn describe(&self, run: RunId, moment: Moment) -> Option<InstanceDescription> {
-        let entry = self.entries.get(&run)?;
+        let entry = self.entries.get(run)?;
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
         let is_known = |activity: &str| self.shared.queues.activity(activity).is_some();
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
-        description.status = self.status(entry);
+        description.status = self.shared.status(entry);
         description.parked = instance.park_reason().cloned();
         description.awaited_signals = instance.awaited_signals();
         Some(description)
     }
 
+    /// Live instances in the order of their ids, beginning behind `after`.
+    fn list(&mut self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
+        let Self { entries, shared, .. } = self;
+        let listed = entries.list(after).filter_map(|entry| {
+            let status = shared.status(entry);
+            (status != InstanceStatus::Finished).then(|| InstanceSummary {
+                id: entry.id.clone(),
+                run: entry.run,
+                workflow: entry.workflow.as_str().to_owned(),
+                status,
+            })
+        });
+        listed.take(len_max).collect()
+    }
+}
+
+impl ShardShared {
     fn status(&self, entry: &Entry) -> InstanceStatus {
-        if matches!(entry.place, Place::Ended(_)) {
+        if entry.has_ended() {
             InstanceStatus::Finished
-        } else if !self.shared.workflows.contains_key(&*entry.workflow) {
+        } else if !self.workflows.contains_key(entry.workflow.as_str()) {
             InstanceStatus::NotRegistered
         } else if entry.is_parked {
             InstanceStatus::Parked
         } else {
             InstanceStatus::Running
         }
-    }
-
-    /// Live instances in the order of their ids, beginning behind `after`.
-    fn list(&self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let listed = self
-            .latest
-            .range((from, Bound::Unbounded))
-            .filter_map(|(id, run)| {
-                let entry = self.entries.get(run)?;
-                let status = self.status(entry);
-                (status != InstanceStatus::Finished).then(|| InstanceSummary {
-                    id: id.clone(),
-                    run: *run,
-                    workflow: entry.workflow.to_string(),
-                    status,
-                })
-            });
-        listed.take(len_max).collect()
-    }
-}
-
-impl Entry {
-    /// Adds somebody who waits for the result, and forgets those who gave up.
-    fn wait(&mut self, reply: Reply<Standing>) {
-        if self.waiters.len() == self.waiters.capacity() {
-            self.waiters.retain(|waiter| !waiter.is_closed());
-        }
-        self.waiters.push(reply);
     }
 }

@@ -18,6 +18,7 @@ mod outside;
 mod parking;
 mod pressure;
 mod programs;
+mod quick;
 mod supervision;
 mod support;
 mod threads;

@@ -1,0 +1,201 @@
+//! What a shard knows of one run. A million that wait are a million of these, so it is kept small:
+//! what few runs have stands behind a pointer.
+
+use std::sync::Arc;
+
+use millrun_core::{InstanceId, RunId};
+use millrun_workflow::{Input, Instance, Name, OperationId, Outcome, Parent, ParkReason, Payload};
+
+use super::message::{Question, Reply, Standing, Tell, UpdateReply, UpdateRequest};
+use crate::QueryError;
+use crate::activity::AttemptFailure;
+use crate::describe::InstanceDescription;
+
+/// One run.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) run: RunId,
+    pub(super) id: InstanceId,
+    pub(super) workflow: WorkflowName,
+    pub(super) place: Place,
+    /// The first of those who wait for the result: seldom is there another.
+    waiter: Option<Reply<Standing>>,
+    rare: Option<Box<Rare>>,
+    /// The number of the sweep with its last turn.
+    pub(super) last_sweep: u64,
+    /// What it holds while it is in memory, as far as is known.
+    pub(super) hot_bytes: u32,
+    pub(super) is_parked: bool,
+    /// Used since it was last considered for unloading.
+    pub(super) is_touched: bool,
+    /// Stands in the list of those with code in memory.
+    pub(super) is_listed: bool,
+}
+
+/// What few runs have.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Who called it, if it is a child.
+    parent: Option<Parent>,
+    /// Those who wait for the result behind the first.
+    waiters: Vec<Reply<Standing>>,
+}
+
+/// The name of a workflow, in two words.
+#[derive(Clone, Debug)]
+pub(super) enum WorkflowName {
+    /// Of code that is part of the program.
+    Known(&'static str),
+    Other(Arc<Name>),
+}
+
+/// Where a run is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// On disk only.
+    Cold,
+    /// Being read.
+    Loading(Box<Loading>),
+    /// In memory.
+    Hot(Box<Instance>),
+    /// Ended, with its outcome at hand.
+    Ended(Box<Outcome>),
+}
+
+/// A run that is being read.
+#[derive(Debug, Default)]
+pub(super) struct Loading {
+    /// What came meanwhile, in order.
+    pub(super) held: Vec<Held>,
+    /// Its code must not run when it is there, for this reason.
+    pub(super) park: Option<ParkReason>,
+}
+
+/// Something to be done with a run that is in memory.
+#[derive(Debug)]
+pub(super) enum Held {
+    Tell(Tell, Reply<()>),
+    Input(Input),
+    Resume,
+    Describe(Reply<InstanceDescription>),
+    Query(Question, Reply<Payload, QueryError>),
+    Update(UpdateRequest, UpdateReply),
+    /// A failed attempt, and what it said last.
+    Failed(OperationId, u32, AttemptFailure),
+    Dispatch(OperationId),
+    /// A value that waited for room in its topic has its turn.
+    Republish(OperationId, &'static str),
+}
+
+impl Entry {
+    pub(super) fn new(run: RunId, id: InstanceId, workflow: WorkflowName, place: Place) -> Self {
+        Self {
+            run,
+            id,
+            workflow,
+            place,
+            waiter: None,
+            rare: None,
+            last_sweep: 0,
+            hot_bytes: 0,
+            is_parked: false,
+            is_touched: true,
+            is_listed: false,
+        }
+    }
+
+    /// As it is, for a run that is somebody's child.
+    pub(super) fn with_parent(mut self, parent: Option<Parent>) -> Self {
+        if parent.is_some() {
+            self.rare.get_or_insert_default().parent = parent;
+        }
+        self
+    }
+
+    /// Who called it, if it is a child.
+    pub(super) fn parent(&self) -> Option<&Parent> {
+        self.rare.as_ref()?.parent.as_ref()
+    }
+
+    pub(super) const fn has_ended(&self) -> bool {
+        matches!(self.place, Place::Ended(_))
+    }
+
+    /// Adds somebody who waits for the result, and forgets those who gave up.
+    pub(super) fn wait(&mut self, reply: Reply<Standing>) {
+        if self.waiter.as_ref().is_none_or(Reply::is_closed) {
+            self.waiter = Some(reply);
+            return;
+        }
+        let waiters = &mut self.rare.get_or_insert_default().waiters;
+        if waiters.len() == waiters.capacity() {
+            waiters.retain(|waiter| !waiter.is_closed());
+        }
+        waiters.push(reply);
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.waiter.is_some() || self.rare.as_ref().is_some_and(|rare| !rare.waiters.is_empty())
+    }
+
+    /// Takes those out who wait for the result.
+    pub(super) fn take_waiters(&mut self) -> impl Iterator<Item = Reply<Standing>> + use<> {
+        let others = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.waiters));
+        self.waiter.take().into_iter().chain(others.unwrap_or_default())
+    }
+}
+
+impl Place {
+    /// On its way, for this.
+    pub(super) fn loading(held: Held) -> Self {
+        Self::Loading(Box::new(Loading {
+            held: vec![held],
+            park: None,
+        }))
+    }
+}
+
+impl WorkflowName {
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Known(name) => name,
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<Name> for WorkflowName {
+    fn from(name: Name) -> Self {
+        match name {
+            Name::Borrowed(name) => Self::Known(name),
+            name @ Name::Owned(_) => Self::Other(Arc::new(name)),
+        }
+    }
+}
+
+impl Held {
+    /// Whether somebody outside waits for the answer.
+    pub(super) fn is_from_outside(&self) -> bool {
+        match self {
+            Self::Tell(..) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
+            Self::Input(_) | Self::Failed(..) | Self::Resume | Self::Dispatch(_) | Self::Republish(..) => {
+                false
+            }
+        }
+    }
+
+    /// Whether it concerns the instance, and so the run in which it goes on, if it does.
+    pub(super) fn is_for_the_instance(&self) -> bool {
+        self.is_from_outside() && !matches!(self, Self::Tell(Tell::Settle { .. }, _))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stays_small() {
+        assert_eq!(size_of::<Option<Entry>>(), 112);
+    }
+}

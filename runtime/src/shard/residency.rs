@@ -1,0 +1,198 @@
+//! Which runs are in memory: brought back from their histories when something wakes them, let go of
+//! when they have waited longest, kept for a while when they have ended.
+
+use std::sync::atomic::Ordering;
+
+use millrun_core::{RunId, Timestamp};
+use millrun_workflow::{Event, Instance, Moment, Outcome};
+
+use super::Shard;
+use super::effects::Effect;
+use super::entry::{Entry, Held, Loading, Place};
+use super::message::Standing;
+use crate::RunError;
+
+/// What a result holds on to, in bytes.
+fn outcome_bytes(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Completed(value) => value.len(),
+        Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
+        Outcome::Terminated(reason) => reason.len(),
+        Outcome::Continued(_) => 0,
+    }
+}
+
+impl Shard {
+    /// Counts a run as one with code in memory.
+    pub(super) fn list_hot(&mut self, run: RunId) {
+        self.hot_len += 1;
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        if let Place::Hot(instance) = &entry.place {
+            entry.hot_bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
+            self.hot_bytes += entry.hot_bytes as usize;
+        }
+        if !std::mem::replace(&mut entry.is_listed, true) {
+            self.hot.push_back(run);
+        }
+    }
+
+    /// Asks the reader for the histories of runs that are waited for, as far as there is room.
+    pub(super) fn start_loads(&mut self) {
+        for _ in 0..self.loads.len() {
+            if self.loads_in_flight >= self.shared.config.loads_in_flight_max {
+                return;
+            }
+            let Some(run) = self.loads.pop_front() else { return };
+            let Some(entry) = self.entries.get(run) else {
+                continue;
+            };
+            if entry.last_sweep > self.durable_len {
+                // Not all of it could be read yet. The bell rings with the next commit.
+                self.loads.push_back(run);
+                continue;
+            }
+            self.loads_in_flight += 1;
+            self.shared.reader.load(run);
+        }
+    }
+
+    /// A history has been read: the run is brought back, and what waited for it is done.
+    pub(super) fn on_loaded(
+        &mut self,
+        run: RunId,
+        history: Result<Vec<(Event, Timestamp)>, RunError>,
+        moment: Moment,
+    ) {
+        // A shard that was restarted may get what its predecessor asked for.
+        self.loads_in_flight = self.loads_in_flight.saturating_sub(1);
+        self.shared.counters.loads.fetch_add(1, Ordering::Relaxed);
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        let Place::Loading(loading) = &mut entry.place else {
+            return;
+        };
+        let Loading { held, park } = std::mem::take(&mut **loading);
+        let implementation = self.shared.workflows.get(entry.workflow.as_str());
+        let replayed = history.and_then(|history| {
+            Instance::replay(implementation, run, history, self.shared.config.limits)
+                .map_err(|error| RunError::History(error.to_string()))
+        });
+        match replayed {
+            Ok(mut instance) => {
+                if let Some(reason) = park {
+                    instance.park(reason);
+                }
+                if let Some(reason) = instance.park_reason()
+                    && !entry.is_parked
+                {
+                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
+                    entry.is_parked = true;
+                    self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+                }
+                entry.place = Place::Hot(Box::new(instance));
+                self.list_hot(run);
+                for held in held {
+                    self.apply_fresh(run, held, moment);
+                }
+                self.answer_if_parked(run, moment);
+            }
+            Err(error) => {
+                tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
+                entry.place = Place::Cold;
+                for waiter in entry.take_waiters() {
+                    self.effects
+                        .push(Effect::AnswerStanding(waiter, Err(error.clone())));
+                }
+                for held in held {
+                    self.answer_unknown(held, error.clone());
+                }
+            }
+        }
+    }
+
+    /// If a run in memory is parked and somebody waits for its result: when its code is at hand it
+    /// goes on, otherwise they are told that it does not run.
+    pub(super) fn answer_if_parked(&mut self, run: RunId, moment: Moment) {
+        let is_parked = |entry: &Entry| match &entry.place {
+            Place::Hot(instance) => instance.final_park_reason().is_some() && entry.is_waited_for(),
+            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        };
+        if self.entries.get(run).is_some_and(is_parked) {
+            self.apply_fresh(run, Held::Resume, moment);
+        }
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        let Place::Hot(instance) = &entry.place else {
+            return;
+        };
+        let Some(reason) = instance.final_park_reason().cloned() else {
+            return;
+        };
+        for waiter in entry.take_waiters() {
+            let standing = Ok(Standing::Parked(reason.clone()));
+            self.effects.push(Effect::AnswerStanding(waiter, standing));
+        }
+    }
+
+    /// Lets go of the code of runs that waited longest, while there are too many.
+    pub(super) fn unload_coldest(&mut self) {
+        const STEPS_MAX: usize = 1_024;
+        for _ in 0..STEPS_MAX {
+            let config = &self.shared.config;
+            let is_over = self.hot_len > config.hot_len_max || self.hot_bytes > config.hot_bytes_max;
+            if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
+                return;
+            }
+            let Some(run) = self.hot.pop_front() else { return };
+            let Some(entry) = self.entries.get_mut(run) else {
+                continue;
+            };
+            if !matches!(entry.place, Place::Hot(_)) {
+                entry.is_listed = false;
+                continue;
+            }
+            if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
+                self.hot.push_back(run);
+                continue;
+            }
+            entry.is_listed = false;
+            entry.place = Place::Cold;
+            self.hot_len -= 1;
+            self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+        }
+    }
+
+    /// A run's end is durable: its result stays at hand until there are too many.
+    pub(super) fn retire(&mut self, run: RunId) {
+        let Some(Entry {
+            place: Place::Ended(outcome),
+            ..
+        }) = self.entries.get(run)
+        else {
+            return;
+        };
+        let bytes = outcome_bytes(outcome);
+        let every = self.shared.config.replay_check_every;
+        if every > 0 {
+            self.retired_len += 1;
+            if self.retired_len.is_multiple_of(every) {
+                self.shared.reader.check(run);
+            }
+        }
+        self.ended.push_back((run, bytes));
+        self.ended_bytes += bytes;
+        let config = &self.shared.config;
+        let (len_max, bytes_max) = (config.result_cache_len_max, config.result_cache_bytes_max);
+        while self.ended.len() > len_max || self.ended_bytes > bytes_max {
+            let Some((oldest, bytes)) = self.ended.pop_front() else {
+                return;
+            };
+            self.ended_bytes -= bytes;
+            self.entries.remove(oldest);
+        }
+    }
+}
