@@ -12,7 +12,7 @@
 use super::filter::Filter;
 use super::store::Moment;
 use crate::error::ReadError;
-use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry};
+use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError};
 
 /// A sorted run as far as it is in memory.
 #[derive(Debug)]
@@ -74,10 +74,10 @@ impl Segment {
             if *fence > hash {
                 break;
             }
-            let row = self.row(moment, u32::try_from(index).unwrap_or(u32::MAX))?;
-            let start = row.partition_point(|pair| pair.hash < hash);
-            let equal = row[start..].iter().take_while(|pair| pair.hash == hash);
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let equal = self.read(moment, index, |row| settled::find_index(row, hash))?;
             let numbers = equal
+                .into_iter()
                 .filter(|pair| pair.is_run() == (by == By::Run))
                 .map(|pair| self.entry.base + u64::from(pair.relative()));
             found.extend(numbers);
@@ -88,9 +88,16 @@ impl Segment {
 
     /// Reads one row.
     pub(crate) fn row(&self, moment: &Moment, index: u32) -> Result<Vec<Pair>, ReadError> {
-        let row = moment.index_row(self.key(index))?;
-        let read = row.map(|row| settled::read_index(&row));
-        match read {
+        self.read(moment, index, settled::read_index)
+    }
+
+    fn read(
+        &self,
+        moment: &Moment,
+        index: u32,
+        read: impl FnOnce(&[u8]) -> Result<(u64, Vec<Pair>), SettledError>,
+    ) -> Result<Vec<Pair>, ReadError> {
+        match moment.index_row(self.key(index), read)? {
             Some(Ok((base, pairs))) if base == self.entry.base => Ok(pairs),
             Some(Err(error)) => Err(damaged(&error.to_string())),
             _ => Err(damaged("a row is missing")),

@@ -43,13 +43,16 @@ pub(crate) struct Settling {
     is_index_wanted: bool,
 }
 
+/// Frames that are moved out of the log, per run and in order.
+type Moved = Vec<(RunId, Vec<u8>)>;
+
 /// What leaves the log, as far as it has been planned.
 #[derive(Debug, Default)]
 struct LogSlice {
     /// Where the log begins afterwards.
     low: u64,
     rows: Vec<u64>,
-    moved: Vec<(RunId, Vec<u8>)>,
+    moved: Moved,
     gone: Vec<RunId>,
 }
 
@@ -155,8 +158,11 @@ impl Settling {
             state.gone.extend(gone);
             return Ok(None);
         };
-        let needed = needed(&moment, shared, &slice)?;
-        let Some(needed) = needed else {
+        let moved = match needed(&moment, shared, &slice)? {
+            Some(needed) => slice.turns_of(&moment, &needed)?,
+            None => None,
+        };
+        let Some(moved) = moved else {
             let mut state = shared.lock();
             state.block_settling();
             state.gone.extend(gone);
@@ -164,8 +170,8 @@ impl Settling {
         };
         Ok(Some(LogSlice {
             low: slice.end,
-            moved: slice.turns_of(&needed),
-            rows: slice.rows.into_iter().map(|(key, _)| key).collect(),
+            moved,
+            rows: slice.rows,
             gone,
         }))
     }
@@ -193,14 +199,15 @@ pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut State) {
 
 /// The beginning of the log that is about to leave.
 struct Beginning {
-    rows: Vec<(u64, Vec<u8>)>,
+    /// The keys of its rows.
+    rows: Vec<u64>,
     end: u64,
     /// The runs in it, with where they close if that is in it.
     runs: FxHashMap<RunId, Option<u64>>,
 }
 
 impl Beginning {
-    /// Copies the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
+    /// Reads the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
     /// if one of them is damaged.
     fn read(moment: &Moment, (low, end): (u64, u64), bytes: u64) -> Result<Option<Self>, JournalFailure> {
         let mut beginning = Self {
@@ -225,32 +232,36 @@ impl Beginning {
             });
             total += row.len() as u64;
             beginning.end = key + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
-            beginning.rows.push((key, row.to_vec()));
+            beginning.rows.push(key);
             !is_damaged
         })?;
         Ok((!is_damaged).then_some(beginning))
     }
 
-    /// The frames of these runs, in order.
-    fn turns_of(&self, runs: &FxHashSet<RunId>) -> Vec<(RunId, Vec<u8>)> {
+    /// The frames of these runs, in order; `None` if a row is damaged. The rows are read and checked
+    /// again for it: mostly nothing in them is needed.
+    fn turns_of(&self, moment: &Moment, runs: &FxHashSet<RunId>) -> Result<Option<Moved>, JournalFailure> {
         let mut moved: FxHashMap<RunId, Vec<u8>> = FxHashMap::default();
-        if runs.is_empty() {
-            return Vec::new();
-        }
-        for (_, row) in &self.rows {
-            let mut frames = row.get(piece::HEADER_BYTES..).unwrap_or_default();
-            // They have been checked when the slice was read.
-            while let Ok((run, len)) = v1::peek(frames) {
-                let (frame, after) = frames.split_at(len);
-                if let Some(run) = RunId::from_bits(run).filter(|run| runs.contains(run)) {
-                    moved.entry(run).or_default().extend_from_slice(frame);
-                }
-                frames = after;
+        let (Some(first), false) = (self.rows.first(), runs.is_empty()) else {
+            return Ok(Some(Vec::new()));
+        };
+        let mut is_damaged = false;
+        moment.rows(*first, &mut |key, row| {
+            if key >= self.end {
+                return false;
             }
-        }
+            log::walk(key, row, &mut |_, found| match found {
+                Ok((frame, bytes)) if runs.contains(&frame.run) => {
+                    moved.entry(frame.run).or_default().extend_from_slice(bytes);
+                }
+                Ok(_) => {}
+                Err(_) => is_damaged = true,
+            });
+            !is_damaged
+        })?;
         let mut moved: Vec<_> = moved.into_iter().collect();
         moved.sort_unstable_by_key(|(run, _)| *run);
-        moved
+        Ok((!is_damaged).then_some(moved))
     }
 }
 

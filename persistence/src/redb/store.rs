@@ -301,11 +301,15 @@ impl Moment {
         })
     }
 
-    /// A row of the index.
-    pub(crate) fn index_row(&self, key: u64) -> Result<Option<Vec<u8>>, JournalFailure> {
+    /// What `read` makes of a row of the index.
+    pub(crate) fn index_row<T>(
+        &self,
+        key: u64,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, JournalFailure> {
         guarded(|| {
             let table = self.0.open_table(INDEX)?;
-            Ok(table.get(key)?.map(|row| row.value().to_vec()))
+            Ok(table.get(key)?.map(|row| read(row.value())))
         })
     }
 

@@ -196,17 +196,39 @@ pub(crate) fn read_index(row: &[u8]) -> Result<(u64, Vec<Pair>), SettledError> {
     if items.len() != count * PAIR_BYTES {
         return Err(SettledError::Short);
     }
-    let pairs: Vec<_> = items
-        .chunks_exact(PAIR_BYTES)
-        .map(|item| Pair {
-            hash: word(item, 0),
-            tag: u32::from_le_bytes(array(item, 8)),
-        })
-        .collect();
+    let pairs: Vec<_> = items.chunks_exact(PAIR_BYTES).map(pair).collect();
     if pairs.is_sorted() {
         Ok((number, pairs))
     } else {
         Err(SettledError::Value)
+    }
+}
+
+/// The number that tags count from, and the pairs with this hash. Most of the row is only passed over
+/// by the checksum: a filter that said "may be" is wrong more often than not.
+pub(crate) fn find_index(row: &[u8], hash: u64) -> Result<(u64, Vec<Pair>), SettledError> {
+    let (number, count, items) = open(row, Kind::Index)?;
+    if items.len() != count * PAIR_BYTES {
+        return Err(SettledError::Short);
+    }
+    let item = |index: usize| &items[index * PAIR_BYTES..][..PAIR_BYTES];
+    let (mut from, mut to) = (0, count);
+    while from < to {
+        let middle = from.midpoint(to);
+        if word(item(middle), 0) < hash {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    let equal = (from..count).map(|index| pair(item(index)));
+    Ok((number, equal.take_while(|pair| pair.hash == hash).collect()))
+}
+
+fn pair(item: &[u8]) -> Pair {
+    Pair {
+        hash: word(item, 0),
+        tag: u32::from_le_bytes(array(item, 8)),
     }
 }
 
@@ -408,6 +430,29 @@ mod tests {
                 assert!(!is_sound(&row[..at]), "{at} bytes");
             }
         }
+    }
+
+    #[test]
+    fn a_search_in_a_row_finds_what_reading_it_finds() {
+        let mut pairs: Vec<_> = (0..300)
+            .map(|number| Pair::of_id(IdHash::from_bits(u64::from(number) / 3 * 10), number))
+            .collect();
+        pairs.sort_unstable();
+        let row = index_row(41, &pairs);
+        for hash in (0..1_020).chain([u64::MAX]) {
+            let expected: Vec<_> = pairs.iter().filter(|pair| pair.hash == hash).copied().collect();
+            assert_eq!(find_index(&row, hash), Ok((41, expected)), "hash {hash}");
+        }
+        assert_eq!(find_index(&index_row(1, &[]), 5), Ok((1, vec![])));
+        for at in 0..row.len() {
+            let mut bad = row.clone();
+            bad[at] ^= 1;
+            assert!(find_index(&bad, 50).is_err(), "byte {at}");
+        }
+        assert_eq!(
+            find_index(&closed_row(1, &[finished(1)]), 5),
+            Err(SettledError::Kind)
+        );
     }
 
     #[test]
