@@ -1,8 +1,9 @@
 //! How fast is duroxide on the workloads of `bench-workflows`?
 //!
 //! Twice: with its default options, and with those that were fastest among some dozen that were tried:
-//! for a single run one dispatcher of each kind that polls every millisecond; for many eight of each,
-//! every 50 ms, since those that poll more often keep each other from the database. Its SQLite store
+//! for a single run one dispatcher of each kind that polls every millisecond; for dozens eight of each,
+//! every 50 ms, since those that poll more often keep each other from the database; for a thousand four
+//! of each, every 100 ms (with other settings some of so many runs fail). Its SQLite store
 //! survives a killed process but does not sync each commit, so the machine losing power may lose
 //! acknowledged work; rows say `no sync`. A client learns of a result by polling the store.
 //! `--quick` leaves out 1,024 at a time.
@@ -22,24 +23,27 @@ use millrun_benches::{BenchError, exit};
 use tokio::runtime::Builder;
 
 const RUN_LIMIT: Duration = Duration::from_secs(300);
+const MANY_MAX: usize = 128;
 
 /// How it is run.
 #[derive(Clone, Debug)]
 struct Options {
     one: RuntimeOptions,
-    /// Where several run at a time.
+    /// Where some dozens run at a time.
     many: RuntimeOptions,
+    /// Where it is more than [`MANY_MAX`].
+    crowd: RuntimeOptions,
 }
 
 fn main() -> ExitCode {
-    let setting = |name, one, many| Setting {
+    let setting = |name, [one, many, crowd]: [RuntimeOptions; 3]| Setting {
         name,
         store: Store::Unsynced,
-        options: Options { one, many },
+        options: Options { one, many, crowd },
     };
     let settings = [
-        setting("duroxide", quiet(), quiet()),
-        setting("duroxide, tuned", tuned(1, 1), tuned(50, 8)),
+        setting("duroxide", [quiet(), quiet(), quiet()]),
+        setting("duroxide, tuned", [tuned(1, 1), tuned(50, 8), tuned(100, 4)]),
     ];
     exit(measure_peer(
         "peers-duroxide",
@@ -82,10 +86,10 @@ fn sample(
         .enable_all()
         .build()
         .map_err(BenchError::Runtime)?;
-    let options = if workload.concurrency == 1 {
-        &options.one
-    } else {
-        &options.many
+    let options = match workload.concurrency {
+        1 => &options.one,
+        2..=MANY_MAX => &options.many,
+        _ => &options.crowd,
     };
     tokio.block_on(async {
         let provider = Arc::new(SqliteProvider::new(&url, None).await.map_err(failed)?);
