@@ -1,5 +1,6 @@
 //! Filling a store, killing it, and opening it again.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -75,10 +76,13 @@ pub(crate) fn fill_and_recover(
         std::thread::yield_now();
     }
     let copy = folder.join("killed.redb");
-    std::fs::copy(&path, &copy).map_err(|source| BenchError::File {
-        path: copy.clone(),
-        source,
-    })?;
+    // What was acknowledged was on the disk when the process was killed; here it has to get there.
+    std::fs::copy(&path, &copy)
+        .and_then(|_| File::open(&copy)?.sync_all())
+        .map_err(|source| BenchError::File {
+            path: copy.clone(),
+            source,
+        })?;
     journal.close().map_err(|error| failed(&error))?;
     drop(journal);
 
