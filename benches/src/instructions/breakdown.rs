@@ -60,12 +60,18 @@ const STAGES: [(&str, &[&str]); 14] = [
         &["<millrun::activity::pool::Pool as millrun_core::host::Part>::turn"],
     ),
     (
-        "an attempt runs, and reports",
-        &["millrun::activity::pool::Pool::start::{{closure}}"],
+        "attempts run",
+        &[
+            "millrun::activity::ActivityImplementation::new::{{closure}}::{{closure}}",
+            "millrun::activity::pool::Pool::spawn::{{closure}}",
+        ],
     ),
     (
-        "– its report is published",
-        &["millrun::shard::message::ShardDoors::report"],
+        "reports are published",
+        &[
+            "millrun::activity::pool::Pool::send_reports",
+            "ShardDoors::report",
+        ],
     ),
     ("allocating, wherever it is done", &["__rustc::__rust_alloc"]),
 ];

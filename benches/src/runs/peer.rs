@@ -131,10 +131,11 @@ impl Workload {
 
 /// Measures each setting of a peer on all workloads: `sample` runs one workload on a store of its
 /// own in the folder, with so many worker threads. Prints tables and writes results as every suite
-/// does, and says which engines were not run, and why.
+/// does, and says which engines were not run, and why; so it does of a workload at which the peer
+/// fails, which has no row.
 ///
 /// # Errors
-/// When a sample fails or a result cannot be written.
+/// When a run gives a wrong result, or the results cannot be written.
 pub fn measure_peer<S>(
     suite: &'static str,
     title: &str,
@@ -158,16 +159,26 @@ pub fn measure_peer<S>(
         .collect();
     let progress = Progress::new((settings.len() * wanted.len() * usize::from(rounds)) as u64);
     let mut rows = Vec::new();
+    let mut left_out = not_run();
     for setting in settings {
         for workload in &wanted {
+            let name = format!(
+                "{}, {}, {} at a time",
+                setting.name, workload.name, workload.concurrency
+            );
             let mut samples = Vec::new();
             for _ in 0..rounds {
-                progress.running(format!(
-                    "{}, {}, {} at a time",
-                    setting.name, workload.name, workload.concurrency
-                ));
+                progress.running(name.clone());
                 let folder = program.output().folder();
-                samples.push(sample(&setting.options, workload, folder, threads)?);
+                match sample(&setting.options, workload, folder, threads) {
+                    Ok(sample) => samples.push(sample),
+                    Err(error @ BenchError::Wrong { .. }) => return Err(error),
+                    Err(error) => {
+                        left_out.line([name.clone(), error.to_string()]);
+                        samples.clear();
+                        break;
+                    }
+                }
                 progress.step();
             }
             let level = Level {
@@ -182,7 +193,7 @@ pub fn measure_peer<S>(
         }
     }
     progress.finish();
-    let tables = [table(title, &rows), not_run()];
+    let tables = [table(title, &rows), left_out];
     program.finish(&rows, &tables, &charts(suite, title, &rows))
 }
 
