@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Either, ErrorKind, ResultError, Retry, TimeoutKind,
-    TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Either, ErrorKind, ResultError, Retry, Signal,
+    TimeoutKind, TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,7 @@ const RACE_SLOW: Workflow<(), String> = Workflow::named("race-slow");
 const DECLINE: Activity<u32, u32, Declined> = Activity::named("decline");
 const CHARGE: Workflow<u32, u32> = Workflow::named("charge");
 const CARD: ErrorKind<Declined> = ErrorKind::named("card");
+const STOP: Signal<()> = Signal::named("stop");
 const PANIC: Activity<(), ()> = Activity::named("panic");
 const CALL_PANIC: Workflow<(), String> = Workflow::named("call-panic");
 
@@ -180,18 +181,19 @@ async fn a_panic_ends_one_attempt_and_nothing_else() {
     runtime.shutdown().await.unwrap();
 }
 
-/// An activity that never ends, and says when it is dropped.
+/// An activity that never ends, and counts the attempts whose code runs.
 fn endless(
-    dropped: Arc<AtomicU32>,
+    inside: Arc<AtomicU32>,
 ) -> impl Fn(ActivityContext, ()) -> futures_util::future::BoxFuture<'static, Result<(), ActivityError>> {
     struct Guard(Arc<AtomicU32>);
     impl Drop for Guard {
         fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+            self.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
     move |_cx, ()| {
-        let guard = Guard(Arc::clone(&dropped));
+        inside.fetch_add(1, Ordering::SeqCst);
+        let guard = Guard(Arc::clone(&inside));
         Box::pin(async move {
             let _guard = guard;
             std::future::pending().await
@@ -212,43 +214,70 @@ async fn an_attempt_that_takes_too_long_is_stopped_and_reported() {
         }
     }
     let store = Store::new();
-    let dropped = Arc::new(AtomicU32::new(0));
+    let inside = Arc::new(AtomicU32::new(0));
     let builder = store
         .bare()
-        .register(SLOW, endless(Arc::clone(&dropped)))
+        .register(SLOW, endless(Arc::clone(&inside)))
         .register(RACE_SLOW, impatient);
     let runtime = builder.start().await.unwrap();
     let run = runtime.start(RACE_SLOW, "r", ()).await.unwrap();
     assert_eq!(run.result().await.unwrap(), "timed out");
+    assert_eq!(runtime.stats().attempts, 3);
     runtime.shutdown().await.unwrap();
-    assert_eq!(dropped.load(Ordering::SeqCst), 3);
+    assert_eq!(inside.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_in_all_fails_and_its_attempt_is_stopped() {
+    async fn impatient(cx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
+        let call = cx.call(SLOW, ()).schedule_to_close(Duration::from_millis(5));
+        match call.await {
+            Err(CallError::TimedOut(TimeoutKind::ScheduleToClose)) => Ok("timed out".into()),
+            other => Err(WorkflowError::failed(format!("{other:?}"))),
+        }
+    }
+    let store = Store::new();
+    let inside = Arc::new(AtomicU32::new(0));
+    let builder = store
+        .bare()
+        .register(SLOW, endless(Arc::clone(&inside)))
+        .register(RACE_SLOW, impatient);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(RACE_SLOW, "r", ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "timed out");
+    while runtime.stats().attempts_running > 0 {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown().await.unwrap();
+    assert_eq!(inside.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn the_loser_of_a_race_is_stopped() {
     async fn race(cx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
-        match cx
-            .race(cx.call(SLOW, ()), cx.sleep(Duration::from_millis(2)))
-            .await
-        {
+        match cx.race(cx.call(SLOW, ()), cx.signal(STOP)).await {
             Either::Left(_) => Ok("slow".into()),
-            Either::Right(slept) => slept.map(|()| "timer".into()).map_err(Into::into),
+            Either::Right(stop) => stop.map(|()| "stopped".into()).map_err(Into::into),
         }
     }
     let store = Store::new();
-    let dropped = Arc::new(AtomicU32::new(0));
+    let inside = Arc::new(AtomicU32::new(0));
     let builder = store
         .bare()
-        .register(SLOW, endless(Arc::clone(&dropped)))
+        .register(SLOW, endless(Arc::clone(&inside)))
         .register(RACE_SLOW, race);
     let runtime = builder.start().await.unwrap();
     let run = runtime.start(RACE_SLOW, "r", ()).await.unwrap();
-    assert_eq!(run.result().await.unwrap(), "timer");
+    while inside.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    run.signal(STOP, ()).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "stopped");
     while runtime.stats().attempts_running > 0 {
         tokio::task::yield_now().await;
     }
     runtime.shutdown().await.unwrap();
-    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert_eq!(inside.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

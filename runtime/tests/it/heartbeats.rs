@@ -83,17 +83,12 @@ async fn an_attempt_that_falls_silent_is_stopped_and_made_again() {
         }
     }
     let store = Store::new();
-    let attempts = Arc::new(AtomicU32::new(0));
-    let counter = Arc::clone(&attempts);
-    let silent = move |_cx: ActivityContext, ()| {
-        counter.fetch_add(1, Ordering::SeqCst);
-        std::future::pending::<Result<(), ActivityError>>()
-    };
+    let silent = |_cx: ActivityContext, ()| std::future::pending::<Result<(), ActivityError>>();
     let builder = store.bare().register(BLOCK, silent);
     let runtime = builder.register(IMPATIENT, impatient).start().await.unwrap();
     let run = runtime.start(IMPATIENT, "b", ()).await.unwrap();
     assert_eq!(run.result().await.unwrap(), TimeoutKind::Heartbeat.to_string());
-    assert_eq!(attempts.load(Ordering::SeqCst), 3);
+    assert_eq!(runtime.stats().attempts, 3);
     runtime.shutdown().await.unwrap();
 }
 
@@ -144,16 +139,19 @@ async fn an_attempt_nobody_waits_for_is_told_so() {
     const WATCH: Activity<(), ()> = Activity::named("watch");
     const GIVE_UP: Workflow<(), ()> = Workflow::named("give-up");
     async fn give_up(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
-        let _given_up = cx
-            .race(cx.call(WATCH, ()), cx.sleep(Duration::from_millis(2)))
-            .await;
+        let _given_up = cx.race(cx.call(WATCH, ()), cx.signal(STOP)).await;
         Ok(())
     }
     let store = Store::new();
     let (sender, seen) = tokio::sync::oneshot::channel();
     let sender = std::sync::Mutex::new(Some(sender));
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let begin = std::sync::Mutex::new(Some(begin));
     let watch = move |cx: ActivityContext, ()| {
         let sender = sender.lock().unwrap().take();
+        if let Some(begin) = begin.lock().unwrap().take() {
+            begin.send(()).unwrap();
+        }
         // A task of its own outlives the attempt, as code that blocks does.
         drop(tokio::spawn(async move {
             while !cx.is_cancelled() {
@@ -167,7 +165,9 @@ async fn an_attempt_nobody_waits_for_is_told_so() {
     };
     let builder = store.bare().register(WATCH, watch);
     let runtime = builder.register(GIVE_UP, give_up).start().await.unwrap();
-    drop(runtime.start(GIVE_UP, "g", ()).await.unwrap());
+    let run = runtime.start(GIVE_UP, "g", ()).await.unwrap();
+    begun.await.unwrap();
+    run.signal(STOP, ()).await.unwrap();
     assert_eq!(seen.await.unwrap(), Err(HeartbeatError::Cancelled));
     runtime.shutdown().await.unwrap();
 }

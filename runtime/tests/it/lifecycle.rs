@@ -9,6 +9,8 @@ use millrun::{
     Runtime, Signal, StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
 
+use millrun_testkit::{SimConfig, SimHost};
+
 use crate::support::{DOUBLE, QUADRUPLE, Store, described, double, quadruple};
 
 const GO: Signal<u64> = Signal::named("go");
@@ -136,23 +138,38 @@ async fn an_activity_cut_off_runs_again_with_its_key_and_a_higher_attempt() {
     runtime.shutdown().await.unwrap();
 }
 
-#[tokio::test]
-async fn timers_fire_after_a_restart_even_if_their_time_came_in_between() {
+#[test]
+fn timers_fire_after_a_restart_even_if_their_time_came_in_between() {
     const NAP: Workflow<u64, u64> = Workflow::named("nap");
-    async fn nap(cx: WorkflowContext, millis: u64) -> Result<u64, WorkflowError> {
+    async fn nap(cx: WorkflowContext, seconds: u64) -> Result<u64, WorkflowError> {
         let before = cx.now();
-        cx.sleep(Duration::from_millis(millis)).await?;
-        Ok(u64::try_from(cx.now().saturating_since(before).as_millis()).unwrap_or(u64::MAX))
+        cx.sleep(Duration::from_secs(seconds)).await?;
+        Ok(cx.now().saturating_since(before).as_secs())
     }
-    let store = Store::new();
-    let runtime = store.bare().register(NAP, nap).start().await.unwrap();
-    drop(runtime.start(NAP, "n", 20).await.unwrap());
-    drop(runtime);
-    let runtime = store.bare().register(NAP, nap).start().await.unwrap();
-    assert_eq!(runtime.startup_report().timers, 1);
-    let slept = runtime.attach(NAP, "n").unwrap().result().await.unwrap();
-    assert!(slept >= 20, "a timer fired after {slept} ms");
-    runtime.shutdown().await.unwrap();
+    // Opened again before its time, and long after it.
+    for (gone, expected) in [(10, 60), (3_600, 3_600)] {
+        let store = Store::new();
+        let first = SimHost::new(SimConfig::seeded(1));
+        let builder = store.bare().host(first.host()).register(NAP, nap);
+        let begin = async {
+            let runtime = builder.start().await.unwrap();
+            drop(runtime.start(NAP, "n", 60).await.unwrap());
+        };
+        first.block_on(begin).unwrap();
+        first.crash();
+        let mut config = SimConfig::seeded(2);
+        config.starts_at = config.starts_at + Duration::from_secs(gone);
+        let second = SimHost::new(config);
+        let builder = store.bare().host(second.host()).register(NAP, nap);
+        let finish = async {
+            let runtime = builder.start().await.unwrap();
+            assert_eq!(runtime.startup_report().timers, 1);
+            let slept = runtime.attach(NAP, "n").unwrap().result().await.unwrap();
+            assert_eq!(slept, expected);
+            runtime.shutdown().await.unwrap();
+        };
+        second.block_on(finish).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millrun::{ParkReason, ResultError, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::{InstanceStatus, ParkReason, ResultError, Signal, Workflow, WorkflowContext, WorkflowError};
 
 use crate::support::{DOUBLE, Store, described};
 
@@ -116,6 +116,41 @@ async fn a_panic_parks_the_run_until_it_is_resumed() {
     );
     is_broken.store(false, Ordering::SeqCst);
     run.resume().await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 3);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quarantine_outlives_the_process_with_its_reason_until_the_code_is_mended() {
+    async fn broken(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        let go = cx.signal(GO).await?;
+        panic!("broken at {}", number + go)
+    }
+    async fn mended(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        Ok(number + cx.signal(GO).await?)
+    }
+    let store = Store::new();
+    let builder = || {
+        let builder = store.bare();
+        builder.configure(|config| config.limits.panics_max = 1)
+    };
+    for life in 0..3 {
+        let runtime = builder().register(FLOW, broken).start().await.unwrap();
+        let run = runtime.start(FLOW, "f", 1).await.unwrap();
+        if life == 0 {
+            run.signal(GO, 2).await.unwrap();
+        }
+        assert_eq!(runtime.startup_report().parked, u64::from(life > 0));
+        let Err(ResultError::Parked(reason)) = run.result().await else {
+            panic!("the run is not parked")
+        };
+        assert!(reason.to_string().ends_with("broken at 3"), "{reason}");
+        assert_eq!(runtime.stats().parked, 1);
+        drop((run, runtime));
+    }
+    let runtime = builder().register(FLOW, mended).start().await.unwrap();
+    let run = runtime.attach(FLOW, "f").unwrap();
+    described(&run, |run| run.status == InstanceStatus::Finished).await;
     assert_eq!(run.result().await.unwrap(), 3);
     runtime.shutdown().await.unwrap();
 }
