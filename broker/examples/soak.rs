@@ -79,9 +79,11 @@ impl Soak {
     }
 
     fn subscribe(&mut self) -> Result<(), Box<dyn std::error::Error>> {
-        let filter = match self.dice.roll(3) {
-            0 => format!("soak.{}.{}", self.dice.roll(8), self.dice.roll(8)),
-            1 => format!("soak.{}.>", self.dice.roll(8)),
+        let filter = match self.dice.roll(4) {
+            // So many want the same that they share it.
+            0 => "soak.0.0".to_owned(),
+            1 => format!("soak.{}.{}", self.dice.roll(8), self.dice.roll(8)),
+            2 => format!("soak.{}.>", self.dice.roll(8)),
             _ => format!("soak.*.{}", self.dice.roll(8)),
         };
         let policies = [
@@ -95,7 +97,10 @@ impl Soak {
                 capacity: 1 + self.dice.roll(256),
                 bytes_max: 1 << 20,
             },
-            overflow: policies[self.dice.roll(policies.len())],
+            overflow: match filter.as_str() {
+                "soak.0.0" => Overflow::Block,
+                _ => policies[self.dice.roll(policies.len())],
+            },
             ..SubscriptionConfig::default()
         };
         self.inboxes.push_back(self.broker.subscribe(&filter, config)?);
@@ -104,7 +109,12 @@ impl Soak {
 
     fn round(&mut self) -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..ROUND {
-            let topic = self.dice.roll(TOPICS);
+            // The topic that many share gets every fourth.
+            let topic = if self.dice.roll(4) == 0 {
+                0
+            } else {
+                self.dice.roll(TOPICS)
+            };
             let payload = vec![0x6d; self.dice.roll(512)];
             self.books.published += 1;
             match self.publishers[topic].try_publish(payload) {

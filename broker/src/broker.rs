@@ -4,7 +4,7 @@
 //! topic is declared and when a subscription comes or goes. Each change rebuilds the routes it
 //! touches; publishers read those without a lock.
 //!
-//! Lock order: table, then a topic's lanes. No mailbox is locked under either.
+//! Lock order: table, then a topic's lanes, then a mailbox, then the topic's stage.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;

@@ -10,6 +10,9 @@
 //! nothing to count: it travels in a box, and the box goes round. That saves a message its
 //! allocation and four of the six atomic operations on its way, which together are a third of what
 //! it costs. A publisher boxes as soon as it has seen that its only reader borrows.
+//!
+//! Where many inboxes want the same they hold it in [bundles](crate::stage), and a reader goes through
+//! one without counting anything.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,6 +21,7 @@ use std::sync::Arc;
 use crate::envelope::{AnyEnvelope, sealed};
 use crate::inbox::Inbox;
 use crate::mailbox::InHand;
+use crate::stage::Bundle;
 use crate::subscription::SubscriptionCore;
 
 /// An envelope as one inbox holds it.
@@ -26,6 +30,8 @@ pub(crate) enum Delivery<E: ?Sized> {
     Own(Box<E>),
     /// Others may have it too.
     Shared(Arc<E>),
+    /// Several, which other inboxes have too.
+    Bundled(Arc<Bundle<E>>),
 }
 
 impl<E: ?Sized> Delivery<E> {
@@ -34,7 +40,18 @@ impl<E: ?Sized> Delivery<E> {
         match self {
             Self::Own(envelope) => Arc::from(envelope),
             Self::Shared(envelope) => envelope,
+            Self::Bundled(mut bundle) => bundle.give(0),
         }
+    }
+
+    /// All the envelopes there are in it.
+    pub(crate) fn into_each(self) -> impl Iterator<Item = Arc<E>> {
+        let (single, bundle) = match self {
+            Self::Bundled(bundle) => (None, Some(bundle)),
+            single => (Some(single.into_shared()), None),
+        };
+        let bundled = bundle.into_iter().flat_map(|bundle| Bundle::into_rest(bundle, 0));
+        single.into_iter().chain(bundled)
     }
 }
 
@@ -46,6 +63,7 @@ impl<E: ?Sized> Deref for Delivery<E> {
         match self {
             Self::Own(envelope) => envelope,
             Self::Shared(envelope) => envelope,
+            Self::Bundled(bundle) => bundle.get(0),
         }
     }
 }
@@ -58,6 +76,9 @@ impl<E: ?Sized> Deref for Delivery<E> {
 /// does not retain, and one matching subscription, typed, of no group and with room; with anything
 /// else lending is as dear as handing out.
 ///
+/// Where many inboxes share what is published, a payload stays until the slowest of their readers is done
+/// with the few that came with it, see the crate's README; waiting for more, a reader holds on to none.
+///
 /// Dropping it puts what it has not handed out back to the front of the inbox and rings, so that
 /// neither a panic nor a kill in the middle of a batch loses anything. The envelope handed out or
 /// lent last belongs to the one who got it.
@@ -68,6 +89,8 @@ impl<E: ?Sized> Deref for Delivery<E> {
 pub struct Batch<E: AnyEnvelope + ?Sized> {
     hand: InHand<Delivery<E>>,
     lent: Option<Delivery<E>>,
+    /// Which one of the bundle that is lent.
+    at: usize,
     /// Where publishers see how the inbox is read.
     core: Arc<SubscriptionCore>,
 }
@@ -77,6 +100,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
         Self {
             hand,
             lent: None,
+            at: 0,
             core,
         }
     }
@@ -85,14 +109,16 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     ///
     /// Its payload is dropped at the next call, if nobody else has it.
     pub fn next_ref(&mut self) -> Option<&E> {
-        self.take_back();
-        let next = self.hand.next()?;
-        Some(self.lend(next))
+        if self.advance() {
+            return self.lend();
+        }
+        self.announce();
+        None
     }
 
     /// Puts everything back, as dropping the batch does, and takes all that is queued then.
     pub fn refill(&mut self) {
-        self.take_back();
+        self.lay_aside();
         self.hand.refill();
     }
 
@@ -119,47 +145,135 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
         &mut self.hand
     }
 
-    /// Lends what came out of the hand.
+    /// Goes on to the next envelope, if there is one.
     #[inline]
-    pub(crate) fn lend(&mut self, delivery: Delivery<E>) -> &E {
-        self.core.reads_by_borrowing(true);
-        self.lent.insert(delivery)
+    pub(crate) fn advance(&mut self) -> bool {
+        match &self.lent {
+            None => {}
+            Some(Delivery::Bundled(bundle)) if self.at + 1 < bundle.len() => {
+                self.at += 1;
+                self.hand.count_out();
+                return true;
+            }
+            Some(_) => self.end_loan(),
+        }
+        self.lent = self.hand.next_or_begin();
+        self.lent.is_some()
     }
 
-    /// Gives away what came out of the hand.
+    /// Whether an envelope of a bundle is lent that is not its last.
     #[inline]
-    pub(crate) fn give_away(&self, delivery: Delivery<E>) -> Arc<E> {
+    fn is_amid_bundle(&self) -> bool {
+        matches!(&self.lent, Some(Delivery::Bundled(bundle)) if self.at + 1 < bundle.len())
+    }
+
+    /// As [`Batch::advance`], to the next one that has not expired.
+    #[inline]
+    pub(crate) fn advance_in(&mut self, inbox: &Inbox<E>) -> bool {
+        while self.advance() {
+            let Some(expires) = self.current().and_then(AnyEnvelope::expires) else {
+                return true;
+            };
+            if inbox.hub().clock().exact_now() < expires {
+                return true;
+            }
+            if let Some(expired) = self.give_away() {
+                inbox.give_up_expired(expired);
+            }
+        }
+        false
+    }
+
+    /// The envelope that was advanced to.
+    #[inline]
+    fn current(&self) -> Option<&E> {
+        match &self.lent {
+            Some(Delivery::Bundled(bundle)) => Some(bundle.get(self.at)),
+            lent => lent.as_deref(),
+        }
+    }
+
+    /// Lends the envelope that was advanced to.
+    #[inline]
+    pub(crate) fn lend(&self) -> Option<&E> {
+        self.core.reads_by_borrowing(true);
+        self.current()
+    }
+
+    /// Gives away the envelope that was advanced to.
+    #[inline]
+    pub(crate) fn give_away(&mut self) -> Option<Arc<E>> {
+        if let Some(Delivery::Bundled(bundle)) = &mut self.lent {
+            let envelope = bundle.give(self.at);
+            if !self.is_amid_bundle() {
+                self.end_loan();
+                // The caller may be long in coming back.
+                self.hand.announce();
+            }
+            return Some(envelope);
+        }
+        let delivery = self.lent.take()?;
         if matches!(delivery, Delivery::Own(_)) {
             self.core.reads_by_borrowing(false);
         }
-        delivery.into_shared()
+        Some(delivery.into_shared())
     }
 
-    /// Ends the loan: drops what the envelope carried and keeps its box for the publisher.
+    /// Ends the loan: drops what the envelope carried and keeps its box for the publisher. Of a bundle
+    /// nothing is dropped before its last envelope is done with.
     #[inline]
     pub(crate) fn take_back(&mut self) {
-        if let Some(Delivery::Own(mut envelope)) = self.lent.take() {
-            envelope.empty(sealed::Key(()));
-            self.hand.spend(Delivery::Own(envelope));
+        if self.lent.is_some() && !self.is_amid_bundle() {
+            self.end_loan();
         }
     }
 
-    /// The next one of these that has not expired.
-    #[inline]
-    pub(crate) fn next_of(&mut self, inbox: &Inbox<E>) -> Option<Delivery<E>> {
-        loop {
-            let delivery = self.hand.next()?;
-            if let Some(delivery) = inbox.unless_expired(delivery) {
-                return Some(delivery);
+    // On the path of each envelope of a single reader, where a call would show.
+    #[inline(always)]
+    fn end_loan(&mut self) {
+        match self.lent.take() {
+            Some(Delivery::Own(mut envelope)) => {
+                envelope.empty(sealed::Key(()));
+                self.hand.spend(Delivery::Own(envelope));
             }
+            Some(Delivery::Bundled(bundle)) => self.finish(bundle),
+            Some(Delivery::Shared(_)) | None => {}
         }
+    }
+
+    /// All envelopes of the bundle are done with, or out of it.
+    #[inline(never)]
+    fn finish(&mut self, bundle: Arc<Bundle<E>>) {
+        self.at = 0;
+        self.hand.let_go(bundle.weight());
+    }
+
+    /// Ends the loan, and puts the rest of a bundle back into the hand, one by one.
+    pub(crate) fn lay_aside(&mut self) {
+        self.take_back();
+        if let Some(Delivery::Bundled(bundle)) = self.lent.take() {
+            let weight = bundle.weight();
+            let rest = Bundle::into_rest(bundle, self.at + 1);
+            let rest = rest.map(|envelope| {
+                let weight = u32::try_from(envelope.weight()).unwrap_or(u32::MAX);
+                (Delivery::Shared(envelope), weight)
+            });
+            self.at = 0;
+            self.hand.put_back(weight, rest);
+        }
+    }
+
+    /// Puts everything back.
+    pub(crate) fn put_down(&mut self) {
+        self.lay_aside();
+        self.hand.put_down();
     }
 }
 
 impl<E: AnyEnvelope + ?Sized> Drop for Batch<E> {
     /// What is lent is dropped before the inbox can look idle.
     fn drop(&mut self) {
-        self.take_back();
+        self.lay_aside();
     }
 }
 
@@ -167,9 +281,11 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Batch<E> {
     type Item = Arc<E>;
 
     fn next(&mut self) -> Option<Arc<E>> {
-        self.take_back();
-        let next = self.hand.next()?;
-        Some(self.give_away(next))
+        if self.advance() {
+            return self.give_away();
+        }
+        self.announce();
+        None
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

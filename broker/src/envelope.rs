@@ -277,7 +277,8 @@ impl<T> Envelope<T> {
     /// The payload, if nobody else holds this envelope; else the envelope comes back.
     ///
     /// # Errors
-    /// The same `Arc`, when other subscribers still hold it.
+    /// The same `Arc`, when other subscribers still hold it. Those that share it with others hold it until
+    /// they are done with those too.
     pub fn into_payload(self: Arc<Self>) -> Result<T, Arc<Self>> {
         Arc::try_unwrap(self).map(|envelope| {
             envelope

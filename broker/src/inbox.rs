@@ -98,11 +98,9 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
     pub fn close_discarding(&self) -> usize {
         self.0.broker.unsubscribe(self.0.core.id);
         let discarded = self.0.mailbox.close_discarding();
-        let count = discarded.len();
-        discarded
-            .into_iter()
-            .for_each(|envelope| self.give_up(envelope.into_shared(), Undeliverable::Discarded));
-        count
+        let each = discarded.into_iter().flat_map(Delivery::into_each);
+        each.map(|envelope| self.give_up(envelope, Undeliverable::Discarded))
+            .count()
     }
 
     /// What has happened in the inbox so far.
@@ -142,30 +140,21 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         self.hub().give_up(envelope.into_dyn(), reason, Some(self.id()));
     }
 
-    /// The envelope, unless it has expired; then it is given up.
-    #[inline]
-    pub(crate) fn unless_expired(&self, envelope: Delivery<E>) -> Option<Delivery<E>> {
-        match envelope.expires() {
-            None => Some(envelope),
-            Some(expires) if self.hub().clock().exact_now() < expires => Some(envelope),
-            Some(_) => {
-                self.core().count_expired();
-                self.give_up(envelope.into_shared(), Undeliverable::Expired);
-                None
-            }
-        }
+    /// Counts and gives up an envelope whose time was over.
+    pub(crate) fn give_up_expired(&self, envelope: Arc<E>) {
+        self.core().count_expired();
+        self.give_up(envelope, Undeliverable::Expired);
     }
 }
 
 impl<E: AnyEnvelope + ?Sized> Drop for Owner<E> {
     fn drop(&mut self) {
         self.broker.unsubscribe(self.core.id);
-        for envelope in self.mailbox.close_discarding() {
-            self.broker.hub().give_up(
-                envelope.into_shared().into_dyn(),
-                Undeliverable::Discarded,
-                Some(self.core.id),
-            );
+        let discarded = self.mailbox.close_discarding();
+        for envelope in discarded.into_iter().flat_map(Delivery::into_each) {
+            self.broker
+                .hub()
+                .give_up(envelope.into_dyn(), Undeliverable::Discarded, Some(self.core.id));
         }
     }
 }

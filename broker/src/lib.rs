@@ -40,6 +40,7 @@ mod offer;
 mod outcome;
 mod publish;
 mod route;
+mod stage;
 mod trie;
 
 mod ask;

@@ -74,6 +74,17 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         }
     }
 
+    /// To those that are left when `delivered` inboxes have the envelope already.
+    pub(crate) const fn behind(topic: &'a TopicCore<T>, patience: Patience, delivered: usize) -> Self {
+        Self {
+            topic,
+            patience,
+            only: None,
+            delivered,
+            pending: None,
+        }
+    }
+
     pub(crate) const fn retry(topic: &'a TopicCore<T>, only: &'a [SubscriptionId], delivered: usize) -> Self {
         Self {
             topic,
@@ -98,20 +109,29 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     }
 
     pub(crate) fn hand_out_to(&mut self, targets: &[Target<T>], envelope: Arc<Envelope<T>>) {
+        if !self.offer_each(targets, &envelope) {
+            self.unrouted(envelope);
+        }
+    }
+
+    /// Offers it to all of these; false if none of them is open.
+    pub(crate) fn offer_each<'t>(
+        &mut self,
+        targets: impl IntoIterator<Item = &'t Target<T>>,
+        envelope: &Arc<Envelope<T>>,
+    ) -> bool {
         let mut wanted = false;
         for target in targets {
             let taken = match target {
-                Target::One(lane) if self.is_meant(lane) => self.offer(lane, Arc::clone(&envelope)),
+                Target::One(lane) if self.is_meant(lane) => self.offer(lane, Arc::clone(envelope)),
                 Target::Group(group) if group.members.iter().any(|lane| self.is_meant(lane)) => {
-                    self.offer_group(group, Arc::clone(&envelope))
+                    self.offer_group(group, Arc::clone(envelope))
                 }
                 Target::One(_) | Target::Group(_) => continue,
             };
             wanted |= taken.is_ok();
         }
-        if !wanted {
-            self.unrouted(envelope);
-        }
+        wanted
     }
 
     pub(crate) fn unrouted(&self, envelope: Arc<Envelope<T>>) {

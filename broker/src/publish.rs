@@ -252,16 +252,40 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
                 .for_each(|envelope| nowhere.unrouted(envelope));
             return;
         }
-        let last = targets.len() - 1;
+        match &self.route.staged {
+            None => self.push_to(&mut (0..targets.len()), envelopes),
+            Some(staged) if staged.has_all() => match staged.try_push_all(envelopes) {
+                Ok(delivered) => self.delivered = delivered,
+                Err(envelopes) => self.push_to(&mut (0..targets.len()), envelopes),
+            },
+            Some(staged) => {
+                let others = staged.others().to_vec();
+                match staged.try_push_all(envelopes.clone()) {
+                    Ok(delivered) => {
+                        self.delivered = delivered;
+                        self.push_to(&mut others.into_iter(), envelopes);
+                    }
+                    Err(_) => self.push_to(&mut (0..targets.len()), envelopes),
+                }
+            }
+        }
+    }
+
+    /// Gives each of these targets as much as it has room for.
+    fn push_to(
+        &mut self,
+        targets: &mut dyn ExactSizeIterator<Item = usize>,
+        envelopes: Vec<Arc<Envelope<T>>>,
+    ) {
         let mut envelopes = Some(envelopes);
-        for (target, kind) in targets.iter().enumerate() {
-            let mine = if target == last {
+        while let Some(target) = targets.next() {
+            let mine = if targets.len() == 0 {
                 envelopes.take()
             } else {
                 envelopes.clone()
             };
             let mine = mine.expect("taken for the last target only");
-            let rest = match kind {
+            let rest = match &self.route.targets[target] {
                 Target::One(lane) => {
                     let (taken, rest) = lane.line.try_push_batch(mine);
                     self.delivered += taken;

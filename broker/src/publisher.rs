@@ -27,6 +27,15 @@ const ID_BLOCK: u64 = 1_024;
 /// # Ordering
 /// Two publishes, the second begun after the first returned, arrive in this order in each inbox
 /// that gets both. A member of a queue group sees its share in order.
+///
+/// # Many inboxes
+/// Where four or more inboxes want the same, it gives each envelope to all of them with one push: those
+/// with the policy [`Overflow::Block`](crate::Overflow::Block) and room for at least eight, typed, whose
+/// filter is the topic's name, of no queue group, in a broker without a tap, on a topic that does not
+/// retain. They share their envelopes in bundles of at most a quarter of the smallest inbox, by count
+/// and by bytes. A payload is then dropped when the slowest of their readers is done with the bundle that
+/// it is in; a reader that waits for more is done with all. For a payload whose drop tells somebody
+/// something use [`Topic::publish`](crate::Topic::publish), which shares nothing but the envelope.
 pub struct Publisher<T> {
     route: Cache<RouteOf<T>, Arc<Route<T>>>,
     published: Cell,
@@ -208,7 +217,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
                 envelope.fill(mark, headers, weigh, payload);
                 Delivery::Own(envelope)
             }
-            Some(Delivery::Shared(_)) | None => {
+            Some(Delivery::Shared(_) | Delivery::Bundled(_)) | None => {
                 Delivery::Own(Box::new(Envelope::new(mark, headers, weigh, payload)))
             }
         }

@@ -68,7 +68,7 @@ use std::sync::Arc;
 
 use ::ractor::{ActorRef, Message};
 
-use crate::delivery::{Batch, Delivery};
+use crate::delivery::Batch;
 use crate::envelope::AnyEnvelope;
 use crate::inbox::Inbox;
 
@@ -153,24 +153,22 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it.
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
-        self.batch.take_back();
-        let delivery = self.next_delivery()?;
-        Some(self.batch.lend(delivery))
+        if self.advance() { self.batch.lend() } else { None }
     }
 
     #[inline]
-    fn next_delivery(&mut self) -> Option<Delivery<E>> {
+    fn advance(&mut self) -> bool {
         loop {
-            if let Some(delivery) = self.batch.next_of(self.inbox) {
-                return Some(delivery);
+            if self.batch.advance_in(self.inbox) {
+                return true;
             }
             if self.batches_left == 0 {
-                return None;
+                return false;
             }
             self.batches_left -= 1;
             self.batch.refill();
             if self.batch.is_empty() {
-                return None;
+                return false;
             }
         }
     }
@@ -186,17 +184,18 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
     type Item = Arc<E>;
 
     fn next(&mut self) -> Option<Arc<E>> {
-        self.batch.take_back();
-        let delivery = self.next_delivery()?;
-        Some(self.batch.give_away(delivery))
+        if self.advance() {
+            self.batch.give_away()
+        } else {
+            None
+        }
     }
 }
 
 impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
     fn drop(&mut self) {
         // Whatever is left, here or in the queue, needs another turn.
-        self.batch.take_back();
-        self.batch.hand().put_down();
+        self.batch.put_down();
         if !self.inbox.is_empty() {
             self.inbox.bell().ring();
         }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::delivery::{Batch, Delivery};
+use crate::delivery::Batch;
 use crate::envelope::AnyEnvelope;
 use crate::inbox::Inbox;
 use crate::mailbox::Refilled;
@@ -49,24 +49,27 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     /// The next envelope, lent until the next call; `None` when the inbox is closed and empty.
     ///
     /// Cheaper than [`Receiver::recv`] where the envelope went to no other inbox, see [`Batch`]. Its
-    /// payload is dropped at the next call or with the receiver, if nobody else has it.
+    /// payload is dropped at the next call or with the receiver, if nobody else has it or shares it.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
     pub async fn recv_ref(&mut self) -> Option<&E> {
-        self.batch.take_back();
-        let delivery = poll_fn(|cx| self.poll_delivery(cx)).await?;
-        Some(self.batch.lend(delivery))
+        if poll_fn(|cx| self.poll_next(cx)).await {
+            self.batch.lend()
+        } else {
+            None
+        }
     }
 
     /// The next envelope, in the inbox's order, if one is there.
     pub fn try_recv(&mut self) -> Option<Arc<E>> {
-        self.batch.take_back();
-        if let Some(envelope) = self.next_in_hand() {
-            return Some(self.batch.give_away(envelope));
+        if !self.next_in_hand() {
+            self.batch.refill();
+            if !self.next_in_hand() {
+                return None;
+            }
         }
-        self.batch.refill();
-        self.next_in_hand().map(|envelope| self.batch.give_away(envelope))
+        self.batch.give_away()
     }
 
     /// All envelopes that are there, as soon as there is one; `None` when the inbox is closed and
@@ -93,20 +96,20 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
 
     /// As [`Receiver::recv`].
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<E>>> {
-        self.batch.take_back();
-        self.poll_delivery(cx)
-            .map(|delivery| delivery.map(|delivery| self.batch.give_away(delivery)))
+        self.poll_next(cx)
+            .map(|found| if found { self.batch.give_away() } else { None })
     }
 
+    /// Goes on to the next envelope; false if there is none any more.
     #[inline]
-    fn poll_delivery(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delivery<E>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
-            if let Some(delivery) = self.next_in_hand() {
-                return Poll::Ready(Some(delivery));
+            if self.next_in_hand() {
+                return Poll::Ready(true);
             }
             match self.poll_refill(cx) {
                 Poll::Ready(Refilled::Some) => {}
-                Poll::Ready(Refilled::Finished) => return Poll::Ready(None),
+                Poll::Ready(Refilled::Finished) => return Poll::Ready(false),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -128,11 +131,13 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     }
 
     #[inline]
-    fn next_in_hand(&mut self) -> Option<Delivery<E>> {
-        let delivery = self.batch.next_of(&self.inbox)?;
-        // The caller may do anything before it comes back; whoever waits is told now.
-        self.batch.hand().announce_to_waiting();
-        Some(delivery)
+    fn next_in_hand(&mut self) -> bool {
+        let found = self.batch.advance_in(&self.inbox);
+        if found {
+            // The caller may do anything before it comes back; whoever waits is told now.
+            self.batch.hand().announce_to_waiting();
+        }
+        found
     }
 }
 

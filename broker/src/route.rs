@@ -11,11 +11,14 @@ use std::task::Context;
 use crate::delivery::Delivery;
 use crate::envelope::{AnyEnvelope, Envelope};
 use crate::mailbox::{Closed, Mailbox, Place, TryPushBatchError, TryPushError};
+use crate::stage::{Cast, Staged};
 use crate::subscription::{GroupChoice, SubscriptionCore};
 use crate::tap::{TappedLine, TappedPlace};
 
 pub(crate) struct Route<T> {
     pub(crate) targets: Box<[Target<T>]>,
+    /// Those of the targets that get their envelopes together, if there are such.
+    pub(crate) staged: Option<Staged<T>>,
 }
 
 pub(crate) enum Target<T> {
@@ -59,7 +62,7 @@ pub(crate) enum Line<T> {
 }
 
 impl<T> Route<T> {
-    pub(crate) fn build(lanes: &[Lane<T>]) -> Self {
+    pub(crate) fn build(lanes: &[Lane<T>], cast: Option<Cast<'_, T>>) -> Self {
         let mut targets: Vec<Target<T>> = Vec::with_capacity(lanes.len());
         for lane in lanes {
             let Some(core) = &lane.group else {
@@ -78,8 +81,16 @@ impl<T> Route<T> {
                 })),
             }
         }
+        let staged = cast.map(|cast| {
+            let is_staged =
+                |target: &Target<T>| matches!(target, Target::One(lane) if cast.has(lane.core.id));
+            let others = (0..targets.len()).filter(|index| !is_staged(&targets[*index]));
+            let others = others.collect();
+            cast.beside(others)
+        });
         Self {
             targets: targets.into_boxed_slice(),
+            staged,
         }
     }
 }

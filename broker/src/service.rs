@@ -294,8 +294,10 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
         if hand.is_empty() {
             hand.refill();
         }
-        let delivery = hand.next_of(&self.inbox)?;
-        let envelope = hand.give_away(delivery);
+        if !hand.advance_in(&self.inbox) {
+            return None;
+        }
+        let envelope = hand.give_away()?;
         hand.hand().announce_to_waiting();
         if !hand.is_empty() {
             wake_one(&self.sleepers);
@@ -316,7 +318,6 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
         self.hand
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .hand()
             .put_down();
         self.inbox.hub().tap().tell(FlowEvent::PutBack {
             envelope: envelope.as_dyn(),
@@ -365,7 +366,6 @@ impl<E: AnyEnvelope + ?Sized> Drop for AtWork<'_, E> {
                 .hand
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .hand()
                 .put_down();
         }
         if let Some(observer) = observer {

@@ -19,6 +19,7 @@ use crate::outcome::{PublishError, Published};
 use crate::publish::{Publish, PublishWithin, Source};
 use crate::publisher::Publisher;
 use crate::route::{Boxes, GroupCore, Lane, Line, Route, Target};
+use crate::stage::Staging;
 use crate::subscription::{SubscriptionCore, SubscriptionId};
 use crate::tally::Tally;
 use crate::tap::{InboxProbe, Tap, TappedLine};
@@ -53,7 +54,7 @@ impl<T> fmt::Debug for TopicConfig<T> {
 
 /// What the broker holds of a topic.
 ///
-/// Lock order: `retained`, then `lanes`, then a mailbox.
+/// Lock order: `retained`, then `lanes`, then a mailbox, then the stage.
 pub(crate) struct TopicCore<T> {
     id: TopicId,
     name: TopicName,
@@ -61,10 +62,16 @@ pub(crate) struct TopicCore<T> {
     hub: Arc<Hub>,
     pub(crate) route: ArcSwap<Route<T>>,
     /// All subscriptions that match, in the order in which they came.
-    lanes: Mutex<Vec<Lane<T>>>,
+    lanes: Mutex<Lanes<T>>,
     retain: bool,
     retained: Mutex<Option<Arc<Envelope<T>>>>,
     pub(crate) published: Tally,
+}
+
+/// The subscriptions of a topic, and which of them are served from its stage.
+struct Lanes<T> {
+    all: Vec<Lane<T>>,
+    staging: Staging<T>,
 }
 
 /// See [`TopicCore::keep_last`]. The envelope that was kept before is dropped after the lock.
@@ -167,8 +174,11 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
             name,
             weigh: config.weigh,
             hub,
-            route: ArcSwap::from_pointee(Route::build(&[])),
-            lanes: Mutex::new(Vec::new()),
+            route: ArcSwap::from_pointee(Route::build(&[], None)),
+            lanes: Mutex::new(Lanes {
+                all: Vec::new(),
+                staging: Staging::new(),
+            }),
             retain: config.retain,
             retained: Mutex::new(None),
             published: Tally::default(),
@@ -255,9 +265,38 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
                 }
             };
         }
+        self.hand_out_shared(route, delivery, patience, boxes)
+    }
+
+    /// The rest of [`TopicCore::hand_out_boxed`], for an envelope that several may get.
+    #[inline(never)]
+    fn hand_out_shared(
+        &self,
+        route: &Route<T>,
+        delivery: Delivery<Envelope<T>>,
+        patience: Patience,
+        boxes: &mut Boxes<T>,
+    ) -> Result<usize, Box<Pending<T>>> {
         boxes.spent = Vec::new();
         boxes.are_wanted = false;
-        self.hand_out_by(route, delivery.into_shared(), patience)
+        let envelope = delivery.into_shared();
+        let Some(staged) = &route.staged else {
+            return self.hand_out_by(route, envelope, patience);
+        };
+        if staged.has_all() {
+            return match staged.try_push(envelope) {
+                Ok(delivered) => Ok(delivered),
+                Err(envelope) => self.hand_out_by(route, envelope, patience),
+            };
+        }
+        match staged.try_push(Arc::clone(&envelope)) {
+            Ok(delivered) => {
+                let mut offer = Offer::behind(self, patience, delivered);
+                offer.offer_each(staged.others_of(&route.targets), &envelope);
+                offer.into_pending()
+            }
+            Err(_) => self.hand_out_by(route, envelope, patience),
+        }
     }
 
     /// Keeps the envelope and hands it out. Who subscribes meanwhile gets it once: from the route,
@@ -301,8 +340,11 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
 
     fn change_lanes(&self, change: impl FnOnce(&mut Vec<Lane<T>>)) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut lanes);
-        self.route.store(Arc::new(Route::build(&lanes)));
+        let Lanes { all, staging } = &mut *lanes;
+        change(all);
+        // Publishers of a topic that retains take turns, and push to each inbox themselves.
+        let cast = if self.retain { None } else { staging.follow(all) };
+        self.route.store(Arc::new(Route::build(all, cast)));
     }
 
     fn retained(&self) -> MutexGuard<'_, Option<Arc<Envelope<T>>>> {
@@ -385,7 +427,7 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
 
     fn subscriptions(&self) -> Vec<SubscriptionId> {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().map(|lane| lane.core.id).collect()
+        lanes.all.iter().map(|lane| lane.core.id).collect()
     }
 
     fn published(&self) -> u64 {

@@ -6,7 +6,9 @@ pub struct MailboxConfig {
     /// The most values queued and in hand. Default 256.
     pub capacity: usize,
     /// The most bytes they hold on to, as told by the weighing function; without one it does not
-    /// apply. Empty envelopes that wait to be used again are not counted. Default 16 MiB.
+    /// apply. Values that an inbox shares with others count until it is done with all that came with
+    /// them, which is a quarter of this at most. Empty envelopes that wait to be used again are not
+    /// counted. Default 16 MiB.
     pub bytes_max: usize,
 }
 

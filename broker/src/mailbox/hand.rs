@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::task::{Poll, Waker};
 
-use super::state::{Door, Slot, State};
+use super::inlet::AndThen;
+use super::state::{Door, Share, Slot, State};
 use super::{Left, Mailbox};
 use crate::sync::{Ordering, fence};
 
@@ -28,6 +29,9 @@ struct Held<T> {
     is_out: bool,
     places: usize,
     weight: usize,
+    /// How many more values than slots are to be handed out: some slots stand for several, and the
+    /// one that was begun is no slot any more.
+    extra: usize,
     /// Places to be handed out until those who wait hear of it.
     until_announced: usize,
     /// A quarter of the capacity.
@@ -44,6 +48,7 @@ impl<T> InHand<T> {
             is_out: false,
             places: 0,
             weight: 0,
+            extra: 0,
             until_announced: announce_every,
             announce_every,
             spent: Vec::new(),
@@ -139,13 +144,70 @@ impl<T> InHand<T> {
     /// How many values are left.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.rest.len()
+        self.held.len()
     }
 
     /// Whether none is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.rest.is_empty()
+        self.held.len() == 0
+    }
+
+    /// The next value. One that stands for several is begun with that: the first of them is handed
+    /// out, each further one is told by [`InHand::count_out`], and when none of them is of use any more
+    /// [`InHand::let_go`] is told its weight. What was begun is put back by [`InHand::put_back`].
+    #[inline]
+    pub(crate) fn next_or_begin(&mut self) -> Option<T> {
+        let slot = self.held.rest.pop_front()?;
+        if slot.share.is_several() {
+            self.held.extra += 1;
+            self.count_out();
+            return Some(slot.value);
+        }
+        if !slot.share.is_reserved() {
+            self.held.places -= 1;
+            self.held.weight -= slot.share.weight();
+            self.held.until_announced -= 1;
+        }
+        self.held.show(&self.mailbox.0.left);
+        if self.held.until_announced == 0 || self.is_empty() {
+            self.announce();
+        }
+        Some(slot.value)
+    }
+
+    /// One more of the several values that were begun is handed out.
+    #[inline]
+    pub(crate) fn count_out(&mut self) {
+        self.held.extra -= 1;
+        self.held.places -= 1;
+        self.held.until_announced -= 1;
+        self.held.show(&self.mailbox.0.left);
+        if self.held.until_announced == 0 || self.is_empty() {
+            self.announce();
+        }
+    }
+
+    /// The several values that were begun are done with. Who waits for their bytes is told with what is
+    /// [announced](InHand::announce) next, or when the hand is put down.
+    pub(crate) fn let_go(&mut self, weight: u32) {
+        self.held.weight -= weight as usize;
+        self.held.show(&self.mailbox.0.left);
+    }
+
+    /// Ends several values of this weight that were begun, and puts those that were not handed out back
+    /// to the front, each with its own weight.
+    pub(crate) fn put_back(&mut self, weight: u32, rest: impl DoubleEndedIterator<Item = (T, u32)>) {
+        self.held.weight -= weight as usize;
+        for (value, weight) in rest.rev() {
+            self.held.extra -= 1;
+            self.held.weight += weight as usize;
+            self.held.rest.push_front(Slot {
+                value,
+                share: Share::of(weight),
+            });
+        }
+        self.held.show(&self.mailbox.0.left);
     }
 }
 
@@ -154,21 +216,11 @@ impl<T> Iterator for InHand<T> {
 
     #[inline]
     fn next(&mut self) -> Option<T> {
-        let slot = self.held.rest.pop_front()?;
-        if !slot.share.is_reserved() {
-            self.held.places -= 1;
-            self.held.weight -= slot.share.weight();
-            self.held.until_announced -= 1;
-        }
-        self.held.show(&self.mailbox.0.left);
-        if self.held.rest.is_empty() || self.held.until_announced == 0 {
-            self.announce();
-        }
-        Some(slot.value)
+        self.next_or_begin()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.held.rest.len(), Some(self.held.rest.len()))
+        (self.len(), Some(self.len()))
     }
 }
 
@@ -209,10 +261,18 @@ impl<T> InHand<T> {
 }
 
 impl<T> Held<T> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.rest.len() + self.extra
+    }
+
     fn pick_up(&mut self, state: &mut State<T>, left: &Left) {
         if state.hand_out {
             state.missed = true;
-        } else if !state.queue.is_empty() {
+            return;
+        }
+        state.let_in(AndThen::Ring);
+        if !state.queue.is_empty() {
             let spare = std::mem::take(&mut state.spare);
             self.rest = std::mem::replace(&mut state.queue, spare);
             if state.spent.is_empty() && self.spent.is_empty() {
@@ -225,8 +285,9 @@ impl<T> Held<T> {
             state.hand_out = true;
             state.hand_places = self.places;
             state.hand_weight = self.weight;
-            state.len_max = state.len_max.max(self.rest.len());
-            state.taken += self.rest.len() as u64;
+            self.extra = std::mem::take(&mut state.extra);
+            state.len_max = state.len_max.max(self.len());
+            state.taken += self.len() as u64;
             self.show(left);
         }
     }
@@ -235,13 +296,14 @@ impl<T> Held<T> {
     /// mailbox discards.
     fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> VecDeque<Slot<T>> {
         let mut dropped = VecDeque::new();
-        state.taken -= self.rest.len() as u64;
+        state.taken -= self.len() as u64;
         if state.door == Door::Discarding {
-            state.discarded += self.rest.len() as u64;
+            state.discarded += self.len() as u64;
             std::mem::swap(&mut dropped, &mut self.rest);
         } else if !self.rest.is_empty() {
             state.places += self.places;
             state.weight += self.weight;
+            state.extra += self.extra;
             let mut newer = std::mem::take(&mut state.queue);
             self.rest.append(&mut newer);
             state.queue = std::mem::replace(&mut self.rest, newer);
@@ -260,16 +322,18 @@ impl<T> Held<T> {
         self.until_announced = self.announce_every;
         self.places = 0;
         self.weight = 0;
+        self.extra = 0;
         self.show(left);
         dropped
     }
 
     /// Publishes what is left, for pushers that find the mailbox full and for the counters. A late
     /// view of it only makes the mailbox look fuller than it is.
+    #[inline]
     fn show(&self, left: &Left) {
         left.places.store(self.places, Ordering::Relaxed);
         left.weight.store(self.weight, Ordering::Relaxed);
-        left.values.store(self.rest.len(), Ordering::Relaxed);
+        left.values.store(self.len(), Ordering::Relaxed);
     }
 }
 
@@ -285,7 +349,7 @@ pub(crate) enum Refilled {
 impl<T> fmt::Debug for InHand<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InHand")
-            .field("left", &self.held.rest.len())
+            .field("left", &self.len())
             .finish_non_exhaustive()
     }
 }

@@ -23,12 +23,15 @@
 //! - A value is lost only by [`Mailbox::close_discarding`]: a consumer that panics, is killed or is
 //!   replaced with values in hand gives them back to the front of the queue.
 //! - No lock is held while a waker, a bell or a destructor of a value runs.
+//! - What many mailboxes share is let in, under the lock, before anything else happens to one of them: see
+//!   `inlet.rs`.
 //!
 //! It leaves out on purpose a second consumer: while one batch is in hand, a second
 //! [`take`](Mailbox::take) gets nothing, and is rung for when the first hand is put down.
 
 mod config;
 mod hand;
+mod inlet;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom;
@@ -49,6 +52,7 @@ pub use hand::InHand;
 pub(crate) use hand::Refilled;
 pub use push::{Closed, Push, PushBatch, TryPushBatchError, TryPushError};
 
+pub(crate) use inlet::{AndThen, Inflow, Poured, Reach};
 pub(crate) use push::Place;
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
@@ -170,6 +174,7 @@ impl<T> Mailbox<T> {
         if state.door != Door::Open {
             return Err(TryPushError::Closed(value));
         }
+        state.let_in(AndThen::AskAgain);
         let ahead = state.waiting.len();
         if !self.has_room(&mut state, ahead, weight) {
             state.refused += 1;
@@ -212,6 +217,7 @@ impl<T> Mailbox<T> {
         let closed = state.door != Door::Open;
         let mut first = false;
         if !closed {
+            state.let_in(AndThen::AskAgain);
             let ahead = state.waiting.len();
             while let Some((weight, value)) = next.take() {
                 if !self.has_room(&mut state, ahead, weight) {
@@ -246,6 +252,7 @@ impl<T> Mailbox<T> {
         if state.door != Door::Open {
             return Err(Closed(value));
         }
+        state.let_in(AndThen::AskAgain);
         let first = state.enqueue_reserved(value);
         self.release(state, first);
         Ok(())
@@ -263,6 +270,7 @@ impl<T> Mailbox<T> {
         if state.door != Door::Open {
             return Err(Closed(value));
         }
+        state.let_in(AndThen::AskAgain);
         while !self.has_room(&mut state, 0, weight) {
             let Some(oldest) = state.displace() else {
                 state.displaced += 1;
@@ -301,6 +309,7 @@ impl<T> Mailbox<T> {
         if state.door == Door::Discarding {
             return Err(value);
         }
+        state.let_in(AndThen::AskAgain);
         state.enqueue_front(value, weight);
         self.release(state, true);
         Ok(())
@@ -323,6 +332,7 @@ impl<T> Mailbox<T> {
     fn shut(&self, door: Door) {
         let (waiting, consumer, _spent) = {
             let mut state = self.lock();
+            state.close_inlet();
             state.door = state.door.max(door);
             (
                 std::mem::take(&mut state.waiting),
@@ -342,7 +352,7 @@ impl<T> Mailbox<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.lock();
-        state.queue.len() + self.0.left.values.load(Ordering::Relaxed)
+        state.len() + state.at_inlet() + self.0.left.values.load(Ordering::Relaxed)
     }
 
     /// Whether nothing is queued or in hand.
@@ -370,6 +380,12 @@ impl<T> Mailbox<T> {
         self.0.limits.capacity
     }
 
+    /// Both bounds.
+    pub(crate) fn bounds(&self) -> MailboxConfig {
+        let Limits { capacity, bytes_max } = self.0.limits;
+        MailboxConfig { capacity, bytes_max }
+    }
+
     /// The bell that rings when the mailbox stops being empty.
     #[must_use]
     pub fn bell(&self) -> &Bell {
@@ -393,19 +409,21 @@ impl<T> Mailbox<T> {
     #[must_use]
     pub fn stats(&self) -> MailboxStats {
         let state = self.lock();
+        let at_inlet = state.at_inlet();
+        let queued = state.len() + at_inlet;
         MailboxStats {
-            pushed: state.pushed,
+            pushed: state.pushed + at_inlet as u64,
             pushed_reserved: state.pushed_reserved,
             taken: state.taken - self.0.left.values.load(Ordering::Relaxed) as u64,
             refused: state.refused,
             displaced: state.displaced,
             discarded: state.discarded,
             waits: state.waits,
-            queued: state.queue.len(),
+            queued,
             in_hand: self.0.left.values.load(Ordering::Relaxed),
             hand_out: state.hand_out,
             waiting: state.waiting.len(),
-            len_max: state.len_max.max(state.queue.len()),
+            len_max: state.len_max.max(queued),
         }
     }
 

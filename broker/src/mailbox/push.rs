@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::Mailbox;
+use super::inlet::AndThen;
 use super::state::Door;
 use crate::sync::{Ordering, fence};
 
@@ -137,6 +138,7 @@ fn poll_push<T>(
         *ticket = None;
         return Err(TryPushError::Closed(value));
     }
+    state.let_in(AndThen::AskAgain);
     let position = ticket.and_then(|ticket| state.position(ticket));
     let ahead = position.unwrap_or(state.waiting.len());
     if !mailbox.has_room(&mut state, ahead, weight) {

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::inlet::{AndThen, Inlet, Poured};
+
 pub(super) struct Limits {
     pub(super) capacity: usize,
     pub(super) bytes_max: usize,
@@ -26,21 +28,32 @@ pub(super) struct Slot<T> {
 }
 
 /// What a value takes of the bounds: its weight in bytes, at most 4 GiB, and whether it takes a
-/// place or has one reserved elsewhere.
+/// place, has one reserved elsewhere, or stands for several values that were poured in together.
 #[derive(Clone, Copy)]
 pub(super) struct Share(u64);
 
 impl Share {
     const RESERVED: Self = Self(1 << 63);
+    const SEVERAL: u64 = 1 << 62;
 
     #[inline]
     pub(super) const fn of(weight: u32) -> Self {
         Self(weight as u64)
     }
 
+    /// That of several values in one; their places are counted apart, as they are handed out.
+    pub(super) const fn several(weight: u32) -> Self {
+        Self(Self::SEVERAL | weight as u64)
+    }
+
     #[inline]
     pub(super) const fn is_reserved(self) -> bool {
         self.0 == Self::RESERVED.0
+    }
+
+    #[inline]
+    pub(super) const fn is_several(self) -> bool {
+        self.0 & Self::SEVERAL != 0
     }
 
     /// Zero for a reserved place.
@@ -72,6 +85,10 @@ pub(super) struct State<T> {
     pub(super) hand_places: usize,
     pub(super) hand_weight: usize,
     pub(super) hand_out: bool,
+    /// How many more values than slots are queued: some slots stand for several.
+    pub(super) extra: usize,
+    /// Where values may wait that are not in the queue yet.
+    pub(super) inlet: Option<Box<Inlet<T>>>,
     /// Someone came to take while another hand was out.
     pub(super) missed: bool,
     pub(super) door: Door,
@@ -102,6 +119,8 @@ impl<T> State<T> {
             hand_places: 0,
             hand_weight: 0,
             hand_out: false,
+            extra: 0,
+            inlet: None,
             missed: false,
             door: Door::Open,
             consumer: None,
@@ -117,6 +136,52 @@ impl<T> State<T> {
             waits: 0,
             len_max: 0,
         }
+    }
+
+    /// How many values are in the queue.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() + self.extra
+    }
+
+    /// How many values wait at the inlet.
+    pub(super) fn at_inlet(&self) -> usize {
+        self.inlet.as_ref().map_or(0, |inlet| inlet.waiting())
+    }
+
+    /// Lets in what waits at the inlet, so that whatever is done next comes after it.
+    #[inline]
+    pub(super) fn let_in(&mut self, and: AndThen) {
+        if self.inlet.is_some() {
+            self.let_in_from_inlet(and);
+        }
+    }
+
+    #[inline(never)]
+    fn let_in_from_inlet(&mut self, and: AndThen) {
+        if let Some(mut inlet) = self.inlet.take() {
+            inlet.pour(and, &mut |poured| self.append_several(poured));
+            self.inlet = Some(inlet);
+        }
+    }
+
+    /// Lets in what waits at the inlet for the last time.
+    pub(super) fn close_inlet(&mut self) {
+        if let Some(inlet) = self.inlet.take() {
+            inlet.close(&mut |poured| self.append_several(poured));
+        }
+    }
+
+    fn append_several(&mut self, poured: Poured<T>) {
+        let Poured { value, count, weight } = poured;
+        self.places += count;
+        self.weight += weight as usize;
+        self.pushed += count as u64;
+        self.extra += count - 1;
+        self.queue.push_back(Slot {
+            value,
+            share: Share::several(weight),
+        });
     }
 
     /// Whether a value fits once the first `ahead` of those who wait have got in.
@@ -188,7 +253,10 @@ impl<T> State<T> {
 
     /// Removes the oldest queued value that has no reserved place.
     pub(super) fn displace(&mut self) -> Option<T> {
-        let oldest = self.queue.iter().position(|slot| !slot.share.is_reserved())?;
+        let oldest = self
+            .queue
+            .iter()
+            .position(|slot| !slot.share.is_reserved() && !slot.share.is_several())?;
         let slot = self.queue.remove(oldest)?;
         self.places -= 1;
         self.weight -= slot.share.weight();
@@ -200,7 +268,8 @@ impl<T> State<T> {
     pub(super) fn discard(&mut self) -> VecDeque<Slot<T>> {
         self.places = 0;
         self.weight = 0;
-        self.discarded += self.queue.len() as u64;
+        self.discarded += self.len() as u64;
+        self.extra = 0;
         std::mem::take(&mut self.queue)
     }
 

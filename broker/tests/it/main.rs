@@ -14,5 +14,6 @@ mod lending;
 mod model;
 mod names;
 mod overflow;
+mod sharing;
 mod threads;
 mod waiting;

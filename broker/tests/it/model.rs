@@ -51,9 +51,16 @@ enum Step {
     Publish,
     /// Publishes, and drops the future if it waits.
     Abandon,
+    /// As `TryPublish`, without a publisher.
+    TryByTopic,
     Batch(u8),
     /// Takes this many from an inbox, and puts the rest of the hand back.
     Take(usize, u8),
+    /// As `Take`, but only borrows.
+    Lend(usize, u8),
+    Join(usize, Overflow),
+    /// Closes an inbox: drained, or discarded.
+    Leave(usize, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -64,6 +71,25 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_u8..8).prop_map(Step::Batch),
         6 => (0_usize..4, 0_u8..6).prop_map(|(inbox, count)| Step::Take(inbox, count)),
     ]
+}
+
+/// Steps of a world in which many share what is published.
+fn step_of_many() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        40 => Just(Step::TryPublish),
+        20 => Just(Step::Publish),
+        4 => Just(Step::Abandon),
+        4 => Just(Step::TryByTopic),
+        4 => (0_u8..8).prop_map(Step::Batch),
+        20 => (0_usize..9, 0_u8..16).prop_map(|(inbox, count)| Step::Take(inbox, count)),
+        20 => (0_usize..9, 0_u8..16).prop_map(|(inbox, count)| Step::Lend(inbox, count)),
+        2 => (8_usize..24, mostly_block()).prop_map(|(capacity, overflow)| Step::Join(capacity, overflow)),
+        2 => (0_usize..9, any::<bool>()).prop_map(|(inbox, discards)| Step::Leave(inbox, discards)),
+    ]
+}
+
+fn mostly_block() -> impl Strategy<Value = Overflow> {
+    prop_oneof![6 => Just(Overflow::Block), 1 => overflow()]
 }
 
 fn overflow() -> impl Strategy<Value = Overflow> {
@@ -80,40 +106,66 @@ struct World {
     publisher: Publisher<u32>,
     inboxes: Vec<(Inbox<Envelope<u32>>, Naive)>,
     next: u32,
+    /// What those that have left had dropped, and what was left in them.
+    dropped: u64,
+    discarded: u64,
 }
 
 impl World {
     fn new(shapes: Vec<(usize, Overflow)>) -> Self {
         let broker = Broker::without_host(BrokerConfig::default());
-        let inboxes = shapes
-            .into_iter()
-            .map(|(capacity, overflow)| {
-                let config = SubscriptionConfig {
-                    inbox: MailboxConfig {
-                        capacity,
-                        ..MailboxConfig::default()
-                    },
-                    overflow,
-                    ..SubscriptionConfig::default()
-                };
-                let naive = Naive {
-                    capacity,
-                    overflow,
-                    queue: VecDeque::new(),
-                    pushed: 0,
-                    dropped: 0,
-                    taken: 0,
-                };
-                (broker.subscribe("a", config).unwrap(), naive)
-            })
-            .collect();
         let publisher = broker.topic::<u32>("a").unwrap().publisher();
-        Self {
+        let mut world = Self {
             broker,
             publisher,
-            inboxes,
+            inboxes: Vec::new(),
             next: 0,
+            dropped: 0,
+            discarded: 0,
+        };
+        for (capacity, overflow) in shapes {
+            world.join(capacity, overflow);
         }
+        world
+    }
+
+    fn join(&mut self, capacity: usize, overflow: Overflow) {
+        let config = SubscriptionConfig {
+            inbox: MailboxConfig {
+                capacity,
+                ..MailboxConfig::default()
+            },
+            overflow,
+            ..SubscriptionConfig::default()
+        };
+        let naive = Naive {
+            capacity,
+            overflow,
+            queue: VecDeque::new(),
+            pushed: 0,
+            dropped: 0,
+            taken: 0,
+        };
+        self.inboxes
+            .push((self.broker.subscribe("a", config).unwrap(), naive));
+    }
+
+    fn leave(&mut self, index: usize, discards: bool) -> Result<(), TestCaseError> {
+        if self.inboxes.len() == 1 {
+            return Ok(());
+        }
+        let (inbox, naive) = self.inboxes.remove(index % self.inboxes.len());
+        self.dropped += naive.dropped;
+        if discards {
+            self.discarded += naive.queue.len() as u64;
+            prop_assert_eq!(inbox.close_discarding(), naive.queue.len());
+        } else {
+            inbox.close();
+            let left: Vec<u32> = inbox.take().map(|envelope| *envelope.payload()).collect();
+            prop_assert_eq!(left, Vec::from(naive.queue));
+        }
+        prop_assert!(inbox.is_finished());
+        Ok(())
     }
 
     fn number(&mut self) -> u32 {
@@ -128,25 +180,39 @@ impl World {
             .collect()
     }
 
-    fn take(&mut self, index: usize, count: u8) -> Result<(), TestCaseError> {
+    fn take(&mut self, index: usize, count: u8, lends: bool) -> Result<(), TestCaseError> {
         let index = index % self.inboxes.len();
         let (inbox, naive) = &mut self.inboxes[index];
         let mut hand = inbox.take();
         for _ in 0..count {
             let expected = naive.queue.pop_front();
             naive.taken += u64::from(expected.is_some());
-            prop_assert_eq!(hand.next().map(|envelope| *envelope.payload()), expected);
+            let payload = if lends {
+                hand.next_ref().map(|envelope| *envelope.payload())
+            } else {
+                hand.next().map(|envelope| *envelope.payload())
+            };
+            prop_assert_eq!(payload, expected);
+            prop_assert_eq!(hand.len() + inbox.stats().queued, naive.queue.len());
         }
         Ok(())
     }
 
     fn run(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match step {
-            Step::Take(index, count) => self.take(*index, *count)?,
-            Step::TryPublish => {
+            Step::Take(index, count) => self.take(*index, *count, false)?,
+            Step::Lend(index, count) => self.take(*index, *count, true)?,
+            Step::Join(capacity, overflow) => self.join(*capacity, *overflow),
+            Step::Leave(index, discards) => self.leave(*index, *discards)?,
+            Step::TryPublish | Step::TryByTopic => {
                 let number = self.number();
                 let refusing = self.offer(number);
-                let by = match self.publisher.try_publish(number) {
+                let outcome = if matches!(step, Step::TryPublish) {
+                    self.publisher.try_publish(number)
+                } else {
+                    self.broker.topic::<u32>("a").unwrap().try_publish(number)
+                };
+                let by = match outcome {
                     Ok(_) => Vec::new(),
                     Err(error) => error.into_refused().by().to_vec(),
                 };
@@ -173,11 +239,10 @@ impl World {
             Step::Batch(count) => {
                 let numbers: Vec<u32> = (0..*count).map(|_| self.number()).collect();
                 // One after the other is the same, as long as nobody waits.
-                let blocks = self
-                    .inboxes
-                    .iter()
-                    .any(|(_, naive)| naive.overflow == Overflow::Block);
-                if !blocks {
+                let waits = self.inboxes.iter().any(|(_, naive)| {
+                    naive.overflow == Overflow::Block && naive.queue.len() + numbers.len() > naive.capacity
+                });
+                if !waits {
                     for number in &numbers {
                         self.offer(*number);
                     }
@@ -202,7 +267,7 @@ impl World {
             .collect();
         prop_assert_eq!(poll_once(publish.as_mut()).is_pending(), !waiting.is_empty());
         for (done, index) in waiting.iter().enumerate() {
-            self.take(*index, 1)?;
+            self.take(*index, 1, done % 2 == 1)?;
             prop_assert!(self.inboxes[*index].1.offer(number));
             let last = done + 1 == waiting.len();
             prop_assert_eq!(poll_once(publish.as_mut()).is_ready(), last);
@@ -211,7 +276,7 @@ impl World {
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
-        let mut dropped = 0;
+        let mut dropped = self.dropped;
         for (inbox, naive) in &self.inboxes {
             let stats = inbox.stats();
             prop_assert_eq!(stats.queued, naive.queue.len());
@@ -226,6 +291,7 @@ impl World {
         let given_up = self.broker.given_up(Undeliverable::DroppedNewest)
             + self.broker.given_up(Undeliverable::DroppedOldest);
         prop_assert_eq!(given_up, dropped);
+        prop_assert_eq!(self.broker.given_up(Undeliverable::Discarded), self.discarded);
         Ok(())
     }
 }
@@ -235,6 +301,17 @@ proptest! {
     fn the_broker_does_what_the_naive_one_does(
         shapes in prop::collection::vec((1_usize..6, overflow()), 1..4),
         steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut world = World::new(shapes);
+        for step in &steps {
+            world.run(step)?;
+        }
+    }
+
+    #[test]
+    fn many_that_share_what_is_published_get_what_each_would_get_alone(
+        shapes in prop::collection::vec((8_usize..24, mostly_block()), 4..9),
+        steps in prop::collection::vec(step_of_many(), 1..250),
     ) {
         let mut world = World::new(shapes);
         for step in &steps {

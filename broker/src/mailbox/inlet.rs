@@ -1,0 +1,135 @@
+//! Values that belong to a mailbox before anybody has put them into its queue.
+//!
+//! ```text
+//!   pushed once ──► inflow ──┬─ inlet ──► queue of one mailbox
+//!                            └─ inlet ──► queue of another
+//! ```
+//!
+//! What many mailboxes are to get alike is pushed once, into an [`Inflow`] that all of them look at.
+//! A mailbox lets in what waits there before anything else happens to it: before it is taken from,
+//! pushed to, counted or closed. So nobody can tell that a value was not in its queue all the time,
+//! neither by the order, nor by the counters, nor by the room.
+//!
+//! # Invariants
+//! - The inflow's lock is taken under a mailbox's, never the other way round.
+//! - Each value that waits at an inlet has found room in its mailbox before it was pushed: a push
+//!   by another way takes that room back first ([`AndThen::AskAgain`]).
+
+use std::sync::Arc;
+
+use super::Mailbox;
+use super::state::Limits;
+
+/// Where values wait for several mailboxes.
+pub(crate) trait Inflow<T>: Send + Sync {
+    /// Gives the mailbox that is `reach.place` what came since it was here.
+    fn pour(&self, reach: &mut Reach, and: AndThen, into: &mut dyn FnMut(Poured<T>));
+
+    /// As [`Inflow::pour`], for the last time.
+    fn close(&self, reach: Reach, into: &mut dyn FnMut(Poured<T>));
+
+    /// How many values wait for the mailbox.
+    fn waiting(&self, reach: &Reach) -> usize;
+}
+
+/// What else an inflow is told when a mailbox comes for its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AndThen {
+    /// The consumer has all there is: the next value rings for it.
+    Ring,
+    /// The mailbox is about to change in another way: before the next value it is to be asked
+    /// for its room again.
+    AskAgain,
+}
+
+/// Several values in one, as they come out of an inflow.
+pub(crate) struct Poured<T> {
+    pub(crate) value: T,
+    /// How many; at least one.
+    pub(crate) count: usize,
+    /// Their weight in bytes, held on to until the last of them is done with.
+    pub(crate) weight: u32,
+}
+
+/// Up to where a mailbox has let in what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// Which of the mailboxes it is.
+    pub(crate) place: usize,
+    /// How many parcels of values it has had.
+    pub(crate) parcels: u64,
+    /// Up to which value.
+    pub(crate) values: u64,
+    /// The weight of all values up to that.
+    pub(crate) weight: u64,
+    /// Whether the next value after these rings for it.
+    pub(crate) is_listed: bool,
+}
+
+/// One mailbox's view of an inflow.
+pub(super) struct Inlet<T> {
+    inflow: Arc<dyn Inflow<T>>,
+    reach: Reach,
+}
+
+impl<T> Inlet<T> {
+    pub(super) fn new(inflow: Arc<dyn Inflow<T>>, reach: Reach) -> Self {
+        Self { inflow, reach }
+    }
+
+    pub(super) const fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.inflow.waiting(&self.reach)
+    }
+
+    pub(super) fn pour(&mut self, and: AndThen, into: &mut dyn FnMut(Poured<T>)) {
+        self.inflow.pour(&mut self.reach, and, into);
+    }
+
+    pub(super) fn close(self, into: &mut dyn FnMut(Poured<T>)) {
+        self.inflow.close(self.reach, into);
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// From now on gets what comes by `inflow` too; `enter` says from where on, and its place is given.
+    pub(crate) fn open_inlet(&self, inflow: Arc<dyn Inflow<T>>, enter: impl FnOnce() -> Reach) -> usize {
+        let mut state = self.lock();
+        state.close_inlet();
+        let reach = enter();
+        state.inlet = Some(Box::new(Inlet::new(inflow, reach)));
+        reach.place
+    }
+
+    /// Ends what [`Mailbox::open_inlet`] began; what came so far is let in.
+    pub(crate) fn close_inlet(&self) {
+        self.lock().close_inlet();
+    }
+
+    /// Up to which value, and up to which weight, there is room for what comes by the inlet. None if
+    /// there is no inlet, or others wait for the room.
+    pub(crate) fn room_at_inlet(&self) -> Option<(u64, u64)> {
+        let mut state = self.lock();
+        let reach = *state.inlet.as_ref()?.reach();
+        if !state.waiting.is_empty() {
+            return None;
+        }
+        self.look_at_hand(&mut state);
+        let Limits { capacity, bytes_max } = self.0.limits;
+        let places = capacity.saturating_sub(state.places + state.hand_places);
+        let bytes = bytes_max.saturating_sub(state.weight + state.hand_weight);
+        Some((
+            reach.values + places as u64,
+            reach.weight.saturating_add(bytes as u64),
+        ))
+    }
+
+    /// Calls the consumer, because something waits at the inlet.
+    pub(crate) fn call_to_inlet(&self) {
+        let consumer = self.lock().consumer.take();
+        self.call(consumer);
+    }
+}

@@ -1,0 +1,163 @@
+//! The stage as a publisher's route knows it.
+
+use std::sync::Arc;
+
+use super::state::State;
+use super::{Inbox, Stage};
+use crate::envelope::Envelope;
+use crate::route::Target;
+use crate::sync::{MutexGuard, Ordering};
+
+/// The inboxes that are on a stage in one generation, and who else the topic's envelopes go to.
+pub(crate) struct Staged<T> {
+    stage: Arc<Stage<T>>,
+    generation: u64,
+    /// By place.
+    inboxes: Box<[Option<Inbox<T>>]>,
+    /// Which targets of the route are not on the stage.
+    others: Box<[usize]>,
+}
+
+impl<T> Staged<T> {
+    pub(super) const fn new(
+        stage: Arc<Stage<T>>,
+        generation: u64,
+        inboxes: Box<[Option<Inbox<T>>]>,
+        others: Box<[usize]>,
+    ) -> Self {
+        Self {
+            stage,
+            generation,
+            inboxes,
+            others,
+        }
+    }
+
+    /// Whether all targets of the route are on the stage.
+    #[inline]
+    pub(crate) fn has_all(&self) -> bool {
+        self.others.is_empty()
+    }
+
+    /// Which are not.
+    pub(crate) fn others(&self) -> &[usize] {
+        &self.others
+    }
+
+    /// Which of the targets are not.
+    pub(crate) fn others_of<'a>(&'a self, targets: &'a [Target<T>]) -> impl Iterator<Item = &'a Target<T>> {
+        self.others.iter().map(|index| &targets[*index])
+    }
+}
+
+impl<T: Send + Sync + 'static> Staged<T> {
+    /// Gives all inboxes the envelope and says how many those are. It comes back if one of them has no
+    /// room, or if there are others by now.
+    #[inline]
+    pub(crate) fn try_push(&self, envelope: Arc<Envelope<T>>) -> Result<usize, Arc<Envelope<T>>> {
+        let Some(mut state) = self.lock_with_room(1, u64::from(envelope.mailbox_weight())) else {
+            return Err(envelope);
+        };
+        state.push(envelope);
+        Ok(self.release(state))
+    }
+
+    /// As [`Staged::try_push`], with all or none of these.
+    pub(crate) fn try_push_all(
+        &self,
+        envelopes: Vec<Arc<Envelope<T>>>,
+    ) -> Result<usize, Vec<Arc<Envelope<T>>>> {
+        let weights = envelopes
+            .iter()
+            .map(|envelope| u64::from(envelope.mailbox_weight()));
+        let count = envelopes.len();
+        let Some(mut state) = self.lock_with_room(count, weights.sum()) else {
+            return Err(envelopes);
+        };
+        envelopes.into_iter().for_each(|envelope| state.push(envelope));
+        Ok(self.release(state) * count)
+    }
+
+    #[inline]
+    fn lock_with_room(&self, count: usize, weight: u64) -> Option<MutexGuard<'_, State<T>>> {
+        let state = self.stage.lock();
+        if state.generation() != self.generation {
+            return None;
+        }
+        if state.is_read() {
+            return self.lock_unless_idle(state, count, weight);
+        }
+        if state.has_room(count, weight) {
+            return Some(state);
+        }
+        self.find_room(state, count, weight)
+    }
+
+    /// All inboxes have come for what was pushed here. One of them is asked if its reader is done with
+    /// that: if so, there is nothing to gain by sharing a single envelope.
+    #[cold]
+    fn lock_unless_idle<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<T>>,
+        count: usize,
+        weight: u64,
+    ) -> Option<MutexGuard<'a, State<T>>> {
+        let spokesman = state.next_spokesman();
+        drop(state);
+        if count == 1 && self.inboxes[spokesman].as_ref()?.is_empty() {
+            return None;
+        }
+        let state = self.stage.lock();
+        if state.generation() != self.generation {
+            return None;
+        }
+        if state.has_room(count, weight) {
+            return Some(state);
+        }
+        self.find_room(state, count, weight)
+    }
+
+    /// Asks all inboxes for room. While it does so, others may push, take and wait.
+    #[cold]
+    fn find_room<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<T>>,
+        count: usize,
+        weight: u64,
+    ) -> Option<MutexGuard<'a, State<T>>> {
+        let withdrawn = state.withdrawn();
+        let needed = state.room_for(count, weight);
+        self.stage.knows_room.store(true, Ordering::Release);
+        drop(state);
+        let mut found = (u64::MAX, u64::MAX);
+        for inbox in self.inboxes.iter().flatten() {
+            let (values, weight) = inbox.room_at_inlet()?;
+            if values < needed.0 || weight < needed.1 {
+                return None;
+            }
+            found = (found.0.min(values), found.1.min(weight));
+        }
+        let mut state = self.stage.lock();
+        if state.withdrawn() != withdrawn {
+            return None;
+        }
+        state.grant(found);
+        // Others may have used it up.
+        state.has_room(count, weight).then_some(state)
+    }
+
+    /// Lets go of the lock and rings for those who have to know of what was pushed.
+    #[inline]
+    fn release(&self, mut state: MutexGuard<'_, State<T>>) -> usize {
+        let inboxes = state.inboxes();
+        self.stage.pushed.store(state.values(), Ordering::Release);
+        let listed = state.take_listed();
+        drop(state);
+        for place in listed {
+            if let Some(inbox) = &self.inboxes[place] {
+                inbox.call_to_inlet();
+            }
+        }
+        inboxes
+    }
+}
