@@ -32,6 +32,12 @@ pub trait Host: Send + Sync + fmt::Debug + 'static {
     /// Runs a future. It is not awaited by anyone: it reports through what it captured.
     fn spawn(&self, name: &'static str, task: Task) -> TaskHandle;
 
+    /// Does some work of a task's on the thread of the caller, a part: what it starts or asks of its
+    /// surroundings goes where a [spawned](Self::spawn) task's would. By default, just does it.
+    fn within(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
     /// Completes at `deadline` or a little later, never before.
     fn sleep_until(&self, deadline: Timestamp) -> Task;
 

@@ -200,7 +200,11 @@ impl RuntimeBuilder {
         let (tokio_host, host) = match self.host {
             Some(host) => (None, host),
             None => {
-                let owner = TokioHost::spawn(HostConfig::default()).await?;
+                let config = HostConfig {
+                    own_thread: self.config.own_thread && self.config.shards_len == 1,
+                    ..HostConfig::default()
+                };
+                let owner = TokioHost::spawn(config).await?;
                 let host = owner.host();
                 (Some(owner), host)
             }

@@ -15,6 +15,11 @@ pub struct RuntimeConfig {
     /// How many shards host the instances, 1 by default; at most 1,024. More than one helps when
     /// the code of workflows itself is heavy.
     pub shards_len: usize,
+    /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
+    /// runtime; true by default. Workflow code runs there, so set it to false, or
+    /// [`shards_len`](Self::shards_len) higher, if that code is heavy. Without effect on a current-thread
+    /// runtime, with more than one shard, or with a host of your own.
+    pub own_thread: bool,
     /// How many requests wait at one shard, 4,096 by default. At the bound callers wait.
     pub shard_queue_len_max: usize,
     /// How many turns of the shard may be on their way to the disk at once, 32 by default. At the
@@ -77,6 +82,7 @@ impl Default for RuntimeConfig {
     fn default() -> Self {
         Self {
             shards_len: 1,
+            own_thread: true,
             shard_queue_len_max: 4_096,
             sweeps_in_flight_max: 32,
             live_len_max: 10_000_000,

@@ -69,6 +69,10 @@ pub(crate) struct AttemptFailure {
 }
 
 impl AttemptFailure {
+    const fn is_panic(&self) -> bool {
+        matches!(self.failure, ActivityFailure::Panicked { .. })
+    }
+
     pub(crate) fn retryable(failure: ActivityFailure) -> Self {
         Self {
             failure,

@@ -16,6 +16,9 @@ const WAITING_NANOS: u32 = 40_000;
 /// What a single attempt counts as at most: the average forgets it within two dozen others.
 const SLOWEST_NANOS: u32 = 1_000_000;
 
+/// An average that stays.
+const NEVER_NANOS: u32 = u32::MAX;
+
 /// The moving average over about eight attempts, in nanoseconds.
 #[derive(Debug)]
 pub(super) struct Pace(AtomicU32);
@@ -39,7 +42,14 @@ impl Pace {
         });
         // Two at the same time: one of them is not counted, which is as well.
         let average = self.0.load(Ordering::Relaxed);
-        self.0.store(average - average / 8 + nanos / 8, Ordering::Relaxed);
+        if average != NEVER_NANOS {
+            self.0.store(average - average / 8 + nanos / 8, Ordering::Relaxed);
+        }
+    }
+
+    /// It has a task from now on, always.
+    pub(super) fn give_up(&self) {
+        self.0.store(NEVER_NANOS, Ordering::Relaxed);
     }
 }
 
@@ -69,5 +79,8 @@ mod tests {
         );
         pace.note(None);
         assert!(!pace.is_quick(), "one that waits");
+        pace.give_up();
+        (0..100).for_each(|_| pace.note(soon));
+        assert!(!pace.is_quick(), "never again");
     }
 }

@@ -87,7 +87,11 @@ impl Pool {
         }
         let begun = attempt::begin(implementation, cx, payload_bytes_max);
         let took = self.host.elapsed().saturating_sub(begun_at);
-        implementation.pace.note(begun.is_ok().then_some(took));
+        match &begun {
+            // Perhaps of this place: nobody's code is run here twice to find out.
+            Ok(Err(failure)) if failure.is_panic() => implementation.pace.give_up(),
+            begun => implementation.pace.note(begun.is_ok().then_some(took)),
+        }
         match begun {
             Ok(outcome) => {
                 let (report, _) = self.state.end(key, number, outcome, self.running_max);
@@ -169,17 +173,19 @@ impl Part for Pool {
         if room == 0 || self.state.is_stopping() || self.is_reporting.load(Ordering::Acquire) {
             return self.next_deadline();
         }
-        let mut at = self.host.elapsed();
-        let until = at + TURN_MAX;
-        let mut hand = self.queue.inbox.take();
-        for task in hand.by_ref().take(room) {
-            self.start(task, now, at);
-            at = self.host.elapsed();
-            if at >= until {
-                break;
+        let host = Arc::clone(&self.host);
+        host.within(&mut || {
+            let mut at = host.elapsed();
+            let until = at + TURN_MAX;
+            let mut hand = self.queue.inbox.take();
+            for task in hand.by_ref().take(room) {
+                self.start(task, now, at);
+                at = host.elapsed();
+                if at >= until {
+                    break;
+                }
             }
-        }
-        drop(hand);
+        });
         self.send_reports();
         self.queue.announce_room();
         self.next_deadline()

@@ -10,6 +10,9 @@
 //!     └── tasks                           activities, performers, sleeps
 //! ```
 //!
+//! The actors share the caller's workers, or have a thread of their own
+//! ([`own_thread`](HostConfig::own_thread)); tasks are always the caller's.
+//!
 //! A part is woken in one way only: its [`Bell`](millrun_core::Bell). The first turn, a turn that
 //! wants another ([`Next::Again`](millrun_core::Next)), a deadline and whoever filled its mailbox
 //! all ring it, so that many reasons make one turn.
@@ -30,6 +33,7 @@ mod alarm;
 mod clock;
 mod dice;
 mod driven;
+mod own_thread;
 mod parts;
 mod tasks;
 #[cfg(test)]

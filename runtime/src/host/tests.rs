@@ -1,5 +1,6 @@
 //! What a host promises to parts and tasks, on both kinds of tokio runtime.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,11 +19,26 @@ use super::{HostConfig, HostError, TokioHost};
 /// A test that takes longer hangs, and fails here.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// Runs a test on a current-thread and on a multi-thread runtime.
+thread_local! {
+    /// Whether the hosts of the test have a thread of their own for actors.
+    static OWN_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test on a current-thread and on a multi-thread runtime, on the latter also with a thread of
+/// the host's own.
 fn on_both<T: Future<Output = ()>>(test: impl Fn() -> T) {
-    let mut multi_thread = Builder::new_multi_thread();
-    multi_thread.worker_threads(2);
-    for mut builder in [Builder::new_current_thread(), multi_thread] {
+    let multi_thread = || {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2);
+        builder
+    };
+    let kinds = [
+        (Builder::new_current_thread(), false),
+        (multi_thread(), false),
+        (multi_thread(), true),
+    ];
+    for (mut builder, own_thread) in kinds {
+        OWN_THREAD.set(own_thread);
         let tokio = builder.enable_time().build().unwrap();
         tokio
             .block_on(async { tokio::time::timeout(HANGS_AFTER, test()).await })
@@ -90,7 +106,11 @@ fn ignore_exit() -> OnExit {
 }
 
 async fn spawn() -> TokioHost {
-    TokioHost::spawn(HostConfig::default()).await.unwrap()
+    let config = HostConfig {
+        own_thread: OWN_THREAD.get(),
+        ..HostConfig::default()
+    };
+    TokioHost::spawn(config).await.unwrap()
 }
 
 async fn shut_down(host: TokioHost) {
@@ -488,4 +508,59 @@ fn without_a_runtime_or_a_timer_there_is_no_host() {
     let tokio = Builder::new_current_thread().build().unwrap();
     let timerless = tokio.block_on(TokioHost::spawn(HostConfig::default()));
     assert!(matches!(timerless, Err(HostError::NoTimer)));
+}
+
+#[test]
+fn actors_with_a_thread_of_their_own_stay_on_it_and_work_goes_to_the_workers() {
+    on_both(async || {
+        let host = spawn().await;
+        let seam = host.host();
+        let (told, mut threads) = unbounded_channel();
+        for _ in 0..3 {
+            let (told, inner) = (told.clone(), host.host());
+            start_alone(&host, Placement::Actor, move |_, _| {
+                let here = thread::current().id();
+                let told = told.clone();
+                inner.within(&mut || {
+                    let told = told.clone();
+                    tokio::spawn(async move { told.send((here, thread::current().id())) });
+                });
+                Next::Idle
+            });
+        }
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.push(threads.recv().await.unwrap());
+        }
+        if OWN_THREAD.get() {
+            let (own, _) = seen[0];
+            assert!(
+                seen.iter().all(|(actor, task)| *actor == own && *task != own),
+                "{seen:?}"
+            );
+        }
+        drop(seam);
+        shut_down(host).await;
+    });
+}
+
+#[test]
+fn a_host_that_is_dropped_ends_its_own_thread_even_from_there() {
+    OWN_THREAD.set(true);
+    let tokio = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    tokio.block_on(async {
+        let host = spawn().await;
+        let seam = host.host();
+        let (on_exit, mut exit) = exit_channel();
+        let mut owner = Some(host);
+        start(&seam, Placement::Actor, &Bell::new(), on_exit, move |_, _| {
+            drop(owner.take());
+            Next::Idle
+        });
+        assert_eq!(exit.recv().await, Some(PartExit::Stopped));
+    });
 }

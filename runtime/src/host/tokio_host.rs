@@ -3,18 +3,20 @@
 use std::fmt;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use millrun_core::{
     Bell, Host, OnExit, Part, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle, Timestamp,
 };
 use ractor::{Actor, ActorRef, ActorRuntime};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::actor::{PartActor, PartState, Supervisor};
 use super::clock::Clock;
 use super::dice::Dice;
 use super::driven::Driven;
+use super::own_thread::OwnThread;
 use super::parts::{PartInfo, Parts};
 use super::tasks::Tasks;
 use super::thread::PartThread;
@@ -30,6 +32,11 @@ pub struct HostConfig {
     /// which may be waiting for the disk. 10 s by default. Afterwards they are left behind, with
     /// a warning.
     pub drop_wait_max: Duration,
+    /// Whether parts that are actors have a thread of their own, if the runtime has several workers:
+    /// there they keep their memory in one core's caches, and those that wake each other often do so
+    /// without another thread. They end with the host then, not with the runtime. False by default: they
+    /// share the workers. Tasks always do.
+    pub own_thread: bool,
 }
 
 impl Default for HostConfig {
@@ -37,6 +44,7 @@ impl Default for HostConfig {
         Self {
             turn_budget: 1_024,
             drop_wait_max: Duration::from_secs(10),
+            own_thread: false,
         }
     }
 }
@@ -57,6 +65,9 @@ pub enum HostError {
     /// The supervisor did not start.
     #[error("the supervisor did not start: {0}")]
     Supervisor(String),
+    /// The operating system gave no thread for the parts.
+    #[error("the operating system gave no thread for the parts")]
+    Thread(#[source] std::io::Error),
 }
 
 /// What had not ended when a shutdown ran out of time. It is being stopped all the same.
@@ -86,12 +97,17 @@ pub struct StillRunning {
 pub struct TokioHost {
     seam: Arc<Seam>,
     supervisor: ActorRef<()>,
+    own_thread: Option<OwnThread>,
     drop_wait_max: Duration,
 }
 
 /// What is shared with the parts.
 struct Seam {
+    /// The caller's.
     tokio: Handle,
+    /// Where actors run; on a thread of the host's own if that has an id.
+    actors: Handle,
+    actors_thread: Option<ThreadId>,
     clock: Clock,
     dice: Dice,
     turn_budget: usize,
@@ -122,11 +138,19 @@ impl TokioHost {
         if !has_timer() {
             return Err(HostError::NoTimer);
         }
+        let has_workers = tokio.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let own_thread = (config.own_thread && has_workers)
+            .then(OwnThread::spawn)
+            .transpose()
+            .map_err(HostError::Thread)?;
         let (supervisor, _) = Supervisor::spawn(None, Supervisor, ())
             .await
             .map_err(|error| HostError::Supervisor(error.to_string()))?;
+        let actors = own_thread.as_ref().map_or(&tokio, |own| &own.tokio).clone();
         let seam = Seam {
             tokio,
+            actors,
+            actors_thread: own_thread.as_ref().map(|own| own.id),
             clock: Clock::start(),
             dice: Dice::from_os(),
             turn_budget: config.turn_budget,
@@ -137,6 +161,7 @@ impl TokioHost {
         Ok(Self {
             seam: Arc::new(seam),
             supervisor,
+            own_thread,
             drop_wait_max: config.drop_wait_max,
         })
     }
@@ -195,6 +220,7 @@ impl Drop for TokioHost {
         self.seam.parts.close();
         self.seam.tasks.close();
         self.supervisor.kill();
+        drop(self.own_thread.take());
         if !self.seam.parts.wait_for_threads(self.drop_wait_max) {
             tracing::warn!(parts = ?self.parts(), "threads were left behind when the host was dropped");
         }
@@ -233,6 +259,11 @@ impl Host for Seam {
         self.tasks.spawn(&self.tokio, name, task)
     }
 
+    fn within(&self, work: &mut dyn FnMut()) {
+        let _context = self.tokio.enter();
+        work();
+    }
+
     fn sleep_until(&self, deadline: Timestamp) -> Task {
         let (clock, tokio) = (self.clock, self.tokio.clone());
         Box::pin(async move {
@@ -269,7 +300,7 @@ impl Host for Seam {
         let time = (self.clock, self.turn_budget);
         match placement {
             Placement::Actor => {
-                let number = parts.add(info, None).ok_or_else(closed)?;
+                let number = parts.add(info, self.actors_thread).ok_or_else(closed)?;
                 let place = (number, Arc::clone(parts));
                 let driven = Driven::new(part, bell.clone(), on_exit, time, place, name);
                 let actor = self.spawn_actor(driven);
@@ -306,11 +337,11 @@ impl Seam {
         let state = PartState {
             driven,
             clock: self.clock,
-            tokio: self.tokio.clone(),
+            tokio: self.actors.clone(),
             alarm: None,
         };
         // Ractor spawns on the runtime of the calling thread, which may be an OS thread.
-        let _context = self.tokio.enter();
+        let _context = self.actors.enter();
         let supervisor = self.supervisor.get_cell();
         let (actor, _) = ActorRuntime::spawn_linked_instant(None, PartActor, state, supervisor)
             .expect("ractor refuses only names that are taken, and this actor has none");

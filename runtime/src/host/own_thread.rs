@@ -1,0 +1,37 @@
+//! A thread of the host's own for parts that are actors, with a small tokio runtime on it.
+//!
+//! On the workers of a multi-thread runtime a part moves to the core of whoever rang for it last, and
+//! all it has in memory has to follow. With a thread of its own it stays, and the parts that wake each
+//! other most wake on a thread that is awake already.
+
+use std::io;
+use std::thread::{self, ThreadId};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+pub(super) struct OwnThread {
+    pub(super) tokio: Handle,
+    pub(super) id: ThreadId,
+    /// Dropped, it ends the thread, and with it what runs there.
+    _running: oneshot::Sender<()>,
+}
+
+impl OwnThread {
+    pub(super) fn spawn() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let tokio = runtime.handle().clone();
+        let (running, ended) = oneshot::channel::<()>();
+        let thread = thread::Builder::new()
+            .name("millrun-parts".into())
+            .spawn(move || {
+                // It says nothing: it ends with its sender.
+                runtime.block_on(ended).ok();
+            })?;
+        Ok(Self {
+            tokio,
+            id: thread.thread().id(),
+            _running: running,
+        })
+    }
+}
