@@ -523,7 +523,9 @@ fn actors_with_a_thread_of_their_own_stay_on_it_and_work_goes_to_the_workers() {
                 let told = told.clone();
                 inner.within(&mut || {
                     let told = told.clone();
-                    tokio::spawn(async move { told.send((here, thread::current().id())) });
+                    // What a task of the user's may do.
+                    let tokio = tokio::runtime::Handle::current();
+                    tokio.spawn(async move { told.send((here, thread::current().id())) });
                 });
                 Next::Idle
             });
