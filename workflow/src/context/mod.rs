@@ -14,6 +14,7 @@ mod record;
 mod saga;
 mod scope;
 mod shared;
+mod waiting;
 
 use std::panic::Location;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use std::task::Waker;
 use millrun_core::{RunId, Timestamp};
 
 use crate::context::scope::Scope;
+use crate::context::waiting::{Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::event::{ActivityFailure, Checkpoint, ChildFailure, Event, Name};
 use crate::machine::Limits;
@@ -37,7 +38,7 @@ impl Shared {
             random_len: 0,
             slots: Operations::default(),
             waiting_len: 0,
-            signals: BTreeMap::new(),
+            signals: Inboxes::default(),
             signals_len: 0,
             cancel_waiters: Waiters::default(),
             decisions: Vec::new(),
@@ -99,7 +100,7 @@ pub(crate) struct Table {
     slots: Operations<Slot>,
     /// How many slots are not resolved yet.
     waiting_len: usize,
-    signals: BTreeMap<Name, Inbox>,
+    signals: Inboxes,
     /// How many signals wait in all inboxes.
     signals_len: usize,
     cancel_waiters: Waiters,
@@ -183,49 +184,6 @@ pub(crate) enum Resolution {
     Settled(Result<Payload, String>),
     Published(Result<(), String>),
     Fired,
-}
-
-#[derive(Debug, Default)]
-struct Inbox {
-    values: VecDeque<Payload>,
-    waiters: Waiters,
-}
-
-/// Those who wait for the same thing, in the order in which they began to.
-#[derive(Debug, Default)]
-struct Waiters {
-    waiting: Vec<Waiter>,
-    numbered: u64,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    number: u64,
-    scope: Scope,
-    waker: Waker,
-}
-
-impl Waiters {
-    /// Keeps a waker; `number` is that of an earlier call for the same wait.
-    fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
-        if let Some(number) = number
-            && let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.number == number)
-        {
-            waiter.waker.clone_from(waker);
-            return number;
-        }
-        self.numbered += 1;
-        self.waiting.push(Waiter {
-            number: self.numbered,
-            scope: scope.clone(),
-            waker: waker.clone(),
-        });
-        self.numbered
-    }
-
-    fn forget(&mut self, number: u64) {
-        self.waiting.retain(|waiter| waiter.number != number);
-    }
 }
 
 impl Table {
@@ -344,7 +302,7 @@ impl Table {
     /// one that nobody polls any more must not keep it from the others.
     fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
         self.signals_len += 1;
-        let inbox = self.inbox(name);
+        let inbox = self.signals.of(name);
         inbox.values.push_back(value);
         let waiting = inbox.waiters.waiting.iter();
         waiting.map(|waiter| waiter.waker.clone()).collect()
@@ -354,7 +312,7 @@ impl Table {
     pub(crate) fn take_signals(&mut self) -> Vec<(Name, Payload)> {
         self.signals_len = 0;
         let mut left = Vec::new();
-        for (name, inbox) in &mut self.signals {
+        for (name, inbox) in self.signals.iter_mut() {
             left.extend(inbox.values.drain(..).map(|value| (name.clone(), value)));
         }
         left
@@ -373,7 +331,7 @@ impl Table {
         let waiting: Vec<_> = self.slots.iter().map(|(operation, _)| operation).collect();
         waiting.into_iter().for_each(|operation| self.abandon(operation));
         let mut signals = Vec::with_capacity(self.signals_len);
-        for (name, inbox) in &mut self.signals {
+        for (name, inbox) in self.signals.iter_mut() {
             inbox.waiters = Waiters::default();
             signals.extend(inbox.values.iter().map(|value| (name.clone(), value.clone())));
         }
@@ -416,7 +374,7 @@ impl Table {
         scope: &Scope,
         waker: &Waker,
     ) -> u64 {
-        self.inbox(name).waiters.wait(number, scope, waker)
+        self.signals.of(name).waiters.wait(number, scope, waker)
     }
 
     /// Ends a wait for a signal.
@@ -424,15 +382,6 @@ impl Table {
         if let Some(inbox) = self.signals.get_mut(name) {
             inbox.waiters.forget(number);
         }
-    }
-
-    fn inbox(&mut self, name: &Name) -> &mut Inbox {
-        if !self.signals.contains_key(name) {
-            self.signals.insert(name.clone(), Inbox::default());
-        }
-        self.signals
-            .get_mut(name)
-            .expect("inserted just above if it was absent")
     }
 
     /// Waits for a cancel; `number` is that of an earlier call.
@@ -483,7 +432,7 @@ impl Table {
                 wakers.push(waker.clone());
             }
         }
-        let inboxes = self.signals.values().map(|inbox| &inbox.waiters);
+        let inboxes = self.signals.iter().map(|(_, inbox)| &inbox.waiters);
         for waiters in inboxes.chain([&self.state_waiters]) {
             wakers.extend(reached(waiters));
         }
@@ -497,8 +446,8 @@ impl Table {
             || !self.state_waiters.waiting.is_empty()
             || self
                 .signals
-                .values()
-                .any(|inbox| !inbox.waiters.waiting.is_empty())
+                .iter()
+                .any(|(_, inbox)| !inbox.waiters.waiting.is_empty())
     }
 
     /// How many operations the code waits for.

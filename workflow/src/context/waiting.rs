@@ -1,0 +1,92 @@
+//! Those who wait for the same thing, and the signals that wait for them.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use crate::Payload;
+use crate::context::scope::Scope;
+use crate::event::Name;
+
+/// Those who wait for the same thing, in the order in which they began to.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    pub(super) waiting: Vec<Waiter>,
+    numbered: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    number: u64,
+    pub(super) scope: Scope,
+    pub(super) waker: Waker,
+}
+
+impl Waiters {
+    /// Keeps a waker; `number` is that of an earlier call for the same wait.
+    pub(super) fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
+        if let Some(number) = number
+            && let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.number == number)
+        {
+            waiter.waker.clone_from(waker);
+            return number;
+        }
+        if self.waiting.capacity() == 0 {
+            // Most things have one who waits for them, and there may be a million such runs.
+            self.waiting.reserve_exact(1);
+        }
+        self.numbered += 1;
+        self.waiting.push(Waiter {
+            number: self.numbered,
+            scope: scope.clone(),
+            waker: waker.clone(),
+        });
+        self.numbered
+    }
+
+    pub(super) fn forget(&mut self, number: u64) {
+        self.waiting.retain(|waiter| waiter.number != number);
+    }
+}
+
+/// The signals of one name that were not taken, and those who wait for more.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) values: VecDeque<Payload>,
+    pub(super) waiters: Waiters,
+}
+
+/// Inboxes in the order of their names. Most runs know one or two, for which the smallest node of a
+/// tree would be eleven times too large.
+#[derive(Debug, Default)]
+pub(super) struct Inboxes(Vec<(Name, Inbox)>);
+
+impl Inboxes {
+    /// The inbox of a name, which is made if need be.
+    pub(super) fn of(&mut self, name: &Name) -> &mut Inbox {
+        let index = self.find(name).unwrap_or_else(|index| {
+            if self.0.capacity() == 0 {
+                self.0.reserve_exact(1);
+            }
+            self.0.insert(index, (name.clone(), Inbox::default()));
+            index
+        });
+        &mut self.0[index].1
+    }
+
+    pub(super) fn get_mut(&mut self, name: &Name) -> Option<&mut Inbox> {
+        let index = self.find(name).ok()?;
+        Some(&mut self.0[index].1)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Name, Inbox)> {
+        self.0.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Name, Inbox)> {
+        self.0.iter_mut()
+    }
+
+    fn find(&self, name: &Name) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(name))
+    }
+}
