@@ -65,7 +65,19 @@ fn two_rings_at_once_wake_once() {
 /// The protocol of a part: put work somewhere, ring; answer, then look.
 #[test]
 fn work_put_down_before_a_ring_is_found() {
-    loom::model(|| {
+    find_work_after(Bell::ring, None);
+}
+
+#[test]
+fn work_put_down_under_a_lock_before_a_cheaper_ring_is_found() {
+    // Its loads branch so often that exploring all of it takes minutes.
+    find_work_after(Bell::ring_after_lock, Some(3));
+}
+
+fn find_work_after(ring: fn(&Bell), preemptions_max: Option<usize>) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = preemptions_max;
+    model.check(move || {
         let (bell, work) = (Bell::new(), Arc::new(Mutex::new(0)));
         let notify = Arc::new(Notify::new());
         let wake = Arc::clone(&notify);
@@ -75,7 +87,7 @@ fn work_put_down_before_a_ring_is_found() {
                 let (bell, work) = (bell.clone(), Arc::clone(&work));
                 thread::spawn(move || {
                     *work.lock().unwrap() += 1;
-                    bell.ring();
+                    ring(&bell);
                 })
             })
             .collect();

@@ -73,6 +73,19 @@ impl Bell {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// As [`Bell::ring`], for one who has put work down under a lock that the driver takes to look for
+    /// work, after its [answer](Bell::answer). Costs a load if the bell rings already.
+    ///
+    /// # Ordering
+    /// If the driver's look came before the work, its answer is known to whoever took the lock after
+    /// it, and the bell is seen silent; else the driver has seen the work.
+    #[inline]
+    pub fn ring_after_lock(&self) {
+        if !self.0.rung.load(Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
     /// Called by the driver, right before a turn: silences the bell and says whether it had rung.
     pub fn answer(&self) -> bool {
         self.0.rung.swap(false, Ordering::SeqCst)
@@ -115,6 +128,21 @@ mod tests {
         assert!(bell.answer());
         assert!(!bell.answer());
         bell.ring();
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_ring_after_a_lock_wakes_once_until_it_is_answered() {
+        let (bell, woken) = counted();
+        let count = Arc::clone(&woken);
+        bell.connect(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        bell.ring_after_lock();
+        bell.ring_after_lock();
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert!(bell.answer());
+        bell.ring_after_lock();
         assert_eq!(woken.load(Ordering::SeqCst), 2);
     }
 
