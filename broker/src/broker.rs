@@ -243,9 +243,10 @@ impl Broker {
                 .table()
                 .topic::<T>(&self.0, name, &TopicConfig::default())?;
         }
-        let mailbox = Mailbox::weighed(
+        let mailbox = Mailbox::lending(
             config.inbox,
             |envelope: &Delivery<Envelope<T>>| envelope.weight(),
+            Delivery::empty,
             Bell::new(),
         )?;
         self.0.subscribe(parsed, config, mailbox)

@@ -21,12 +21,13 @@ const TICK: Duration = Duration::from_millis(1);
 /// After how many ticks without an envelope the task ends.
 const IDLE_TICKS_MAX: u32 = 16;
 
-/// Says "ask the host": no task renews the time.
+/// Says "ask the host": no task renews the time. A clock that is fed never says so.
 const STALE: u64 = 0;
 
 pub(crate) struct Clock {
     host: Option<Arc<dyn Host>>,
-    micros: AtomicU64,
+    /// The time in microseconds and one more, or [`STALE`].
+    time: AtomicU64,
     used: AtomicBool,
     /// Those who wait for a time, when the clock is fed. By time, then by arrival.
     sleepers: Mutex<Sleepers>,
@@ -40,9 +41,14 @@ struct Sleepers {
 
 impl Clock {
     pub(crate) fn new(host: Option<Arc<dyn Host>>) -> Arc<Self> {
+        let time = if host.is_some() {
+            STALE
+        } else {
+            told(Timestamp::EPOCH)
+        };
         Arc::new(Self {
             host,
-            micros: AtomicU64::new(STALE),
+            time: AtomicU64::new(time),
             used: AtomicBool::new(false),
             sleepers: Mutex::default(),
         })
@@ -55,21 +61,21 @@ impl Clock {
     /// The time of the last tick.
     #[inline]
     pub(crate) fn now(self: &Arc<Self>) -> Timestamp {
-        let micros = self.micros.load(Ordering::Relaxed);
-        if micros == STALE {
+        let time = self.time.load(Ordering::Relaxed);
+        if time == STALE {
             return self.start_ticking();
         }
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        Timestamp::from_micros(micros)
+        Timestamp::from_micros(time - 1)
     }
 
     /// The time as exactly as it can be had.
     pub(crate) fn exact_now(&self) -> Timestamp {
         match &self.host {
             Some(host) => host.now(),
-            None => Timestamp::from_micros(self.micros.load(Ordering::Relaxed)),
+            None => Timestamp::from_micros(self.time.load(Ordering::Relaxed).saturating_sub(1)),
         }
     }
 
@@ -81,7 +87,7 @@ impl Clock {
     /// Feeds a clock without a host and wakes those whose time has come. Time never moves
     /// backwards.
     pub(crate) fn advance(&self, now: Timestamp) {
-        self.micros.fetch_max(now.as_micros(), Ordering::Relaxed);
+        self.time.fetch_max(told(now), Ordering::Relaxed);
         let due = {
             let mut sleepers = self.sleepers();
             let later = sleepers.wakers.split_off(&(now + Duration::from_micros(1), 0));
@@ -113,10 +119,9 @@ impl Clock {
             return Timestamp::EPOCH;
         };
         let now = host.now();
-        let micros = now.as_micros().max(1);
         let started = self
-            .micros
-            .compare_exchange(STALE, micros, Ordering::Relaxed, Ordering::Relaxed)
+            .time
+            .compare_exchange(STALE, told(now), Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
         if started {
             let ticking = Ticking {
@@ -128,6 +133,11 @@ impl Clock {
         }
         now
     }
+}
+
+/// A time as the cell holds it.
+fn told(time: Timestamp) -> u64 {
+    time.as_micros().saturating_add(1)
 }
 
 /// The task that renews the time. However it ends, the clock asks the host again.
@@ -147,9 +157,7 @@ impl Ticking {
             } else {
                 idle_ticks + 1
             };
-            clock
-                .micros
-                .store(self.host.now().as_micros().max(1), Ordering::Relaxed);
+            clock.time.store(told(self.host.now()), Ordering::Relaxed);
         }
     }
 }
@@ -157,7 +165,7 @@ impl Ticking {
 impl Drop for Ticking {
     fn drop(&mut self) {
         if let Some(clock) = self.clock.upgrade() {
-            clock.micros.store(STALE, Ordering::Relaxed);
+            clock.time.store(STALE, Ordering::Relaxed);
         }
     }
 }

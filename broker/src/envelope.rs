@@ -205,6 +205,13 @@ impl<T> Envelope<T> {
         self.extras = headers.extras;
     }
 
+    /// Drops what it carries, so that its memory can carry something else.
+    #[inline]
+    pub(crate) fn empty(&mut self) {
+        self.payload = None;
+        self.extras = None;
+    }
+
     /// This envelope's own id.
     #[must_use]
     pub const fn id(&self) -> EnvelopeId {
@@ -343,6 +350,9 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     /// Drops what it carries, so that its memory can carry something else.
     #[doc(hidden)]
     fn empty(&mut self, key: sealed::Key);
+    /// Drops what it carries, unless that is plain memory, which can wait. Says how many bytes wait.
+    #[doc(hidden)]
+    fn let_go(&mut self, key: sealed::Key) -> u32;
 }
 
 impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
@@ -404,8 +414,20 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
 
     #[inline]
     fn empty(&mut self, _key: sealed::Key) {
-        self.payload = None;
-        self.extras = None;
+        Self::empty(self);
+    }
+
+    #[inline]
+    fn let_go(&mut self, _key: sealed::Key) -> u32 {
+        if !is_plain_memory::<T>() {
+            Self::empty(self);
+            return 0;
+        }
+        // Not written if there is nothing to drop: the publisher's core still has the line.
+        if self.extras.is_some() {
+            self.extras = None;
+        }
+        self.weight
     }
 }
 
@@ -433,6 +455,14 @@ impl fmt::Debug for dyn AnyEnvelope {
             .field("payload", &self.payload_type())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether dropping a `T` frees memory of its own and does nothing else, so that nobody can tell when
+/// it happens. Known of a few types; whatever else a payload is, it is dropped at once.
+#[inline]
+fn is_plain_memory<T: 'static>() -> bool {
+    let this = TypeId::of::<T>();
+    this == TypeId::of::<Vec<u8>>() || this == TypeId::of::<String>() || this == TypeId::of::<Box<[u8]>>()
 }
 
 /// The bytes that a payload of a well-known type holds on to; zero for all others, for which a
@@ -486,6 +516,24 @@ mod tests {
         // With the two counters of the Arc it must stay below 120 bytes, where glibc's fast bins end.
         assert_eq!(size_of::<Envelope<Vec<u8>>>(), 72);
         assert_eq!(envelope(1, Headers::new(), vec![0_u8; 100]).weight(), 72 + 100);
+    }
+
+    #[test]
+    fn only_plain_memory_may_wait_to_be_dropped() {
+        fn waiting<T: Send + Sync + 'static>(payload: T) -> Option<u32> {
+            let mut envelope = envelope(1, Headers::new().key("key"), payload);
+            let weight = envelope.let_go(sealed::Key(()));
+            assert!(envelope.extras.is_none());
+            assert_eq!(envelope.payload.is_some(), weight == envelope.weight);
+            (weight != 0).then_some(weight)
+        }
+        assert_eq!(waiting(vec![0_u8; 100]), Some(72 + 100));
+        assert!(waiting(String::from("text")).is_some());
+        assert!(waiting(Box::<[u8]>::from([1])).is_some());
+        // Their drop may be seen by others.
+        assert_eq!(waiting(Bytes::from_static(b"bytes")), None);
+        assert_eq!(waiting(Arc::<str>::from("shared")), None);
+        assert_eq!(waiting(vec![vec![0_u8; 100]]), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             published: topic.published.open_cell(),
             ids: Ids { next: 0, left: 0 },
             boxes: Boxes {
-                spent: Vec::new(),
+                spent: None,
                 are_wanted: false,
             },
             streak: 0,
@@ -212,7 +212,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         if !self.boxes.are_wanted {
             return Delivery::Shared(Arc::new(Envelope::new(mark, headers, weigh, payload)));
         }
-        match self.boxes.spent.pop() {
+        match self.boxes.spent.take() {
             Some(Delivery::Own(mut envelope)) => {
                 envelope.fill(mark, headers, weigh, payload);
                 Delivery::Own(envelope)

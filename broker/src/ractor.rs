@@ -76,7 +76,11 @@ use crate::inbox::Inbox;
 const BATCHES_PER_TURN: u32 = 4;
 
 /// An inbox that rings for an actor.
-pub struct Attached<E: AnyEnvelope + ?Sized>(Inbox<E>);
+pub struct Attached<E: AnyEnvelope + ?Sized> {
+    inbox: Inbox<E>,
+    /// Put down between turns.
+    batch: Batch<E>,
+}
 
 /// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of whomever it rang
 /// for before. If envelopes are waiting already, it rings at once.
@@ -94,7 +98,10 @@ pub fn attach<E: AnyEnvelope + ?Sized, M: Message>(
     if !inbox.is_empty() {
         inbox.bell().ring();
     }
-    Attached(inbox)
+    Attached {
+        batch: inbox.empty_batch(),
+        inbox,
+    }
 }
 
 impl<E: AnyEnvelope + ?Sized> Attached<E> {
@@ -110,24 +117,27 @@ impl<E: AnyEnvelope + ?Sized> Attached<E> {
     /// Dropping the turn early, by a panic, an error or a kill of the actor, puts what was not
     /// handed out back, and rings.
     pub fn turn(&mut self) -> Turn<'_, E> {
-        self.0.bell().answer();
+        self.inbox.bell().answer();
         Turn {
-            inbox: &self.0,
-            batch: self.0.take(),
-            batches_left: BATCHES_PER_TURN - 1,
+            inbox: &self.inbox,
+            batch: &mut self.batch,
+            batches_left: BATCHES_PER_TURN,
+            has_seen_all: false,
         }
     }
 
     /// The inbox.
     #[must_use]
     pub const fn inbox(&self) -> &Inbox<E> {
-        &self.0
+        &self.inbox
     }
 }
 
 impl<E: AnyEnvelope + ?Sized> fmt::Debug for Attached<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Attached").field(&self.0).finish()
+        f.debug_struct("Attached")
+            .field("inbox", &self.inbox)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,8 +145,10 @@ impl<E: AnyEnvelope + ?Sized> fmt::Debug for Attached<E> {
 #[must_use = "dropping the turn puts everything back"]
 pub struct Turn<'a, E: AnyEnvelope + ?Sized> {
     inbox: &'a Inbox<E>,
-    batch: Batch<E>,
+    batch: &'a mut Batch<E>,
     batches_left: u32,
+    /// The inbox was empty: whatever has come since has rung.
+    has_seen_all: bool,
 }
 
 impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
@@ -150,7 +162,8 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
     /// Cheaper than [`Iterator::next`] where the envelope went to no other inbox, see
-    /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it.
+    /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it. Plain bytes may be
+    /// freed a little later, by the publisher.
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
         if self.advance() { self.batch.lend() } else { None }
@@ -168,6 +181,8 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
             self.batches_left -= 1;
             self.batch.refill();
             if self.batch.is_empty() {
+                self.batches_left = 0;
+                self.has_seen_all = true;
                 return false;
             }
         }
@@ -196,7 +211,7 @@ impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
     fn drop(&mut self) {
         // Whatever is left, here or in the queue, needs another turn.
         self.batch.put_down();
-        if !self.inbox.is_empty() {
+        if !self.has_seen_all && !self.inbox.is_empty() {
             self.inbox.bell().ring();
         }
     }

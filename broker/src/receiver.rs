@@ -50,6 +50,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     ///
     /// Cheaper than [`Receiver::recv`] where the envelope went to no other inbox, see [`Batch`]. Its
     /// payload is dropped at the next call or with the receiver, if nobody else has it or shares it.
+    /// Plain bytes may be freed a little later, by the publisher.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: an envelope leaves the inbox only when it is returned.
@@ -115,6 +116,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
         }
     }
 
+    #[inline]
     fn poll_refill(&mut self, cx: &mut Context<'_>) -> Poll<Refilled> {
         if self.batches_in_a_row == BATCHES_IN_A_ROW_MAX {
             self.batches_in_a_row = 0;

@@ -47,8 +47,8 @@ pub(crate) struct Lane<T> {
 
 /// The boxes that go round between a publisher and the only reader of its topic.
 pub(crate) struct Boxes<T> {
-    /// Empty; at most [`SPENT_TAKEN_MAX`](crate::mailbox::SPENT_TAKEN_MAX).
-    pub(crate) spent: Vec<Delivery<Envelope<T>>>,
+    /// One for the next envelope, empty.
+    pub(crate) spent: Option<Delivery<Envelope<T>>>,
     /// Whether the reader gives them back.
     pub(crate) are_wanted: bool,
 }
@@ -59,6 +59,16 @@ pub(crate) enum Line<T> {
     Any(Mailbox<Delivery<dyn AnyEnvelope>>),
     /// One of the two, in a tapped broker.
     Tapped(Box<TappedLine<T>>),
+}
+
+impl<T: Send + Sync + 'static> Boxes<T> {
+    /// Drops what the box that came back still carries.
+    #[inline]
+    pub(crate) fn empty(&mut self) {
+        if let Some(Delivery::Own(envelope)) = &mut self.spent {
+            envelope.empty();
+        }
+    }
 }
 
 impl<T> Route<T> {

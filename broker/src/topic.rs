@@ -255,7 +255,10 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
             let weight = delivery.mailbox_weight();
             let spent = matches!(delivery, Delivery::Own(_)).then_some(&mut boxes.spent);
             return match mailbox.try_push_weighed(delivery, weight, spent) {
-                Ok(()) => Ok(1),
+                Ok(()) => {
+                    boxes.empty();
+                    Ok(1)
+                }
                 Err(refused) => {
                     // What has to wait is shared with its wait: as long as it is so, boxes only cost.
                     boxes.are_wanted = false;
@@ -277,7 +280,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         patience: Patience,
         boxes: &mut Boxes<T>,
     ) -> Result<usize, Box<Pending<T>>> {
-        boxes.spent = Vec::new();
+        boxes.spent = None;
         boxes.are_wanted = false;
         let envelope = delivery.into_shared();
         let Some(staged) = &route.staged else {

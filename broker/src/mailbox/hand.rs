@@ -5,6 +5,7 @@ use std::fmt;
 use std::task::{Poll, Waker};
 
 use super::inlet::AndThen;
+use super::spent::Spent;
 use super::state::{Door, Share, Slot, State};
 use super::{Left, Mailbox};
 use crate::sync::{Ordering, fence};
@@ -37,7 +38,7 @@ struct Held<T> {
     /// A quarter of the capacity.
     announce_every: usize,
     /// Goes back to the pushers when the hand is put down.
-    spent: Vec<T>,
+    spent: Spent<T>,
 }
 
 impl<T> InHand<T> {
@@ -51,7 +52,7 @@ impl<T> InHand<T> {
             extra: 0,
             until_announced: announce_every,
             announce_every,
-            spent: Vec::new(),
+            spent: Spent::new(),
         };
         Self {
             mailbox: mailbox.clone(),
@@ -90,26 +91,32 @@ impl<T> InHand<T> {
     }
 
     /// Takes what is queued under one lock, or runs `when_empty` under it.
+    #[inline]
     fn refill_or(&mut self, when_empty: impl FnOnce(&mut State<T>)) {
         let mailbox = &self.mailbox;
-        let mut state = mailbox.lock();
         let was_out = self.held.is_out;
+        let mut state = mailbox.lock();
         let dropped = if was_out {
             self.held
                 .lay_down(&mut state, &mailbox.0.left, mailbox.capacity())
         } else {
-            VecDeque::new()
+            None
         };
         self.held.pick_up(&mut state, &mailbox.0.left);
-        let mut watch = None;
+        let (mut watch, mut ended) = (None, false);
         if self.held.rest.is_empty() {
+            ended = self.held.spent.weight() != 0;
             when_empty(&mut state);
-            if was_out {
+            if was_out && state.watch.is_some() {
                 watch.clone_from(&state.watch);
             }
         }
-        mailbox.wake_entitled(state);
+        mailbox.let_go(state);
         drop(dropped);
+        if ended {
+            // What the mailbox had no place for.
+            self.mailbox.empty_all(&mut self.held.spent);
+        }
         if let Some(emptied) = watch {
             emptied();
         }
@@ -132,13 +139,20 @@ impl<T> InHand<T> {
         }
     }
 
-    /// Keeps a value that is of no more use here for whoever pushes next; see
-    /// [`Mailbox::try_push_weighed`]. Beyond as many as fit the mailbox they are dropped.
+    /// Keeps a value that is of no more use here, but may still weigh something, for whoever pushes
+    /// next; see [`Mailbox::try_push_weighed`]. Beyond as many as fit the mailbox they are dropped,
+    /// beyond [a share](SPENT_BYTES_SHARE) of its bytes they are emptied.
     #[inline]
-    pub(crate) fn spend(&mut self, value: T) {
-        if self.held.spent.len() < self.mailbox.capacity() {
-            self.held.spent.push(value);
+    pub(crate) fn spend(&mut self, mut value: T, mut weight: u32) {
+        let held = &mut self.held;
+        if held.spent.len() >= self.mailbox.capacity() {
+            return;
         }
+        if held.spent.weight() + weight as usize > self.mailbox.0.limits.spent_bytes_max {
+            self.mailbox.empty(&mut value);
+            weight = 0;
+        }
+        held.spent.push(value, weight);
     }
 
     /// How many values are left.
@@ -241,6 +255,7 @@ impl<T> InHand<T> {
         let dropped = self
             .held
             .lay_down(&mut state, &mailbox.0.left, mailbox.capacity());
+        self.held.leave_buffers(&mut state);
         let missed = std::mem::take(&mut state.missed);
         let call = missed || (returned && !state.queue.is_empty());
         let consumer = if call { state.consumer.take() } else { None };
@@ -249,7 +264,7 @@ impl<T> InHand<T> {
         } else {
             None
         };
-        mailbox.wake_entitled(state);
+        mailbox.let_go(state);
         drop(dropped);
         if let Some(emptied) = watch {
             emptied();
@@ -266,6 +281,8 @@ impl<T> Held<T> {
         self.rest.len() + self.extra
     }
 
+    /// Takes the queue, and leaves an empty one in its place.
+    #[inline]
     fn pick_up(&mut self, state: &mut State<T>, left: &Left) {
         if state.hand_out {
             state.missed = true;
@@ -273,12 +290,10 @@ impl<T> Held<T> {
         }
         state.let_in(AndThen::Ring);
         if !state.queue.is_empty() {
-            let spare = std::mem::take(&mut state.spare);
-            self.rest = std::mem::replace(&mut state.queue, spare);
-            if state.spent.is_empty() && self.spent.is_empty() {
-                // The buffer that a pusher has emptied.
-                std::mem::swap(&mut state.spent, &mut self.spent);
+            if self.rest.capacity() == 0 {
+                self.take_buffers(state);
             }
+            std::mem::swap(&mut self.rest, &mut state.queue);
             self.is_out = true;
             self.places = std::mem::take(&mut state.places);
             self.weight = std::mem::take(&mut state.weight);
@@ -292,39 +307,62 @@ impl<T> Held<T> {
         }
     }
 
-    /// Returns the rest to the queue, or to the caller to be dropped outside of the lock if the
-    /// mailbox discards.
-    fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> VecDeque<Slot<T>> {
-        let mut dropped = VecDeque::new();
-        state.taken -= self.len() as u64;
-        if state.door == Door::Discarding {
-            state.discarded += self.len() as u64;
-            std::mem::swap(&mut dropped, &mut self.rest);
-        } else if !self.rest.is_empty() {
-            state.places += self.places;
-            state.weight += self.weight;
-            state.extra += self.extra;
-            let mut newer = std::mem::take(&mut state.queue);
-            self.rest.append(&mut newer);
-            state.queue = std::mem::replace(&mut self.rest, newer);
-        }
-        state.spare = std::mem::take(&mut self.rest);
-        if state.spent.is_empty() {
-            std::mem::swap(&mut state.spent, &mut self.spent);
-        } else if !self.spent.is_empty() {
-            let room = capacity.saturating_sub(state.spent.len()).min(self.spent.len());
-            state.spent.extend(self.spent.drain(..room));
+    /// Ends the turn of this hand. Returns the rest to the queue, or to the caller to be dropped
+    /// outside of the lock if the mailbox discards.
+    #[inline]
+    fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> Option<VecDeque<Slot<T>>> {
+        let dropped = if self.rest.is_empty() && self.weight == 0 {
+            None
+        } else {
+            self.return_rest(state, left)
+        };
+        if !self.spent.is_empty() {
+            self.spent.move_to(&mut state.spent, capacity);
         }
         state.hand_out = false;
         state.hand_places = 0;
         state.hand_weight = 0;
         self.is_out = false;
         self.until_announced = self.announce_every;
+        dropped
+    }
+
+    #[cold]
+    fn return_rest(&mut self, state: &mut State<T>, left: &Left) -> Option<VecDeque<Slot<T>>> {
+        state.taken -= self.len() as u64;
+        let dropped = if state.door == Door::Discarding {
+            state.discarded += self.len() as u64;
+            Some(std::mem::take(&mut self.rest))
+        } else {
+            state.places += self.places;
+            state.weight += self.weight;
+            state.extra += self.extra;
+            self.rest.append(&mut state.queue);
+            std::mem::swap(&mut self.rest, &mut state.queue);
+            None
+        };
         self.places = 0;
         self.weight = 0;
         self.extra = 0;
         self.show(left);
         dropped
+    }
+
+    /// A new hand takes over the buffers of the one before.
+    #[cold]
+    fn take_buffers(&mut self, state: &mut State<T>) {
+        std::mem::swap(&mut self.rest, &mut state.spare);
+        if state.spent.is_empty() && self.spent.is_empty() {
+            // The buffer that a pusher has emptied.
+            std::mem::swap(&mut state.spent, &mut self.spent);
+        }
+    }
+
+    /// Leaves the buffer for the next hand.
+    fn leave_buffers(&mut self, state: &mut State<T>) {
+        if state.spare.capacity() == 0 {
+            std::mem::swap(&mut self.rest, &mut state.spare);
+        }
     }
 
     /// Publishes what is left, for pushers that find the mailbox full and for the counters. A late

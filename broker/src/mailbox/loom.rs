@@ -151,6 +151,50 @@ fn a_hand_put_down_early_keeps_the_order_against_new_pushes() {
     });
 }
 
+/// Spends what it takes, with one byte each, until there are `count` values.
+fn spend_all(mailbox: &Mailbox<u32>, count: usize) {
+    let mut hand = mailbox.take();
+    let mut seen = 0;
+    while seen < count {
+        while let Some(value) = hand.next() {
+            hand.spend(value, 1);
+            seen += 1;
+        }
+        hand.refill();
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn spent_values_are_with_a_pusher_or_emptied_once_the_stream_has_ended() {
+    explore(|| {
+        let config = MailboxConfig {
+            capacity: 4,
+            bytes_max: 64,
+        };
+        // A value that weighs something is not zero.
+        let empty = |value: &mut u32| assert_ne!(std::mem::take(value), 0, "emptied once");
+        let mailbox = Mailbox::lending(config, |_| 1, empty, Bell::new()).unwrap();
+        mailbox.try_push(1).unwrap();
+        let other = mailbox.clone();
+        let pusher = thread::spawn(move || {
+            let mut spent = None;
+            other.try_push_weighed(2, 1, Some(&mut spent)).unwrap();
+            spent
+        });
+        spend_all(&mailbox, 2);
+        let travelled = pusher.join().unwrap();
+        let state = mailbox.lock();
+        assert_eq!(state.spent.len() + usize::from(travelled.is_some()), 2);
+        assert_eq!(
+            state.spent.weight(),
+            0,
+            "the consumer has seen that nothing comes"
+        );
+        assert!(state.spent.iter().all(|(value, _)| *value == 0));
+    });
+}
+
 #[test]
 fn the_bound_holds_while_a_hand_is_emptied() {
     explore(|| {

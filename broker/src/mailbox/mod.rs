@@ -9,7 +9,8 @@
 //!
 //! A consumer that only looks at its values may leave what is left of them, their memory, in the
 //! mailbox for a pusher: at most as many as fit the mailbox wait there, as many more are in the
-//! consumer's hand, and each pusher takes a few at a time. None of these count for the bounds.
+//! consumer's hand, and each push takes one along. What they still hold on to counts for the bytes,
+//! except for a share of them in the hand.
 //!
 //! Only the push that finds the queue empty rings the [`Bell`]; the consumer then takes the whole
 //! queue at once and handles it in order. Between the two there is one short lock and, once its
@@ -36,6 +37,7 @@ mod inlet;
 #[cfg(loom)]
 mod loom;
 mod push;
+mod spent;
 mod state;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -56,6 +58,7 @@ pub(crate) use inlet::{AndThen, Inflow, Poured, Reach};
 pub(crate) use push::Place;
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use spent::{SPENT_BYTES_SHARE, Spent};
 use state::{Door, Limits, State, StillAsking, WakeList};
 
 /// A bounded queue with a bell. A cheap clone; all clones are the same mailbox.
@@ -69,15 +72,14 @@ struct Shared<T> {
     state: Mutex<State<T>>,
     limits: Limits,
     weigh: Option<fn(&T) -> usize>,
+    /// Takes from a spent value what it still weighs.
+    empty: Option<fn(&mut T)>,
     bell: Bell,
     /// Somebody waits for room who has not been woken yet: a hint for the one who makes room.
     /// Written under the lock.
     asking: AtomicBool,
     left: Left,
 }
-
-/// How many spent values a pusher takes along at once, and so keeps at most.
-pub(crate) const SPENT_TAKEN_MAX: usize = 32;
 
 /// What the hand still holds. Only the one who holds it writes here, and only a pusher that finds
 /// the mailbox full reads, so it has cache lines of its own.
@@ -94,7 +96,7 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// When a bound of the configuration is zero.
     pub fn new(config: MailboxConfig, bell: Bell) -> Result<Self, MailboxConfigError> {
-        Self::build(config, None, bell)
+        Self::build(config, None, None, bell)
     }
 
     /// A mailbox that is bounded in bytes too: `weigh` says how many bytes a value holds on to.
@@ -109,12 +111,13 @@ impl<T> Mailbox<T> {
         weigh: fn(&T) -> usize,
         bell: Bell,
     ) -> Result<Self, MailboxConfigError> {
-        Self::build(config, Some(weigh), bell)
+        Self::build(config, Some(weigh), None, bell)
     }
 
     fn build(
         config: MailboxConfig,
         weigh: Option<fn(&T) -> usize>,
+        empty: Option<fn(&mut T)>,
         bell: Bell,
     ) -> Result<Self, MailboxConfigError> {
         config.check()?;
@@ -127,8 +130,10 @@ impl<T> Mailbox<T> {
                 } else {
                     usize::MAX
                 },
+                spent_bytes_max: config.bytes_max / SPENT_BYTES_SHARE,
             },
             weigh,
+            empty,
             bell,
             asking: AtomicBool::new(false),
             left: Left {
@@ -162,13 +167,13 @@ impl<T> Mailbox<T> {
     }
 
     /// As [`Mailbox::try_push`], for one who knows the weight. If `spent` is there and empty, it gets
-    /// up to [`SPENT_TAKEN_MAX`] of the values that the consumer has [spent](InHand::spend).
+    /// a value that the consumer has [spent](InHand::spend), if there is one.
     #[inline]
     pub(crate) fn try_push_weighed(
         &self,
         value: T,
         weight: u32,
-        spent: Option<&mut Vec<T>>,
+        spent: Option<&mut Option<T>>,
     ) -> Result<(), TryPushError<T>> {
         let mut state = self.lock();
         if state.door != Door::Open {
@@ -176,17 +181,33 @@ impl<T> Mailbox<T> {
         }
         state.let_in(AndThen::AskAgain);
         let ahead = state.waiting.len();
-        if !self.has_room(&mut state, ahead, weight) {
+        if !state.has_room(&self.0.limits, ahead, weight) {
+            return self.push_after_all(state, value, weight);
+        }
+        let first = state.enqueue(value, weight);
+        if let Some(spent @ None) = spent {
+            *spent = state.spent.pop();
+        }
+        self.release(state, first);
+        Ok(())
+    }
+
+    #[cold]
+    fn push_after_all(
+        &self,
+        state: MutexGuard<'_, State<T>>,
+        value: T,
+        weight: u32,
+    ) -> Result<(), TryPushError<T>> {
+        // Dropped after the lock.
+        let mut evicted = None;
+        let mut state = state;
+        let ahead = state.waiting.len();
+        if !self.has_room_after_all(&mut state, ahead, weight, &mut evicted) {
             state.refused += 1;
             return Err(TryPushError::Full(value));
         }
         let first = state.enqueue(value, weight);
-        if let Some(spent) = spent
-            && spent.is_empty()
-        {
-            let kept = state.spent.len().saturating_sub(SPENT_TAKEN_MAX);
-            spent.extend(state.spent.drain(kept..));
-        }
         self.release(state, first);
         Ok(())
     }
@@ -213,6 +234,7 @@ impl<T> Mailbox<T> {
         let weighed = values.into_iter().map(|value| (self.weigh(&value), value));
         let mut rest = weighed.collect::<Vec<_>>().into_iter();
         let mut next = rest.next();
+        let mut evicted = None;
         let mut state = self.lock();
         let closed = state.door != Door::Open;
         let mut first = false;
@@ -220,7 +242,7 @@ impl<T> Mailbox<T> {
             state.let_in(AndThen::AskAgain);
             let ahead = state.waiting.len();
             while let Some((weight, value)) = next.take() {
-                if !self.has_room(&mut state, ahead, weight) {
+                if !self.has_room(&mut state, ahead, weight, &mut evicted) {
                     state.refused += 1;
                     next = Some((weight, value));
                     break;
@@ -266,12 +288,13 @@ impl<T> Mailbox<T> {
     /// [`Closed`] gives the value back.
     pub fn push_displacing(&self, value: T, displaced: &mut Vec<T>) -> Result<(), Closed<T>> {
         let weight = self.weigh(&value);
+        let mut evicted = None;
         let mut state = self.lock();
         if state.door != Door::Open {
             return Err(Closed(value));
         }
         state.let_in(AndThen::AskAgain);
-        while !self.has_room(&mut state, 0, weight) {
+        while !self.has_room(&mut state, 0, weight, &mut evicted) {
             let Some(oldest) = state.displace() else {
                 state.displaced += 1;
                 drop(state);
@@ -337,7 +360,7 @@ impl<T> Mailbox<T> {
             (
                 std::mem::take(&mut state.waiting),
                 state.consumer.take(),
-                std::mem::take(&mut state.spent),
+                std::mem::replace(&mut state.spent, Spent::new()),
             )
         };
         for waiter in waiting {
@@ -382,7 +405,9 @@ impl<T> Mailbox<T> {
 
     /// Both bounds.
     pub(crate) fn bounds(&self) -> MailboxConfig {
-        let Limits { capacity, bytes_max } = self.0.limits;
+        let Limits {
+            capacity, bytes_max, ..
+        } = self.0.limits;
         MailboxConfig { capacity, bytes_max }
     }
 
@@ -438,7 +463,7 @@ impl<T> Mailbox<T> {
     }
 
     fn call(&self, consumer: Option<Waker>) {
-        self.0.bell.ring();
+        self.0.bell.ring_after_lock();
         if let Some(consumer) = consumer {
             consumer.wake();
         }
@@ -456,18 +481,38 @@ impl<T> Mailbox<T> {
     }
 
     /// Whether one more value fits behind those that wait ahead of it. The hand is looked at only
-    /// if the mailbox seems full without that.
+    /// if the mailbox seems full without that. If spent values are in the way, they are put into
+    /// `evicted`, to be dropped when the lock is released.
     #[inline]
-    fn has_room(&self, state: &mut State<T>, ahead: usize, weight: u32) -> bool {
-        state.has_room(&self.0.limits, ahead, weight) || self.has_room_after_all(state, ahead, weight)
+    fn has_room(
+        &self,
+        state: &mut State<T>,
+        ahead: usize,
+        weight: u32,
+        evicted: &mut Option<Spent<T>>,
+    ) -> bool {
+        state.has_room(&self.0.limits, ahead, weight)
+            || self.has_room_after_all(state, ahead, weight, evicted)
     }
 
     #[cold]
-    fn has_room_after_all(&self, state: &mut State<T>, ahead: usize, weight: u32) -> bool {
-        if state.hand_places == 0 && state.hand_weight == 0 {
+    fn has_room_after_all(
+        &self,
+        state: &mut State<T>,
+        ahead: usize,
+        weight: u32,
+        evicted: &mut Option<Spent<T>>,
+    ) -> bool {
+        if state.hand_places != 0 || state.hand_weight != 0 {
+            self.look_at_hand(state);
+            if state.has_room(&self.0.limits, ahead, weight) {
+                return true;
+            }
+        }
+        if state.spent.weight() == 0 || state.places + state.hand_places + ahead >= self.0.limits.capacity {
             return false;
         }
-        self.look_at_hand(state);
+        *evicted = state.spent.take_heavy();
         state.has_room(&self.0.limits, ahead, weight)
     }
 
@@ -485,10 +530,18 @@ impl<T> Mailbox<T> {
         }
     }
 
-    fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
-        if state.waiting.is_empty() {
-            return;
+    /// Lets go of the lock once there may be room for others, or nobody who wants it.
+    #[inline]
+    fn let_go(&self, state: MutexGuard<'_, State<T>>) {
+        if !state.waiting.is_empty() {
+            self.wake_entitled(state);
+        } else if state.spent.weight() != 0 {
+            self.settle(state);
         }
+    }
+
+    #[cold]
+    fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
         let mut woken = WakeList::new();
         loop {
             let left = state.take_entitled(&self.0.limits, &mut woken);

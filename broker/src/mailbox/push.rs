@@ -133,6 +133,7 @@ fn poll_push<T>(
     cx: &mut Context<'_>,
 ) -> Result<(), TryPushError<T>> {
     let weight = mailbox.weigh(&value);
+    let mut evicted = None;
     let mut state = mailbox.lock();
     if state.door != Door::Open {
         *ticket = None;
@@ -141,7 +142,7 @@ fn poll_push<T>(
     state.let_in(AndThen::AskAgain);
     let position = ticket.and_then(|ticket| state.position(ticket));
     let ahead = position.unwrap_or(state.waiting.len());
-    if !mailbox.has_room(&mut state, ahead, weight) {
+    if !mailbox.has_room(&mut state, ahead, weight, &mut evicted) {
         let stale = match position {
             Some(position) => {
                 let waiter = &mut state.waiting[position];
@@ -159,7 +160,7 @@ fn poll_push<T>(
         mailbox.0.asking.store(true, Ordering::Relaxed);
         // Either the consumer sees that somebody asks, or this sees what it has left.
         fence(Ordering::SeqCst);
-        let missed_room = mailbox.has_room(&mut state, ahead, weight);
+        let missed_room = mailbox.has_room(&mut state, ahead, weight, &mut evicted);
         drop(state);
         drop(stale);
         if missed_room {
@@ -183,7 +184,7 @@ fn leave_line<T>(mailbox: &Mailbox<T>, ticket: Option<u64>) {
         return;
     };
     let left = state.waiting.remove(position);
-    mailbox.wake_entitled(state);
+    mailbox.let_go(state);
     drop(left);
 }
 

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::inlet::{AndThen, Inlet, Poured};
+use super::spent::Spent;
 
 pub(super) struct Limits {
     pub(super) capacity: usize,
     pub(super) bytes_max: usize,
+    /// How much of what it has spent a consumer may keep in hand.
+    pub(super) spent_bytes_max: usize,
 }
 
 /// Which values still come in and go out; it only ever moves downwards in this list.
@@ -77,7 +80,7 @@ pub(super) struct State<T> {
     /// The buffer that the next hand leaves behind.
     pub(super) spare: VecDeque<Slot<T>>,
     /// Values that are of no more use to the consumer, on their way back to a pusher.
-    pub(super) spent: Vec<T>,
+    pub(super) spent: Spent<T>,
     /// Places and weight of what is queued.
     pub(super) places: usize,
     pub(super) weight: usize,
@@ -113,7 +116,7 @@ impl<T> State<T> {
         Self {
             queue: VecDeque::new(),
             spare: VecDeque::new(),
-            spent: Vec::new(),
+            spent: Spent::new(),
             places: 0,
             weight: 0,
             hand_places: 0,
@@ -192,7 +195,7 @@ impl<T> State<T> {
             return false;
         }
         if ahead == 0 {
-            let held = self.weight + self.hand_weight;
+            let held = self.weight + self.hand_weight + self.spent.weight();
             return held.saturating_add(weight as usize) <= limits.bytes_max || used == 0;
         }
         self.has_room_behind(limits, ahead, weight)
@@ -209,7 +212,7 @@ impl<T> State<T> {
             .take(ahead)
             .map(|waiter| waiter.weight as usize)
             .sum();
-        let held = self.weight + self.hand_weight;
+        let held = self.weight + self.hand_weight + self.spent.weight();
         held.saturating_add(before).saturating_add(weight as usize) <= limits.bytes_max
     }
 
@@ -262,6 +265,11 @@ impl<T> State<T> {
         self.weight -= slot.share.weight();
         self.displaced += 1;
         Some(slot.value)
+    }
+
+    /// Whether nobody is about to push or to take, as far as can be seen.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.hand_out && self.waiting.is_empty()
     }
 
     /// Empties the queue.

@@ -224,37 +224,148 @@ fn a_batch_fills_the_room_there_is_and_waits_for_more() {
 }
 
 #[test]
-fn spent_values_go_to_pushers_a_few_at_a_time_and_not_beyond_the_capacity() {
+fn spent_values_go_to_pushers_one_at_a_time_and_not_beyond_the_capacity() {
     let mailbox = mailbox(100);
     let stock = |mailbox: &Mailbox<u32>| {
         let mut hand = mailbox.take();
         // As many as it may keep, and one more, which is dropped.
-        (0..=100).for_each(|value| hand.spend(value));
-    };
-    let take = |mailbox: &Mailbox<u32>, spent: &mut Vec<u32>| {
-        mailbox.try_push_weighed(0, 0, Some(spent)).unwrap();
+        (0..=100).for_each(|value| hand.spend(value, 0));
     };
     fill(&mailbox, 0..1);
     stock(&mailbox);
-    let mut spent = Vec::new();
     let mut all = Vec::new();
-    for expected in [SPENT_TAKEN_MAX, SPENT_TAKEN_MAX, SPENT_TAKEN_MAX, 4, 0] {
-        take(&mailbox, &mut spent);
-        assert_eq!(spent.len(), expected);
-        take(&mailbox, &mut spent);
-        assert_eq!(spent.len(), expected, "who has some gets no more");
-        all.append(&mut spent);
+    for _ in 0..100 {
+        let mut spent = None;
+        mailbox.try_push_weighed(0, 0, Some(&mut spent)).unwrap();
+        all.extend(spent);
+        assert!(mailbox.take().next().is_some());
     }
     all.sort_unstable();
     assert_eq!(all, (0..100).collect::<Vec<_>>());
+    let mut spent = Some(7);
+    fill(&mailbox, 0..1);
+    stock(&mailbox);
+    mailbox.try_push_weighed(0, 0, Some(&mut spent)).unwrap();
+    assert_eq!(spent, Some(7), "who has one gets no more");
 
     // What nobody has fetched makes room for no more.
-    stock(&mailbox);
-    take(&mailbox, &mut spent);
     stock(&mailbox);
     assert_eq!(mailbox.lock().spent.len(), 100);
     drop(mailbox.close_discarding());
     assert_eq!(mailbox.lock().spent.len(), 0);
+}
+
+/// A mailbox of bytes, of which spent values are emptied by taking the bytes from them.
+fn bytes(capacity: usize, bytes_max: usize) -> Mailbox<Vec<u8>> {
+    let config = MailboxConfig { capacity, bytes_max };
+    Mailbox::lending(
+        config,
+        Vec::len,
+        |value| {
+            assert!(!value.is_empty(), "emptied once");
+            value.clear();
+        },
+        Bell::new(),
+    )
+    .unwrap()
+}
+
+/// Hands out one value and spends it with all its bytes.
+fn spend_next(hand: &mut InHand<Vec<u8>>) {
+    let value = hand.next().unwrap();
+    let weight = u32::try_from(value.len()).unwrap();
+    hand.spend(value, weight);
+}
+
+/// What the spent values in the mailbox hold on to.
+fn spent(mailbox: &Mailbox<Vec<u8>>) -> Vec<usize> {
+    let state = mailbox.lock();
+    let bytes: Vec<usize> = state.spent.iter().map(|(value, _)| value.len()).collect();
+    let weights = state.spent.iter().map(|(_, weight)| weight as usize);
+    assert!(weights.eq(bytes.iter().copied()));
+    assert_eq!(state.spent.weight(), bytes.iter().sum::<usize>());
+    bytes
+}
+
+#[test]
+fn spent_bytes_travel_with_the_stream_and_are_freed_when_it_ends() {
+    let mailbox = bytes(8, 8_000);
+    let push = |spent: &mut Option<Vec<u8>>| mailbox.try_push_weighed(vec![1; 10], 10, Some(spent));
+    push(&mut None).unwrap();
+    push(&mut None).unwrap();
+    let mut hand = mailbox.take();
+    push(&mut None).unwrap();
+    spend_next(&mut hand);
+    spend_next(&mut hand);
+    hand.refill();
+    assert_eq!(spent(&mailbox), [10, 10], "there is more to come");
+    let mut taken = None;
+    push(&mut taken).unwrap();
+    assert_eq!(taken.map(|value| value.len()), Some(10), "a push takes one along");
+    assert_eq!(spent(&mailbox), [10]);
+    spend_next(&mut hand);
+    hand.refill();
+    assert_eq!(spent(&mailbox), [10, 10]);
+    spend_next(&mut hand);
+    hand.refill();
+    assert_eq!(spent(&mailbox), [0, 0, 0], "nobody is about to push");
+    drop(hand);
+    assert_eq!(spent(&mailbox), [0, 0, 0]);
+}
+
+#[test]
+fn spent_bytes_wait_for_a_pusher_in_the_line_and_are_freed_when_it_leaves() {
+    let mailbox = bytes(2, 8_000);
+    mailbox.try_push(vec![1; 10]).unwrap();
+    mailbox.try_push(vec![1; 10]).unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut waiting = Box::pin(mailbox.push(vec![1; 10]));
+    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    let mut hand = mailbox.take();
+    spend_next(&mut hand);
+    spend_next(&mut hand);
+    drop(hand);
+    assert_eq!(spent(&mailbox), [10, 10], "it is about to push");
+    drop(waiting);
+    assert_eq!(spent(&mailbox), [0, 0]);
+}
+
+#[test]
+fn spent_bytes_count_until_a_push_needs_the_room() {
+    let mailbox = bytes(8, 800);
+    mailbox.try_push(vec![1; 40]).unwrap();
+    mailbox.try_push(vec![1; 40]).unwrap();
+    let mut hand = mailbox.take();
+    mailbox.try_push(vec![1; 100]).unwrap();
+    spend_next(&mut hand);
+    spend_next(&mut hand);
+    hand.refill();
+    assert_eq!(spent(&mailbox), [40, 40]);
+    mailbox.try_push(vec![1; 620]).unwrap();
+    assert_eq!(spent(&mailbox), [40, 40], "800 bytes in all are not too many");
+    assert_eq!(
+        mailbox.try_push(vec![1; 100]),
+        Err(TryPushError::Full(vec![1; 100]))
+    );
+    assert_eq!(
+        spent(&mailbox),
+        [0_usize; 0],
+        "they are gone before anybody is refused"
+    );
+    mailbox.try_push(vec![1; 80]).unwrap();
+    drop(hand);
+    assert_eq!(mailbox.take().count(), 3);
+}
+
+#[test]
+fn the_hand_keeps_a_share_of_the_bytes_in_spent_values() {
+    let mailbox = bytes(8, 8 * 25);
+    (0..4).for_each(|_| mailbox.try_push(vec![1; 10]).unwrap());
+    let mut hand = mailbox.take();
+    mailbox.try_push(vec![1; 10]).unwrap();
+    (0..4).for_each(|_| spend_next(&mut hand));
+    hand.refill();
+    assert_eq!(spent(&mailbox), [10, 10, 0, 0]);
 }
 
 #[test]
