@@ -122,8 +122,8 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
 
     /// The next envelope, lent until the next call; `None` when the batch is finished.
     ///
-    /// Its payload is dropped at the next call, if nobody else has it. Plain bytes may be freed a little
-    /// later, by the publisher.
+    /// Its payload is dropped at the next call, if nobody else has it; one of a bundle that inboxes share,
+    /// with the last of the bundle. Plain bytes may be freed a little later, by the publisher.
     pub fn next_ref(&mut self) -> Option<&E> {
         if self.advance() {
             return self.lend();

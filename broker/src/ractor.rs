@@ -77,9 +77,9 @@ const BATCHES_PER_TURN: u32 = 4;
 
 /// An inbox that rings for an actor.
 pub struct Attached<E: AnyEnvelope + ?Sized> {
-    inbox: Inbox<E>,
-    /// Put down between turns.
+    /// Put down between turns. Dropped before the inbox, which may be closed with its last handle.
     batch: Batch<E>,
+    inbox: Inbox<E>,
 }
 
 /// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of whomever it rang
@@ -162,8 +162,9 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
     /// Cheaper than [`Iterator::next`] where the envelope went to no other inbox, see
-    /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it. Plain bytes may be
-    /// freed a little later, by the publisher.
+    /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it; one of a bundle
+    /// that inboxes share, with the last of the bundle. Plain bytes may be freed a little later, by the
+    /// publisher.
     #[inline]
     pub fn next_ref(&mut self) -> Option<&E> {
         if self.advance() { self.batch.lend() } else { None }

@@ -16,8 +16,11 @@ pub struct RuntimeConfig {
     /// the code of workflows itself is heavy.
     pub shards_len: usize,
     /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
-    /// runtime; true by default. Workflow code runs there, so set it to false, or
-    /// [`shards_len`](Self::shards_len) higher, if that code is heavy. Without effect on a current-thread
+    /// runtime; true by default. Workflow code runs there, and so do attempts of activities that have
+    /// always ended at once, in less than a few microseconds. Set it to false, or
+    /// [`shards_len`](Self::shards_len) higher, if workflow code is heavy; give code that may block its
+    /// thread, if only sometimes, to [`register_blocking`](crate::RuntimeBuilder::register_blocking):
+    /// here it would hold up everything, and `block_in_place` panics. Without effect on a current-thread
     /// runtime, with more than one shard, or with a host of your own.
     pub own_thread: bool,
     /// How many requests wait at one shard, 4,096 by default. At the bound callers wait.

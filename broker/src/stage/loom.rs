@@ -87,6 +87,27 @@ fn the_last_place_of_an_inbox_goes_to_one_of_two_ways() {
 }
 
 #[test]
+fn a_push_that_comes_between_a_grant_and_its_end_keeps_to_what_is_left() {
+    explore(|| {
+        let scene = Scene::new(&[4, 4], 2);
+        scene.push(1);
+        let staged = Arc::clone(&scene.staged);
+        staged.try_push(envelope(2)).unwrap();
+        push_to(&scene.inboxes[0], envelope(8)).unwrap();
+        let other = scene.inboxes[1].clone();
+        let sharing = thread::spawn(move || {
+            let shared = staged.try_push(envelope(3)).is_ok();
+            push_to(&other, envelope(9)).unwrap();
+            shared
+        });
+        let alone = push_to(&scene.inboxes[0], envelope(7)).is_ok();
+        let shared = sharing.join().unwrap();
+        assert!(!(alone && shared), "there was one place");
+        assert!(scene.inboxes[0].len() <= 4, "{}", scene.inboxes[0].len());
+    });
+}
+
+#[test]
 fn an_inbox_that_leaves_takes_along_what_was_pushed_before_and_nothing_else() {
     explore(|| {
         let scene = Scene::new(&[4, 4], 2);
@@ -106,7 +127,7 @@ fn an_inbox_that_leaves_takes_along_what_was_pushed_before_and_nothing_else() {
 fn two_readers_of_one_bundle_get_each_envelope_once() {
     explore(|| {
         let scene = Scene::new(&[4, 4], 2);
-        [1, 2, 3].map(|number| scene.push(number));
+        (1..=3).for_each(|number| scene.push(number));
         let other = scene.inboxes[1].clone();
         let reader = thread::spawn(move || {
             let given = take(&other).map(|envelope| *envelope.payload());

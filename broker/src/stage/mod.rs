@@ -121,15 +121,14 @@ impl<T: Send + Sync + 'static> Stage<T> {
 
 impl<T: Send + Sync + 'static> Inflow<Delivery<Envelope<T>>> for Stage<T> {
     fn pour(&self, reach: &mut Reach, and: AndThen, into: &mut dyn FnMut(Poured<Delivery<Envelope<T>>>)) {
-        if self.waiting(reach) == 0 {
-            let is_done = match and {
-                // The next push rings. One that is not seen here yet does so after this.
-                AndThen::Ring => reach.is_listed,
-                AndThen::AskAgain => !self.knows_room.load(Ordering::Acquire),
-            };
-            if is_done {
-                return;
-            }
+        let is_done = match and {
+            // The next push rings. One that is not seen here yet does so after this.
+            AndThen::Ring => self.waiting(reach) == 0 && reach.is_listed,
+            // In this order: what was pushed into room that was known, and is no more, is seen.
+            AndThen::AskAgain => !self.knows_room.load(Ordering::Acquire) && self.waiting(reach) == 0,
+        };
+        if is_done {
+            return;
         }
         let mut state = self.lock();
         state.pour(reach, &mut |bundle| into(poured(bundle)));

@@ -1,5 +1,6 @@
 //! The stage as a publisher's route knows it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::state::State;
@@ -153,10 +154,18 @@ impl<T: Send + Sync + 'static> Staged<T> {
         self.stage.pushed.store(state.values(), Ordering::Release);
         let listed = state.take_listed();
         drop(state);
-        for place in listed {
-            if let Some(inbox) = &self.inboxes[place] {
-                inbox.call_to_inlet();
-            }
+        let mut panicked = None;
+        for inbox in listed
+            .into_iter()
+            .filter_map(|place| self.inboxes[place].as_ref())
+        {
+            // Bells and wakers may be the user's own. They are listed no more: whoever is not rung for
+            // now would not be rung for again.
+            let called = catch_unwind(AssertUnwindSafe(|| inbox.call_to_inlet()));
+            panicked = panicked.or(called.err());
+        }
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
         }
         inboxes
     }

@@ -177,6 +177,15 @@ impl RedbJournal {
         Ok((read(&state), moment))
     }
 
+    /// The same, for what depends on where the log begins in that moment: it may be one commit ahead.
+    fn moment_from<T>(&self, read: impl FnOnce(&State, u64) -> T) -> Result<(T, Moment), JournalFailure> {
+        let store = self.reader()?;
+        let state = self.shared.lock();
+        let moment = store.moment()?;
+        let low = moment.opened()?.low;
+        Ok((read(&state, low), moment))
+    }
+
     /// Where a run stands, and the moment for which that holds.
     fn place(&self, run: RunId) -> Result<(Place, u64, Moment), ReadError> {
         let ((known, lookup, end, is_expired), moment) = self.moment(|state| {
@@ -424,10 +433,10 @@ impl Journal for RedbJournal {
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
-        let ((live, finished_runs, span, damaged), moment) = self.moment(|state| {
+        let ((live, finished_runs, span, damaged), moment) = self.moment_from(|state, low| {
             let damaged = state.damaged.list();
             let finished_runs = state.closed.len();
-            (state.live(), finished_runs, state.live_span(), damaged)
+            (state.live(), finished_runs, state.live_span(low), damaged)
         })?;
         let host = &*self.shared.host;
         let records = recover::recover(&moment, &live, span, lanes, host, progress)?;

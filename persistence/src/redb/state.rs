@@ -322,14 +322,15 @@ impl State {
         self.ledger.heads().keys().copied().collect()
     }
 
-    /// Where the records of live runs stand.
-    pub(crate) fn live_span(&self) -> Span {
+    /// Where the records of live runs stand, in a moment of the store whose log begins at `low`: a
+    /// commit that the state does not know of yet may have moved its beginning.
+    pub(crate) fn live_span(&self, low: u64) -> Span {
         let end = self.durable_end();
         let heads = self.ledger.heads().values();
         let first = heads.map(|head| head.place.first).min().unwrap_or(end);
         Span {
-            has_kept: first < self.low,
-            from: first.clamp(self.low, end),
+            has_kept: first < low,
+            from: first.max(low).min(end),
             end,
         }
     }

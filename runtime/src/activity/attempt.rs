@@ -37,6 +37,16 @@ pub(super) fn begin(
     }
 }
 
+/// Gives up the rest of an attempt that was [begun](begin), whose destructors may panic.
+pub(super) fn discard(attempt: AttemptFuture) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(attempt))) {
+        tracing::debug!(
+            message = panic_message(panic),
+            "an attempt panicked as it was given up"
+        );
+    }
+}
+
 /// Runs the rest of an attempt that was [begun](begin).
 pub(super) async fn resume(attempt: AttemptFuture, payload_bytes_max: usize) -> AttemptOutcome {
     let ended = AssertUnwindSafe(attempt).catch_unwind().await;

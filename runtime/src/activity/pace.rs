@@ -40,11 +40,11 @@ impl Pace {
         let nanos = took.map_or(WAITING_NANOS, |took| {
             u32::try_from(took.as_nanos()).map_or(SLOWEST_NANOS, |nanos| nanos.min(SLOWEST_NANOS))
         });
-        // Two at the same time: one of them is not counted, which is as well.
-        let average = self.0.load(Ordering::Relaxed);
-        if average != NEVER_NANOS {
-            self.0.store(average - average / 8 + nanos / 8, Ordering::Relaxed);
-        }
+        let next = |average| (average != NEVER_NANOS).then(|| average - average / 8 + nanos / 8);
+        let _is_given_up = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .is_err();
     }
 
     /// It has a task from now on, always.

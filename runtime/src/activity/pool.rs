@@ -79,10 +79,11 @@ impl Pool {
         let cx = ActivityContext::new(envelope, Arc::clone(&self.state));
         if !implementation.pace.is_quick() {
             let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
-            self.state.expect_end(key, number);
-            self.spawn(key, number, async move {
-                attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
-            });
+            if self.state.expect_end(key, number) {
+                self.spawn(key, number, async move {
+                    attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
+                });
+            }
             return;
         }
         let begun = attempt::begin(implementation, cx, payload_bytes_max);
@@ -94,13 +95,16 @@ impl Pool {
         }
         match begun {
             Ok(outcome) => {
+                // Counted before the attempt is taken off the list: a shutdown waits for either.
+                self.state.keep_reports(1);
                 let (report, _) = self.state.end(key, number, outcome, self.running_max);
+                self.state.sent_reports(usize::from(report.is_none()));
                 self.reports.extend(report);
             }
-            Err(rest) => {
-                self.state.expect_end(key, number);
+            Err(rest) if self.state.expect_end(key, number) => {
                 self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
             }
+            Err(rest) => attempt::discard(rest),
         }
     }
 
@@ -128,16 +132,21 @@ impl Pool {
 
     /// Sends the reports of this turn; what finds no room is sent by a task, and the pool's bell rung.
     fn send_reports(&mut self) {
+        let count = self.reports.len();
         let rest = self.doors.try_report(&mut self.reports);
+        let left: usize = rest.iter().map(|(_, reports)| reports.len()).sum();
+        self.state.sent_reports(count - left);
         if rest.is_empty() {
             return;
         }
         self.is_reporting.store(true, Ordering::Release);
         let (doors, is_reporting) = (self.doors.clone(), Arc::clone(&self.is_reporting));
-        let bell = self.queue.inbox.bell().clone();
+        let (state, bell) = (Arc::clone(&self.state), self.queue.inbox.bell().clone());
         let work = async move {
             for (shard, reports) in rest {
+                let count = reports.len();
                 doors.report_to(shard, reports).await;
+                state.sent_reports(count);
             }
             is_reporting.store(false, Ordering::Release);
             bell.ring();
@@ -181,7 +190,7 @@ impl Part for Pool {
             for task in hand.by_ref().take(room) {
                 self.start(task, now, at);
                 at = host.elapsed();
-                if at >= until {
+                if at >= until || self.state.is_stopping() {
                     break;
                 }
             }

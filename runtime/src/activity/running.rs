@@ -35,6 +35,8 @@ pub(crate) struct PoolState {
     threads: Arc<Semaphore>,
     running: Mutex<Running>,
     started: AtomicUsize,
+    /// Reports that the pool has not sent.
+    reports: AtomicUsize,
     is_stopping: AtomicBool,
 }
 
@@ -90,6 +92,7 @@ impl PoolState {
             threads,
             running: Mutex::default(),
             started: AtomicUsize::new(0),
+            reports: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -102,9 +105,9 @@ impl PoolState {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many attempts are under way.
+    /// How many attempts are under way, those among them that have ended and not been reported.
     pub(crate) fn running_len(&self) -> usize {
-        self.lock().attempts.len()
+        self.lock().attempts.len() + self.reports.load(Ordering::Acquire)
     }
 
     /// How many attempts have been started since the runtime was.
@@ -187,29 +190,44 @@ impl PoolState {
         true
     }
 
-    /// An attempt goes on beside its pool: from now on its time is looked at.
-    pub(super) fn expect_end(&self, key: Key, number: u32) {
+    /// An attempt is to go on beside its pool: from now on its time is looked at. `false` if it must
+    /// not, since it was cancelled meanwhile.
+    pub(super) fn expect_end(&self, key: Key, number: u32) -> bool {
         let mut running = self.lock();
         let Running {
             attempts, deadlines, ..
         } = &mut *running;
-        // Somebody may have cancelled it while it ran.
-        if let Some(attempt) = attempts.get_mut(&key)
-            && attempt.number == number
-        {
-            let silent_at = attempt.silent_at();
-            let deadline = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
-            attempt.deadline = Some(deadline);
-            deadlines.insert((deadline, key));
-        }
+        let attempt = attempts.get_mut(&key);
+        let Some(attempt) = attempt.filter(|attempt| attempt.number == number) else {
+            return false;
+        };
+        let silent_at = attempt.silent_at();
+        let deadline = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
+        attempt.deadline = Some(deadline);
+        deadlines.insert((deadline, key));
+        true
     }
 
-    /// Keeps what stops an attempt, unless it has ended by now.
+    /// The pool keeps so many more reports until it can send them.
+    pub(super) fn keep_reports(&self, count: usize) {
+        self.reports.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// So many of them have been sent.
+    pub(super) fn sent_reports(&self, count: usize) {
+        self.reports.fetch_sub(count, Ordering::AcqRel);
+    }
+
+    /// Keeps what stops an attempt. One that nobody waits for by now is stopped, if it has not ended.
     pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
-        if let Some(attempt) = self.lock().attempts.get_mut(&key)
-            && attempt.number == number
-        {
-            attempt.handle = Some(handle);
+        let mut running = self.lock();
+        let attempt = running.attempts.get_mut(&key);
+        match attempt.filter(|attempt| attempt.number == number) {
+            Some(attempt) => attempt.handle = Some(handle),
+            None => {
+                drop(running);
+                handle.abort();
+            }
         }
     }
 

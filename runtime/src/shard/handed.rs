@@ -57,6 +57,13 @@ impl HandedOver {
         self.lock().insert(key, Standing::Ended(outcome));
     }
 
+    /// The task that waited has ended. If nobody waits for it any more, neither does this list.
+    pub(super) fn end_wait(&self, key: Key, outcome: Result<(), String>) {
+        if let Some(standing) = self.lock().get_mut(&key) {
+            *standing = Standing::Ended(outcome);
+        }
+    }
+
     /// The run's history knows the outcome.
     pub(super) fn forget(&self, key: Key) {
         self.lock().remove(&key);

@@ -237,8 +237,16 @@ impl Shard {
         };
         let head = instance.sequence();
         let mut turn = std::mem::take(&mut self.turn);
-        let retried = matches!(input, Input::ActivityCompleted { .. } | Input::TimerFired { .. })
-            .then(|| input.clone());
+        // Whoever sent the others has an answer, or sends them again.
+        let is_sent_once = matches!(
+            input,
+            Input::ActivityCompleted { .. }
+                | Input::AttemptFailed { .. }
+                | Input::TimerFired { .. }
+                | Input::ChildEnded { .. }
+                | Input::Published { .. }
+        );
+        let retried = is_sent_once.then(|| input.clone());
         self.shared.watch.run(self.index, run);
         let before = instance.ledger().history_len();
         let applied = instance.apply(input, moment, &mut turn);

@@ -119,6 +119,9 @@ pub(crate) struct Shard {
     continuing: Vec<(RunId, RunId, Box<Started>)>,
     /// What waits for room in a topic.
     publishing: BTreeMap<&'static str, Backlog>,
+    /// Topics whose next value has its turn, and whether they are being worked through.
+    topics_to_feed: Vec<&'static str>,
+    is_feeding: bool,
     /// Runs whose code is in memory, those that waited longest first (second chance).
     hot: VecDeque<RunId>,
     hot_len: usize,
@@ -168,6 +171,8 @@ impl Shard {
             children_len: 0,
             continuing: Vec::new(),
             publishing: BTreeMap::new(),
+            topics_to_feed: Vec::new(),
+            is_feeding: false,
             hot: VecDeque::new(),
             hot_len: 0,
             hot_bytes: 0,
@@ -393,7 +398,8 @@ impl Part for Shard {
             .counters
             .hot
             .store(self.hot_len as u64, Ordering::Relaxed);
-        if self.mailbox.is_finished() && is_flushed && self.in_flight.len() == 0 {
+        let has_nothing_left = self.mailbox.is_finished() && self.reports.is_empty();
+        if has_nothing_left && is_flushed && self.in_flight.len() == 0 {
             return Next::Stop;
         }
         if is_more && is_flushed {

@@ -165,7 +165,7 @@ impl Shard {
                 let wait = async move {
                     let outcome = AssertUnwindSafe(publishing).catch_unwind().await;
                     let outcome = outcome.unwrap_or_else(|panic| Err(panic_message(panic)));
-                    handed.end(listed, outcome.clone());
+                    handed.end_wait(listed, outcome.clone());
                     doors.push(run, published(outcome, Some(topic)));
                 };
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
@@ -206,8 +206,21 @@ impl Shard {
         }
     }
 
-    /// The value at the front has found room: the next one has its turn.
+    /// The value at the front has found room: the next one has its turn, and as long as each finds room
+    /// at once, the ones behind it.
     pub(super) fn feed_topic(&mut self, topic: &'static str, moment: Moment) {
+        self.topics_to_feed.push(topic);
+        // Whoever is at it already comes to this one too: thousands in a row must not nest.
+        if std::mem::replace(&mut self.is_feeding, true) {
+            return;
+        }
+        while let Some(topic) = self.topics_to_feed.pop() {
+            self.feed_next(topic, moment);
+        }
+        self.is_feeding = false;
+    }
+
+    fn feed_next(&mut self, topic: &'static str, moment: Moment) {
         let Some(backlog) = self.publishing.get_mut(topic) else {
             return;
         };

@@ -107,7 +107,11 @@ impl Shard {
                         .push(Effect::AnswerStanding(waiter, Err(error.clone())));
                 }
                 for held in held {
-                    self.answer_unknown(held, error.clone());
+                    match held {
+                        // Those behind it need not wait.
+                        Held::Republish(_, topic) => self.feed_topic(topic, moment),
+                        held => self.answer_unknown(held, error.clone()),
+                    }
                 }
             }
         }

@@ -162,6 +162,28 @@ async fn parked_publishers_cost_what_waiting_instances_cost() {
 }
 
 #[tokio::test]
+async fn thousands_that_wait_for_room_get_on_when_the_one_who_had_none_leaves() {
+    let runtime = Runtime::volatile()
+        .register(ORDER, order)
+        .topic(PLACED)
+        .start()
+        .await
+        .unwrap();
+    let full = inbox(&runtime, 1);
+    let mut runs = Vec::new();
+    for number in 0..5_000 {
+        let id = format!("o-{number}");
+        runs.push((number, runtime.start(ORDER, &id, number).await.unwrap()));
+    }
+    described(&runs[4_999].1, |run| !run.pending.is_empty()).await;
+    drop(full);
+    for (number, run) in runs {
+        assert_eq!(run.result().await.unwrap(), number);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_parked_publisher_survives_a_crash_and_what_was_published_is_not_repeated() {
     const TWICE: Workflow<u64, u64> = Workflow::named("twice");
     async fn twice(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
