@@ -33,9 +33,10 @@ const ID_BLOCK: u64 = 1_024;
 /// with the policy [`Overflow::Block`](crate::Overflow::Block) and room for at least eight, typed, whose
 /// filter is the topic's name, of no queue group, in a broker without a tap, on a topic that does not
 /// retain. They share their envelopes in bundles of at most a quarter of the smallest inbox, by count
-/// and by bytes, or of one that is heavier. A payload is then dropped when the slowest of their readers is done with the bundle that
-/// it is in; a reader that waits for more is done with all. For a payload whose drop tells somebody
-/// something use [`Topic::publish`](crate::Topic::publish), which shares nothing but the envelope.
+/// and by bytes, or of one that is heavier. A payload is then dropped when the slowest of their readers
+/// is done with the bundle that it is in; a reader that waits for more is done with all. For a payload
+/// whose drop tells somebody something use [`Topic::publish`](crate::Topic::publish), which shares
+/// nothing but the envelope.
 pub struct Publisher<T> {
     route: Cache<RouteOf<T>, Arc<Route<T>>>,
     published: Cell,

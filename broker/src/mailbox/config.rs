@@ -7,9 +7,10 @@ pub struct MailboxConfig {
     pub capacity: usize,
     /// The most bytes they hold on to, as told by the weighing function; without one it does not
     /// apply. Values that an inbox shares with others count until it is done with all that came with
-    /// them: a quarter of this at most, or a single one that is heavier. Payloads of plain bytes that travel back to their
-    /// publisher are counted in the mailbox; in the reader's hand there may be an eighth of this in
-    /// addition. Empty envelopes that wait to be used again are not counted. Default 16 MiB.
+    /// them: a quarter of this at most, or a single one that is heavier. Payloads of plain bytes that
+    /// travel back to their publisher are counted in the mailbox; in the reader's hand there may be an
+    /// eighth of this in addition. Empty envelopes that wait to be used again are not counted. Default
+    /// 16 MiB.
     pub bytes_max: usize,
 }
 

@@ -218,16 +218,13 @@ impl PoolState {
         self.reports.fetch_sub(count, Ordering::AcqRel);
     }
 
-    /// Keeps what stops an attempt. One that nobody waits for by now is stopped, if it has not ended.
+    /// Keeps what stops an attempt, unless it has ended by now: its task may be sending its report, and
+    /// must not be stopped.
     pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
-        let mut running = self.lock();
-        let attempt = running.attempts.get_mut(&key);
-        match attempt.filter(|attempt| attempt.number == number) {
-            Some(attempt) => attempt.handle = Some(handle),
-            None => {
-                drop(running);
-                handle.abort();
-            }
+        if let Some(attempt) = self.lock().attempts.get_mut(&key)
+            && attempt.number == number
+        {
+            attempt.handle = Some(handle);
         }
     }
 
