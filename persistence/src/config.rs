@@ -27,8 +27,8 @@ pub struct JournalConfig {
     pub zero_ahead_bytes: u64,
     /// What an acknowledged turn survives. Default [`Durability::Durable`].
     pub durability: Durability,
-    /// How many bytes of the log may be dead, beyond as many as are live, before the writer drops
-    /// them and moves what still lives among them. Default 64 MiB.
+    /// How many bytes of the log may be dead, beyond half as many as are needed, before the writer
+    /// drops them and moves what still lives among them. Default 16 MiB.
     pub dead_bytes_max: u64,
     /// Bytes of snapshots that may wait for the next commit, and the largest snapshot. When reached,
     /// [`put_snapshot`](crate::Journal::put_snapshot) refuses. Default 8 MiB.
@@ -82,7 +82,7 @@ impl Default for JournalConfig {
             cache_bytes_max: 128 << 20,
             zero_ahead_bytes: 16 << 20,
             durability: Durability::Durable,
-            dead_bytes_max: 64 << 20,
+            dead_bytes_max: 16 << 20,
             snapshot_bytes_max: 8 << 20,
             history_bytes_max: 1 << 30,
             unsettled_len_max: 2_048,

@@ -1,6 +1,7 @@
 //! Runs the contestants of each cell in interleaved rounds.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,7 @@ impl<'a> Runner<'a> {
     fn sustained(&self) -> Result<Vec<Row>, BenchError> {
         let progress = Progress::new(0);
         let (folder, time) = (self.folder()?, self.effort.sustained);
+        flush_disks();
         let (whole, tenths) = self.on_host(|host| {
             let mut each = |what: &str| progress.running(what);
             sustained::sustain(folder.path(), RUNS_PER_S, time, host, &mut each)
@@ -307,5 +309,13 @@ impl<'a> Runner<'a> {
             path: parent.to_owned(),
             source,
         })
+    }
+}
+
+/// Has the disks take what other programs have left unwritten: else the kernel writes it every five
+/// seconds, and a sync of ours waits for all of it. Without a program to do so, nothing happens.
+fn flush_disks() {
+    if let Err(error) = Command::new("sync").status() {
+        eprintln!("what others have not written yet may disturb the measurement: {error}");
     }
 }

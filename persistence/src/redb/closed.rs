@@ -23,6 +23,9 @@ use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Expired, Finished, FinishedIndex, IdHash, Place};
 use crate::wire::settled;
 
+/// So many of the earliest are kept in memory, so that retention seldom waits for the disk.
+const AHEAD_LEN: usize = 256;
+
 /// The sorted runs, the earliest first.
 pub(crate) type Segments = Arc<Vec<Arc<Segment>>>;
 
@@ -149,11 +152,10 @@ impl ClosedRuns {
                 "finished runs are kept beyond their retention: where they stand cannot be read"
             );
         }
-        self.earliest = row
-            .unwrap_or_default()
-            .into_iter()
-            .skip_while(|(number, _)| *number < first)
-            .collect();
+        let next = first + self.earliest.len() as u64;
+        let runs = row.unwrap_or_default().into_iter();
+        self.earliest
+            .extend(runs.skip_while(|(number, _)| *number < next));
         self.is_blocked = self.earliest.front().is_none_or(|(number, _)| *number != first);
     }
 
@@ -183,8 +185,19 @@ impl ClosedRuns {
     /// The number of the run whose row must be [loaded](Self::load) before anything can be said of
     /// the earliest.
     pub(crate) fn wanted(&self) -> Option<u64> {
-        let is_wanted = !self.is_blocked && self.earliest.is_empty() && self.first < self.settled.end;
-        is_wanted.then_some(self.first)
+        self.next_to_load(1)
+    }
+
+    /// The number of the run whose row is worth being loaded before retention comes to it.
+    pub(crate) fn wanted_ahead(&self) -> Option<u64> {
+        self.next_to_load(AHEAD_LEN)
+    }
+
+    /// The number of the first settled run that has not been read, if fewer than `len` have been.
+    fn next_to_load(&self, len: usize) -> Option<u64> {
+        let next = self.first + self.earliest.len() as u64;
+        let is_wanted = !self.is_blocked && self.earliest.len() < len && next < self.settled.end;
+        is_wanted.then_some(next)
     }
 
     /// Size of the records of the retained runs below the number `end`.
@@ -224,6 +237,11 @@ impl ClosedRuns {
     /// Numbers below this one are not remembered.
     pub(crate) fn forgotten(&self) -> u64 {
         self.first.saturating_sub(self.retention.expired_len_max as u64)
+    }
+
+    /// The number of the next run that closes.
+    pub(crate) fn end(&self) -> u64 {
+        self.waiting.end()
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -273,6 +291,15 @@ pub(crate) struct Found {
 }
 
 impl Lookup {
+    /// Whether it is worth looking for one that is retained; surely not if the answer is `false`.
+    pub(crate) fn may_retain(&self, hash: u64) -> bool {
+        let mut retained = self
+            .segments
+            .iter()
+            .filter(|segment| segment.entry.end > self.first);
+        retained.any(|segment| segment.may_contain(hash))
+    }
+
     /// Whether it is worth looking; surely not if the answer is `false`.
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         self.segments.iter().any(|segment| segment.may_contain(hash))

@@ -32,8 +32,6 @@ use crate::wire::{piece, v1};
 
 /// How many kept rows are removed at a time, at most.
 const GONE_LEN_MAX: usize = 1_024;
-/// A slice of the log is at least so many times as large as what a commit takes along of the index.
-const SLICE_FACTOR: u64 = 2;
 
 /// The writer's part of settling.
 #[derive(Debug)]
@@ -41,7 +39,17 @@ pub(crate) struct Settling {
     settler: Settler,
     /// The log cannot be shortened before more of the index is settled.
     is_index_wanted: bool,
+    /// How many runs had closed when the last plan was made.
+    closed: u64,
 }
+
+/// What a finished run costs in the index until it is dropped, about: a row's place, and being merged
+/// three times.
+const INDEX_BYTES_PER_RUN: u64 = 256;
+/// What a commit takes along of the index, in bytes, however few runs have closed in it.
+const INDEX_STEP_BYTES: usize = 32 << 10;
+/// A slice of the log is larger than what is about to be appended by this part of the excess.
+const EXCESS_SHARE: u64 = 16;
 
 /// Frames that are moved out of the log, per run and in order.
 type Moved = Vec<(RunId, Vec<u8>)>;
@@ -61,25 +69,31 @@ impl Settling {
         Self {
             settler: Settler::new(rows),
             is_index_wanted: false,
+            closed: 0,
         }
     }
 
     /// Plans what the next commit takes along; `None` if nothing is due. `bytes` are about to be
-    /// appended: what is taken along grows with that, so that settling keeps up.
+    /// appended: what is taken along grows with that, and with what has closed since the last plan, so
+    /// that settling keeps up. It is no more than that takes, so that each commit takes its share and
+    /// none a large one.
     pub(crate) fn plan(
         &mut self,
         store: &Store,
         shared: &Shared,
         bytes: usize,
     ) -> Result<Option<Slice>, JournalFailure> {
+        load_ahead(store, shared)?;
         let log = self.plan_log(store, shared, bytes)?;
-        let (begin, forgotten) = {
+        let (begin, forgotten, newly) = {
             let state = shared.lock();
             let len_min = shared.config.unsettled_len_max;
             let begin = self
                 .settler
                 .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
-            (begin, state.closed.forgotten())
+            let closed = state.closed.end();
+            let newly = closed - std::mem::replace(&mut self.closed, closed).min(closed);
+            (begin, state.closed.forgotten(), newly)
         };
         if let Some(begin) = begin {
             self.settler.begin(begin);
@@ -91,7 +105,9 @@ impl Settling {
             }
             state.closed.settled.clone()
         };
-        let bytes = shared.config.settle_bytes_max.max(bytes / 2);
+        let share = usize::try_from(newly * INDEX_BYTES_PER_RUN).unwrap_or(usize::MAX);
+        let most = shared.config.settle_bytes_max.max(bytes / 2);
+        let bytes = share.max(INDEX_STEP_BYTES).min(most);
         let step = self.settler.step(&store.moment()?, &settled, forgotten, bytes)?;
         let state = shared.lock();
         let end = step.settled.as_ref().map_or(settled.end, |after| after.end);
@@ -125,9 +141,10 @@ impl Settling {
         bytes: usize,
     ) -> Result<Option<LogSlice>, JournalFailure> {
         self.is_index_wanted = false;
-        let (low, settled, gone) = {
+        let (low, settled, gone, excess) = {
             let mut state = shared.lock();
-            let is_due = !state.is_settling_blocked && state.is_settling_due(shared.config.dead_bytes_max);
+            let excess = state.excess(shared.config.dead_bytes_max);
+            let is_due = !state.is_settling_blocked && excess > 0;
             if !is_due && state.gone.is_empty() {
                 return Ok(None);
             }
@@ -147,9 +164,10 @@ impl Settling {
                 self.is_index_wanted = true;
                 return Ok((!only_gone.gone.is_empty()).then_some(only_gone));
             }
-            (state.low, settled, only_gone.gone)
+            (state.low, settled, only_gone.gone, excess)
         };
-        let slice_bytes = (SLICE_FACTOR * shared.config.settle_bytes_max as u64).max(2 * bytes as u64);
+        let most = shared.config.settle_bytes_max.max(2 * bytes) as u64;
+        let slice_bytes = (bytes as u64 + excess / EXCESS_SHARE).min(most);
         let moment = store.moment()?;
         load_earliest(&moment, shared);
         let Some(slice) = Beginning::read(&moment, (low, settled), slice_bytes)? else {
@@ -184,6 +202,22 @@ fn load_earliest(moment: &Moment, shared: &Shared) {
         let row = closed::row(moment, number);
         shared.lock().closed.load(row);
     }
+}
+
+/// Reads rows that retention will come to soon; while a commit is waited for, it only drops runs that
+/// it knows.
+fn load_ahead(store: &Store, shared: &Shared) -> Result<(), JournalFailure> {
+    let mut wanted = shared.lock().closed.wanted_ahead();
+    while let Some(number) = wanted {
+        // What cannot be read is told when retention comes to it.
+        let Ok(row) = closed::row(&store.moment()?, number) else {
+            return Ok(());
+        };
+        let mut state = shared.lock();
+        state.closed.load(Ok(row));
+        wanted = state.closed.wanted_ahead().filter(|next| *next > number);
+    }
+    Ok(())
 }
 
 /// Notes that a slice has left, after the commit that it left with. `removed` bytes of kept turns
@@ -306,8 +340,7 @@ fn needed(
     }
     drop(state);
     for run in unknown {
-        if lookup.may_contain(run_hash(run))
-            && lookup.run(moment, run)?.is_some_and(|found| !found.is_expired)
+        if lookup.may_retain(run_hash(run)) && lookup.run(moment, run)?.is_some_and(|found| !found.is_expired)
         {
             needed.insert(run);
         }

@@ -21,7 +21,7 @@ use crate::error::JournalFailure;
 use crate::finished::{Finished, Place};
 use crate::wire::settled::{self, CLOSED_PER_ROW, Manifest, PAIRS_PER_ROW, Pair, SPAN_MAX};
 
-/// How many sorted runs of one level are merged into one of the next.
+/// How many sorted runs of one level are merged into one of the next; half as many if no more fit.
 const FAN: usize = 8;
 /// How many are merged at once at most, when merging has fallen behind.
 const INPUTS_MAX: usize = 64;
@@ -306,10 +306,15 @@ fn mergeable(closed: &ClosedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
         let start = end - same.count();
         let inputs = &segments[start..end.min(start + INPUTS_MAX)];
         if inputs.len() >= FAN {
-            let pairs: u64 = inputs.iter().map(|segment| segment.entry.pairs).sum();
-            let span = inputs[inputs.len() - 1].entry.end - inputs[0].entry.base;
-            if pairs <= pairs_max && span <= SPAN_MAX {
-                return Some(inputs.to_vec());
+            // As many as fit. When merging has fallen behind, each of them is larger than usual.
+            let mut pairs = 0;
+            let fitting = inputs.iter().take_while(|segment| {
+                pairs += segment.entry.pairs;
+                pairs <= pairs_max && segment.entry.end - inputs[0].entry.base <= SPAN_MAX
+            });
+            let fitting = fitting.count();
+            if fitting >= FAN / 2 {
+                return Some(inputs[..fitting].to_vec());
             }
         }
         end = start;
@@ -467,4 +472,43 @@ impl Merge {
 /// Whether both stand for runs of the same instance, of which only the later is needed.
 fn is_older(earlier: Pair, later: Pair) -> bool {
     earlier.hash == later.hash && !earlier.is_run() && !later.is_run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Retention;
+
+    /// What is merged of sorted runs of one level, with so many pairs each, if 100,000 runs are retained.
+    fn merged(sizes: &[u64]) -> Option<usize> {
+        let segments = (0..).zip(sizes).map(|(number, pairs)| {
+            let base = number * 1_000_000;
+            let mut segment = Segment::new(number, base, base + pairs / 2, 0, 0);
+            segment.entry.pairs = *pairs;
+            Arc::new(segment)
+        });
+        let retention = Retention {
+            len_max: 100_000,
+            ..Retention::default()
+        };
+        let settled = Settled {
+            segments: Arc::new(segments.collect()),
+            ..Settled::default()
+        };
+        let closed = ClosedRuns::new(retention, settled, 0);
+        mergeable(&closed, 2_048).map(|inputs| inputs.len())
+    }
+
+    #[test]
+    fn as_many_are_merged_as_fit() {
+        assert_eq!(merged(&[4_096; 7]), None);
+        assert_eq!(merged(&[4_096; 8]), Some(8));
+        assert_eq!(merged(&[4_096; 20]), Some(12));
+        // Each took in more while the last merge went on.
+        assert_eq!(merged(&[8_000; 8]), Some(6));
+        assert_eq!(merged(&[8_000; 80]), Some(6));
+        // These are as large as they become.
+        assert_eq!(merged(&[20_000; 8]), None);
+        assert_eq!(merged(&[60_000; 8]), None);
+    }
 }

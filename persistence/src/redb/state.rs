@@ -369,11 +369,11 @@ impl State {
             .map(|closed| &closed.place)
     }
 
-    /// Whether more of the log is dead than is worth keeping: `slack` bytes and as much again as
-    /// is needed.
-    pub(crate) fn is_settling_due(&self, slack: u64) -> bool {
+    /// How much more of the log is dead than is worth keeping, which is `slack` bytes and half as much
+    /// as is needed.
+    pub(crate) fn excess(&self, slack: u64) -> u64 {
         let needed = (self.live_bytes + self.closed.bytes()).saturating_sub(self.kept_bytes);
-        self.durable_end() - self.low > 2 * needed + slack
+        (self.durable_end() - self.low).saturating_sub(needed + needed / 2 + slack)
     }
 
     /// Nothing leaves the log any more: a row at its beginning is damaged, or it cannot be said what is

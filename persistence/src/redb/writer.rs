@@ -4,8 +4,13 @@
 //!            ┌──────────── nothing queued ────────────┐
 //!            ▼                                        │
 //!   idle ── bell ──► decide ── commit ──► seal ─► commit ─► publish ─► ring ──► decide
-//!                      └── wait (convoy, window) ─► idle until bell or time
+//!                      └── wait (convoy, window) ─► plan what the next commit takes along of
+//!                                                   settling ─► idle until bell or time
 //! ```
+//!
+//! What a commit takes along is planned while nobody waits for it, if there is such a time between
+//! two commits. Nothing that a plan rests on changes before its commit: runs leave retention only
+//! here, after a commit and before the next plan.
 //!
 //! A failed commit ends it: the disk is not asked again until the store is reopened.
 
@@ -24,19 +29,30 @@ use super::store::{Slice, Store};
 use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
 
+/// Why the writer has its store.
+const KEPT: &str = "the store is kept until the writer ends";
+
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     store: Option<Arc<Store>>,
     convoy: Convoy,
     settling: Settling,
+    /// What the next commit takes along; `None` as long as that has not been planned.
+    plan: Option<Plan>,
+    /// Size of the last commit's turns: the next one will be as large.
+    last_bytes: usize,
     /// When the last commit ended, on the host's clock.
     synced_at: Duration,
 }
+
+/// A slice of settling, or nothing if none is due.
+type Plan = Option<Slice>;
 
 /// What the next turn is for.
 enum Work {
     Compact,
     Commit(Arc<Segment>),
+    Plan,
     Wait(Duration),
     Idle,
     End,
@@ -50,6 +66,8 @@ impl Writer {
             store: Some(store),
             convoy: Convoy::default(),
             settling: Settling::new(rows),
+            plan: None,
+            last_bytes: 0,
             synced_at,
         }
     }
@@ -81,6 +99,7 @@ impl Writer {
         let half_full = self.shared.config.batch_bytes_max.div_ceil(2);
         match decision {
             Decision::Commit => Work::Commit(state.seal()),
+            Decision::Wait { .. } | Decision::Idle if self.plan.is_none() => Work::Plan,
             Decision::Wait { time, batches } => {
                 state.ring_at = RingAt {
                     batches,
@@ -138,26 +157,30 @@ impl Writer {
         }
     }
 
+    /// Plans what the next commit takes along, while there is none to be made.
+    fn plan(&mut self) -> Result<(), JournalFailure> {
+        let store = self.store.as_ref().expect(KEPT);
+        self.plan = Some(self.settling.plan(store, &self.shared, self.last_bytes)?);
+        Ok(())
+    }
+
     /// One transaction: the segment, and a slice of settling if one is due.
-    fn write(
-        settling: &mut Settling,
-        shared: &Shared,
-        store: &Store,
-        segment: &Segment,
-    ) -> Result<Option<(Slice, u64)>, JournalFailure> {
-        let slice = settling.plan(store, shared, segment.bytes.len())?;
+    fn write(&mut self, store: &Store, segment: &Segment) -> Result<Option<(Slice, u64)>, JournalFailure> {
+        let slice = match self.plan.take() {
+            Some(plan) => plan,
+            // Commits follow each other without a pause.
+            None => self.settling.plan(store, &self.shared, segment.bytes.len())?,
+        };
         let removed = store.commit(segment.start, &segment.bytes, &segment.snapshots, slice.as_ref())?;
         Ok(slice.map(|slice| (slice, removed)))
     }
 
     /// Commits a segment; says whether the writer may go on.
     fn commit(&mut self, segment: Arc<Segment>) -> bool {
-        let store = self
-            .store
-            .clone()
-            .expect("the store is kept until the writer ends");
+        let store = self.store.clone().expect(KEPT);
+        self.last_bytes = segment.bytes.len();
         let began = self.shared.host.elapsed();
-        let outcome = Self::write(&mut self.settling, &self.shared, &store, &segment);
+        let outcome = self.write(&store, &segment);
         let ended = self.shared.host.elapsed();
         let took = ended.saturating_sub(began);
         let slice = match outcome {
@@ -208,6 +231,10 @@ impl Part for Writer {
                     return Next::Again;
                 }
             }
+            Work::Plan => match self.plan() {
+                Ok(()) => return Next::Again,
+                Err(failure) => self.shared.fail(failure),
+            },
             Work::Wait(time) => return Next::At(now + time),
             Work::Idle => return Next::Idle,
             Work::End => {}

@@ -12,6 +12,10 @@
 //! makes the next sync commit the file system's own journal. Writing zeros there before costs
 //! bandwidth, and saves about a third of the time of a small commit on ext4.
 //!
+//! A sync has to write out what was zeroed before it. So between two syncs no more is zeroed than was
+//! written, or one slice: a file that has just been doubled is not followed by one slow commit, but by
+//! a few that are a little slower.
+//!
 //! Invariants: nothing at or behind `len` is touched, so redb finds the file as long as it made
 //! it; only bytes behind everything ever written are zeroed, and a write that would overlap a
 //! slice being zeroed waits for it. A failure to zero is not a failure: the hole stays.
@@ -25,6 +29,8 @@ use super::disk::Disk;
 
 /// How much is zeroed at a time; small, because a sync meanwhile writes it out as well.
 const SLICE_BYTES: u64 = 1 << 20;
+/// How much may be zeroed between two syncs, for each byte that is written between them.
+const PACE: u64 = 2;
 
 /// A [`Disk`] that is zeroed ahead of its writes by a [`Zeroer`].
 #[derive(Debug)]
@@ -57,6 +63,10 @@ struct State {
     zeroed: u64,
     /// The slice that the zeroer has in hand.
     slice: Option<(u64, u64)>,
+    /// What may be zeroed before the next sync.
+    allowance: u64,
+    /// What was written since the last sync.
+    unsynced: u64,
 }
 
 impl ZeroAhead {
@@ -71,6 +81,8 @@ impl ZeroAhead {
             written: 0,
             zeroed: 0,
             slice: None,
+            allowance: SLICE_BYTES,
+            unsynced: 0,
         };
         let bell = Bell::new();
         let shared = Arc::new(Shared {
@@ -106,8 +118,15 @@ impl State {
     fn due(&self) -> Option<(u64, u64)> {
         let front = self.front?;
         let from = self.zeroed.max(front);
-        let to = (from + SLICE_BYTES).min(self.len);
+        let to = (from + SLICE_BYTES.min(self.allowance)).min(self.len);
         (from < to && from < front + self.ahead).then_some((from, to))
+    }
+
+    /// Whether it is time to zero more: asked for half-way, so that the zeroer runs seldom and never
+    /// late.
+    fn is_behind(&self) -> bool {
+        let Some(front) = self.front else { return false };
+        self.zeroed < self.len && self.zeroed < front + self.ahead / 2
     }
 }
 
@@ -121,11 +140,11 @@ impl Disk for ZeroAhead {
         let is_due = {
             let mut state = self.shared.settle(offset, end);
             state.written = state.written.max(end);
+            state.unsynced += data.len() as u64;
             match state.front {
                 Some(front) if end > front => {
                     state.front = Some(end);
-                    // Asked for half-way, so that the zeroer runs seldom and never late.
-                    state.zeroed < state.len && state.zeroed < end + state.ahead / 2
+                    state.allowance > 0 && state.is_behind()
                 }
                 _ => false,
             }
@@ -154,7 +173,16 @@ impl Disk for ZeroAhead {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
+        self.disk.sync()?;
+        let mut state = self.shared.lock();
+        let written = std::mem::take(&mut state.unsynced);
+        state.allowance = SLICE_BYTES.max(PACE * written);
+        let is_due = state.is_behind();
+        drop(state);
+        if is_due {
+            self.shared.bell.ring();
+        }
+        Ok(())
     }
 
     fn try_lock(&self) -> io::Result<bool> {
@@ -246,6 +274,7 @@ impl Part for Zeroer {
             drop(disk);
             self.put(|state| {
                 state.zeroed = to;
+                state.allowance = state.allowance.saturating_sub(to - from);
                 if outcome.is_err() {
                     state.disk = None;
                 }

@@ -276,7 +276,8 @@ fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
     let path = folder.path().join("a.redb");
     let mut config = JournalConfig::default();
     config.unsettled_len_max = 20;
-    config.retention.len_max = 100;
+    // More than are read ahead of retention.
+    config.retention.len_max = 400;
     config.cache_bytes_max = 0;
     let open = || {
         let host = HandHost::new();
@@ -292,9 +293,9 @@ fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
         }
     };
     let (host, journal) = open();
-    work(&host, &journal, 0..300);
+    work(&host, &journal, 0..600);
     assert!(!journal.stats().is_retention_stopped);
-    assert_eq!(journal.stats().finished_runs, 100);
+    assert_eq!(journal.stats().finished_runs, 400);
 
     // A bit in each row of finished runs, behind the journal's back: version 1, kind 1.
     let image = fs::read(&path).unwrap();
@@ -308,10 +309,10 @@ fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
         }
     }
     assert!(damaged > 0);
-    work(&host, &journal, 300..600);
+    work(&host, &journal, 600..1_200);
     assert!(journal.stats().is_retention_stopped);
     assert!(
-        journal.stats().finished_runs > 200,
+        journal.stats().finished_runs > 700,
         "nothing is dropped: {:?}",
         journal.stats()
     );
@@ -322,7 +323,7 @@ fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
     let (host, journal) = open();
     let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
     assert!(report.is_index_rebuilt);
-    work(&host, &journal, 600..640);
+    work(&host, &journal, 1_200..1_240);
     let stats = journal.stats();
-    assert_eq!((stats.is_retention_stopped, stats.finished_runs), (false, 100));
+    assert_eq!((stats.is_retention_stopped, stats.finished_runs), (false, 400));
 }
