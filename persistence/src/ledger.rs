@@ -8,25 +8,23 @@
 //!   (none) ───────────────► live(head) ─────────────────► live(head') ───────► (none)
 //! ```
 
-use std::collections::hash_map::Entry;
-
 use millrun_core::{Epoch, Partition, RunId, Sequence};
-use rustc_hash::FxHashMap;
 
 use crate::batch::TurnSpan;
 use crate::error::TurnRefused;
+use crate::heads::Heads;
 use crate::scan::LastTurn;
 
 #[derive(Debug)]
 pub(crate) struct Ledger<P> {
-    heads: FxHashMap<RunId, Head<P>>,
+    heads: Heads<Head<P>>,
     epochs: Vec<Epoch>,
     newest_epoch: Epoch,
     turn_bytes_max: usize,
 }
 
 /// What is known of a live run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Head<P> {
     /// Sequence of the last record.
     pub(crate) last: u32,
@@ -41,7 +39,7 @@ impl<P: Default> Ledger<P> {
     /// A ledger in which every partition has the epoch `epoch`.
     pub(crate) fn new(epoch: Epoch, turn_bytes_max: usize) -> Self {
         Self {
-            heads: FxHashMap::default(),
+            heads: Heads::default(),
             epochs: vec![epoch; usize::from(Partition::COUNT)],
             newest_epoch: epoch,
             turn_bytes_max,
@@ -79,40 +77,39 @@ impl<P: Default> Ledger<P> {
                 max: self.turn_bytes_max,
             });
         }
-        match self.heads.entry(turn.run) {
-            Entry::Vacant(_) if !turn.opens => Err(TurnRefused::NotLive),
-            Entry::Vacant(vacant) => {
-                let mut place = P::default();
-                put(&mut place);
-                if turn.closes {
-                    return Ok(Some(place));
-                }
-                vacant.insert(Head {
-                    last: narrow(turn.last),
-                    before: narrow(turn.head),
-                    digest: turn.digest,
-                    place,
-                });
-                Ok(None)
+        let Some(number) = self.heads.find(turn.run) else {
+            if !turn.opens {
+                return Err(TurnRefused::NotLive);
             }
-            Entry::Occupied(mut occupied) => {
-                let head = occupied.get_mut();
-                if turn.opens || head.last != narrow(turn.head) {
-                    return Err(refusal(head, turn));
-                }
-                head.before = head.last;
-                head.last = narrow(turn.last);
-                head.digest = turn.digest;
-                put(&mut head.place);
-                Ok(turn.closes.then(|| occupied.remove().place))
+            let mut place = P::default();
+            put(&mut place);
+            if turn.closes {
+                return Ok(Some(place));
             }
+            let head = Head {
+                last: narrow(turn.last),
+                before: narrow(turn.head),
+                digest: turn.digest,
+                place,
+            };
+            self.heads.add(turn.run, head);
+            return Ok(None);
+        };
+        let (_, head) = self.heads.at_mut(number);
+        if turn.opens || head.last != narrow(turn.head) {
+            return Err(refusal(head, turn));
         }
+        head.before = head.last;
+        head.last = narrow(turn.last);
+        head.digest = turn.digest;
+        put(&mut head.place);
+        Ok(turn.closes.then(|| self.heads.remove(number).place))
     }
 
     /// Enters a live run that was read back from the log.
     pub(crate) fn restore(&mut self, run: RunId, turn: LastTurn, place: P) {
         let LastTurn { before, last, digest } = turn;
-        self.heads.insert(
+        self.heads.add(
             run,
             Head {
                 last,
@@ -124,19 +121,19 @@ impl<P: Default> Ledger<P> {
     }
 
     pub(crate) fn head(&self, run: RunId) -> Option<&Head<P>> {
-        self.heads.get(&run)
+        self.heads.get(run)
     }
 
     pub(crate) fn head_mut(&mut self, run: RunId) -> Option<&mut Head<P>> {
-        self.heads.get_mut(&run)
+        self.heads.get_mut(run)
     }
 
     /// Memory held, estimated from the capacity.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.heads.capacity() * (size_of::<(RunId, Head<P>)>() + 1)) as u64
+        self.heads.memory_bytes()
     }
 
-    pub(crate) fn heads(&self) -> &FxHashMap<RunId, Head<P>> {
+    pub(crate) fn heads(&self) -> &Heads<Head<P>> {
         &self.heads
     }
 }

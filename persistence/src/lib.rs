@@ -31,6 +31,8 @@ mod batch;
 mod config;
 mod error;
 mod finished;
+mod fold;
+mod heads;
 mod journal;
 mod ledger;
 mod memory;
@@ -51,6 +53,7 @@ pub use config::{Archive, Durability, JournalConfig, Retention};
 pub use error::{
     EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,
 };
+pub use fold::Fold;
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
 pub use memory::MemoryJournal;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};

@@ -142,7 +142,7 @@ impl MemoryJournal {
             new.finished.add(finished.clone());
         }
         let closing = old.closing.iter().map(|(turn, frames)| (turn.run, frames));
-        let live = old.ledger.heads().iter().map(|(run, head)| (*run, &head.place));
+        let live = old.ledger.heads().iter().map(|(run, head)| (run, &head.place));
         for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
             let durable = &frames.bytes[..frames.durable];
             let last = scan::last_turn(durable).expect("this journal framed them itself");
@@ -427,7 +427,7 @@ impl Journal for MemoryJournal {
     ) -> Result<RecoveryReport, ReadError> {
         let state = self.lock();
         state.readable()?;
-        let mut runs: Vec<_> = state.ledger.heads().keys().copied().collect();
+        let mut runs: Vec<_> = state.ledger.heads().iter().map(|(run, _)| run).collect();
         runs.sort_unstable();
         let mut report = RecoveryReport {
             finished_runs: state.finished.len(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_broker::Broker;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
-use millrun_persistence::{Durability, Journal, MemoryJournal, RedbJournal};
+use millrun_persistence::{Durability, Fold, Journal, MemoryJournal, RedbJournal};
 use millrun_workflow::{Activity, Implementation, Topic, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -296,24 +296,35 @@ async fn open(opener: Opener) -> Result<Opened, OpenError> {
 impl Opener {
     fn open(self) -> Result<Opened, OpenError> {
         let started = self.host.elapsed();
-        let journal: Arc<dyn Journal> = match (self.journal, self.path) {
-            (Some(journal), _) => journal,
-            (None, Some(path)) => Arc::new(RedbJournal::open(
-                &path,
-                self.config.journal.clone(),
-                Arc::clone(&self.host),
-            )?),
-            (None, None) => {
+        let shards_len = self.config.shards_len;
+        let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let all: Vec<Partition> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let own = |journal: &dyn Journal| journal.take_over(&all).map_err(StopCause::Journal);
+        let (journal, epoch, (shards, mut report)): (Arc<dyn Journal>, _, _) = match (self.journal, self.path)
+        {
+            (None, Some(path)) => {
+                let (config, host) = (self.config.journal.clone(), Arc::clone(&self.host));
+                let mut histories = recovery::lanes(shards_len, lanes_len);
+                let mut folds: Vec<_> = histories.iter_mut().map(|lane| lane as &mut dyn Fold).collect();
+                let (journal, report) =
+                    RedbJournal::open_folding(&path, config, host, &mut folds, &mut recovery::tell)?;
+                let epoch = own(&journal)?;
+                let recovered = recovery::by_shard(histories, shards_len, report);
+                (Arc::new(journal), epoch, recovered)
+            }
+            (journal, _) => {
                 let mut config = self.config.journal.clone();
                 config.durability = Durability::Volatile;
-                Arc::new(MemoryJournal::new(config)?)
+                let journal = match journal {
+                    Some(journal) => journal,
+                    None => Arc::new(MemoryJournal::new(config)?),
+                };
+                // Whoever owned it before must not add to what is read.
+                let epoch = own(&*journal)?;
+                let recovered = recovery::recover(&*journal, shards_len, lanes_len, None)?;
+                (journal, epoch, recovered)
             }
         };
-        let all: Vec<Partition> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
-        let epoch = journal.take_over(&all).map_err(StopCause::Journal)?;
-        let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (shards, mut report) =
-            recovery::recover(journal.as_ref(), self.config.shards_len, lanes_len, None)?;
         report.elapsed = self.host.elapsed().saturating_sub(started);
         Ok(Opened {
             journal,

@@ -1,16 +1,20 @@
 //! Rebuilding from the journal what was alive: the replay actor's work at open, and that of a
 //! shard that starts over.
 //!
-//! Each history is folded into a [`Ledger`], without running any code: that tells the timers to
-//! set, the activities to run again, and what is parked. Instances themselves stay on disk until
-//! something wakes them.
+//! ```text
+//!   open:      log ──► Fold (by number) ─┐
+//!   restart:   log ──► Lane (by run) ────┴─► Histories ──► RecoveredRun, by shard
+//! ```
+//!
+//! What is [`Outstanding`] is gathered from each history, without running any code: that tells the
+//! timers to set, the activities to run again, and what is parked. Instances themselves stay on disk
+//! until something wakes them.
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
-use millrun_persistence::{Journal, Lane, Progress, ReadError, RecordView, RecoveryReport};
-use millrun_workflow::{Ledger, Name, OperationId, Parent, ParkReason, Pending, wire};
+use millrun_persistence::{Fold, Journal, Lane, Progress, ReadError, RecordView, RecoveryReport};
+use millrun_workflow::{Name, OperationId, Outstanding, Parent, ParkReason, Pending};
 use rustc_hash::FxHashMap;
 
 /// What is known of a live run without its code.
@@ -54,93 +58,126 @@ pub struct StartupReport {
     pub damaged: Vec<(Option<RunId>, String)>,
 }
 
-/// The fold of one lane.
+/// What is made of the runs of one lane, by their numbers.
 #[derive(Debug, Default)]
-struct Fold {
-    ledgers: FxHashMap<RunId, Ledger>,
-    damaged: FxHashMap<RunId, String>,
+pub(crate) struct Histories {
+    runs: Vec<Option<(RunId, History)>>,
 }
 
-impl Fold {
-    fn take(&mut self, record: RecordView<'_>) {
-        if self.damaged.contains_key(&record.run) {
-            return;
+/// What is known of one run.
+#[derive(Debug)]
+enum History {
+    Sound(Outstanding),
+    Damaged(String),
+}
+
+impl Fold for Histories {
+    fn record(&mut self, number: usize, record: RecordView<'_>) {
+        if self.runs.len() <= number {
+            self.runs.resize_with(number + 1, || None);
         }
-        match wire::decode(record.kind, &Bytes::copy_from_slice(record.body), record.opens) {
-            Ok(event) => self
-                .ledgers
-                .entry(record.run)
-                .or_default()
-                .apply(&event, record.time),
-            Err(error) => {
-                self.ledgers.remove(&record.run);
-                self.damaged
-                    .insert(record.run, format!("event {}: {error}", record.sequence));
-            }
+        let new = || (record.run, History::Sound(Outstanding::new()));
+        let (_, history) = self.runs[number].get_or_insert_with(new);
+        let History::Sound(outstanding) = history else {
+            return;
+        };
+        if let Err(error) = outstanding.take(record.kind, record.body, record.time, record.opens) {
+            *history = History::Damaged(format!("event {}: {error}", record.sequence));
+        }
+    }
+
+    fn forget(&mut self, number: usize) {
+        if let Some(run) = self.runs.get_mut(number) {
+            *run = None;
         }
     }
 }
 
-/// Reads the live runs; gives them by shard. `only` restricts it to the partitions of one shard.
+impl RecoveredRun {
+    fn of(run: RunId, history: &History) -> Result<Self, String> {
+        let outstanding = match history {
+            History::Sound(outstanding) => outstanding,
+            History::Damaged(cause) => return Err(cause.clone()),
+        };
+        let ledger = outstanding.ledger().map_err(|error| error.to_string())?;
+        let started = ledger.started().ok_or("its history has no beginning")?;
+        Ok(Self {
+            run,
+            id: started.id.clone(),
+            workflow: started.workflow.clone(),
+            pending: ledger
+                .pending()
+                .map(|(operation, pending)| (operation, pending.clone()))
+                .collect(),
+            parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
+            parent: started.parent().map(Box::new),
+        })
+    }
+}
+
+/// The histories of as many lanes as are useful, so that the lane of a partition determines its shard.
+pub(crate) fn lanes(shards_len: usize, lanes_len: usize) -> Vec<Histories> {
+    let lanes_len = lanes_len.max(1).next_multiple_of(shards_len);
+    (0..lanes_len).map(|_| Histories::default()).collect()
+}
+
+/// Says how far it is.
+pub(crate) fn tell(progress: Progress) {
+    tracing::info!(
+        done_bytes = progress.bytes_done,
+        total_bytes = progress.bytes_total,
+        records = progress.records,
+        "recovering"
+    );
+}
+
+/// Reads the live runs of a journal that is open; gives them by shard. `only` restricts it to the
+/// partitions of one shard.
 pub(crate) fn recover(
     journal: &dyn Journal,
     shards_len: usize,
     lanes_len: usize,
     only: Option<usize>,
 ) -> Result<(Vec<Vec<RecoveredRun>>, StartupReport), ReadError> {
-    // The lane of a partition must determine its shard.
-    let lanes_len = lanes_len.max(1).next_multiple_of(shards_len);
-    let mut folds: Vec<Fold> = (0..lanes_len).map(|_| Fold::default()).collect();
+    let mut histories = lanes(shards_len, lanes_len);
     let report = {
-        let mut visitors: Vec<_> = folds
+        let mut visitors: Vec<_> = histories
             .iter_mut()
             .enumerate()
-            .map(|(lane, fold)| {
+            .map(|(lane, histories)| {
                 let is_wanted = only.is_none_or(|shard| lane % shards_len == shard);
+                let mut numbers = FxHashMap::default();
                 move |record: RecordView<'_>| {
                     if is_wanted {
-                        fold.take(record);
+                        let next = numbers.len();
+                        histories.record(*numbers.entry(record.run).or_insert(next), record);
                     }
                 }
             })
             .collect();
         let mut lanes: Vec<Lane<'_>> = visitors.iter_mut().map(|visitor| visitor as Lane<'_>).collect();
-        let mut progress = |progress: Progress| {
-            tracing::info!(
-                done_bytes = progress.bytes_done,
-                total_bytes = progress.bytes_total,
-                records = progress.records,
-                "recovering"
-            );
-        };
-        journal.recover(&mut lanes, &mut progress)?
+        journal.recover(&mut lanes, &mut tell)?
     };
+    Ok(by_shard(histories, shards_len, report))
+}
+
+/// Makes of histories what shards begin with.
+pub(crate) fn by_shard(
+    histories: Vec<Histories>,
+    shards_len: usize,
+    report: RecoveryReport,
+) -> (Vec<Vec<RecoveredRun>>, StartupReport) {
     let mut shards: Vec<Vec<RecoveredRun>> = (0..shards_len).map(|_| Vec::new()).collect();
     let mut startup = summary(report);
-    for (lane, fold) in folds.into_iter().enumerate() {
-        startup
-            .damaged
-            .extend(fold.damaged.into_iter().map(|(run, cause)| (Some(run), cause)));
-        for (run, ledger) in fold.ledgers {
-            let Some(started) = ledger.started() else {
-                startup
-                    .damaged
-                    .push((Some(run), "its history has no beginning".into()));
-                continue;
-            };
-            let recovered = RecoveredRun {
-                run,
-                id: started.id.clone(),
-                workflow: started.workflow.clone(),
-                pending: ledger
-                    .pending()
-                    .map(|(operation, pending)| (operation, pending.clone()))
-                    .collect(),
-                parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
-                parent: started.parent().map(Box::new),
-            };
-            startup.count(&recovered);
-            shards[lane % shards_len].push(recovered);
+    for (lane, histories) in histories.into_iter().enumerate() {
+        for (run, history) in histories.runs.into_iter().flatten() {
+            match RecoveredRun::of(run, &history) {
+                Ok(recovered) => {
+                    startup.count(&recovered);
+                    shards[lane % shards_len].push(recovered);
+                }
+                Err(cause) => startup.damaged.push((Some(run), cause)),
+            }
         }
     }
     if startup.is_index_rebuilt {
@@ -149,7 +186,7 @@ pub(crate) fn recover(
     for (run, cause) in &startup.damaged {
         tracing::error!(?run, cause, "a run is left out: its history is damaged");
     }
-    Ok((shards, startup))
+    (shards, startup)
 }
 
 fn summary(report: RecoveryReport) -> StartupReport {

@@ -10,6 +10,7 @@
 //! would wait for memory at each frame of the others. Nothing is sorted or copied twice. The records
 //! of one run are all seen by one lane, in order.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 
@@ -55,7 +56,31 @@ pub(crate) struct Row<'a> {
 }
 
 /// A row on its way to a lane, with where the lane's frames begin.
-type Sent = (Source, Arc<[u8]>, Option<Vec<u32>>);
+type Sent = (Source, Arc<Vec<u8>>, Option<Vec<u32>>);
+
+/// Buffers that go round: a new one for each row would be mapped by the kernel, and unmapped, each
+/// time.
+#[derive(Default)]
+struct Buffers(VecDeque<Arc<Vec<u8>>>);
+
+impl Buffers {
+    /// A copy of `bytes`, in the oldest buffer if all lanes are done with it.
+    fn copy(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
+        let mut oldest = self.0.pop_front().unwrap_or_default();
+        match Arc::get_mut(&mut oldest) {
+            Some(buffer) => {
+                buffer.clear();
+                buffer.extend_from_slice(bytes);
+            }
+            None => {
+                self.0.push_front(oldest);
+                oldest = Arc::new(bytes.to_vec());
+            }
+        }
+        self.0.push_back(Arc::clone(&oldest));
+        oldest
+    }
+}
 
 impl<'a> Row<'a> {
     /// The row with fewer frames, if it is known where its frames begin.
@@ -125,10 +150,11 @@ pub(crate) fn each_row<L: Send>(
                 }
             });
         }
+        let mut buffers = Buffers::default();
         read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
             let mut frames = log::split(bytes, count).map(Vec::into_iter);
-            let bytes: Arc<[u8]> = bytes.into();
+            let bytes = buffers.copy(bytes);
             // A lane that panicked has closed its queue; the scope passes its panic on.
             queues.iter().all(|queue| {
                 let own = frames.as_mut().and_then(Iterator::next);

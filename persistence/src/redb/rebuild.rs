@@ -11,6 +11,8 @@
 //!
 //! Finished runs that are settled are not collected: the index says where they stand.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -19,7 +21,10 @@ use super::log::{self, Damage};
 use super::store::{Moment, Opened};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
-use crate::scan::LastTurn;
+use crate::fold::{Fold, Nothing};
+use crate::heads::{self, Heads};
+use crate::journal::Progress;
+use crate::scan::{self, LastTurn};
 use crate::wire::piece;
 use crate::wire::v1::{self, Frame};
 
@@ -34,7 +39,7 @@ pub(crate) struct Live {
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     /// The live runs, in as many parts as there were lanes.
-    pub(crate) live: Vec<FxHashMap<RunId, Live>>,
+    pub(crate) live: Vec<Heads<Live>>,
     /// The finished runs that are not settled, in the order in which they closed.
     pub(crate) closed: Vec<Finished<Place>>,
     /// Runs that are settled, or were dropped, and of which turns are kept outside of the log.
@@ -60,13 +65,15 @@ pub(crate) enum Known {
 }
 
 /// What one lane has read of the runs that are its own.
-#[derive(Debug)]
-struct Share {
+struct Share<'a> {
+    fold: &'a mut dyn Fold,
+    /// The run of the last frame, with its number: the records of a turn stand side by side.
+    latest: Option<(RunId, u32)>,
     low: u64,
     known: Known,
     kept: FxHashSet<RunId>,
     kept_bytes: u64,
-    live: FxHashMap<RunId, Live>,
+    live: Heads<Live>,
     /// Runs that closed, with where their last record stands: `None` if it was moved.
     closed: Vec<(Option<u64>, Finished<Place>)>,
     /// Runs that were dropped, of which the log still has a rest.
@@ -98,13 +105,31 @@ impl Damaged {
 
 /// Reads everything, on `lanes` threads.
 pub(crate) fn rebuild(moment: &Moment, known: Known, lanes: usize) -> Result<Rebuilt, JournalFailure> {
+    let mut nothing: Vec<_> = (0..lanes.max(1)).map(|_| Nothing).collect();
+    let mut folds: Vec<_> = nothing.iter_mut().map(|fold| fold as &mut dyn Fold).collect();
+    rebuild_folding(moment, known, &mut folds, &mut |_| {})
+}
+
+/// Reads everything, with a thread for each of `folds`, which get the records of the runs that are
+/// theirs. There must be one. `progress` is called with each row.
+pub(crate) fn rebuild_folding(
+    moment: &Moment,
+    known: Known,
+    folds: &mut [&mut dyn Fold],
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Rebuilt, JournalFailure> {
     let Opened { low, .. } = moment.opened()?;
-    let mut shares: Vec<_> = (0..lanes.max(1)).map(|_| Share::new(low, known)).collect();
-    let feed = |share: &mut Share, row: &Row<'_>| {
+    let bytes_total = moment.log_end()?.saturating_sub(low);
+    let folds = folds.iter_mut().map(|fold| &mut **fold);
+    let mut shares: Vec<_> = folds.map(|fold| Share::new(low, known, fold)).collect();
+    let records = AtomicU64::new(0);
+    let feed = |share: &mut Share<'_>, row: &Row<'_>| {
+        let before = share.records;
         log::walk_share(row, &mut |position, found| match found {
             Ok((frame, _)) => share.frame((row.source != Source::Kept).then_some(position), &frame),
             Err(damage) => share.damage(damage),
         });
+        records.fetch_add(share.records - before, Ordering::Relaxed);
     };
     let mut end = low;
     let mut gaps = Vec::new();
@@ -124,12 +149,17 @@ pub(crate) fn rebuild(moment: &Moment, known: Known, lanes: usize) -> Result<Reb
             });
         }
         end = position + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+        progress(Progress {
+            bytes_done: end.saturating_sub(low),
+            bytes_total,
+            records: records.load(Ordering::Relaxed),
+        });
     })?;
     Ok(merge(shares, gaps, (low, end)))
 }
 
 /// Puts the lanes' shares together; finished runs in the order in which they closed.
-fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, (low, end): (u64, u64)) -> Rebuilt {
+fn merge(shares: Vec<Share<'_>>, gaps: Vec<ReadError>, (low, end): (u64, u64)) -> Rebuilt {
     let mut rebuilt = Rebuilt {
         live: Vec::with_capacity(shares.len()),
         closed: Vec::new(),
@@ -159,14 +189,16 @@ fn merge(shares: Vec<Share>, gaps: Vec<ReadError>, (low, end): (u64, u64)) -> Re
     rebuilt
 }
 
-impl Share {
-    fn new(low: u64, known: Known) -> Self {
+impl<'a> Share<'a> {
+    fn new(low: u64, known: Known, fold: &'a mut dyn Fold) -> Self {
         Self {
+            fold,
+            latest: None,
             low,
             known,
             kept: FxHashSet::default(),
             kept_bytes: 0,
-            live: FxHashMap::default(),
+            live: Heads::default(),
             closed: Vec::new(),
             rests: FxHashSet::default(),
             damaged: Damaged::default(),
@@ -180,24 +212,24 @@ impl Share {
         if position.is_none() {
             self.kept_bytes += frame.len as u64;
         }
-        if self.damaged.runs.contains_key(&frame.run) {
-            return;
-        }
-        if let Some(live) = self.live.get_mut(&frame.run) {
-            if live.fits(frame) {
-                live.push(position, frame);
-                self.close(position, frame);
-                return;
+        let known = match self.latest {
+            Some((run, number)) if run == frame.run => Some(number),
+            _ => self.live.find(frame.run),
+        };
+        if let Some(number) = known {
+            if self.live.at(number).1.fits(frame) {
+                return self.take(number, position, frame);
             }
-        } else if frame.has(v1::OPENS) && frame.sequence.get() == 1 {
-            let live = self.live.entry(frame.run).or_default();
-            live.push(position, frame);
-            self.close(position, frame);
+        } else if !self.damaged.runs.is_empty() && self.damaged.runs.contains_key(&frame.run) {
             return;
+        } else if frame.has(v1::OPENS) && frame.sequence.get() == 1 {
+            let number = self.live.add(frame.run, Live::default());
+            return self.take(number, position, frame);
         } else if self.is_rest(frame) {
             return;
         }
-        let expected = self.live.entry(frame.run).or_default().turn.last + 1;
+        let number = known.unwrap_or_else(|| self.live.add(frame.run, Live::default()));
+        let expected = self.live.at(number).1.turn.last + 1;
         let cause = format!("expected sequence {expected}, found {}", frame.sequence);
         let position = position.unwrap_or(self.low);
         self.damage(Damage {
@@ -207,14 +239,27 @@ impl Share {
         });
     }
 
-    /// Moves a run whose last record has come to the finished ones.
-    fn close(&mut self, position: Option<u64>, frame: &Frame<'_>) {
-        if !frame.has(v1::CLOSES) {
-            return;
+    /// Takes in the next record of a run that is known.
+    fn take(&mut self, number: u32, position: Option<u64>, frame: &Frame<'_>) {
+        self.live.at_mut(number).1.push(position, frame);
+        self.latest = Some((frame.run, number));
+        if frame.has(v1::CLOSES) {
+            self.close(number, position, frame);
+        } else {
+            self.fold.record(heads::index_of(number), scan::view(frame));
         }
-        let Some(Live { place, .. }) = self.live.remove(&frame.run) else {
-            return;
-        };
+    }
+
+    /// Takes a run out that has ended, or of which nothing is to be known.
+    fn remove(&mut self, number: u32) -> Live {
+        self.latest = None;
+        self.fold.forget(heads::index_of(number));
+        self.live.remove(number)
+    }
+
+    /// Moves a run whose last record has come to the finished ones.
+    fn close(&mut self, number: u32, position: Option<u64>, frame: &Frame<'_>) {
+        let Live { place, .. } = self.remove(number);
         let is_known = match self.known {
             Known::Nothing => false,
             Known::Before(known) => position.is_none() || place.last < known,
@@ -251,11 +296,12 @@ impl Share {
     fn damage(&mut self, damage: Damage) {
         // A header that cannot be trusted may name a run that does not exist; only a run that
         // is known is quarantined for it.
-        let known = damage.run.filter(|run| self.live.contains_key(run));
+        let known = damage.run.and_then(|run| self.live.find(run));
         let error = damage.into_error();
         match known {
-            Some(run) => {
-                self.live.remove(&run);
+            Some(number) => {
+                let (run, _) = self.live.at(number);
+                self.remove(number);
                 self.damaged.runs.entry(run).or_insert(error);
             }
             None => self.damaged.places.push(error),
@@ -346,8 +392,8 @@ mod tests {
             let heads: BTreeMap<_, _> = found
                 .live
                 .iter()
-                .flatten()
-                .map(|(run, live)| (*run, (live.turn, live.place.last)))
+                .flat_map(Heads::iter)
+                .map(|(run, live)| (run, (live.turn, live.place.last)))
                 .collect();
             let finished: Vec<_> = found.closed.iter().map(|finished| finished.run).collect();
             assert!(found.damaged.list().is_empty());

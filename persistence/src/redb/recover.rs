@@ -15,7 +15,7 @@ use crate::journal::{Lane, Progress};
 use crate::scan;
 
 /// The least time between two reports of progress.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// The runs whose records are wanted.
 pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;

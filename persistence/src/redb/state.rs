@@ -24,6 +24,7 @@ use crate::batch::{Batch, TurnSpan};
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
+use crate::heads::Heads;
 use crate::journal::{Enqueued, Refused, Stats};
 use crate::ledger::Ledger;
 use crate::record::Snapshot;
@@ -127,7 +128,7 @@ impl State {
     ) -> Self {
         let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
-        for (run, live) in rebuilt.live.into_iter().flatten() {
+        for (run, live) in rebuilt.live.iter().flat_map(Heads::iter) {
             live_bytes += live.place.bytes;
             ledger.restore(run, live.turn, live.place);
         }
@@ -319,15 +320,15 @@ impl State {
 
     /// The runs that are live.
     pub(crate) fn live(&self) -> Runs {
-        self.ledger.heads().keys().copied().collect()
+        self.ledger.heads().iter().map(|(run, _)| run).collect()
     }
 
     /// Where the records of live runs stand, in a moment of the store whose log begins at `low`: a
     /// commit that the state does not know of yet may have moved its beginning.
     pub(crate) fn live_span(&self, low: u64) -> Span {
         let end = self.durable_end();
-        let heads = self.ledger.heads().values();
-        let first = heads.map(|head| head.place.first).min().unwrap_or(end);
+        let heads = self.ledger.heads().iter();
+        let first = heads.map(|(_, head)| head.place.first).min().unwrap_or(end);
         Span {
             has_kept: first < low,
             from: first.max(low).min(end),

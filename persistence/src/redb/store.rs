@@ -263,6 +263,16 @@ impl Moment {
         })
     }
 
+    /// Where the log ends; zero if it is empty.
+    pub(crate) fn log_end(&self) -> Result<u64, JournalFailure> {
+        guarded(|| {
+            let log = self.0.open_table(LOG)?;
+            Ok(log.last()?.map_or(0, |(position, row)| {
+                position.value() + row.value().len().saturating_sub(piece::HEADER_BYTES) as u64
+            }))
+        })
+    }
+
     /// The turns of a run that were moved out of the log, as a row; `None` if there are none.
     pub(crate) fn kept(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
         guarded(|| {

@@ -6,6 +6,7 @@ mod contract;
 mod crash;
 mod durability;
 mod files;
+mod folding;
 mod fuzz;
 mod golden;
 mod host;

@@ -2,4 +2,5 @@
 
 mod v1;
 
+pub(crate) use v1::{Bearing, bearing};
 pub use v1::{decode, encode, kind};

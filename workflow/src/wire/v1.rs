@@ -3,6 +3,7 @@
 //!
 //! The kinds are part of the format: numbers are never reused.
 
+mod bearing;
 mod body;
 mod family;
 mod outside;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::OperationId;
 use crate::event::{Bounds, Event, EventError, PublishScheduled, RunFailure, Started};
 
+pub(crate) use bearing::{Bearing, bearing};
 use family::{ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id};
 
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};

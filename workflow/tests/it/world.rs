@@ -18,7 +18,8 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
     ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input, Instance,
-    Limits, Moment, OperationId, Outcome, ParkReason, Payload, Refused, Signal, Started, Turn, wire,
+    Ledger, Limits, Moment, OperationId, Outcome, Outstanding, ParkReason, Payload, Refused, Signal, Started,
+    Turn, wire,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -311,6 +312,38 @@ impl World {
         let ledgers = [&replayed, &self.instance].map(|instance| format!("{:?}", instance.ledger()));
         assert_eq!(ledgers[0], ledgers[1]);
         assert_eq!(replayed.park_reason(), self.instance.park_reason());
+        self.check_outstanding();
+    }
+
+    /// What is gathered of each prefix without decoding it is what the fold of its events says.
+    fn check_outstanding(&self) {
+        let (mut whole, mut gathered) = (Ledger::new(), Outstanding::new());
+        for (index, (event, time)) in self.history.iter().enumerate() {
+            whole.apply(event, *time);
+            let mut body = Vec::new();
+            wire::encode(event, &mut body).expect("the engine's own events can be encoded");
+            let opens = whole
+                .started()
+                .filter(|_| index == 0)
+                .map(|started| started.id.as_str());
+            let taken = gathered.take(wire::kind(event), &body, *time, opens);
+            taken.expect("the engine's own events can be read");
+            if index > PREFIXES_MAX && index % PREFIXES_MAX != 0 && index + 1 < self.history.len() {
+                continue;
+            }
+            let outstanding = gathered.ledger().expect("the engine's own events can be read");
+            assert_eq!(outstanding.started(), whole.started());
+            assert_eq!(outstanding.started_at(), whole.started_at());
+            assert_eq!(outstanding.parked(), whole.parked(), "up to event {index}");
+            assert!(outstanding.pending().eq(whole.pending()), "up to event {index}");
+            let since = |ledger: &Ledger| {
+                let operations = ledger.pending().map(|(operation, _)| operation);
+                operations
+                    .map(|operation| ledger.pending_since(operation))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(since(&outstanding), since(&whole), "up to event {index}");
+        }
     }
 
     pub(crate) fn history(&self) -> &[(Event, Timestamp)] {

@@ -1,0 +1,35 @@
+//! Folding the histories of live runs while a store is opened, in the one pass that reads its log.
+//!
+//! ```text
+//!   log ──► frames of a lane ──► heads: run ─► number ──► Fold::record(number, record)
+//!                                       │ ended, or damaged
+//!                                       └───────────────► Fold::forget(number)
+//! ```
+//!
+//! Which runs are live is known at the end only, so a fold sees those that have ended too, and is told
+//! to forget them. It gets a number with each record: a small one that the run keeps, so that a list
+//! can hold what is made of it, and nothing is looked up twice.
+
+use crate::record::RecordView;
+
+/// Receives the records of a share of the runs while a store is opened, see
+/// [`RedbJournal::open_folding`](crate::RedbJournal::open_folding).
+pub trait Fold: Send {
+    /// The next record of the run with this number, in the order of its history; its first record
+    /// comes first. Numbers are below the greatest number of runs that were live at a time.
+    fn record(&mut self, number: usize, record: RecordView<'_>);
+
+    /// The run with this number has ended, or its history is damaged: nothing is left of it. Another
+    /// run may get the number.
+    fn forget(&mut self, number: usize);
+}
+
+/// Takes no notice.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+impl Fold for Nothing {
+    fn record(&mut self, _: usize, _: RecordView<'_>) {}
+
+    fn forget(&mut self, _: usize) {}
+}

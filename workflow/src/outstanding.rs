@@ -1,0 +1,169 @@
+//! What of a history is still outstanding, gathered without decoding the rest.
+//!
+//! ```text
+//!   record ─► kind, number of the operation ─► begins: its bytes are kept
+//!                                              ends:   they are let go of
+//!                                              else:   not looked at
+//!   at the end: the bytes that are left ─► events ─► Ledger
+//! ```
+//!
+//! A store that is opened reads the records of all its runs; nearly all of them are of operations
+//! that have ended. Those are not decoded here, so that what is wrong with one of them, beyond its
+//! checksum, shows when the run is replayed, and not before.
+
+use bytes::Bytes;
+use millrun_core::Timestamp;
+
+use crate::event::EventError;
+use crate::operations::Operations;
+use crate::wire::{Bearing, bearing};
+use crate::{Ledger, wire};
+
+/// Takes a run's records one by one, and makes a [`Ledger`] of what is outstanding in the end.
+#[derive(Debug, Default)]
+pub struct Outstanding {
+    started: Option<Box<Beginning>>,
+    open: Operations<Open>,
+    parked: Option<Box<Noted>>,
+    /// The memory of the last one that ended, for the next one that begins.
+    spare: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Beginning {
+    id: Option<Box<str>>,
+    noted: Noted,
+}
+
+/// A record as it was.
+#[derive(Debug)]
+struct Noted {
+    kind: u8,
+    time: Timestamp,
+    body: Vec<u8>,
+}
+
+/// An operation that has not ended.
+#[derive(Debug)]
+struct Open {
+    begun: Noted,
+    /// The last record of each kind that says more of it.
+    later: Vec<Later>,
+}
+
+#[derive(Debug)]
+struct Later {
+    noted: Noted,
+    /// How many records it stands for.
+    count: u32,
+}
+
+impl Noted {
+    fn new(kind: u8, time: Timestamp, body: &[u8]) -> Self {
+        let body = body.to_vec();
+        Self { kind, time, body }
+    }
+
+    fn apply(&self, opens: Option<&str>, ledger: &mut Ledger, count: u32) -> Result<(), EventError> {
+        let event = wire::decode(self.kind, &Bytes::copy_from_slice(&self.body), opens)?;
+        for _ in 0..count {
+            ledger.apply(&event, self.time);
+        }
+        Ok(())
+    }
+}
+
+impl Outstanding {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the next record of the history: its kind, its body, when it was recorded, and the
+    /// instance's id if the journal keeps it with this record.
+    ///
+    /// # Errors
+    /// When there is no such kind, or the body does not name the operation that it must be about.
+    /// What was taken in before stays as it is.
+    pub fn take(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        time: Timestamp,
+        opens: Option<&str>,
+    ) -> Result<(), EventError> {
+        match bearing(kind, body)? {
+            Bearing::Starts => {
+                self.started = Some(Box::new(Beginning {
+                    id: opens.map(Into::into),
+                    noted: Noted::new(kind, time, body),
+                }));
+            }
+            Bearing::Begins(operation) => {
+                let mut kept = std::mem::take(&mut self.spare);
+                kept.clear();
+                kept.extend_from_slice(body);
+                let begun = Noted {
+                    kind,
+                    time,
+                    body: kept,
+                };
+                let later = Vec::new();
+                self.open.insert(operation, Open { begun, later });
+            }
+            Bearing::Tells {
+                operation,
+                is_counted,
+            } => {
+                let Some(open) = self.open.get_mut(operation) else {
+                    return Ok(());
+                };
+                let noted = Noted::new(kind, time, body);
+                match open.later.iter_mut().find(|later| later.noted.kind == kind) {
+                    Some(later) => {
+                        later.noted = noted;
+                        later.count = later.count.saturating_add(u32::from(is_counted));
+                    }
+                    None => open.later.push(Later { noted, count: 1 }),
+                }
+            }
+            Bearing::Ends(operation) => {
+                if let Some(open) = self.open.remove(operation) {
+                    self.spare = open.begun.body;
+                }
+            }
+            Bearing::Parks => self.parked = Some(Box::new(Noted::new(kind, time, body))),
+            Bearing::Resumes => self.parked = None,
+            Bearing::Closes => {
+                self.open.clear();
+                self.parked = None;
+            }
+            Bearing::None => {}
+        }
+        Ok(())
+    }
+
+    /// What is outstanding: how the run began, the operations that have not ended, and why the code
+    /// does not run. Of everything else the ledger says nothing: its sequence, updates, a request to
+    /// cancel, the outcome.
+    ///
+    /// # Errors
+    /// When a record that is outstanding is no event.
+    pub fn ledger(&self) -> Result<Ledger, EventError> {
+        let mut ledger = Ledger::new();
+        if let Some(started) = &self.started {
+            started.noted.apply(started.id.as_deref(), &mut ledger, 1)?;
+        }
+        for (_, open) in self.open.iter() {
+            open.begun.apply(None, &mut ledger, 1)?;
+            for later in &open.later {
+                later.noted.apply(None, &mut ledger, later.count)?;
+            }
+        }
+        if let Some(parked) = &self.parked {
+            parked.apply(None, &mut ledger, 1)?;
+        }
+        Ok(ledger)
+    }
+}
