@@ -20,7 +20,7 @@ pub struct JournalConfig {
     pub batch_len_max: usize,
     /// The largest turn, frames included, in bytes. A larger one is refused. Default 16 MiB.
     pub turn_bytes_max: usize,
-    /// Memory for cached pages of the file, in bytes. Default 128 MiB.
+    /// Memory for cached pages of the file, in bytes. Default 64 MiB.
     pub cache_bytes_max: usize,
     /// How far ahead of the writes the file is kept filled with zeros, in bytes, so that a sync has
     /// no blocks to allocate; 0 turns that off. Default 16 MiB.
@@ -79,7 +79,7 @@ impl Default for JournalConfig {
             batch_bytes_max: 8 << 20,
             batch_len_max: 65_536,
             turn_bytes_max: TURN_BYTES_MAX_DEFAULT,
-            cache_bytes_max: 128 << 20,
+            cache_bytes_max: 64 << 20,
             zero_ahead_bytes: 16 << 20,
             durability: Durability::Durable,
             dead_bytes_max: 16 << 20,

@@ -138,6 +138,12 @@ impl Entry {
         self.waiter.is_some() || self.rare.as_ref().is_some_and(|rare| !rare.waiters.is_empty())
     }
 
+    /// Whether all of it is on disk, and nobody waits for it. Children stay awake: who called them is
+    /// known here only.
+    pub(super) fn can_sleep(&self) -> bool {
+        matches!(self.place, Place::Cold) && !self.is_waited_for() && self.parent().is_none()
+    }
+
     /// Takes those out who wait for the result.
     pub(super) fn take_waiters(&mut self) -> impl Iterator<Item = Reply<Standing>> + use<> {
         let others = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.waiters));

@@ -27,6 +27,7 @@ use super::Shard;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Place};
 use super::message::{ShardMessage, Standing, StartChild};
+use super::roster::Known;
 use crate::recovery::RecoveredRun;
 
 /// How often an instance may go on in another run within one turn.
@@ -157,12 +158,10 @@ impl Shard {
     /// A parent wants a child: it is begun, unless it has been.
     pub(super) fn on_start_child(&mut self, request: StartChild, moment: Moment) {
         match self.entries.latest(&request.id) {
-            Some(entry) if is_child_of(entry, &request.parent) => {
-                let effect = match &entry.place {
-                    Place::Ended(outcome) => tell_parent(&request.parent, outcome),
-                    Place::Cold | Place::Loading(_) | Place::Hot(_) => {
-                        child_started(&request.parent, entry.run)
-                    }
+            Some(entry) if is_child_of(&entry, &request.parent) => {
+                let effect = match entry.outcome() {
+                    Some(outcome) => tell_parent(&request.parent, outcome),
+                    None => child_started(&request.parent, entry.run),
                 };
                 return self.effects.push(effect);
             }
@@ -296,7 +295,7 @@ impl Shard {
     }
 }
 
-fn is_child_of(entry: &Entry, parent: &Parent) -> bool {
+fn is_child_of(entry: &Known<'_>, parent: &Parent) -> bool {
     let of = entry.parent();
     of.is_some_and(|of| (of.run, of.operation) == (parent.run, parent.operation))
 }

@@ -468,6 +468,7 @@ impl Shard {
                 match self.entries.get(run).map(|entry| &entry.place) {
                     Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
                     Some(Place::Cold | Place::Loading(_)) => cold.push((run, operation)),
+                    None if self.entries.contains(run) => cold.push((run, operation)),
                     Some(Place::Ended(_)) | None => {}
                 }
             }

@@ -16,6 +16,7 @@
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
 //!   messages, which is what those who push feel.
 
+mod asleep;
 mod effects;
 mod entry;
 mod family;
@@ -366,7 +367,7 @@ impl Drop for Shard {
     fn drop(&mut self) {
         let counters = &self.shared.counters;
         counters.live.fetch_sub(self.live_len as u64, Ordering::Relaxed);
-        let parked = self.entries.iter().filter(|entry| entry.is_parked).count();
+        let parked = self.entries.iter().filter(|known| known.is_parked).count();
         counters.parked.fetch_sub(parked as u64, Ordering::Relaxed);
     }
 }

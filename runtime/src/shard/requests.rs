@@ -7,7 +7,7 @@ use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
 use super::effects::Effect;
-use super::entry::{Entry, Held, Place};
+use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{ShardMessage, Standing, StartRequest, StartedRun, Target, UpdateRefused};
 use super::{Reply, Shard, ShardShared};
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
@@ -121,7 +121,7 @@ impl Shard {
     fn find(&self, target: &Target) -> Option<RunId> {
         match target {
             Target::Id(id) => self.entries.latest(id).map(|entry| entry.run),
-            Target::Run(run) => self.entries.get(*run).map(|entry| entry.run),
+            Target::Run(run) => self.entries.contains(*run).then_some(*run),
         }
     }
 
@@ -284,7 +284,9 @@ impl Shard {
         let is_known = |activity: &str| self.shared.queues.activity(activity).is_some();
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
-        description.status = self.shared.status(entry);
+        description.status = self
+            .shared
+            .status(&entry.workflow, entry.has_ended(), entry.is_parked);
         description.parked = instance.park_reason().cloned();
         description.awaited_signals = instance.awaited_signals();
         Some(description)
@@ -293,12 +295,12 @@ impl Shard {
     /// Live instances in the order of their ids, beginning behind `after`.
     fn list(&mut self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
         let Self { entries, shared, .. } = self;
-        let listed = entries.list(after).filter_map(|entry| {
-            let status = shared.status(entry);
+        let listed = entries.list(after).filter_map(|(id, known)| {
+            let status = shared.status(known.workflow, known.has_ended(), known.is_parked);
             (status != InstanceStatus::Finished).then(|| InstanceSummary {
-                id: entry.id.clone(),
-                run: entry.run,
-                workflow: entry.workflow.as_str().to_owned(),
+                id: id.clone(),
+                run: known.run,
+                workflow: known.workflow.as_str().to_owned(),
                 status,
             })
         });
@@ -307,12 +309,12 @@ impl Shard {
 }
 
 impl ShardShared {
-    fn status(&self, entry: &Entry) -> InstanceStatus {
-        if entry.has_ended() {
+    fn status(&self, workflow: &WorkflowName, has_ended: bool, is_parked: bool) -> InstanceStatus {
+        if has_ended {
             InstanceStatus::Finished
-        } else if !self.workflows.contains_key(entry.workflow.as_str()) {
+        } else if !self.workflows.contains_key(workflow.as_str()) {
             InstanceStatus::NotRegistered
-        } else if entry.is_parked {
+        } else if is_parked {
             InstanceStatus::Parked
         } else {
             InstanceStatus::Running

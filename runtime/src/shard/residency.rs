@@ -33,6 +33,8 @@ impl Shard {
             entry.hot_bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
             self.hot_bytes += entry.hot_bytes as usize;
         }
+        // Those that wait longest are at the front: its turn comes when all others had theirs.
+        entry.is_touched = false;
         if !std::mem::replace(&mut entry.is_listed, true) {
             self.hot.push_back(run);
         }
@@ -144,7 +146,7 @@ impl Shard {
 
     /// Lets go of the code of runs that waited longest, while there are too many.
     pub(super) fn unload_coldest(&mut self) {
-        const STEPS_MAX: usize = 1_024;
+        const STEPS_MAX: usize = 4_096;
         for _ in 0..STEPS_MAX {
             let config = &self.shared.config;
             let is_over = self.hot_len > config.hot_len_max || self.hot_bytes > config.hot_bytes_max;
@@ -160,6 +162,12 @@ impl Shard {
                 continue;
             }
             if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
+                // It may have grown since it was counted.
+                if let Place::Hot(instance) = &entry.place {
+                    let bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
+                    self.hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
+                    self.hot_bytes += bytes as usize;
+                }
                 self.hot.push_back(run);
                 continue;
             }
@@ -167,6 +175,7 @@ impl Shard {
             entry.place = Place::Cold;
             self.hot_len -= 1;
             self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+            self.entries.put_to_sleep(run);
         }
     }
 

@@ -1,12 +1,14 @@
 //! The runs a shard knows, found by run and by id.
 //!
 //! ```text
-//!   by_run ─► 17 ─┐      slots: [ entry │ free │ entry │ entry … ]
-//!   by_id  ─► 17 ─┴───────────────────────────────▲
+//!   by_run ─► 17 ─┐      slots: [ run, asleep │ free │ run, awake: 4 │ run, asleep … ]
+//!   by_id  ─► 17 ─┴─────────────────▲                         │
+//!                        awake: [ entry │ free │ … │ entry ] ◄┘
 //! ```
 //!
-//! A million runs that wait are a million entries here, so these stand side by side in one list, and
-//! what finds them holds four bytes for each. The order of ids is made when somebody asks for a list,
+//! A million runs that wait are a million slots here, so these stand side by side in one list, and
+//! what finds them holds four bytes for each. Those that are [asleep](super::asleep) have nothing
+//! else; whoever wants to change one wakes it. The order of ids is made when somebody asks for a list,
 //! from what has come in since the last one: starts and ends are many, lists are few.
 
 use std::collections::BTreeMap;
@@ -15,17 +17,22 @@ use std::ops::Bound;
 
 use hashbrown::HashTable;
 use millrun_core::{InstanceId, RunId};
+use millrun_workflow::{Outcome, Parent};
 use rustc_hash::FxBuildHasher;
 
-use super::entry::Entry;
+use super::asleep::{Names, Sleeper};
+use super::entry::{Entry, Place, WorkflowName};
 
 /// More entries of the past than of the present, by so many, are let go of.
 const SLACK: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct Roster {
-    slots: Vec<Option<Entry>>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
+    awake: Vec<Option<Entry>>,
+    awake_free: Vec<u32>,
+    names: Names,
     by_run: HashTable<u32>,
     /// The latest run of each instance.
     by_id: HashTable<u32>,
@@ -37,71 +44,203 @@ pub(super) struct Roster {
     unsorted: Vec<u32>,
 }
 
+#[derive(Debug)]
+struct Slot {
+    /// Of a free one, that of the last run in it.
+    run: RunId,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Asleep(Sleeper),
+    /// At this place in the list of those.
+    Awake(u32),
+}
+
+/// What can be said of a run without waking it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) run: RunId,
+    pub(super) id: &'a str,
+    pub(super) workflow: &'a WorkflowName,
+    pub(super) is_parked: bool,
+    entry: Option<&'a Entry>,
+}
+
+impl<'a> Known<'a> {
+    /// Who called it, if it is a child.
+    pub(super) fn parent(&self) -> Option<&'a Parent> {
+        self.entry?.parent()
+    }
+
+    /// How it ended, if that is at hand.
+    pub(super) fn outcome(&self) -> Option<&'a Outcome> {
+        match &self.entry?.place {
+            Place::Ended(outcome) => Some(outcome),
+            Place::Cold | Place::Loading(_) | Place::Hot(_) => None,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.outcome().is_some()
+    }
+}
+
 /// The runs' ids are random in their lower half.
 fn hash_of(run: RunId) -> u64 {
     FxBuildHasher.hash_one(run)
 }
 
-fn at(slots: &[Option<Entry>], slot: u32) -> &Entry {
-    slots[slot as usize]
-        .as_ref()
-        .expect("the tables name filled slots only")
-}
-
 impl Roster {
+    /// A run that is awake.
     pub(super) fn get(&self, run: RunId) -> Option<&Entry> {
-        self.slot_of(run).map(|slot| at(&self.slots, slot))
+        match self.slots[self.slot_of(run)? as usize].state {
+            State::Awake(place) => self.awake[place as usize].as_ref(),
+            State::Free | State::Asleep(_) => None,
+        }
     }
 
+    /// A run, which is awake from now on.
     pub(super) fn get_mut(&mut self, run: RunId) -> Option<&mut Entry> {
         let slot = self.slot_of(run)?;
-        self.slots[slot as usize].as_mut()
+        let place = match &mut self.slots[slot as usize].state {
+            State::Free => return None,
+            State::Awake(place) => *place,
+            state @ State::Asleep(_) => {
+                let State::Asleep(sleeper) = std::mem::replace(state, State::Free) else {
+                    return None;
+                };
+                self.wake(slot, run, &sleeper)
+            }
+        };
+        self.awake[place as usize].as_mut()
+    }
+
+    /// Whether a run is known, awake or not.
+    pub(super) fn contains(&self, run: RunId) -> bool {
+        self.slot_of(run).is_some()
+    }
+
+    /// Puts a run to sleep that is on disk, all of it, and for which nobody waits.
+    pub(super) fn put_to_sleep(&mut self, run: RunId) {
+        let Some(slot) = self.slot_of(run) else { return };
+        let State::Awake(place) = self.slots[slot as usize].state else {
+            return;
+        };
+        let Some(entry) = self.awake[place as usize].take() else {
+            return;
+        };
+        match self.names.put_to_sleep(entry) {
+            Ok(sleeper) => {
+                self.slots[slot as usize].state = State::Asleep(sleeper);
+                self.awake_free.push(place);
+            }
+            Err(entry) => self.awake[place as usize] = Some(entry),
+        }
+    }
+
+    fn wake(&mut self, slot: u32, run: RunId, sleeper: &Sleeper) -> u32 {
+        let id = InstanceId::new(sleeper.id()).expect("it was the id of an instance");
+        let mut entry = Entry::new(run, id, self.names.of(sleeper).clone(), Place::Cold);
+        entry.is_parked = sleeper.is_parked;
+        let place = self.place(entry);
+        self.slots[slot as usize].state = State::Awake(place);
+        place
+    }
+
+    /// Gives an entry its place among those awake.
+    fn place(&mut self, entry: Entry) -> u32 {
+        match self.awake_free.pop() {
+            Some(place) => {
+                self.awake[place as usize] = Some(entry);
+                place
+            }
+            None => {
+                let place = u32::try_from(self.awake.len()).expect("fewer than 2^32 runs in memory");
+                self.awake.push(Some(entry));
+                place
+            }
+        }
     }
 
     fn slot_of(&self, run: RunId) -> Option<u32> {
-        let slots = &self.slots;
-        let found = self.by_run.find(hash_of(run), |slot| at(slots, *slot).run == run);
-        found.copied()
+        let is_it = |slot: &u32| self.slots[*slot as usize].run == run;
+        self.by_run.find(hash_of(run), is_it).copied()
+    }
+
+    fn known(&self, slot: u32) -> Option<Known<'_>> {
+        let Slot { run, state } = &self.slots[slot as usize];
+        match state {
+            State::Free => None,
+            State::Asleep(sleeper) => Some(Known {
+                run: *run,
+                id: sleeper.id(),
+                workflow: self.names.of(sleeper),
+                is_parked: sleeper.is_parked,
+                entry: None,
+            }),
+            State::Awake(place) => {
+                let entry = self.awake[*place as usize].as_ref()?;
+                Some(Known {
+                    run: *run,
+                    id: entry.id.as_str(),
+                    workflow: &entry.workflow,
+                    is_parked: entry.is_parked,
+                    entry: Some(entry),
+                })
+            }
+        }
+    }
+
+    fn slot_of_latest(&self, id: &str) -> Option<u32> {
+        let is_it = |slot: &u32| self.known(*slot).is_some_and(|known| known.id == id);
+        self.by_id.find(self.hasher.hash_one(id), is_it).copied()
     }
 
     /// The latest run of an instance.
-    pub(super) fn latest(&self, id: &InstanceId) -> Option<&Entry> {
-        let slots = &self.slots;
-        let hash = self.hasher.hash_one(id);
-        let found = self.by_id.find(hash, |slot| at(slots, *slot).id == *id);
-        found.map(|slot| at(slots, *slot))
+    pub(super) fn latest(&self, id: &InstanceId) -> Option<Known<'_>> {
+        self.slot_of_latest(id.as_str()).and_then(|slot| self.known(slot))
     }
 
     /// Enters a run, the latest of its instance from now on; gives the one that was so far.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<RunId> {
         let (run, id) = (entry.run, entry.id.clone());
+        let state = if entry.can_sleep() {
+            match self.names.put_to_sleep(entry) {
+                Ok(sleeper) => State::Asleep(sleeper),
+                Err(entry) => State::Awake(self.place(entry)),
+            }
+        } else {
+            State::Awake(self.place(entry))
+        };
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.slots[slot as usize] = Some(entry);
+                self.slots[slot as usize] = Slot { run, state };
                 slot
             }
             None => {
                 let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 runs in memory");
-                self.slots.push(Some(entry));
+                self.slots.push(Slot { run, state });
                 slot
             }
         };
         let slots = &self.slots;
         self.by_run
-            .insert_unique(hash_of(run), slot, |slot| hash_of(at(slots, *slot).run));
-        let replaced = self.point(&id, slot);
+            .insert_unique(hash_of(run), slot, |slot| hash_of(slots[*slot as usize].run));
+        let replaced = self.point(id.as_str(), slot);
         self.note(slot);
-        replaced.map(|former| at(&self.slots, former).run)
+        replaced.map(|former| self.slots[former as usize].run)
     }
 
     /// Makes a slot that of the latest run of its instance; gives the one that was so far.
-    fn point(&mut self, id: &InstanceId, slot: u32) -> Option<u32> {
-        let Self {
-            slots, by_id, hasher, ..
-        } = self;
-        let is_it = |slot: &u32| at(slots, *slot).id == *id;
-        let hash_of = |slot: &u32| hasher.hash_one(&at(slots, *slot).id);
-        match by_id.entry(hasher.hash_one(id), is_it, hash_of) {
+    fn point(&mut self, id: &str, slot: u32) -> Option<u32> {
+        let mut by_id = std::mem::take(&mut self.by_id);
+        let id_at = |slot: &u32| self.known(*slot).map_or("", |known| known.id);
+        let is_it = |slot: &u32| id_at(slot) == id;
+        let hash_of = |slot: &u32| self.hasher.hash_one(id_at(slot));
+        let former = match by_id.entry(self.hasher.hash_one(id), is_it, hash_of) {
             hashbrown::hash_table::Entry::Occupied(mut found) => {
                 Some(std::mem::replace(found.get_mut(), slot))
             }
@@ -109,7 +248,9 @@ impl Roster {
                 place.insert(slot);
                 None
             }
-        }
+        };
+        self.by_id = by_id;
+        former
     }
 
     /// Remembers a slot for the next list.
@@ -123,42 +264,50 @@ impl Roster {
 
     /// Takes a run out. If it is the latest of its instance, that has none from now on.
     pub(super) fn remove(&mut self, run: RunId) -> Option<Entry> {
-        let slots = &self.slots;
-        let found = self
-            .by_run
-            .find_entry(hash_of(run), |slot| at(slots, *slot).run == run);
-        let (slot, _) = found.ok()?.remove();
-        let hash = self.hasher.hash_one(&at(slots, slot).id);
+        self.get_mut(run)?;
+        let slot = self.slot_of(run)?;
+        let State::Awake(place) = self.slots[slot as usize].state else {
+            return None;
+        };
+        let entry = self.awake[place as usize].take()?;
+        if let Ok(found) = self.by_run.find_entry(hash_of(run), |other| *other == slot) {
+            found.remove();
+        }
+        let hash = self.hasher.hash_one(entry.id.as_str());
         if let Ok(found) = self.by_id.find_entry(hash, |other| *other == slot) {
             found.remove();
         }
+        self.slots[slot as usize].state = State::Free;
         self.free.push(slot);
-        self.slots[slot as usize].take()
+        self.awake_free.push(place);
+        Some(entry)
     }
 
     /// Takes a run out, and makes `former` the latest of its instance again.
     pub(super) fn undo(&mut self, run: RunId, former: Option<RunId>) -> Option<Entry> {
         let entry = self.remove(run)?;
         if let Some(slot) = former.and_then(|former| self.slot_of(former)) {
-            self.point(&entry.id, slot);
+            self.point(entry.id.as_str(), slot);
         }
         Some(entry)
     }
 
     /// All runs, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().flatten()
+    pub(super) fn iter(&self) -> impl Iterator<Item = Known<'_>> {
+        self.by_run.iter().filter_map(|slot| self.known(*slot))
     }
 
     /// The latest run of each instance in the order of their ids, beginning behind `after`.
-    pub(super) fn list(&mut self, after: Option<InstanceId>) -> impl Iterator<Item = &Entry> {
+    pub(super) fn list(
+        &mut self,
+        after: Option<InstanceId>,
+    ) -> impl Iterator<Item = (&InstanceId, Known<'_>)> {
         for slot in std::mem::take(&mut self.unsorted) {
-            if let Some(entry) = &self.slots[slot as usize]
-                && self
-                    .latest(&entry.id)
-                    .is_some_and(|latest| latest.run == entry.run)
+            if let Some(known) = self.known(slot)
+                && self.slot_of_latest(known.id) == Some(slot)
             {
-                let (id, run) = (entry.id.clone(), entry.run);
+                let id = InstanceId::new(known.id).expect("it is the id of an instance");
+                let run = known.run;
                 self.sorted.insert(id, run);
             }
         }
@@ -169,7 +318,10 @@ impl Roster {
         }
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let listed = self.sorted.range((from, Bound::Unbounded));
-        listed.filter_map(|(id, run)| self.latest(id).filter(|latest| latest.run == *run))
+        listed.filter_map(|(id, run)| {
+            let latest = self.latest(id).filter(|latest| latest.run == *run)?;
+            Some((id, latest))
+        })
     }
 }
 
@@ -178,12 +330,17 @@ mod tests {
     use millrun_core::Timestamp;
     use millrun_workflow::Name;
 
-    use super::super::entry::Place;
     use super::*;
 
     fn entry(id: &InstanceId, number: u64) -> Entry {
         let run = RunId::new(id.partition(), Timestamp::EPOCH, number);
-        Entry::new(run, id.clone(), Name::Borrowed("w").into(), Place::Cold)
+        let name = if number.is_multiple_of(2) { "even" } else { "odd" };
+        let mut entry = Entry::new(run, id.clone(), Name::Borrowed(name).into(), Place::Cold);
+        entry.is_parked = number.is_multiple_of(3);
+        if number.is_multiple_of(5) {
+            entry.place = Place::Loading(Box::default());
+        }
+        entry
     }
 
     #[test]
@@ -194,6 +351,7 @@ mod tests {
             (state >> 33) % below
         };
         let mut roster = Roster::default();
+        assert!(size_of::<Slot>() <= 48);
         // By id, the runs entered and not taken out, the latest last.
         let mut model: BTreeMap<InstanceId, Vec<RunId>> = BTreeMap::new();
         let latest_of = |model: &BTreeMap<InstanceId, Vec<RunId>>, id: &InstanceId| {
@@ -202,7 +360,7 @@ mod tests {
         // Once the latest has been taken out, an instance has none, whatever was before it.
         for step in 0..50_000 {
             let id: InstanceId = format!("i-{}", random(300)).parse().unwrap();
-            match random(7) {
+            match random(9) {
                 0..3 => {
                     let entry = entry(&id, step);
                     let run = entry.run;
@@ -222,6 +380,7 @@ mod tests {
                     let removed = model.remove(&id).and_then(|runs| runs.last().copied());
                     if let Some(run) = removed {
                         assert_eq!(roster.remove(run).unwrap().run, run);
+                        assert!(!roster.contains(run));
                         assert!(roster.get(run).is_none() && roster.get_mut(run).is_none());
                     }
                 }
@@ -229,17 +388,40 @@ mod tests {
                     let after = (random(2) == 0).then_some(id);
                     let from = after.clone().map_or(Bound::Unbounded, Bound::Excluded);
                     let expected = model.range((from, Bound::Unbounded));
-                    let listed = roster.list(after).map(|entry| (&entry.id, entry.run));
+                    let listed = roster.list(after).map(|(id, known)| (id, known.run));
                     assert!(listed.eq(expected.map(|(id, runs)| (id, *runs.last().unwrap()))));
+                }
+                7 => {
+                    // It is woken with what is known of it, and is asleep again if it can be.
+                    let Some(run) = latest_of(&model, &id) else {
+                        continue;
+                    };
+                    let number = u64::try_from(run.bits() & u128::from(u64::MAX)).unwrap();
+                    let is_awake = roster.get(run).is_some();
+                    assert!(!number.is_multiple_of(5) || is_awake);
+                    let before = roster
+                        .latest(&id)
+                        .map(|known| (known.is_parked, known.id.to_owned()));
+                    assert_eq!(before, Some((number.is_multiple_of(3), id.to_string())));
+                    let woken = roster.get_mut(run).unwrap();
+                    assert_eq!((woken.run, &woken.id), (run, &id));
+                    assert_eq!(woken.is_parked, number.is_multiple_of(3));
+                    let name = if number.is_multiple_of(2) { "even" } else { "odd" };
+                    assert_eq!(woken.workflow.as_str(), name);
+                    if random(2) == 0 {
+                        roster.put_to_sleep(run);
+                        assert_eq!(roster.get(run).is_some(), number.is_multiple_of(5));
+                    }
                 }
                 _ => {
                     let latest = roster.latest(&id).map(|entry| entry.run);
                     assert_eq!(latest, latest_of(&model, &id));
-                    assert!(latest.is_none_or(|run| roster.get(run).is_some()));
+                    assert!(latest.is_none_or(|run| roster.contains(run)));
                 }
             }
             assert_eq!(roster.iter().count(), model.len());
-            assert!(roster.slots.len() <= 302 && roster.sorted.len() <= 2 * 300 + SLACK);
+            assert!(roster.awake.len() <= 302 && roster.slots.len() <= 302);
+            assert!(roster.sorted.len() <= 2 * 300 + SLACK);
             assert!(roster.unsorted.len() <= 2 * 302 + SLACK + 1);
         }
     }

@@ -308,6 +308,15 @@ impl Table {
         waiting.map(|waiter| waiter.waker.clone()).collect()
     }
 
+    /// What signals and those who wait for them hold, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const NAME_BYTES: usize = 192;
+        let signals = self.signals.iter();
+        let values = signals.flat_map(|(_, inbox)| &inbox.values);
+        let values: usize = values.map(|value| size_of::<Payload>() + value.len()).sum();
+        self.signals.iter().len() * NAME_BYTES + values
+    }
+
     /// The signals that have not been taken, by name, those of one name in their order.
     pub(crate) fn take_signals(&mut self) -> Vec<(Name, Payload)> {
         self.signals_len = 0;

@@ -78,7 +78,7 @@ impl Inboxes {
         Some(&mut self.0[index].1)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Name, Inbox)> {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &(Name, Inbox)> {
         self.0.iter()
     }
 

@@ -389,12 +389,16 @@ impl Instance {
     pub fn memory_bytes(&self) -> usize {
         const PENDING_BYTES: usize = 384;
         const DEFERRED_BYTES: usize = 160;
+        // What the allocator adds to a block: of the machine, the table, the code, the pulse, the id.
+        const BLOCKS_BYTES: usize = 5 * 24;
         let code = self.code.as_ref().map_or(0, RunningCode::memory_bytes);
         let input = self.ledger.started().map_or(0, |started| started.input.len());
         size_of::<Self>()
             + size_of::<Shared>()
+            + BLOCKS_BYTES
             + code
             + input
+            + self.shared.lock().memory_bytes()
             + self.ledger.pending_len() * PENDING_BYTES
             + self.deferred.len() * DEFERRED_BYTES
     }

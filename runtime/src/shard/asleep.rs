@@ -1,0 +1,157 @@
+//! A run that waits on disk, with nobody and nothing of it in memory but what finds it again.
+//!
+//! ```text
+//!   Entry (112 bytes, its id apart) ── unloaded, nobody waits for it ──► Sleeper (32 bytes in all)
+//!         ▲                                                                 │
+//!         └───────────────────────── somebody wants it ─────────────────────┘
+//! ```
+//!
+//! A million that wait are a million of these: a short id stands in place, and of the workflow's name
+//! there is a number.
+
+use millrun_core::InstanceId;
+
+use super::entry::{Entry, WorkflowName};
+
+/// More names of workflows than these are not numbered: runs of others stay as they are.
+const NAMES_LEN_MAX: usize = 256;
+
+/// Ids of up to so many bytes stand in place.
+const IN_PLACE_MAX: usize = 22;
+
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    id: ShortId,
+    /// The number of its workflow's name.
+    workflow: u16,
+    pub(super) is_parked: bool,
+}
+
+#[derive(Debug)]
+enum ShortId {
+    InPlace { len: u8, bytes: [u8; IN_PLACE_MAX] },
+    Shared(InstanceId),
+}
+
+impl ShortId {
+    fn new(id: InstanceId) -> Self {
+        let mut bytes = [0; IN_PLACE_MAX];
+        let text = id.as_str().as_bytes();
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(place), Ok(len)) => {
+                place.copy_from_slice(text);
+                Self::InPlace { len, bytes }
+            }
+            _ => Self::Shared(id),
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::InPlace { len, bytes } => {
+                std::str::from_utf8(&bytes[..usize::from(*len)]).expect("it was the text of an id")
+            }
+            Self::Shared(id) => id.as_str(),
+        }
+    }
+}
+
+impl Sleeper {
+    pub(super) fn id(&self) -> &str {
+        self.id.as_str()
+    }
+}
+
+/// The names of the workflows that have runs asleep, by number.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<WorkflowName>);
+
+impl Names {
+    /// Puts a run to sleep if it [can](Entry::can_sleep), and its workflow is one of those that are
+    /// numbered; otherwise gives it back.
+    pub(super) fn put_to_sleep(&mut self, entry: Entry) -> Result<Sleeper, Entry> {
+        if !entry.can_sleep() {
+            return Err(entry);
+        }
+        let name = entry.workflow.as_str();
+        let known = self.0.iter().position(|known| known.as_str() == name);
+        let number = known.unwrap_or(self.0.len());
+        if number == NAMES_LEN_MAX {
+            return Err(entry);
+        }
+        if number == self.0.len() {
+            self.0.push(entry.workflow.clone());
+        }
+        Ok(Sleeper {
+            id: ShortId::new(entry.id),
+            workflow: u16::try_from(number).expect("there are not that many names"),
+            is_parked: entry.is_parked,
+        })
+    }
+
+    pub(super) fn of(&self, sleeper: &Sleeper) -> &WorkflowName {
+        &self.0[usize::from(sleeper.workflow)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::{Partition, RunId, Timestamp};
+    use millrun_workflow::{Name, OperationId, Parent, ParentClose};
+
+    use super::super::entry::Place;
+    use super::*;
+
+    fn entry(id: &str, workflow: &str) -> Entry {
+        let id = InstanceId::new(id).unwrap();
+        let run = RunId::new(id.partition(), Timestamp::EPOCH, 1);
+        Entry::new(run, id, Name::Owned(workflow.to_owned()).into(), Place::Cold)
+    }
+
+    #[test]
+    fn ids_of_any_length_are_kept() {
+        let mut names = Names::default();
+        for len in 1..=InstanceId::BYTES_MAX {
+            let id = "i".repeat(len);
+            let sleeper = names.put_to_sleep(entry(&id, "w")).unwrap();
+            assert_eq!(sleeper.id(), id);
+            assert_eq!(names.of(&sleeper).as_str(), "w");
+        }
+        assert_eq!(names.0.len(), 1);
+        assert!(size_of::<Sleeper>() <= 32);
+    }
+
+    #[test]
+    fn runs_of_more_workflows_than_are_numbered_stay_awake() {
+        let mut names = Names::default();
+        for number in 0..NAMES_LEN_MAX + 3 {
+            let name = format!("w-{number}");
+            let slept = names.put_to_sleep(entry("i", &name));
+            assert_eq!(slept.is_ok(), number < NAMES_LEN_MAX);
+        }
+        assert!(names.put_to_sleep(entry("i", "w-7")).is_ok());
+    }
+
+    #[test]
+    fn children_and_those_who_are_on_their_way_stay_awake() {
+        let mut names = Names::default();
+        let id = InstanceId::new("p").unwrap();
+        let parent = Parent {
+            run: RunId::new(Partition::of(b"p"), Timestamp::EPOCH, 2),
+            operation: OperationId::new(1),
+            on_close: ParentClose::Cancel,
+        };
+        assert!(
+            names
+                .put_to_sleep(entry("i", "w").with_parent(Some(parent)))
+                .is_err()
+        );
+        let mut loading = entry("i", "w");
+        loading.place = Place::Loading(Box::default());
+        assert!(names.put_to_sleep(loading).is_err());
+        let (reply, _answer) = tokio::sync::oneshot::channel();
+        let mut awaited = Entry::new(parent.run, id, Name::Borrowed("w").into(), Place::Cold);
+        awaited.wait(reply);
+        assert!(names.put_to_sleep(awaited).is_err());
+    }
+}
