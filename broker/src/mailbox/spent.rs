@@ -12,7 +12,7 @@
 //! cost, so that memory goes back to the pusher with the value. While it lies in the mailbox it counts
 //! for the bytes, and is in nobody's way: a push that needs the room takes it. It lies there for no
 //! longer than pushes follow upon each other: a consumer that finds the queue empty and nobody in the
-//! line empties what there is.
+//! line begins to empty what there is, and goes on until a push comes.
 
 use millrun_core::Bell;
 
@@ -24,12 +24,16 @@ use crate::sync::MutexGuard;
 /// where they are not counted.
 pub(crate) const SPENT_BYTES_SHARE: usize = 8;
 
-/// Spent values, the latest to be taken first, and what each still weighs.
+/// How many spent values an idle consumer empties before it looks whether somebody pushes again.
+const EMPTIED_AT_ONCE: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// Spent values, the latest to be taken first, those that weigh something before the others.
 pub(super) struct Spent<T> {
     // Apart from each other, so that a value goes from register to register on its way in.
     values: Vec<T>,
     weights: Vec<u32>,
     weight: usize,
+    emptied: Vec<T>,
 }
 
 impl<T> Spent<T> {
@@ -38,17 +42,18 @@ impl<T> Spent<T> {
             values: Vec::new(),
             weights: Vec::new(),
             weight: 0,
+            emptied: Vec::new(),
         }
     }
 
     #[inline]
     pub(super) const fn len(&self) -> usize {
-        self.values.len()
+        self.values.len() + self.emptied.len()
     }
 
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.len() == 0
     }
 
     /// The weight of all of them.
@@ -59,13 +64,22 @@ impl<T> Spent<T> {
 
     #[inline]
     pub(super) fn push(&mut self, value: T, weight: u32) {
-        self.weight += weight as usize;
-        self.weights.push(weight);
-        self.values.push(value);
+        if weight == 0 {
+            self.emptied.push(value);
+        } else {
+            self.weight += weight as usize;
+            self.weights.push(weight);
+            self.values.push(value);
+        }
     }
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
+        self.pop_heavy().or_else(|| self.emptied.pop())
+    }
+
+    #[inline]
+    fn pop_heavy(&mut self) -> Option<T> {
         self.weight -= self.weights.pop()? as usize;
         self.values.pop()
     }
@@ -87,27 +101,35 @@ impl<T> Spent<T> {
 
     #[cold]
     fn move_some_to(&mut self, other: &mut Self, len_max: usize) {
-        let count = len_max.saturating_sub(other.len()).min(self.len());
+        let count = len_max.saturating_sub(other.len()).min(self.values.len());
         for (value, weight) in self.values.drain(..count).zip(self.weights.drain(..count)) {
             self.weight -= weight as usize;
             other.push(value, weight);
         }
+        let count = len_max.saturating_sub(other.len()).min(self.emptied.len());
+        other.emptied.extend(self.emptied.drain(..count));
     }
 
     /// Has `empty` take from each what it still weighs.
     fn empty_with(&mut self, empty: fn(&mut T)) {
-        for (value, weight) in self.values.iter_mut().zip(&mut self.weights) {
-            if std::mem::take(weight) != 0 {
-                empty(value);
-            }
+        self.values.iter_mut().for_each(empty);
+        if self.emptied.is_empty() {
+            std::mem::swap(&mut self.emptied, &mut self.values);
+        } else {
+            self.emptied.append(&mut self.values);
         }
+        self.weights.clear();
         self.weight = 0;
     }
 
     /// Each one with its weight.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&T, u32)> {
-        self.values.iter().zip(self.weights.iter().copied())
+        let emptied = self.emptied.iter().map(|value| (value, 0));
+        self.values
+            .iter()
+            .zip(self.weights.iter().copied())
+            .chain(emptied)
     }
 }
 
@@ -141,15 +163,31 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Lets go of the lock. If nobody is about to push, what was spent is emptied.
+    /// Lets go of the lock. As long as nobody is about to push, what was spent is emptied, a few at a
+    /// time; the others stay where a push finds them. Emptying all at once costs more than many pushes: they
+    /// would fill the queue meanwhile, and find nothing to take along.
     #[cold]
-    pub(super) fn settle(&self, mut state: MutexGuard<'_, State<T>>) {
-        if !state.is_idle() {
-            return;
+    pub(super) fn settle<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
+        while state.is_idle() && state.spent.weight != 0 {
+            if state.spent.values.len() <= EMPTIED_AT_ONCE {
+                return self.settle_rest(state);
+            }
+            let mut some: [_; EMPTIED_AT_ONCE] = std::array::from_fn(|_| state.spent.pop_heavy());
+            drop(state);
+            if let Some(empty) = self.0.empty {
+                some.iter_mut().flatten().for_each(empty);
+            }
+            state = self.lock();
+            if state.door != Door::Open {
+                drop(state);
+                return;
+            }
+            state.spent.emptied.extend(some.into_iter().flatten());
         }
-        let Some(mut spent) = state.spent.take_heavy() else {
-            return;
-        };
+    }
+
+    fn settle_rest(&self, mut state: MutexGuard<'_, State<T>>) {
+        let mut spent = std::mem::replace(&mut state.spent, Spent::new());
         drop(state);
         self.empty_all(&mut spent);
         let mut state = self.lock();

@@ -288,6 +288,39 @@ fn spent(mailbox: &Mailbox<Vec<u8>>) -> Vec<usize> {
 }
 
 #[test]
+fn a_consumer_that_empties_what_was_spent_stops_when_somebody_pushes_again() {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static PUSHED_MEANWHILE: RefCell<Option<Mailbox<Vec<u8>>>> = const { RefCell::new(None) };
+    }
+    let config = MailboxConfig {
+        capacity: 100,
+        bytes_max: 8_000,
+    };
+    let empty: fn(&mut Vec<u8>) = |value| {
+        value.clear();
+        if let Some(mailbox) = PUSHED_MEANWHILE.take() {
+            mailbox.try_push(vec![2]).unwrap();
+        }
+    };
+    let mailbox = Mailbox::lending(config, Vec::len, empty, Bell::new()).unwrap();
+    for _ in 0..100 {
+        mailbox.try_push(vec![1]).unwrap();
+    }
+    PUSHED_MEANWHILE.set(Some(mailbox.clone()));
+    let mut hand = mailbox.take();
+    (0..100).for_each(|_| spend_next(&mut hand));
+    drop(hand);
+    assert!(PUSHED_MEANWHILE.take().is_none(), "somebody pushed");
+    let kept = spent(&mailbox).iter().filter(|bytes| **bytes != 0).count();
+    assert!(kept > 50, "{kept} are left for the one who pushes");
+
+    assert_eq!(mailbox.take().next(), Some(vec![2]));
+    assert_eq!(spent(&mailbox), vec![0; 100], "nobody pushes any more");
+}
+
+#[test]
 fn spent_bytes_travel_with_the_stream_and_are_freed_when_it_ends() {
     let mailbox = bytes(8, 8_000);
     let push = |spent: &mut Option<Vec<u8>>| mailbox.try_push_weighed(vec![1; 10], 10, Some(spent));
