@@ -112,8 +112,21 @@ impl Appender {
     /// run is not compared with finished ones, and would begin it a second time.
     pub async fn append(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let enqueued = poll_fn(|cx| self.0.poll_enqueue(cx, batch)).await?;
-        poll_fn(|cx| self.0.poll_durable(cx, enqueued.offset)).await?;
+        self.durable(enqueued.offset).await?;
         Ok(enqueued)
+    }
+
+    /// Waits until everything up to `offset` is durable: the other half of [`append`](Self::append),
+    /// for those who call [`enqueue`](Journal::enqueue) themselves. A batch is free again once it is
+    /// queued, so many tasks of a thread can share one, which then stays in the processor's cache.
+    ///
+    /// # Errors
+    /// When the journal has failed before that.
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing.
+    pub async fn durable(&self, offset: Offset) -> Result<(), EnqueueError> {
+        poll_fn(|cx| self.0.poll_durable(cx, offset)).await
     }
 }
 

@@ -35,7 +35,7 @@ pub const TURN_BYTES_MAX_DEFAULT: usize = 16 << 20;
 /// assert_eq!(batch.turns(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Batch {
     bytes: Vec<u8>,
     turns: Vec<TurnSpan>,

@@ -261,6 +261,7 @@ impl<'a> Runner<'a> {
 
     fn recovery(&self, events: u64, progress: &Progress) -> Result<Vec<Row>, BenchError> {
         let folder = self.folder()?;
+        flush_disks();
         let outcome = self.on_host(|host| {
             let mut each = |what: &str| progress.running(format!("{events} events: {what}"));
             recovery::fill_and_recover(folder.path(), events, host, &mut each)

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use millrun_core::Partition;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Appender, Batch, EnqueueError, Enqueued, FailureKind, Journal, JournalConfig, MemoryJournal,
+    Appender, Batch, EnqueueError, FailureKind, Journal, JournalConfig, MemoryJournal,
 };
 
 use crate::host::HandHost;
@@ -41,10 +41,7 @@ impl World {
         }
     }
 
-    fn poll(
-        &self,
-        future: std::pin::Pin<&mut impl Future<Output = Result<Enqueued, EnqueueError>>>,
-    ) -> Poll<Result<Enqueued, EnqueueError>> {
+    fn poll<T>(&self, future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
         self.flag.0.store(false, Ordering::SeqCst);
         future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.flag))))
     }
@@ -65,6 +62,23 @@ fn an_append_completes_when_it_is_durable_and_not_before() {
     world.journal.commit();
     assert!(world.is_woken());
     assert!(matches!(world.poll(append.as_mut()), Poll::Ready(Ok(enqueued)) if enqueued.refused.is_empty()));
+}
+
+#[test]
+fn whoever_enqueues_alone_can_wait_for_the_offset() {
+    let world = World::new(JournalConfig::default());
+    let mut batch = Author::new(&*world.journal, "a", 1).batch(&[b"x"], false);
+    let enqueued = world.journal.enqueue(&batch).unwrap();
+    // The batch is free before it is durable.
+    batch.clear();
+    let mut durable = std::pin::pin!(world.appender.durable(enqueued.offset));
+    assert!(world.poll(durable.as_mut()).is_pending());
+    assert!(!world.is_woken());
+    world.journal.commit();
+    assert!(world.is_woken());
+    assert!(matches!(world.poll(durable.as_mut()), Poll::Ready(Ok(()))));
+    let mut again = std::pin::pin!(world.appender.durable(enqueued.offset));
+    assert!(matches!(world.poll(again.as_mut()), Poll::Ready(Ok(()))));
 }
 
 #[test]
