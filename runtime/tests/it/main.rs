@@ -22,5 +22,6 @@ mod quick;
 mod supervision;
 mod support;
 mod threads;
+mod unrecordable;
 mod workflows;
 mod world;
