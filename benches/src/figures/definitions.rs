@@ -1,8 +1,8 @@
 //! The workflows under test.
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, RuntimeBuilder, Signal, Timestamp, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, RuntimeBuilder, Signal, Timestamp, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 /// Adds one.
@@ -21,6 +21,9 @@ pub(super) const WIDE: Workflow<(u64, u64), u64> = Workflow::named("figures.wide
 pub(super) const COUNT: Workflow<u64, u64> = Workflow::named("figures.count");
 /// A client's number, and how many ticks it has sent before.
 pub(super) const TICK: Signal<(u64, u64)> = Signal::named("figures.tick");
+/// Publishes one value to [`ANNOUNCED`].
+pub(super) const ANNOUNCE: Workflow<(), u64> = Workflow::named("figures.announce");
+pub(super) const ANNOUNCED: Topic<u64> = Topic::named("figures.announced");
 /// Sleeps until its input, in microseconds since 1970; gives the time at which it woke.
 pub(super) const ALARM: Workflow<u64, u64> = Workflow::named("figures.alarm");
 
@@ -33,6 +36,7 @@ pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(WIDE, wide)
         .register(COUNT, count)
         .register(ALARM, alarm)
+        .register(ANNOUNCE, announce)
 }
 
 async fn step(_cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
@@ -80,6 +84,11 @@ async fn count(cx: WorkflowContext, ticks: u64) -> Result<u64, WorkflowError> {
         seen[place] += 1;
     }
     Ok(seen.iter().sum())
+}
+
+async fn announce(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    cx.publish(ANNOUNCED, 1).await?;
+    Ok(1)
 }
 
 async fn alarm(cx: WorkflowContext, deadline_us: u64) -> Result<u64, WorkflowError> {

@@ -8,6 +8,7 @@
 //! Every store is durable (one fsync per group commit) and lies beside the results.
 
 mod definitions;
+mod parked;
 mod recovery;
 mod replay;
 mod signals;
@@ -63,6 +64,8 @@ impl Figure {
 pub enum Subject {
     /// Memory of instances that wait, and how long one takes to wake.
     Waiting,
+    /// Memory of instances whose publish waits for room in a full topic.
+    Parked,
     /// From the start of a process to its first accepted start, after the last one was killed.
     Recovery,
     /// The process that is killed.
@@ -79,8 +82,9 @@ pub enum Subject {
 
 impl Subject {
     /// Those that are measured, in this order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Waiting,
+        Self::Parked,
         Self::Recovery,
         Self::Replay,
         Self::Signals,
@@ -92,6 +96,7 @@ impl Subject {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => waiting::NAME,
+            Self::Parked => parked::NAME,
             Self::Recovery | Self::RecoveryFill | Self::RecoveryOpen => recovery::NAME,
             Self::Replay => replay::NAME,
             Self::Signals => signals::NAME,
@@ -103,11 +108,13 @@ impl Subject {
     #[must_use]
     pub const fn level(self, is_quick: bool) -> u64 {
         match (self, is_quick) {
-            (Self::Waiting, false) => 1_000_000,
+            (Self::Waiting | Self::Parked, false) => 1_000_000,
             (Self::Recovery | Self::RecoveryFill | Self::RecoveryOpen, false) => 10_000_000,
             (Self::Recovery | Self::RecoveryFill | Self::RecoveryOpen, true) => 500_000,
             (Self::Signals, true) => 20_000,
-            (Self::Waiting, true) | (Self::Replay | Self::Signals | Self::Timers, _) => 100_000,
+            (Self::Waiting | Self::Parked, true) | (Self::Replay | Self::Signals | Self::Timers, _) => {
+                100_000
+            }
         }
     }
 
@@ -118,6 +125,7 @@ impl Subject {
     pub fn measure(self, level: u64, folder: &Path, threads: usize) -> Result<(), BenchError> {
         let figures = match self {
             Self::Waiting => waiting::measure(folder, level, threads)?,
+            Self::Parked => parked::measure(folder, level, threads)?,
             Self::Recovery => recovery::measure(folder, level, threads)?,
             Self::RecoveryFill => return recovery::fill(folder, level, threads),
             Self::RecoveryOpen => return recovery::open(folder, threads),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millrun::Runtime;
+use millrun::{Runtime, Workflow};
 use tokio::task::JoinSet;
 
 use super::Figure;
@@ -43,7 +43,7 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
         });
         let runtime = registered(builder).start().await.map_err(failed)?;
         let started = Instant::now();
-        start_all(&runtime, level).await?;
+        start_all(&runtime, WAITING, level).await?;
         let per_s = level as f64 / started.elapsed().as_secs_f64();
         let (resident, hot) = (resident_bytes(), runtime.stats().hot);
         let wakes = wake_unloaded(&runtime).await?;
@@ -76,7 +76,12 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
     Ok(figures)
 }
 
-async fn start_all(runtime: &Runtime, level: u64) -> Result<(), BenchError> {
+/// Starts `level` instances of a workflow, many at a time.
+pub(super) async fn start_all(
+    runtime: &Runtime,
+    workflow: Workflow<(), u64>,
+    level: u64,
+) -> Result<(), BenchError> {
     let numbers = Arc::new(AtomicU64::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -88,7 +93,7 @@ async fn start_all(runtime: &Runtime, level: u64) -> Result<(), BenchError> {
                     return Ok::<_, BenchError>(());
                 }
                 let id = format!("w-{number}");
-                runtime.start(WAITING, &id, ()).await.map_err(failed)?;
+                runtime.start(workflow, &id, ()).await.map_err(failed)?;
             }
         });
     }
