@@ -35,7 +35,7 @@ pub struct RuntimeConfig {
     /// the bound those that waited longest are unloaded; a message to one brings it back by
     /// replay.
     pub hot_len_max: usize,
-    /// How many bytes these hold together, 48 MiB by default, as far as is known: what code has behind
+    /// How many bytes these hold together, 40 MiB by default, as far as is known: what code has behind
     /// pointers of its own is not counted. At the bound it is as at
     /// [`hot_len_max`](Self::hot_len_max).
     pub hot_bytes_max: usize,
@@ -90,7 +90,7 @@ impl Default for RuntimeConfig {
             sweeps_in_flight_max: 32,
             live_len_max: 10_000_000,
             hot_len_max: 100_000,
-            hot_bytes_max: 48 << 20,
+            hot_bytes_max: 40 << 20,
             turn_warn: Duration::from_secs(1),
             replay_check_every: 0,
             loads_in_flight_max: 64,

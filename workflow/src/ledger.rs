@@ -24,10 +24,16 @@ pub struct Ledger {
     pending: Operations<(Pending, Timestamp)>,
     /// When the last event was recorded.
     last_at: Timestamp,
-    parked: Option<(ParkReason, Timestamp)>,
+    parked: Option<Box<(ParkReason, Timestamp)>>,
     is_cancel_requested: bool,
     outcome: Option<Outcome>,
-    updates: BTreeMap<String, UpdateStanding>,
+    /// Most runs have none, and there may be a million of them.
+    updates: Option<Box<Updates>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Updates {
+    standings: BTreeMap<String, UpdateStanding>,
     /// The requests answered, the oldest first.
     answered: VecDeque<String>,
 }
@@ -259,7 +265,10 @@ impl Ledger {
             }
             Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
             Event::UpdateAccepted { request, .. } => {
-                self.updates.insert(request.clone(), UpdateStanding::Accepted);
+                let updates = self.updates.get_or_insert_default();
+                updates
+                    .standings
+                    .insert(request.clone(), UpdateStanding::Accepted);
             }
             Event::UpdateAnswered { request, answer } => self.answer(request, answer),
             Event::CancelRequested { .. } => self.is_cancel_requested = true,
@@ -272,21 +281,22 @@ impl Ledger {
                 self.pending.clear();
                 self.parked = None;
             }
-            Event::Parked { reason } => self.parked = Some((reason.clone(), time)),
+            Event::Parked { reason } => self.parked = Some(Box::new((reason.clone(), time))),
             Event::Resumed => self.parked = None,
         }
     }
 
     fn answer(&mut self, request: &str, answer: &Result<Payload, String>) {
         let standing = UpdateStanding::Answered(answer.clone());
-        if let Some(UpdateStanding::Answered(_)) = self.updates.insert(request.into(), standing) {
+        let Updates { standings, answered } = &mut **self.updates.get_or_insert_default();
+        if let Some(UpdateStanding::Answered(_)) = standings.insert(request.into(), standing) {
             return;
         }
-        self.answered.push_back(request.into());
-        if self.answered.len() > ANSWERS_LEN_MAX
-            && let Some(oldest) = self.answered.pop_front()
+        answered.push_back(request.into());
+        if answered.len() > ANSWERS_LEN_MAX
+            && let Some(oldest) = answered.pop_front()
         {
-            self.updates.remove(&oldest);
+            standings.remove(&oldest);
         }
     }
 
@@ -294,7 +304,7 @@ impl Ledger {
     /// or one of the [oldest](ANSWERS_LEN_MAX).
     #[must_use]
     pub fn update(&self, request: &str) -> Option<&UpdateStanding> {
-        self.updates.get(request)
+        self.updates.as_ref()?.standings.get(request)
     }
 
     /// The sequence of the last event.
@@ -356,7 +366,7 @@ impl Ledger {
     /// Why the code does not run, and since when.
     #[must_use]
     pub fn parked(&self) -> Option<(&ParkReason, Timestamp)> {
-        self.parked.as_ref().map(|(reason, since)| (reason, *since))
+        self.parked.as_ref().map(|parked| (&parked.0, parked.1))
     }
 
     /// Whether somebody asked the run to cancel.

@@ -54,7 +54,7 @@ impl Future for ContinueAsNew {
                 bytes_max,
             },
             Ok(input) => {
-                table.next = Some(After::Run(this.workflow.into(), input));
+                table.next = Some(Box::new(After::Run(this.workflow.into(), input)));
                 return Poll::Pending;
             }
         })
@@ -102,7 +102,7 @@ impl Future for MakeCheckpoint {
                 bytes_max,
             },
             Ok(state) => {
-                table.next = Some(After::Checkpoint(state));
+                table.next = Some(Box::new(After::Checkpoint(state)));
                 return Poll::Pending;
             }
         })

@@ -113,9 +113,9 @@ pub(crate) struct Table {
     pub(crate) cell: Option<Arc<Cell>>,
     state_waiters: Waiters,
     /// Set when the code has come to an end that is a beginning.
-    pub(crate) next: Option<After>,
+    pub(crate) next: Option<Box<After>>,
     /// The state of the checkpoint from which the code began.
-    pub(crate) restored: Option<Payload>,
+    pub(crate) restored: Option<Box<Payload>>,
     /// How many checkpoints the code has made in this turn.
     pub(crate) restarts_len: u32,
 }
@@ -356,7 +356,7 @@ impl Table {
         self.state_waiters = Waiters::default();
         self.patches.clear();
         self.cell = None;
-        self.restored = Some(state);
+        self.restored = Some(Box::new(state));
         checkpoint
     }
 
@@ -364,7 +364,7 @@ impl Table {
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) {
         self.operations_len = checkpoint.operations_len;
         self.random_len = checkpoint.random_len;
-        self.restored = Some(checkpoint.state.clone());
+        self.restored = Some(Box::new(checkpoint.state.clone()));
         self.carry_signals(&checkpoint.signals);
     }
 

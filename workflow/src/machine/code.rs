@@ -78,7 +78,7 @@ impl RunningCode {
                     Some(_) if self.pulse.is_foreign() => foreign(),
                     Some(next) => {
                         self.discard();
-                        match next {
+                        match *next {
                             After::Run(workflow, input) => Polled::Continued { workflow, input },
                             After::Checkpoint(state) => Polled::Checkpointed { state },
                         }

@@ -191,3 +191,11 @@ fn a_timer_that_fires_early_is_refused() {
     );
     assert_eq!(instance.apply(fire(), moment(1), &mut Turn::default()), Ok(()));
 }
+
+/// A million runs may wait, tens of thousands of them in memory: what few runs have stands behind
+/// pointers.
+#[test]
+fn what_every_instance_in_memory_takes_is_small() {
+    let (machine, shared) = (size_of::<Instance>(), size_of::<Shared>());
+    assert!(machine <= 512 && shared <= 400, "{machine} and {shared} bytes");
+}
