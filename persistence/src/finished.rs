@@ -111,6 +111,30 @@ impl<P> FinishedIndex<P> {
         Some(earliest)
     }
 
+    /// Takes out the earliest, up to the one before the number `end`; returns the size of their records.
+    pub(crate) fn drop_before(&mut self, end: u64) -> u64 {
+        let dropped = end.clamp(self.first, self.end()) - self.first;
+        let before = self.bytes;
+        if 2 * dropped < self.len() {
+            for _ in 0..dropped {
+                self.drop_earliest();
+            }
+        } else {
+            // What stays is less than what goes: it is quicker to begin anew.
+            let dropped = usize::try_from(dropped).expect("no more than are in memory");
+            self.order.drain(..dropped);
+            self.first += dropped as u64;
+            self.by_run.clear();
+            self.by_id.clear();
+            for (number, finished) in (self.first..).zip(&self.order) {
+                self.by_run.insert(finished.run, number);
+                self.by_id.insert(finished.id, number);
+            }
+            self.bytes = self.order.iter().map(|finished| finished.bytes).sum();
+        }
+        before - self.bytes
+    }
+
     pub(crate) fn run(&self, run: RunId) -> Option<&Finished<P>> {
         self.at(*self.by_run.get(&run)?)
     }
@@ -222,6 +246,50 @@ impl Expired {
 mod tests {
     use super::*;
     use millrun_core::Partition;
+
+    #[test]
+    fn dropping_many_at_once_is_dropping_them_one_by_one() {
+        let partition = Partition::from_index(0).unwrap();
+        let finished = |number: u64| Finished {
+            run: RunId::new(partition, Timestamp::EPOCH, number),
+            // Each id has two runs, ten numbers apart.
+            id: IdHash::of(&format!("{}", number % 10)),
+            closed_at: Timestamp::EPOCH,
+            head: Sequence::new(1),
+            bytes: number,
+            place: (),
+        };
+        for end in [0, 3, 5, 7, 12, 17, 20, 25, 30] {
+            let (mut many, mut one) = (FinishedIndex::new(5), FinishedIndex::new(5));
+            for number in 5..25 {
+                many.add(finished(number));
+                one.add(finished(number));
+            }
+            let mut bytes = 0;
+            while one.first() < end {
+                let Some(dropped) = one.drop_earliest() else { break };
+                bytes += dropped.bytes;
+            }
+            assert_eq!(many.drop_before(end), bytes, "before {end}");
+            assert_eq!(
+                (many.first(), many.end(), many.bytes()),
+                (one.first(), one.end(), one.bytes())
+            );
+            for number in 0..30 {
+                let sought = finished(number);
+                assert_eq!(
+                    many.run(sought.run),
+                    one.run(sought.run),
+                    "{number}, before {end}"
+                );
+                assert_eq!(
+                    many.latest(sought.id),
+                    one.latest(sought.id),
+                    "{number}, before {end}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn only_the_last_dropped_runs_are_remembered() {

@@ -174,12 +174,7 @@ impl ClosedRuns {
     pub(crate) fn settle(&mut self, settled: Settled) {
         let bytes = self.settled.bytes;
         self.settled = Settled { bytes, ..settled };
-        while self.waiting.first() < self.settled.end {
-            let Some(finished) = self.waiting.drop_earliest() else {
-                break;
-            };
-            self.settled.bytes += finished.bytes;
-        }
+        self.settled.bytes += self.waiting.drop_before(self.settled.end);
     }
 
     /// The number of the run whose row must be [loaded](Self::load) before anything can be said of

@@ -48,6 +48,8 @@ pub(crate) struct Settling {
 const INDEX_BYTES_PER_RUN: u64 = 256;
 /// What a commit takes along of the index, in bytes, however few runs have closed in it.
 const INDEX_STEP_BYTES: usize = 32 << 10;
+/// How far behind a slice the ends of its runs are looked for.
+const LOOK_AHEAD_BYTES: u64 = 128 << 10;
 /// A slice of the log is larger than what is about to be appended by this part of the excess.
 const EXCESS_SHARE: u64 = 16;
 
@@ -249,7 +251,7 @@ impl Beginning {
             end: low,
             runs: FxHashMap::default(),
         };
-        let (mut total, mut is_damaged, mut is_between_turns) = (0, false, true);
+        let (mut total, mut is_damaged, mut is_between_turns, mut last) = (0, false, true, None);
         moment.rows(low, &mut |key, row| {
             if (total >= bytes && is_between_turns) || key >= end {
                 return false;
@@ -257,9 +259,13 @@ impl Beginning {
             log::walk(key, row, &mut |position, found| match found {
                 Ok((frame, _)) => {
                     is_between_turns = frame.has(v1::TURN_LAST);
-                    let closes = beginning.runs.entry(frame.run).or_default();
-                    if frame.has(v1::CLOSES) {
-                        *closes = Some(position);
+                    // The frames of a turn follow each other.
+                    if last != Some(frame.run) || frame.has(v1::CLOSES) {
+                        let closes = beginning.runs.entry(frame.run).or_default();
+                        if frame.has(v1::CLOSES) {
+                            *closes = Some(position);
+                        }
+                        last = Some(frame.run);
                     }
                 }
                 Err(_) => is_damaged = true,
@@ -299,6 +305,38 @@ impl Beginning {
     }
 }
 
+/// Takes out of `runs` those whose last record stands soon behind `from`, with its position: most runs
+/// of a slice that do not end in it do. Asking the index for each costs much more.
+fn close_soon(
+    moment: &Moment,
+    from: u64,
+    runs: &mut FxHashSet<RunId>,
+    found: &mut dyn FnMut(RunId, u64),
+) -> Result<(), JournalFailure> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    moment.rows(from, &mut |key, row| {
+        if key < from {
+            return true;
+        }
+        let frames = piece::read(row).map_or(&[][..], |(frames, _)| frames);
+        let mut at = 0;
+        while let Some(Ok((run, len))) = frames.get(at..).map(v1::peek) {
+            if let Some(run) = RunId::from_bits(run)
+                && runs.contains(&run)
+                && let Ok(frame) = v1::read(&frames[at..])
+                && frame.has(v1::CLOSES)
+            {
+                runs.remove(&run);
+                found(run, key + at as u64);
+            }
+            at += len;
+        }
+        !runs.is_empty() && key - from < LOOK_AHEAD_BYTES
+    })
+}
+
 /// Which runs of a slice are live, retained or quarantined; `None` if that cannot be said.
 fn needed(
     moment: &Moment,
@@ -306,7 +344,7 @@ fn needed(
     slice: &Beginning,
 ) -> Result<Option<FxHashSet<RunId>>, JournalFailure> {
     let mut needed = FxHashSet::default();
-    let mut unknown = Vec::new();
+    let mut unknown = FxHashSet::default();
     let state = shared.lock();
     let Some(dropped_below) = state.closed.dropped_below() else {
         return Ok(None);
@@ -319,7 +357,7 @@ fn needed(
             // It closes behind the slice, where nothing has been dropped.
             None if dropped_below <= slice.end => true,
             None => {
-                unknown.push(*run);
+                unknown.insert(*run);
                 false
             }
         };
@@ -339,6 +377,11 @@ fn needed(
         });
     }
     drop(state);
+    close_soon(moment, slice.end, &mut unknown, &mut |run, position| {
+        if position >= dropped_below {
+            needed.insert(run);
+        }
+    })?;
     for run in unknown {
         if lookup.may_retain(run_hash(run)) && lookup.run(moment, run)?.is_some_and(|found| !found.is_expired)
         {
