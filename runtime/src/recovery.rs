@@ -61,45 +61,55 @@ pub struct StartupReport {
 /// What is made of the runs of one lane, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
-    runs: Vec<Option<(RunId, History)>>,
+    runs: Vec<History>,
 }
 
-/// What is known of one run.
-#[derive(Debug)]
-enum History {
-    Sound(Outstanding),
-    Damaged(String),
+/// What is known of the run that has a number.
+#[derive(Debug, Default)]
+struct History {
+    /// `None` while no run has the number; then the memory is that of an earlier one.
+    run: Option<RunId>,
+    outstanding: Outstanding,
+    damage: Option<String>,
 }
 
 impl Fold for Histories {
     fn record(&mut self, number: usize, record: RecordView<'_>) {
         if self.runs.len() <= number {
-            self.runs.resize_with(number + 1, || None);
+            self.runs.resize_with(number + 1, History::default);
         }
-        let new = || (record.run, History::Sound(Outstanding::new()));
-        let (_, history) = self.runs[number].get_or_insert_with(new);
-        let History::Sound(outstanding) = history else {
+        let history = &mut self.runs[number];
+        history.run = Some(record.run);
+        if history.damage.is_some() {
             return;
-        };
-        if let Err(error) = outstanding.take(record.kind, record.body, record.time, record.opens) {
-            *history = History::Damaged(format!("event {}: {error}", record.sequence));
+        }
+        let RecordView {
+            kind,
+            body,
+            time,
+            opens,
+            ..
+        } = record;
+        if let Err(error) = history.outstanding.take(kind, body, time, opens) {
+            history.damage = Some(format!("event {}: {error}", record.sequence));
         }
     }
 
     fn forget(&mut self, number: usize) {
-        if let Some(run) = self.runs.get_mut(number) {
-            *run = None;
+        if let Some(history) = self.runs.get_mut(number) {
+            history.run = None;
+            history.outstanding.clear();
+            history.damage = None;
         }
     }
 }
 
 impl RecoveredRun {
     fn of(run: RunId, history: &History) -> Result<Self, String> {
-        let outstanding = match history {
-            History::Sound(outstanding) => outstanding,
-            History::Damaged(cause) => return Err(cause.clone()),
-        };
-        let ledger = outstanding.ledger().map_err(|error| error.to_string())?;
+        if let Some(cause) = &history.damage {
+            return Err(cause.clone());
+        }
+        let ledger = history.outstanding.ledger().map_err(|error| error.to_string())?;
         let started = ledger.started().ok_or("its history has no beginning")?;
         Ok(Self {
             run,
@@ -170,7 +180,8 @@ pub(crate) fn by_shard(
     let mut shards: Vec<Vec<RecoveredRun>> = (0..shards_len).map(|_| Vec::new()).collect();
     let mut startup = summary(report);
     for (lane, histories) in histories.into_iter().enumerate() {
-        for (run, history) in histories.runs.into_iter().flatten() {
+        for history in histories.runs {
+            let Some(run) = history.run else { continue };
             match RecoveredRun::of(run, &history) {
                 Ok(recovered) => {
                     startup.count(&recovered);
@@ -232,4 +243,74 @@ impl StartupReport {
 pub(crate) fn partitions_of(shard: usize, shards_len: usize) -> Vec<Partition> {
     let all = (0..Partition::COUNT).filter(|index| usize::from(*index) % shards_len == shard);
     all.filter_map(Partition::from_index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::Sequence;
+    use millrun_workflow::{Event, Payload, Started, wire};
+
+    use super::*;
+
+    fn run_of_id(id: &InstanceId) -> RunId {
+        RunId::new(id.partition(), Timestamp::EPOCH, 1)
+    }
+
+    /// What the journal hands over of a run: its first event, and then records of these kinds that
+    /// hold nothing.
+    fn hand_over(histories: &mut Histories, number: usize, id: &InstanceId, kinds: &[u8]) {
+        let input = Payload::encode(&1).unwrap();
+        let started = Event::Started(Started::new(Name::Borrowed("w"), id.clone(), input));
+        let mut body = Vec::new();
+        wire::encode(&started, &mut body).unwrap();
+        let first = (wire::kind(&started), body.as_slice());
+        let rest = kinds.iter().map(|kind| (*kind, &[][..]));
+        for (sequence, (kind, body)) in (1..).zip([first].into_iter().chain(rest)) {
+            let record = RecordView {
+                run: run_of_id(id),
+                sequence: Sequence::new(sequence),
+                kind,
+                time: Timestamp::EPOCH,
+                opens: (sequence == 1).then_some(id.as_str()),
+                closes: false,
+                body,
+            };
+            histories.record(number, record);
+        }
+    }
+
+    fn recovered(histories: Histories) -> (Vec<RunId>, Vec<(Option<RunId>, String)>) {
+        let (shards, report) = by_shard(vec![histories], 1, RecoveryReport::default());
+        assert_eq!(report.live, shards[0].len() as u64);
+        (shards[0].iter().map(|run| run.run).collect(), report.damaged)
+    }
+
+    #[test]
+    fn a_run_whose_records_cannot_be_read_is_left_out_and_named() {
+        const UNKNOWN: u8 = 250;
+        let resumed = wire::kind(&Event::Resumed);
+        let ids = ["sound", "strange"].map(|id| InstanceId::new(id).unwrap());
+        let mut histories = Histories::default();
+        hand_over(&mut histories, 0, &ids[0], &[resumed]);
+        // What follows a record that cannot be read is not looked at.
+        hand_over(&mut histories, 5, &ids[1], &[resumed, UNKNOWN, resumed, UNKNOWN]);
+        let (runs, damaged) = recovered(histories);
+        assert_eq!(runs, [run_of_id(&ids[0])]);
+        let [(Some(run), cause)] = &damaged[..] else {
+            panic!("{damaged:?}")
+        };
+        assert_eq!(*run, run_of_id(&ids[1]));
+        assert!(cause.starts_with("event 3:"), "{cause}");
+    }
+
+    #[test]
+    fn a_run_that_is_forgotten_leaves_its_number_to_the_next() {
+        let ids = ["first", "second"].map(|id| InstanceId::new(id).unwrap());
+        let mut histories = Histories::default();
+        hand_over(&mut histories, 1, &ids[0], &[250]);
+        histories.forget(1);
+        histories.forget(7);
+        hand_over(&mut histories, 1, &ids[1], &[]);
+        assert_eq!(recovered(histories), (vec![run_of_id(&ids[1])], vec![]));
+    }
 }

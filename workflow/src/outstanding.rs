@@ -22,21 +22,24 @@ use crate::{Ledger, wire};
 /// Takes a run's records one by one, and makes a [`Ledger`] of what is outstanding in the end.
 #[derive(Debug, Default)]
 pub struct Outstanding {
-    started: Option<Box<Beginning>>,
+    /// The memory of an earlier run's beginning, if the run has none yet.
+    beginning: Option<Box<Beginning>>,
+    is_started: bool,
     open: Operations<Open>,
     parked: Option<Box<Noted>>,
     /// The memory of the last one that ended, for the next one that begins.
     spare: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Beginning {
-    id: Option<Box<str>>,
+    id: String,
+    has_id: bool,
     noted: Noted,
 }
 
 /// A record as it was.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Noted {
     kind: u8,
     time: Timestamp,
@@ -80,6 +83,13 @@ impl Outstanding {
         Self::default()
     }
 
+    /// Forgets everything but memory, for another run.
+    pub fn clear(&mut self) {
+        self.is_started = false;
+        self.open.clear();
+        self.parked = None;
+    }
+
     /// Takes in the next record of the history: its kind, its body, when it was recorded, and the
     /// instance's id if the journal keeps it with this record.
     ///
@@ -95,10 +105,15 @@ impl Outstanding {
     ) -> Result<(), EventError> {
         match bearing(kind, body)? {
             Bearing::Starts => {
-                self.started = Some(Box::new(Beginning {
-                    id: opens.map(Into::into),
-                    noted: Noted::new(kind, time, body),
-                }));
+                let beginning = self.beginning.get_or_insert_default();
+                beginning.id.clear();
+                beginning.id.push_str(opens.unwrap_or_default());
+                beginning.has_id = opens.is_some();
+                beginning.noted.kind = kind;
+                beginning.noted.time = time;
+                beginning.noted.body.clear();
+                beginning.noted.body.extend_from_slice(body);
+                self.is_started = true;
             }
             Bearing::Begins(operation) => {
                 let mut kept = std::mem::take(&mut self.spare);
@@ -152,8 +167,9 @@ impl Outstanding {
     /// When a record that is outstanding is no event.
     pub fn ledger(&self) -> Result<Ledger, EventError> {
         let mut ledger = Ledger::new();
-        if let Some(started) = &self.started {
-            started.noted.apply(started.id.as_deref(), &mut ledger, 1)?;
+        if let Some(beginning) = self.beginning.as_ref().filter(|_| self.is_started) {
+            let id = beginning.has_id.then_some(beginning.id.as_str());
+            beginning.noted.apply(id, &mut ledger, 1)?;
         }
         for (_, open) in self.open.iter() {
             open.begun.apply(None, &mut ledger, 1)?;

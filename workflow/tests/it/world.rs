@@ -315,9 +315,27 @@ impl World {
         self.check_outstanding();
     }
 
+    fn gather(&self, gathered: &mut Outstanding) {
+        for (index, (event, time)) in self.history.iter().enumerate() {
+            let mut body = Vec::new();
+            wire::encode(event, &mut body).expect("the engine's own events can be encoded");
+            let opens = (index == 0).then_some("of an earlier run");
+            let taken = gathered.take(wire::kind(event), &body, *time, opens);
+            taken.expect("the engine's own events can be read");
+        }
+    }
+
     /// What is gathered of each prefix without decoding it is what the fold of its events says.
     fn check_outstanding(&self) {
         let (mut whole, mut gathered) = (Ledger::new(), Outstanding::new());
+        self.gather(&mut gathered);
+        // What is left of an earlier run changes nothing.
+        gathered.clear();
+        let nothing = gathered.ledger().expect("there is nothing to be read");
+        assert_eq!(
+            (nothing.started(), nothing.pending_len(), nothing.parked()),
+            (None, 0, None)
+        );
         for (index, (event, time)) in self.history.iter().enumerate() {
             whole.apply(event, *time);
             let mut body = Vec::new();
