@@ -34,6 +34,24 @@ async fn open(store: &Store) -> Runtime {
 }
 
 #[tokio::test]
+async fn a_result_is_told_as_often_as_somebody_asks() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let run = runtime.start(GATED, "g", 1).await.unwrap();
+    tokio::select! {
+        biased;
+        result = run.result() => panic!("it waits for a signal, and gave {result:?}"),
+        () = std::future::ready(()) => {}
+    }
+    let other = run.clone();
+    run.signal(GO, 1).await.unwrap();
+    for handle in [&run, &other, &run] {
+        assert_eq!(handle.result().await.unwrap(), 6);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_result_is_there_after_a_restart() {
     let store = Store::new();
     let runtime = open(&store).await;
