@@ -44,7 +44,7 @@ pub struct StartupReport {
     pub activities: u64,
     /// Finished runs that are retained.
     pub finished: u64,
-    /// Events read.
+    /// Events read of live runs.
     pub events: u64,
     /// Bytes read.
     pub bytes: u64,
@@ -54,7 +54,8 @@ pub struct StartupReport {
     pub is_index_rebuilt: bool,
     /// Time from opening the file to being ready.
     pub elapsed: Duration,
-    /// Runs that are left out because their history is damaged, with what is wrong.
+    /// Runs that are left out because their history is damaged, with what is wrong. A record with a valid
+    /// checksum that is no event, and says nothing of what is outstanding, is found when its run is read.
     pub damaged: Vec<(Option<RunId>, String)>,
 }
 

@@ -82,6 +82,11 @@ impl<V> Operations<V> {
         self.entries.len() - self.gaps
     }
 
+    /// For how many there is memory.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.gaps = 0;

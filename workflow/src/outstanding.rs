@@ -19,6 +19,11 @@ use crate::operations::Operations;
 use crate::wire::{Bearing, bearing};
 use crate::{Ledger, wire};
 
+/// Memory is kept for what follows up to these sizes: a million runs may have been live at once, and each
+/// may once have had something large.
+const KEPT_BYTES_MAX: usize = 1_024;
+const KEPT_OPEN_MAX: usize = 8;
+
 /// Takes a run's records one by one, and makes a [`Ledger`] of what is outstanding in the end.
 #[derive(Debug, Default)]
 pub struct Outstanding {
@@ -86,8 +91,21 @@ impl Outstanding {
     /// Forgets everything but memory, for another run.
     pub fn clear(&mut self) {
         self.is_started = false;
-        self.open.clear();
+        self.forget_open();
         self.parked = None;
+        if let Some(beginning) = &mut self.beginning
+            && beginning.noted.body.capacity() > KEPT_BYTES_MAX
+        {
+            beginning.noted.body = Vec::new();
+        }
+    }
+
+    fn forget_open(&mut self) {
+        if self.open.capacity() > KEPT_OPEN_MAX {
+            self.open = Operations::default();
+        } else {
+            self.open.clear();
+        }
     }
 
     /// Takes in the next record of the history: its kind, its body, when it was recorded, and the
@@ -144,14 +162,19 @@ impl Outstanding {
                 }
             }
             Bearing::Ends(operation) => {
-                if let Some(open) = self.open.remove(operation) {
+                if let Some(open) = self.open.remove(operation)
+                    && open.begun.body.capacity() <= KEPT_BYTES_MAX
+                {
                     self.spare = open.begun.body;
+                }
+                if self.open.len() == 0 && self.open.capacity() > KEPT_OPEN_MAX {
+                    self.open = Operations::default();
                 }
             }
             Bearing::Parks => self.parked = Some(Box::new(Noted::new(kind, time, body))),
             Bearing::Resumes => self.parked = None,
             Bearing::Closes => {
-                self.open.clear();
+                self.forget_open();
                 self.parked = None;
             }
             Bearing::None => {}

@@ -40,6 +40,7 @@ impl Shared {
             waiting_len: 0,
             signals: Inboxes::default(),
             signals_len: 0,
+            signals_bytes: 0,
             cancel_waiters: Waiters::default(),
             decisions: Vec::new(),
             replayed: None,
@@ -103,6 +104,8 @@ pub(crate) struct Table {
     signals: Inboxes,
     /// How many signals wait in all inboxes.
     signals_len: usize,
+    /// The size of their values.
+    signals_bytes: usize,
     cancel_waiters: Waiters,
     decisions: Vec<Decision>,
     /// In a replay, what the turn that is replayed recorded and the code needs back.
@@ -302,6 +305,7 @@ impl Table {
     /// one that nobody polls any more must not keep it from the others.
     fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
         self.signals_len += 1;
+        self.signals_bytes += value.len();
         let inbox = self.signals.of(name);
         inbox.values.push_back(value);
         let waiting = inbox.waiters.waiting.iter();
@@ -311,15 +315,13 @@ impl Table {
     /// What signals and those who wait for them hold, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         const NAME_BYTES: usize = 192;
-        let signals = self.signals.iter();
-        let values = signals.flat_map(|(_, inbox)| &inbox.values);
-        let values: usize = values.map(|value| size_of::<Payload>() + value.len()).sum();
+        let values = self.signals_len * size_of::<Payload>() + self.signals_bytes;
         self.signals.iter().len() * NAME_BYTES + values
     }
 
     /// The signals that have not been taken, by name, those of one name in their order.
     pub(crate) fn take_signals(&mut self) -> Vec<(Name, Payload)> {
-        self.signals_len = 0;
+        (self.signals_len, self.signals_bytes) = (0, 0);
         let mut left = Vec::new();
         for (name, inbox) in self.signals.iter_mut() {
             left.extend(inbox.values.drain(..).map(|value| (name.clone(), value)));
@@ -372,6 +374,7 @@ impl Table {
     pub(crate) fn take_signal(&mut self, name: &Name) -> Option<Payload> {
         let value = self.signals.get_mut(name)?.values.pop_front()?;
         self.signals_len -= 1;
+        self.signals_bytes -= value.len();
         Some(value)
     }
 
