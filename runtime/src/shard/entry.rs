@@ -1,5 +1,5 @@
-//! What a shard knows of one run. A million that wait are a million of these, so it is kept small:
-//! what few runs have stands behind a pointer.
+//! What a shard knows of one run that is not [asleep](super::asleep). There may be very many that are
+//! awaited or have callers, so it is kept small: what few runs have stands behind a pointer.
 
 use std::sync::Arc;
 
@@ -135,7 +135,12 @@ impl Entry {
     }
 
     pub(super) fn is_waited_for(&self) -> bool {
-        self.waiter.is_some() || self.rare.as_ref().is_some_and(|rare| !rare.waiters.is_empty())
+        let waits = |waiter: &Reply<Standing>| !waiter.is_closed();
+        self.waiter.as_ref().is_some_and(waits)
+            || self
+                .rare
+                .as_ref()
+                .is_some_and(|rare| rare.waiters.iter().any(waits))
     }
 
     /// Whether all of it is on disk, and nobody waits for it. Children stay awake: who called them is

@@ -404,6 +404,9 @@ impl Shard {
             }
         }
         if let Place::Hot(instance) = &entry.place {
+            let bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
+            self.hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
+            self.hot_bytes += bytes as usize;
             let is_parked = instance.park_reason().is_some();
             if is_parked != entry.is_parked {
                 entry.is_parked = is_parked;

@@ -147,7 +147,8 @@ impl Shard {
     /// Lets go of the code of runs that waited longest, while there are too many.
     pub(super) fn unload_coldest(&mut self) {
         const STEPS_MAX: usize = 4_096;
-        for _ in 0..STEPS_MAX {
+        // Once around at most: who cannot go now is not looked at again before the next turn.
+        for _ in 0..self.hot.len().min(STEPS_MAX) {
             let config = &self.shared.config;
             let is_over = self.hot_len > config.hot_len_max || self.hot_bytes > config.hot_bytes_max;
             if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
@@ -159,15 +160,12 @@ impl Shard {
             };
             if !matches!(entry.place, Place::Hot(_)) {
                 entry.is_listed = false;
+                if entry.last_sweep <= self.durable_len {
+                    self.entries.put_to_sleep(run);
+                }
                 continue;
             }
             if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
-                // It may have grown since it was counted.
-                if let Place::Hot(instance) = &entry.place {
-                    let bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
-                    self.hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
-                    self.hot_bytes += bytes as usize;
-                }
                 self.hot.push_back(run);
                 continue;
             }

@@ -127,6 +127,36 @@ async fn instances_beyond_the_byte_budget_are_unloaded_and_wake_again() {
     runtime.shutdown().await.unwrap();
 }
 
+#[tokio::test]
+async fn instances_that_grow_beyond_the_byte_budget_are_unloaded() {
+    const UNREAD: Signal<Vec<u8>> = Signal::named("unread");
+    let store = Store::new();
+    let builder = store.bare().register(COUNT, count);
+    let runtime = builder
+        .configure(|config| config.hot_bytes_max = 100_000)
+        .start()
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..10 {
+        let id = format!("c-{number}");
+        runs.push(runtime.start(COUNT, &id, number).await.unwrap());
+    }
+    assert_eq!(runtime.stats().hot, 10);
+    for run in &runs {
+        for _ in 0..10 {
+            run.signal(UNREAD, vec![1; 4_000]).await.unwrap();
+        }
+    }
+    let hot = runtime.stats().hot;
+    assert!(hot <= 5, "{hot} instances of 40,000 bytes in 100,000");
+    for (number, run) in (0..).zip(&runs) {
+        run.signal(GO, 100).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), number + 100);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn code_that_blocks_its_shard_is_reported_while_it_does() {
     let store = Store::new();
