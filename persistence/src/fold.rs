@@ -14,13 +14,17 @@ use crate::record::RecordView;
 
 /// Receives the records of a share of the runs while a store is opened, see
 /// [`RedbJournal::open_folding`](crate::RedbJournal::open_folding).
+///
+/// # Panics
+/// A fold must not panic: opening the store fails, and the file may be said to be corrupted.
 pub trait Fold: Send {
     /// The next record of the run with this number, in the order of its history; its first record
     /// comes first. Numbers are below the greatest number of runs that were live at a time.
     fn record(&mut self, number: usize, record: RecordView<'_>);
 
     /// The run with this number has ended, or its history is damaged: nothing is left of it. Another
-    /// run may get the number.
+    /// run may get the number. It may have had no record: one that begins and ends in a single record is
+    /// not shown.
     fn forget(&mut self, number: usize);
 }
 

@@ -58,8 +58,11 @@ pub(crate) struct Row<'a> {
 /// A row on its way to a lane, with where the lane's frames begin.
 type Sent = (Source, Arc<Vec<u8>>, Option<Vec<u32>>);
 
+/// Buffers beyond this size are not used again.
+const KEPT_BYTES_MAX: usize = 256 << 10;
+
 /// Buffers that go round: a new one for each row would be mapped by the kernel, and unmapped, each
-/// time.
+/// time. Those of rows that are larger than most do not.
 #[derive(Default)]
 struct Buffers(VecDeque<Arc<Vec<u8>>>);
 
@@ -69,6 +72,9 @@ impl Buffers {
         let mut oldest = self.0.pop_front().unwrap_or_default();
         match Arc::get_mut(&mut oldest) {
             Some(buffer) => {
+                if buffer.capacity() > KEPT_BYTES_MAX {
+                    *buffer = Vec::new();
+                }
                 buffer.clear();
                 buffer.extend_from_slice(bytes);
             }

@@ -137,7 +137,10 @@ impl RedbJournal {
         };
         let read = Read::of(&store, &config, folds, &mut now_and_then);
         let read = read.map_err(|failure| open::failed(&failure, path))?;
-        let (records, bytes) = (read.live_records(), read.rebuilt.end - read.rebuilt.low);
+        let (records, bytes) = (
+            read.live_records(),
+            read.rebuilt.end.saturating_sub(read.rebuilt.low),
+        );
         let journal = Self::start_with(store, path, config, Arc::clone(&host), at, read)?;
         let report = {
             let state = journal.shared.lock();

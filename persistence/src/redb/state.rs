@@ -374,7 +374,9 @@ impl State {
     /// as is needed.
     pub(crate) fn excess(&self, slack: u64) -> u64 {
         let needed = (self.live_bytes + self.closed.bytes()).saturating_sub(self.kept_bytes);
-        (self.durable_end() - self.low).saturating_sub(needed + needed / 2 + slack)
+        self.durable_end()
+            .saturating_sub(self.low)
+            .saturating_sub(needed + needed / 2 + slack)
     }
 
     /// Nothing leaves the log any more: a row at its beginning is damaged, or it cannot be said what is
@@ -410,7 +412,7 @@ impl State {
             finished_runs: self.closed.len(),
             dropped_runs: self.closed.dropped(),
             live_bytes: self.live_bytes + self.closed.bytes(),
-            log_bytes: self.durable_end() - self.low + self.kept_bytes,
+            log_bytes: self.durable_end().saturating_sub(self.low) + self.kept_bytes,
             queued_bytes: queued as u64,
             index_bytes: self.ledger.memory_bytes()
                 + self.closed.memory_bytes()

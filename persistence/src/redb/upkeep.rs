@@ -62,7 +62,7 @@ impl RedbJournal {
         }
         Ok(Verified {
             records: found.records,
-            bytes: found.end - found.low,
+            bytes: found.end.saturating_sub(found.low),
             damaged,
         })
     }

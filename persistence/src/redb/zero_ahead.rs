@@ -12,8 +12,8 @@
 //! makes the next sync commit the file system's own journal. Writing zeros there before costs
 //! bandwidth, and saves about a third of the time of a small commit on ext4.
 //!
-//! A sync has to write out what was zeroed before it. So between two syncs no more is zeroed than was
-//! written, or one slice: a file that has just been doubled is not followed by one slow commit, but by
+//! A sync has to write out what was zeroed before it. So between two syncs no more is zeroed than twice what
+//! was written between the two before, or one slice: a file that has just been doubled is not followed by one slow commit, but by
 //! a few that are a little slower.
 //!
 //! Invariants: nothing at or behind `len` is touched, so redb finds the file as long as it made
