@@ -146,6 +146,39 @@ impl StartError {
     }
 }
 
+/// Why an instance was neither started nor signalled by
+/// [`signal_with_start`](crate::Runtime::signal_with_start).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalWithStartError {
+    /// It was not started, and there is none that may be signalled.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It is there, and did not take the signal; [`RunError::Finished`] if it has ended.
+    #[error(transparent)]
+    Signal(#[from] RunError),
+}
+
+impl From<StopCause> for SignalWithStartError {
+    fn from(cause: StopCause) -> Self {
+        Self::Start(cause.into())
+    }
+}
+
+impl SignalWithStartError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Start(error) => error.is_retryable(),
+            Self::Signal(error) => matches!(
+                error,
+                RunError::Stopped(_) | RunError::Refused(Refused::TooManySignals { .. })
+            ),
+        }
+    }
+}
+
 /// Why a message did not reach a run: a signal, a request to cancel, terminate or resume, or a
 /// question.
 #[derive(Clone, Debug, thiserror::Error)]

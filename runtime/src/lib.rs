@@ -44,6 +44,7 @@ mod recovery;
 mod registry;
 mod runtime;
 mod shard;
+mod start;
 mod timers;
 mod trigger;
 mod watch;
@@ -60,14 +61,15 @@ pub use activity::{ActivityContext, HeartbeatError};
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
 pub use describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
-pub use error::{OpenError, QueryError, ResultError, RunError, StartError, StopCause, UpdateError};
+pub use error::{
+    OpenError, QueryError, ResultError, RunError, SignalWithStartError, StartError, StopCause, UpdateError,
+};
 pub use handle::RunHandle;
 pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
 pub use recovery::StartupReport;
 pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
-pub use runtime::{
-    KillError, OnConflict, PartChange, PartEvent, PartStatus, Runtime, RuntimeStats, ShutdownReport,
-};
+pub use runtime::{KillError, PartChange, PartEvent, PartStatus, Runtime, RuntimeStats, ShutdownReport};
+pub use start::OnConflict;
 pub use trigger::Trigger;
 
 pub use millrun_core::{

@@ -18,10 +18,8 @@ use crate::builder::RuntimeBuilder;
 use crate::describe::InstanceSummary;
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
-use crate::shard::{
-    ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, StartRequest, StartedRun, Target, Tell,
-};
-use crate::{RunError, RunHandle, StartError, StopCause};
+use crate::shard::{ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
+use crate::{RunError, RunHandle, StopCause};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
 ///
@@ -34,19 +32,6 @@ pub struct Runtime {
 
 /// How long a shutdown waits for what is queued to become durable, and for the file to be closed.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(30);
-
-/// What to do when the id of a start is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnConflict {
-    /// Give a handle to the run that is there, live or finished: starting is idempotent.
-    #[default]
-    Attach,
-    /// Refuse, whether the run that is there is live or finished.
-    Refuse,
-    /// Attach to a live run; if the latest run has finished, start another.
-    RestartFinished,
-}
 
 /// Counts since the runtime was started, and sizes now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,7 +190,8 @@ impl Inner {
         self.ask_at(self.doors.of_target(target), message, answer).await
     }
 
-    async fn ask_at<T, E: From<StopCause>>(
+    /// As [`ask`](Self::ask), at this door.
+    pub(crate) async fn ask_at<T, E: From<StopCause>>(
         &self,
         door: &ShardDoor,
         message: ShardMessage,
@@ -218,18 +204,6 @@ impl Inner {
             return Err(self.stop_cause().into());
         }
         answer.await.unwrap_or_else(|_| Err(self.stop_cause().into()))
-    }
-
-    /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
-    async fn check_workflow(&self, run: RunId, workflow: &str) -> Result<(), StartError> {
-        match self.shared.reader.workflow(run).await {
-            None => Err(self.stop_cause().into()),
-            Some(Ok(found)) if found != workflow => Err(StartError::OtherWorkflow {
-                workflow: found.into_owned(),
-            }),
-            Some(Err(RunError::Read(error))) => Err(error.into()),
-            Some(Ok(_) | Err(_)) => Ok(()),
-        }
     }
 
     /// The run in which a finished one goes on, if it does.
@@ -284,68 +258,6 @@ impl Runtime {
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
-    }
-
-    /// Starts an instance of a workflow under an id of the caller's choice. Durable when this
-    /// returns.
-    ///
-    /// If the id is taken, by a live run or by a finished one that is retained, this gives a
-    /// handle to that run: a start can be repeated until it succeeds. For other policies see
-    /// [`start_with`](Self::start_with). The workflow's code need not be registered here; the
-    /// instance then waits for a runtime that has it.
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future may or may not leave the instance started; start it again.
-    pub async fn start<I: Serialize, O, E>(
-        &self,
-        workflow: Workflow<I, O, E>,
-        id: &str,
-        input: I,
-    ) -> Result<RunHandle<O, E>, StartError> {
-        self.start_with(workflow, id, input, OnConflict::default()).await
-    }
-
-    /// As [`start`](Self::start), and says what to do when the id is taken.
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    ///
-    /// # Cancel safety
-    /// As [`start`](Self::start).
-    pub async fn start_with<I: Serialize, O, E>(
-        &self,
-        workflow: Workflow<I, O, E>,
-        id: &str,
-        input: I,
-        on_conflict: OnConflict,
-    ) -> Result<RunHandle<O, E>, StartError> {
-        let id = InstanceId::new(id)?;
-        let input = Payload::encode(&input)?;
-        let bytes_max = self.inner.shared.config.limits.payload_bytes_max;
-        if input.len() > bytes_max {
-            return Err(StartError::TooLarge {
-                bytes: input.len(),
-                bytes_max,
-            });
-        }
-        let (reply, answer) = oneshot::channel();
-        let request = StartRequest {
-            id: id.clone(),
-            workflow: workflow.name().into(),
-            input,
-            on_conflict,
-            reply,
-        };
-        let door = self.inner.doors.of(id.partition());
-        let message = ShardMessage::Start(request);
-        let StartedRun { run, is_checked } = self.inner.ask_at(door, message, answer).await?;
-        if !is_checked && on_conflict == OnConflict::Attach {
-            self.inner.check_workflow(run, workflow.name()).await?;
-        }
-        Ok(RunHandle::new(Arc::clone(&self.inner), id, Target::Run(run)))
     }
 
     /// A handle to the latest run of an id, without asking whether there is one.

@@ -4,7 +4,8 @@
 //!   topic ──► inbox, bounded ──► task ──► start or signal, as many as have arrived at once
 //! ```
 //!
-//! What waits in the inbox is in memory, as its topic is. A publisher that must wait for room is held
+//! A shard that fails in the middle is asked again: a start is then made once all the same, a signal
+//! may arrive twice. What waits in the inbox is in memory, as its topic is. A publisher that must wait for room is held
 //! up by the runtime's own doors in the end: a start that is not durable yet keeps its place.
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use millrun_workflow::{Refused, Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::runtime::Inner;
-use crate::{OnConflict, RunError, Runtime, StartError};
+use crate::{OnConflict, RunError, Runtime, SignalWithStartError, StartError, StopCause};
 
 /// How many envelopes are started or signalled at once.
 const BATCH_MAX: usize = 256;
@@ -28,8 +29,8 @@ const BATCH_MAX: usize = 256;
 /// The first pause before something refused for now is tried again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// A subscription that starts or signals workflows; made by [`Runtime::start_on`] and
-/// [`Runtime::signal_on`]. It ends when this is dropped: envelopes that wait are discarded.
+/// A subscription that starts or signals workflows; made by [`Runtime::start_on`],
+/// [`Runtime::signal_on`] and [`Runtime::signal_with_start_on`]. It ends when this is dropped: envelopes that wait are discarded.
 #[must_use = "dropping it ends the subscription"]
 pub struct Trigger {
     task: TaskHandle,
@@ -83,6 +84,16 @@ enum Answer {
     Stopped,
 }
 
+impl Answer {
+    /// Nobody answered: the runtime has stopped, or only one of its shards has, and is restarted.
+    fn stopped(runtime: &Runtime, cause: &StopCause) -> Self {
+        match cause {
+            StopCause::Part { .. } if runtime.stop_cause().is_none() => Self::Later,
+            StopCause::Part { .. } | StopCause::Shutdown | StopCause::Journal(_) => Self::Stopped,
+        }
+    }
+}
+
 impl Runtime {
     /// Starts an instance for each envelope on a topic, under the id and with the input that `make`
     /// gives. An id that is taken is left alone, so that the same event twice starts one instance.
@@ -134,7 +145,7 @@ impl Runtime {
                 let started = runtime.start_with(workflow, &id, input, OnConflict::Attach);
                 match started.await {
                     Ok(_) => Answer::Done,
-                    Err(StartError::Stopped(_)) => Answer::Stopped,
+                    Err(StartError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Answer::Later,
                     Err(error) => Answer::Refused(error.to_string()),
                 }
@@ -171,8 +182,84 @@ impl Runtime {
                 };
                 match run.signal(signal, value).await {
                     Ok(()) => Answer::Done,
-                    Err(RunError::Stopped(_)) => Answer::Stopped,
+                    Err(RunError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
                     Err(RunError::Refused(Refused::TooManySignals { .. })) => Answer::Later,
+                    Err(error) => Answer::Refused(error.to_string()),
+                }
+            })
+        })
+    }
+
+    /// Signals an instance for each envelope on a topic, and starts it with that signal if there is
+    /// none: `make` gives the id, the input of a run that begins, and what the signal carries.
+    /// `on_conflict` is as in [`signal_with_start`](Self::signal_with_start). Signals to one instance
+    /// keep the order of their envelopes.
+    ///
+    /// ```
+    /// use millrun::{OnConflict, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const SOLD: Topic<(String, u64)> = Topic::named("items.sold");
+    /// const ITEM: Signal<u64> = Signal::named("item");
+    /// const BILL: Workflow<usize, u64> = Workflow::named("bill");
+    ///
+    /// async fn bill(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
+    ///     let mut sum = 0;
+    ///     for _ in 0..len {
+    ///         sum += cx.signal(ITEM).await?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(BILL, bill).start().await?;
+    /// let on_conflict = OnConflict::RestartFinished;
+    /// let trigger = runtime.signal_with_start_on(SOLD, Default::default(), BILL, ITEM, on_conflict, |sold| {
+    ///     let (customer, cents) = sold.payload();
+    ///     (format!("bill-{customer}"), 2, *cents)
+    /// })?;
+    /// let sold = runtime.broker().topic::<(String, u64)>(SOLD.name())?;
+    /// sold.publish(("ada".into(), 300)).await?;
+    /// sold.publish(("ada".into(), 199)).await?;
+    /// # while trigger.handled() < 2 { tokio::task::yield_now().await; }
+    /// assert_eq!(runtime.attach(BILL, "bill-ada")?.result().await?, 499);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`start_on`](Self::start_on).
+    pub fn signal_with_start_on<T, I, V, O, E, F>(
+        &self,
+        topic: Topic<T>,
+        config: SubscriptionConfig,
+        workflow: Workflow<I, O, E>,
+        signal: Signal<V>,
+        on_conflict: OnConflict,
+        make: F,
+    ) -> Result<Trigger, SubscribeError>
+    where
+        T: Send + Sync + 'static,
+        I: Serialize + Clone + Send + Sync + 'static,
+        V: Serialize + Clone + Send + Sync + 'static,
+        O: 'static,
+        E: 'static,
+        F: Fn(&Envelope<T>) -> (String, I, V) + Send + Sync + 'static,
+    {
+        let make = move |envelope: &Envelope<T>| {
+            let (id, input, value) = make(envelope);
+            (id, (input, value))
+        };
+        self.trigger(topic, config, make, move |runtime, id, (input, value): (I, V)| {
+            Box::pin(async move {
+                let told = runtime.signal_with_start(workflow, &id, input, signal, value, on_conflict);
+                match told.await {
+                    Ok(_) => Answer::Done,
+                    Err(
+                        SignalWithStartError::Start(StartError::Stopped(cause))
+                        | SignalWithStartError::Signal(RunError::Stopped(cause)),
+                    ) => Answer::stopped(&runtime, &cause),
+                    Err(error) if error.is_retryable() => Answer::Later,
                     Err(error) => Answer::Refused(error.to_string()),
                 }
             })

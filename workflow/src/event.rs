@@ -362,7 +362,8 @@ pub struct Origin {
     pub parent: Option<Parent>,
     /// The run that it continues.
     pub continued: Option<RunId>,
-    /// The signals that the former run had not taken, in the order of their arrival by name.
+    /// The signals that are there before its code begins: those that the former run had not taken, in
+    /// the order of their arrival by name, or [the one](Started::with_signal) that started it.
     pub signals: Vec<(Name, Payload)>,
 }
 
@@ -468,6 +469,15 @@ impl Started {
             origin: None,
             bounds: Bounds::default(),
         }
+    }
+
+    /// As it is, with a signal that waits for the code when it begins: there is no history that has
+    /// the one without the other.
+    #[must_use]
+    pub fn with_signal(mut self, name: impl Into<Name>, value: Payload) -> Self {
+        let origin = self.origin.get_or_insert_default();
+        origin.signals.push((name.into(), value));
+        self
     }
 }
 

@@ -91,3 +91,13 @@ fn cart_answers_and_performs_each_request_once() {
     let out = printed(env!("CARGO_BIN_EXE_cart"), directory.path());
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn parcels_are_started_by_the_order_that_comes_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = printed(env!("CARGO_BIN_EXE_parcels"), directory.path());
+    assert_eq!(
+        out,
+        "parcel 1, ada: bread, milk, tea\nparcel 2, grace: ink, paper, pens\nparcel 3, ada: salt, rice, oil\n"
+    );
+}

@@ -36,6 +36,7 @@ pub(crate) enum Standing {
 pub(crate) enum ShardMessage {
     // From outside: each waits for room in the mailbox.
     Start(StartRequest),
+    SignalWithStart(Box<SignalWithStart>),
     Tell {
         target: Target,
         what: Tell,
@@ -126,6 +127,16 @@ pub(crate) struct StartRequest {
     pub(crate) input: Payload,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
+}
+
+/// A start with a signal, which goes to the run that is there if there is one.
+#[derive(Debug)]
+pub(crate) struct SignalWithStart {
+    pub(crate) start: StartRequest,
+    pub(crate) name: Name,
+    pub(crate) value: Payload,
+    /// Where it is said what became of the signal, if the start leads to a run.
+    pub(crate) reply: Reply<()>,
 }
 
 /// A child to be started, complete.

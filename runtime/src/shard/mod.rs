@@ -40,8 +40,8 @@ use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Moment, OperationId, Started, Turn};
 
 pub(crate) use message::{
-    Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartChild, StartRequest, StartedRun,
-    Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+    Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
+    StartRequest, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
 
 use crate::RuntimeConfig;

@@ -8,7 +8,9 @@ use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
 use super::effects::Effect;
 use super::entry::{Entry, Held, Place, WorkflowName};
-use super::message::{ShardMessage, Standing, StartRequest, StartedRun, Target, UpdateRefused};
+use super::message::{
+    ShardMessage, SignalWithStart, Standing, StartRequest, StartedRun, Target, Tell, UpdateRefused,
+};
 use super::{Reply, Shard, ShardShared};
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::{OnConflict, QueryError, RunError, StartError};
@@ -17,6 +19,7 @@ impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
         match message {
             ShardMessage::Start(request) => self.on_start(request, moment),
+            ShardMessage::SignalWithStart(request) => self.on_signal_with_start(*request, moment),
             ShardMessage::Tell { target, what, reply } => match self.find(&target) {
                 Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
                 None => {
@@ -133,30 +136,69 @@ impl Shard {
             on_conflict,
             reply,
         } = request;
-        match self.conflict(&id, &workflow, on_conflict) {
-            Ok(None) => {}
-            Ok(Some(attached)) => return self.effects.push(Effect::AnswerStart(reply, Ok(attached))),
-            Err(error) => return self.effects.push(Effect::AnswerStart(reply, Err(error))),
-        }
-        let live_len_max = self.shared.config.live_len_max;
-        if self.live_len >= live_len_max {
-            let error = StartError::TooManyLive {
-                len_max: live_len_max,
-            };
-            return self.effects.push(Effect::AnswerStart(reply, Err(error)));
-        }
-        let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
-        let answer = match self.begin(run, Started::new(workflow, id, input), moment) {
-            Ok(()) => Ok(StartedRun {
-                run,
-                is_checked: true,
-            }),
-            Err(error) => Err(StartError::Turn(error.to_string())),
+        let answer = match self.conflict(&id, &workflow, on_conflict) {
+            Ok(None) => self.begin_asked(Started::new(workflow, id, input), moment),
+            Ok(Some(attached)) => Ok(attached),
+            Err(error) => Err(error),
         };
         self.effects.push(Effect::AnswerStart(reply, answer));
         if !self.continuing.is_empty() {
             self.continue_runs(moment);
         }
+    }
+
+    /// Starts a run that finds the signal when it begins, or signals the one that is there.
+    fn on_signal_with_start(&mut self, request: SignalWithStart, moment: Moment) {
+        let SignalWithStart {
+            start,
+            name,
+            value,
+            reply: told,
+        } = request;
+        let StartRequest {
+            id,
+            workflow,
+            input,
+            on_conflict,
+            reply,
+        } = start;
+        match self.conflict(&id, &workflow, on_conflict) {
+            Ok(None) => {
+                let started = Started::new(workflow, id, input).with_signal(name, value);
+                let answer = self.begin_asked(started, moment);
+                let is_begun = answer.is_ok();
+                self.effects.push(Effect::AnswerStart(reply, answer));
+                if is_begun {
+                    self.effects.push(Effect::Answer(told, Ok(())));
+                }
+                self.continue_runs(moment);
+            }
+            Ok(Some(attached)) => {
+                self.effects.push(Effect::AnswerStart(reply, Ok(attached)));
+                if self.entries.contains(attached.run) {
+                    let signal = Tell::Signal { name, value };
+                    self.with_run(attached.run, Held::Tell(signal, told), moment);
+                } else {
+                    self.effects.push(Effect::Answer(told, Err(RunError::Finished)));
+                }
+            }
+            Err(error) => self.effects.push(Effect::AnswerStart(reply, Err(error))),
+        }
+    }
+
+    /// Begins a run that somebody asked for, if there is room for one.
+    fn begin_asked(&mut self, started: Started, moment: Moment) -> Result<StartedRun, StartError> {
+        let len_max = self.shared.config.live_len_max;
+        if self.live_len >= len_max {
+            return Err(StartError::TooManyLive { len_max });
+        }
+        let run = RunId::new(started.id.partition(), moment.now, self.shared.host.random());
+        self.begin(run, started, moment)
+            .map_err(|error| StartError::Turn(error.to_string()))?;
+        Ok(StartedRun {
+            run,
+            is_checked: true,
+        })
     }
 
     /// Begins a run.
@@ -218,12 +260,17 @@ impl Shard {
     ) -> Result<Option<StartedRun>, StartError> {
         let (run, is_live, is_checked) = match self.entries.latest(id) {
             Some(entry) => {
-                let found = entry.workflow.as_str();
-                if found != workflow && policy == OnConflict::Attach {
+                let (found, is_live) = (entry.workflow.as_str(), !entry.has_ended());
+                let attaches = match policy {
+                    OnConflict::Attach => true,
+                    OnConflict::RestartFinished => is_live,
+                    OnConflict::Refuse => false,
+                };
+                if found != workflow && attaches {
                     let workflow = found.to_owned();
                     return Err(StartError::OtherWorkflow { workflow });
                 }
-                (entry.run, !entry.has_ended(), true)
+                (entry.run, is_live, true)
             }
             None => match self.shared.journal.finished(id) {
                 Ok(Some(finished)) => (finished.run, false, false),

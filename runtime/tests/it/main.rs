@@ -19,6 +19,7 @@ mod parking;
 mod pressure;
 mod programs;
 mod quick;
+mod starting;
 mod supervision;
 mod support;
 mod threads;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
-    Activity, Either, Implementation, Input, Limits, NAME_BYTES_MAX, Payload, Refused, Signal, SignalError,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, Either, Implementation, Input, Limits, Moment, NAME_BYTES_MAX, Payload, Refused, Signal,
+    SignalError, Started, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -186,4 +187,61 @@ fn a_history_that_is_full_takes_no_more_signals_and_ends_at_twice_its_length() {
         Some(&"TimerStarted"),
         "the code runs again"
     );
+}
+
+/// The beginning of a run that a signal started.
+fn begun_with(code: Implementation, len: usize, number: u64) -> World {
+    let input = Payload::encode(&len).unwrap();
+    let id = InstanceId::new("world").unwrap();
+    let value = Payload::encode(&number).unwrap();
+    let started = Started::new(code.name(), id, input).with_signal(NUMBER.name(), value);
+    let moment = Moment {
+        now: Timestamp::from_micros(1),
+        epoch: 1,
+    };
+    World::start_as(Some(code), started, Limits::default(), moment)
+}
+
+#[test]
+fn a_signal_that_starts_a_run_is_there_when_its_code_begins() {
+    let world = begun_with(Implementation::new(COLLECT, collect), 1, 7);
+    assert_eq!(world.labels(), ["Completed"], "in the first turn");
+    assert_eq!(world.result::<Vec<u64>>(), [7]);
+
+    let mut world = begun_with(Implementation::new(COLLECT, collect), 4, 1);
+    for value in 2..=4 {
+        world.signal(NUMBER, &value);
+        world.reopen();
+    }
+    assert_eq!(world.result::<Vec<u64>>(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_signal_that_starts_a_run_waits_for_whoever_comes_to_take_it() {
+    let code = || {
+        Implementation::new(COLLECT, async |cx: WorkflowContext, len: usize| {
+            cx.call(STEP, ()).await?;
+            collect(cx, len).await
+        })
+    };
+    let mut world = begun_with(code(), 2, 1);
+    world.signal(NUMBER, &2);
+    world.reload();
+    world.complete(1, &());
+    assert_eq!(world.result::<Vec<u64>>(), [1, 2]);
+
+    // Also for code that comes later.
+    let input = Payload::encode(&2_usize).unwrap();
+    let started = Started::new(COLLECT.name(), InstanceId::new("world").unwrap(), input)
+        .with_signal(NUMBER.name(), Payload::encode(&1_u64).unwrap());
+    let moment = Moment {
+        now: Timestamp::from_micros(1),
+        epoch: 1,
+    };
+    let mut world = World::start_as(None, started, Limits::default(), moment);
+    world.signal(NUMBER, &2);
+    world.check_replays();
+    world.reload_with(Some(Implementation::new(COLLECT, collect)));
+    world.apply(Input::Resume).unwrap();
+    assert_eq!(world.result::<Vec<u64>>(), [1, 2]);
 }
