@@ -27,7 +27,6 @@ use crate::envelope::{AnyEnvelope, sealed};
 use crate::inbox::Inbox;
 use crate::mailbox::InHand;
 use crate::stage::Bundle;
-use crate::subscription::SubscriptionCore;
 
 /// An envelope as one inbox holds it.
 pub(crate) enum Delivery<E: ?Sized> {
@@ -106,17 +105,14 @@ pub struct Batch<E: AnyEnvelope + ?Sized> {
     lent: Option<Delivery<E>>,
     /// Which one of the bundle that is lent.
     at: usize,
-    /// Where publishers see how the inbox is read.
-    core: Arc<SubscriptionCore>,
 }
 
 impl<E: AnyEnvelope + ?Sized> Batch<E> {
-    pub(crate) const fn new(hand: InHand<Delivery<E>>, core: Arc<SubscriptionCore>) -> Self {
+    pub(crate) const fn new(hand: InHand<Delivery<E>>) -> Self {
         Self {
             hand,
             lent: None,
             at: 0,
-            core,
         }
     }
 
@@ -211,8 +207,8 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
 
     /// Lends the envelope that was advanced to.
     #[inline]
-    pub(crate) fn lend(&self) -> Option<&E> {
-        self.core.reads_by_borrowing(true);
+    pub(crate) fn lend(&mut self) -> Option<&E> {
+        self.hand.reads_by_borrowing(true);
         self.current()
     }
 
@@ -230,7 +226,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
         }
         let delivery = self.lent.take()?;
         if matches!(delivery, Delivery::Own(_)) {
-            self.core.reads_by_borrowing(false);
+            self.hand.reads_by_borrowing(false);
         }
         Some(delivery.into_shared())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use millrun_core::{Host, Timestamp};
+use millrun_core::Host;
 
 use crate::clock::{Alarm, Clock};
 use crate::dead_letter::{DeadLetter, Losses, Undeliverable};
@@ -64,11 +64,6 @@ impl Hub {
 
     pub(crate) fn clock(&self) -> &Arc<Clock> {
         &self.clock
-    }
-
-    #[inline]
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
     }
 
     pub(crate) fn alarm(&self, after: Duration) -> Alarm {

@@ -55,11 +55,11 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
     /// Takes all that is queued, see [`Mailbox::take`]. Unlike the other ways to receive, it also
     /// hands out what has expired.
     pub fn take(&self) -> Batch<E> {
-        Batch::new(self.0.mailbox.take(), Arc::clone(&self.0.core))
+        Batch::new(self.0.mailbox.take())
     }
 
     pub(crate) fn empty_batch(&self) -> Batch<E> {
-        Batch::new(self.0.mailbox.empty_hand(), Arc::clone(&self.0.core))
+        Batch::new(self.0.mailbox.empty_hand())
     }
 
     /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the

@@ -2,27 +2,26 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Cache};
-
+use crate::clock::Clock;
 use crate::delivery::Delivery;
-use crate::envelope::{Envelope, EnvelopeId, Headers, Mark};
+use crate::envelope::{Envelope, EnvelopeId, Headers, Mark, TopicId};
+use crate::mailbox::{Mailbox, TryPushError};
 use crate::name::TopicName;
 use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published, Refused};
 use crate::publish::{Publish, PublishBatch, PublishWithin, Source};
-use crate::route::{Boxes, Route};
+use crate::route::{Boxes, Route, Target};
 use crate::tally::Cell;
 use crate::topic::TopicCore;
 
 /// How many ids a publisher takes from the broker at once.
 const ID_BLOCK: u64 = 1_024;
 
-/// Publishes to one topic. It keeps what a publish needs at hand (the route, a block of ids, a
-/// counter) and is therefore owned by one task; each task makes its own.
+/// Publishes to one topic. It keeps what a publish needs at hand (the inbox if there is one only, the
+/// route, a block of ids, a counter) and is therefore owned by one task; each task makes its own.
 ///
 /// # Ordering
 /// Two publishes, the second begun after the first returned, arrive in this order in each inbox
@@ -37,12 +36,19 @@ const ID_BLOCK: u64 = 1_024;
 /// is done with the bundle that it is in; a reader that waits for more is done with all. For a payload
 /// whose drop tells somebody something use [`Topic::publish`](crate::Topic::publish), which shares
 /// nothing but the envelope.
+// Of the topic itself it touches nothing from envelope to envelope, but for the cell in which it counts: who
+// publishes to thousands of topics waits for the memory of each.
 pub struct Publisher<T> {
-    route: Cache<RouteOf<T>, Arc<Route<T>>>,
     published: Cell,
+    /// The only inbox of the route, if it is a typed one and the topic does not retain.
+    only: Option<Mailbox<Delivery<Envelope<T>>>>,
     ids: Ids,
     boxes: Boxes<T>,
     streak: u32,
+    topic_id: TopicId,
+    weigh: fn(&T) -> usize,
+    clock: Arc<Clock>,
+    route: Arc<Route<T>>,
     topic: Arc<TopicCore<T>>,
 }
 
@@ -51,28 +57,22 @@ struct Ids {
     left: u64,
 }
 
-/// Lets the route cache look into the topic.
-struct RouteOf<T>(Arc<TopicCore<T>>);
-
-impl<T> Deref for RouteOf<T> {
-    type Target = ArcSwap<Route<T>>;
-
-    fn deref(&self) -> &ArcSwap<Route<T>> {
-        &self.0.route
-    }
-}
-
 impl<T: Send + Sync + 'static> Publisher<T> {
     pub(crate) fn new(topic: Arc<TopicCore<T>>) -> Self {
         Self {
-            route: Cache::new(RouteOf(Arc::clone(&topic))),
             published: topic.published.open_cell(),
+            only: None,
             ids: Ids { next: 0, left: 0 },
             boxes: Boxes {
                 spent: None,
                 are_wanted: false,
             },
             streak: 0,
+            topic_id: topic.id(),
+            weigh: topic.weigh(),
+            clock: Arc::clone(topic.hub().clock()),
+            // Its cell has news, so that it looks again before it is used.
+            route: topic.route.load_full(),
             topic,
         }
     }
@@ -142,10 +142,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             .map(|payload| {
                 let mark = self.mark();
                 let headers = Headers::new().in_scope();
-                Arc::new(Envelope::new(mark, headers, self.topic.weigh(), payload))
+                Arc::new(Envelope::new(mark, headers, self.weigh, payload))
             })
             .collect();
-        PublishBatch::new(&self.topic, Arc::clone(self.route.load()), envelopes)
+        self.follow_news();
+        PublishBatch::new(&self.topic, Arc::clone(&self.route), envelopes)
     }
 
     /// Tries a refused envelope again, at those inboxes only that refused it.
@@ -159,8 +160,9 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             delivered,
         } = refused;
         let id = envelope.id();
+        self.follow_news();
         let mut offer = Offer::retry(&self.topic, &by, delivered);
-        offer.hand_out(self.route.load(), envelope);
+        offer.hand_out(&self.route, envelope);
         let mut pending = match offer.into_pending() {
             Ok(delivered) => return Ok(Published { id, delivered }),
             Err(pending) => pending,
@@ -191,11 +193,70 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         delivery: Delivery<Envelope<T>>,
         patience: Patience,
     ) -> Result<usize, Box<Pending<T>>> {
-        if self.topic.retains() {
-            return self.topic.hand_out(delivery.into_shared(), patience);
+        self.follow_news();
+        let Some(mailbox) = &self.only else {
+            return self.hand_out_shared(delivery.into_shared(), patience);
+        };
+        self.boxes.are_wanted = mailbox.is_borrowed_from();
+        let weight = delivery.mailbox_weight();
+        let spent = matches!(delivery, Delivery::Own(_)).then_some(&mut self.boxes.spent);
+        match mailbox.try_push_weighed(delivery, weight, spent) {
+            Ok(()) => {
+                self.boxes.empty();
+                Ok(1)
+            }
+            Err(refused) => self.refused_by_only(refused, patience),
         }
-        self.topic
-            .hand_out_boxed(self.route.load(), delivery, patience, &mut self.boxes)
+    }
+
+    /// To an envelope that several may get, boxes are of no use.
+    #[inline(never)]
+    fn hand_out_shared(
+        &mut self,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        self.boxes.spent = None;
+        self.boxes.are_wanted = false;
+        if self.topic.retains() {
+            return self.topic.hand_out(envelope, patience);
+        }
+        self.topic.hand_out_staged(&self.route, envelope, patience)
+    }
+
+    #[cold]
+    fn refused_by_only(
+        &mut self,
+        refused: TryPushError<Delivery<Envelope<T>>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        // What has to wait is shared with its wait: as long as it is so, boxes only cost.
+        self.boxes.are_wanted = false;
+        let mut offer = Offer::new(&self.topic, patience);
+        if let [Target::One(lane)] = &*self.route.targets {
+            offer.refused_by(lane, refused.map(Delivery::into_shared));
+        }
+        offer.into_pending()
+    }
+
+    /// Looks at the topic again if a subscription has come or gone.
+    #[inline]
+    fn follow_news(&mut self) {
+        if self.published.has_news() {
+            self.follow();
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self) {
+        if self.published.take_news() {
+            self.route = self.topic.route.load_full();
+            self.only = if self.topic.retains() {
+                None
+            } else {
+                self.route.only_mailbox().cloned()
+            };
+        }
     }
 
     pub(crate) fn core(&self) -> &TopicCore<T> {
@@ -209,7 +270,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     #[inline]
     fn seal(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
         let mark = self.mark();
-        let (headers, weigh) = (headers.in_scope(), self.topic.weigh());
+        let (headers, weigh) = (headers.in_scope(), self.weigh);
         if !self.boxes.are_wanted {
             return Delivery::Shared(Arc::new(Envelope::new(mark, headers, weigh, payload)));
         }
@@ -237,7 +298,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         let id = EnvelopeId::from_counter(self.ids.next);
         self.ids.next = self.ids.next.wrapping_add(1);
         self.ids.left -= 1;
-        self.topic.mark(id)
+        Mark {
+            id,
+            topic: self.topic_id,
+            time: self.clock.now(),
+        }
     }
 }
 

@@ -72,6 +72,19 @@ impl<T: Send + Sync + 'static> Boxes<T> {
 }
 
 impl<T> Route<T> {
+    /// Its mailbox, if all that the topic carries goes to one inbox and that one is typed.
+    pub(crate) fn only_mailbox(&self) -> Option<&Mailbox<Delivery<Envelope<T>>>> {
+        match &*self.targets {
+            [
+                Target::One(Lane {
+                    line: Line::Typed(mailbox),
+                    ..
+                }),
+            ] => Some(mailbox),
+            _ => None,
+        }
+    }
+
     pub(crate) fn build(lanes: &[Lane<T>], cast: Option<Cast<'_, T>>) -> Self {
         let mut targets: Vec<Target<T>> = Vec::with_capacity(lanes.len());
         for lane in lanes {

@@ -1,7 +1,7 @@
 //! An interest in topics, and how it is served.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mailbox::MailboxConfig;
 use crate::monitor::BrokerEvent;
@@ -78,7 +78,6 @@ pub(crate) struct SubscriptionCore {
     handled: AtomicU64,
     handler_nanos: AtomicU64,
     passed_over: AtomicU64,
-    reader_borrows: AtomicBool,
 }
 
 /// What has happened to the envelopes of a subscription after they left its inbox, or because they
@@ -115,21 +114,6 @@ impl SubscriptionCore {
             handled: AtomicU64::new(0),
             handler_nanos: AtomicU64::new(0),
             passed_over: AtomicU64::new(0),
-            reader_borrows: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether the reader only borrows what it gets, so that boxes come back.
-    #[inline]
-    pub(crate) fn reader_borrows(&self) -> bool {
-        self.reader_borrows.load(Ordering::Relaxed)
-    }
-
-    /// The reader shows how it reads. Publishers follow with their next envelope.
-    #[inline]
-    pub(crate) fn reads_by_borrowing(&self, borrows: bool) {
-        if self.reader_borrows() != borrows {
-            self.reader_borrows.store(borrows, Ordering::Relaxed);
         }
     }
 

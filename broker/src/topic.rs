@@ -18,7 +18,7 @@ use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published};
 use crate::publish::{Publish, PublishWithin, Source};
 use crate::publisher::Publisher;
-use crate::route::{Boxes, GroupCore, Lane, Line, Route, Target};
+use crate::route::{GroupCore, Lane, Line, Route};
 use crate::stage::Staging;
 use crate::subscription::{SubscriptionCore, SubscriptionId};
 use crate::tally::Tally;
@@ -181,7 +181,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
             }),
             retain: config.retain,
             retained: Mutex::new(None),
-            published: Tally::default(),
+            published: Tally::new(),
         }
     }
 
@@ -194,14 +194,8 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         &self.hub
     }
 
-    /// What the broker says about an envelope that is made now.
-    #[inline]
-    pub(crate) fn mark(&self, id: EnvelopeId) -> Mark {
-        Mark {
-            id,
-            topic: self.id,
-            time: self.hub.now(),
-        }
+    pub(crate) const fn id(&self) -> TopicId {
+        self.id
     }
 
     #[inline]
@@ -226,7 +220,6 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         self.hand_out_by(&self.route.load(), envelope, patience)
     }
 
-    #[inline]
     pub(crate) fn hand_out_by(
         &self,
         route: &Route<T>,
@@ -238,51 +231,13 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         offer.into_pending()
     }
 
-    /// As [`TopicCore::hand_out_by`], for a publisher that keeps boxes: if there is one inbox, it
-    /// says whether that one's reader borrows, and collects the boxes it gave back.
-    #[inline]
-    pub(crate) fn hand_out_boxed(
+    /// As [`TopicCore::hand_out_by`], by one push to those that share what they get.
+    pub(crate) fn hand_out_staged(
         &self,
         route: &Route<T>,
-        delivery: Delivery<Envelope<T>>,
+        envelope: Arc<Envelope<T>>,
         patience: Patience,
-        boxes: &mut Boxes<T>,
     ) -> Result<usize, Box<Pending<T>>> {
-        if let [Target::One(lane)] = &*route.targets
-            && let Line::Typed(mailbox) = &lane.line
-        {
-            boxes.are_wanted = lane.core.reader_borrows();
-            let weight = delivery.mailbox_weight();
-            let spent = matches!(delivery, Delivery::Own(_)).then_some(&mut boxes.spent);
-            return match mailbox.try_push_weighed(delivery, weight, spent) {
-                Ok(()) => {
-                    boxes.empty();
-                    Ok(1)
-                }
-                Err(refused) => {
-                    // What has to wait is shared with its wait: as long as it is so, boxes only cost.
-                    boxes.are_wanted = false;
-                    let mut offer = Offer::new(self, patience);
-                    offer.refused_by(lane, refused.map(Delivery::into_shared));
-                    offer.into_pending()
-                }
-            };
-        }
-        self.hand_out_shared(route, delivery, patience, boxes)
-    }
-
-    /// The rest of [`TopicCore::hand_out_boxed`], for an envelope that several may get.
-    #[inline(never)]
-    fn hand_out_shared(
-        &self,
-        route: &Route<T>,
-        delivery: Delivery<Envelope<T>>,
-        patience: Patience,
-        boxes: &mut Boxes<T>,
-    ) -> Result<usize, Box<Pending<T>>> {
-        boxes.spent = None;
-        boxes.are_wanted = false;
-        let envelope = delivery.into_shared();
         let Some(staged) = &route.staged else {
             return self.hand_out_by(route, envelope, patience);
         };
@@ -348,6 +303,8 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         // Publishers of a topic that retains take turns, and push to each inbox themselves.
         let cast = if self.retain { None } else { staging.follow(all) };
         self.route.store(Arc::new(Route::build(all, cast)));
+        drop(lanes);
+        self.published.tell();
     }
 
     fn retained(&self) -> MutexGuard<'_, Option<Arc<Envelope<T>>>> {
@@ -357,12 +314,12 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
     fn seal_one(&self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
         let id = EnvelopeId::from_counter(self.hub.take_ids(1));
         self.published.add_one();
-        Arc::new(Envelope::new(
-            self.mark(id),
-            headers.in_scope(),
-            self.weigh,
-            payload,
-        ))
+        let mark = Mark {
+            id,
+            topic: self.id,
+            time: self.hub.clock().now(),
+        };
+        Arc::new(Envelope::new(mark, headers.in_scope(), self.weigh, payload))
     }
 
     fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {

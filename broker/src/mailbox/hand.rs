@@ -1,11 +1,11 @@
 //! The batch a consumer has taken and not finished.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::task::{Poll, Waker};
 
 use super::inlet::AndThen;
-use super::spent::Spent;
+use super::queue::Queue;
+use super::spent::{SPENT_BYTES_SHARE, Spent};
 use super::state::{Door, Share, Slot, State};
 use super::{Left, Mailbox};
 use crate::sync::{Ordering, fence};
@@ -25,7 +25,7 @@ pub struct InHand<T> {
 }
 
 struct Held<T> {
-    rest: VecDeque<Slot<T>>,
+    rest: Queue<T>,
     /// Whether this is the hand that the mailbox waits for; an empty hand is not.
     is_out: bool,
     places: usize,
@@ -39,13 +39,20 @@ struct Held<T> {
     announce_every: usize,
     /// Goes back to the pushers when the hand is put down.
     spent: Spent<T>,
+    /// How many of them may be kept, and of what weight in all. Looked up once: the mailbox's bounds stand
+    /// where pushers write.
+    spent_len_max: usize,
+    spent_bytes_max: usize,
+    /// What the pushers were told of how the consumer reads.
+    borrows: Option<bool>,
 }
 
 impl<T> InHand<T> {
     pub(super) fn empty(mailbox: &Mailbox<T>) -> Self {
-        let announce_every = mailbox.capacity().div_ceil(4);
+        let bounds = mailbox.bounds();
+        let announce_every = bounds.capacity.div_ceil(4);
         let held = Held {
-            rest: VecDeque::new(),
+            rest: Queue::new(),
             is_out: false,
             places: 0,
             weight: 0,
@@ -53,6 +60,9 @@ impl<T> InHand<T> {
             until_announced: announce_every,
             announce_every,
             spent: Spent::new(),
+            spent_len_max: bounds.capacity,
+            spent_bytes_max: bounds.bytes_max / SPENT_BYTES_SHARE,
+            borrows: None,
         };
         Self {
             mailbox: mailbox.clone(),
@@ -145,14 +155,23 @@ impl<T> InHand<T> {
     #[inline]
     pub(crate) fn spend(&mut self, mut value: T, mut weight: u32) {
         let held = &mut self.held;
-        if held.spent.len() >= self.mailbox.capacity() {
+        if held.spent.len() >= held.spent_len_max {
             return;
         }
-        if held.spent.weight() + weight as usize > self.mailbox.0.limits.spent_bytes_max {
+        if held.spent.weight() + weight as usize > held.spent_bytes_max {
             self.mailbox.empty(&mut value);
             weight = 0;
         }
         held.spent.push(value, weight);
+    }
+
+    /// Shows the pushers whether the consumer only looks at its values, and [gives them back](InHand::spend).
+    #[inline]
+    pub(crate) fn reads_by_borrowing(&mut self, borrows: bool) {
+        if self.held.borrows != Some(borrows) {
+            self.held.borrows = Some(borrows);
+            self.mailbox.0.is_borrowed_from.store(borrows, Ordering::Relaxed);
+        }
     }
 
     /// How many values are left.
@@ -290,10 +309,10 @@ impl<T> Held<T> {
         }
         state.let_in(AndThen::Ring);
         if !state.queue.is_empty() {
-            if self.rest.capacity() == 0 {
+            if self.rest.needs_buffer_for(&state.queue) {
                 self.take_buffers(state);
             }
-            std::mem::swap(&mut self.rest, &mut state.queue);
+            self.rest.take_all(&mut state.queue);
             self.is_out = true;
             self.places = std::mem::take(&mut state.places);
             self.weight = std::mem::take(&mut state.weight);
@@ -310,7 +329,7 @@ impl<T> Held<T> {
     /// Ends the turn of this hand. Returns the rest to the queue, or to the caller to be dropped
     /// outside of the lock if the mailbox discards.
     #[inline]
-    fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> Option<VecDeque<Slot<T>>> {
+    fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> Option<Queue<T>> {
         let dropped = if self.rest.is_empty() && self.weight == 0 {
             None
         } else {
@@ -328,17 +347,16 @@ impl<T> Held<T> {
     }
 
     #[cold]
-    fn return_rest(&mut self, state: &mut State<T>, left: &Left) -> Option<VecDeque<Slot<T>>> {
+    fn return_rest(&mut self, state: &mut State<T>, left: &Left) -> Option<Queue<T>> {
         state.taken -= self.len() as u64;
         let dropped = if state.door == Door::Discarding {
             state.discarded += self.len() as u64;
-            Some(std::mem::take(&mut self.rest))
+            Some(std::mem::replace(&mut self.rest, Queue::new()))
         } else {
             state.places += self.places;
             state.weight += self.weight;
             state.extra += self.extra;
-            self.rest.append(&mut state.queue);
-            std::mem::swap(&mut self.rest, &mut state.queue);
+            state.queue.put_in_front(&mut self.rest);
             None
         };
         self.places = 0;
@@ -351,7 +369,7 @@ impl<T> Held<T> {
     /// A new hand takes over the buffers of the one before.
     #[cold]
     fn take_buffers(&mut self, state: &mut State<T>) {
-        std::mem::swap(&mut self.rest, &mut state.spare);
+        self.rest.swap_buffer(&mut state.spare);
         if state.spent.is_empty() && self.spent.is_empty() {
             // The buffer that a pusher has emptied.
             std::mem::swap(&mut state.spent, &mut self.spent);
@@ -360,8 +378,8 @@ impl<T> Held<T> {
 
     /// Leaves the buffer for the next hand.
     fn leave_buffers(&mut self, state: &mut State<T>) {
-        if state.spare.capacity() == 0 {
-            std::mem::swap(&mut self.rest, &mut state.spare);
+        if self.rest.has_buffer() && state.spare.capacity() == 0 {
+            self.rest.swap_buffer(&mut state.spare);
         }
     }
 

@@ -118,9 +118,7 @@ impl<T> Mailbox<T> {
             return None;
         }
         self.look_at_hand(&mut state);
-        let Limits {
-            capacity, bytes_max, ..
-        } = self.0.limits;
+        let Limits { capacity, bytes_max } = self.0.limits;
         let places = capacity.saturating_sub(state.places + state.hand_places);
         let bytes = bytes_max.saturating_sub(state.weight + state.hand_weight + state.spent.weight());
         Some((

@@ -37,6 +37,7 @@ mod inlet;
 #[cfg(loom)]
 mod loom;
 mod push;
+mod queue;
 mod spent;
 mod state;
 #[cfg(test)]
@@ -58,7 +59,7 @@ pub(crate) use inlet::{AndThen, Inflow, Poured, Reach};
 pub(crate) use push::Place;
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
-use spent::{SPENT_BYTES_SHARE, Spent};
+use spent::Spent;
 use state::{Door, Limits, State, StillAsking, WakeList};
 
 /// A bounded queue with a bell. A cheap clone; all clones are the same mailbox.
@@ -68,22 +69,30 @@ use state::{Door, Limits, State, StillAsking, WakeList};
 /// the second begun after the first returned, keep their order.
 pub struct Mailbox<T>(Arc<Shared<T>>);
 
+/// What a push and a take need stands together at the front, right behind the counters of the `Arc`: who
+/// goes through thousands of mailboxes waits for memory, once for each cache line. At the end, apart from
+/// what pushers write, stands what the consumer looks at with each value.
+#[repr(C)]
 struct Shared<T> {
-    state: Mutex<State<T>>,
     limits: Limits,
+    /// The consumer only looks at its values, and gives them back.
+    is_borrowed_from: AtomicBool,
+    bell: Bell,
+    /// Ends with what is seldom touched.
+    state: Mutex<State<T>>,
     weigh: Option<fn(&T) -> usize>,
     /// Takes from a spent value what it still weighs.
     empty: Option<fn(&mut T)>,
-    bell: Bell,
     /// Somebody waits for room who has not been woken yet: a hint for the one who makes room.
     /// Written under the lock.
     asking: AtomicBool,
     left: Left,
+    /// What follows in memory is on another cache line.
+    _apart: [u64; 6],
 }
 
 /// What the hand still holds. Only the one who holds it writes here, and only a pusher that finds
-/// the mailbox full reads, so it has cache lines of its own.
-#[repr(align(128))]
+/// the mailbox full reads.
 struct Left {
     places: AtomicUsize,
     weight: AtomicUsize,
@@ -122,7 +131,6 @@ impl<T> Mailbox<T> {
     ) -> Result<Self, MailboxConfigError> {
         config.check()?;
         Ok(Self(Arc::new(Shared {
-            state: Mutex::new(State::new()),
             limits: Limits {
                 capacity: config.capacity,
                 bytes_max: if weigh.is_some() {
@@ -130,17 +138,19 @@ impl<T> Mailbox<T> {
                 } else {
                     usize::MAX
                 },
-                spent_bytes_max: config.bytes_max / SPENT_BYTES_SHARE,
             },
+            is_borrowed_from: AtomicBool::new(false),
+            bell,
+            state: Mutex::new(State::new()),
             weigh,
             empty,
-            bell,
             asking: AtomicBool::new(false),
             left: Left {
                 places: AtomicUsize::new(0),
                 weight: AtomicUsize::new(0),
                 values: AtomicUsize::new(0),
             },
+            _apart: [0; 6],
         })))
     }
 
@@ -349,7 +359,7 @@ impl<T> Mailbox<T> {
     pub fn close_discarding(&self) -> Vec<T> {
         self.shut(Door::Discarding);
         let queue = self.lock().discard();
-        queue.into_iter().map(|slot| slot.value).collect()
+        queue.into_values().collect()
     }
 
     fn shut(&self, door: Door) {
@@ -405,10 +415,15 @@ impl<T> Mailbox<T> {
 
     /// Both bounds.
     pub(crate) fn bounds(&self) -> MailboxConfig {
-        let Limits {
-            capacity, bytes_max, ..
-        } = self.0.limits;
+        let Limits { capacity, bytes_max } = self.0.limits;
         MailboxConfig { capacity, bytes_max }
+    }
+
+    /// Whether the consumer only borrows, as far as it has shown, so that what it has
+    /// [spent](InHand::spend) comes back.
+    #[inline]
+    pub(crate) fn is_borrowed_from(&self) -> bool {
+        self.0.is_borrowed_from.load(Ordering::Relaxed)
     }
 
     /// The bell that rings when the mailbox stops being empty.

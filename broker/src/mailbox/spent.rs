@@ -22,26 +22,28 @@ use crate::sync::MutexGuard;
 
 /// The consumer may have one part in so many of the bytes of its mailbox in spent values in hand,
 /// where they are not counted.
-pub(crate) const SPENT_BYTES_SHARE: usize = 8;
+pub(super) const SPENT_BYTES_SHARE: usize = 8;
 
 /// How many spent values an idle consumer empties before it looks whether somebody pushes again.
 const EMPTIED_AT_ONCE: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// Spent values, the latest to be taken first, those that weigh something before the others.
+// The weight stands in front, where every push looks at it.
+#[repr(C)]
 pub(super) struct Spent<T> {
+    weight: usize,
     // Apart from each other, so that a value goes from register to register on its way in.
     values: Vec<T>,
     weights: Vec<u32>,
-    weight: usize,
     emptied: Vec<T>,
 }
 
 impl<T> Spent<T> {
     pub(super) const fn new() -> Self {
         Self {
+            weight: 0,
             values: Vec::new(),
             weights: Vec::new(),
-            weight: 0,
             emptied: Vec::new(),
         }
     }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::inlet::{AndThen, Inlet, Poured};
+use super::queue::Queue;
 use super::spent::Spent;
 
 pub(super) struct Limits {
     pub(super) capacity: usize,
     pub(super) bytes_max: usize,
-    /// How much of what it has spent a consumer may keep in hand.
-    pub(super) spent_bytes_max: usize,
 }
 
 /// Which values still come in and go out; it only ever moves downwards in this list.
@@ -75,69 +74,72 @@ pub(super) struct Waiter {
     pub(super) waker: Option<Waker>,
 }
 
+/// In order of use: what each push and each take touch, then what goes round with a consumer that
+/// borrows, then what is seldom needed.
+#[repr(C)]
 pub(super) struct State<T> {
-    pub(super) queue: VecDeque<Slot<T>>,
-    /// The buffer that the next hand leaves behind.
-    pub(super) spare: VecDeque<Slot<T>>,
-    /// Values that are of no more use to the consumer, on their way back to a pusher.
-    pub(super) spent: Spent<T>,
+    pub(super) door: Door,
+    pub(super) hand_out: bool,
+    /// Someone came to take while another hand was out.
+    pub(super) missed: bool,
     /// Places and weight of what is queued.
     pub(super) places: usize,
     pub(super) weight: usize,
     /// Places and weight of what is in hand, at most: what was handed out since is not deducted.
     pub(super) hand_places: usize,
     pub(super) hand_weight: usize,
-    pub(super) hand_out: bool,
+    pub(super) queue: Queue<T>,
     /// How many more values than slots are queued: some slots stand for several.
     pub(super) extra: usize,
     /// Where values may wait that are not in the queue yet.
     pub(super) inlet: Option<Box<Inlet<T>>>,
-    /// Someone came to take while another hand was out.
-    pub(super) missed: bool,
-    pub(super) door: Door,
     /// The consumer's task, if it waits for values by polling.
     pub(super) consumer: Option<Waker>,
-    pub(super) waiting: VecDeque<Waiter>,
+    pub(super) pushed: u64,
+    pub(super) taken: u64,
+    pub(super) len_max: usize,
     /// Told when a hand is put down and nothing is queued.
     pub(super) watch: Option<Arc<dyn Fn() + Send + Sync>>,
+    pub(super) waiting: VecDeque<Waiter>,
+    /// Values that are of no more use to the consumer, on their way back to a pusher.
+    pub(super) spent: Spent<T>,
+    /// The buffer that the next hand leaves behind.
+    pub(super) spare: VecDeque<Slot<T>>,
     next_ticket: u64,
-    pub(super) pushed: u64,
     pub(super) pushed_reserved: u64,
-    pub(super) taken: u64,
     pub(super) refused: u64,
     pub(super) displaced: u64,
     pub(super) discarded: u64,
     pub(super) waits: u64,
-    pub(super) len_max: usize,
 }
 
 impl<T> State<T> {
     pub(super) fn new() -> Self {
         Self {
-            queue: VecDeque::new(),
-            spare: VecDeque::new(),
-            spent: Spent::new(),
+            door: Door::Open,
+            hand_out: false,
+            missed: false,
             places: 0,
             weight: 0,
             hand_places: 0,
             hand_weight: 0,
-            hand_out: false,
+            queue: Queue::new(),
             extra: 0,
             inlet: None,
-            missed: false,
-            door: Door::Open,
             consumer: None,
-            waiting: VecDeque::new(),
-            watch: None,
-            next_ticket: 0,
             pushed: 0,
-            pushed_reserved: 0,
             taken: 0,
+            len_max: 0,
+            watch: None,
+            waiting: VecDeque::new(),
+            spent: Spent::new(),
+            spare: VecDeque::new(),
+            next_ticket: 0,
+            pushed_reserved: 0,
             refused: 0,
             displaced: 0,
             discarded: 0,
             waits: 0,
-            len_max: 0,
         }
     }
 
@@ -222,7 +224,7 @@ impl<T> State<T> {
         self.places += 1;
         self.weight += weight as usize;
         self.pushed += 1;
-        self.append(Slot {
+        self.queue.push_back(Slot {
             value,
             share: Share::of(weight),
         })
@@ -242,25 +244,17 @@ impl<T> State<T> {
     /// Adds a value that takes none of the capacity; true if the queue was empty.
     pub(super) fn enqueue_reserved(&mut self, value: T) -> bool {
         self.pushed_reserved += 1;
-        self.append(Slot {
+        self.queue.push_back(Slot {
             value,
             share: Share::RESERVED,
         })
     }
 
-    fn append(&mut self, slot: Slot<T>) -> bool {
-        let first = self.queue.is_empty();
-        self.queue.push_back(slot);
-        first
-    }
-
     /// Removes the oldest queued value that has no reserved place.
     pub(super) fn displace(&mut self) -> Option<T> {
-        let oldest = self
+        let slot = self
             .queue
-            .iter()
-            .position(|slot| !slot.share.is_reserved() && !slot.share.is_several())?;
-        let slot = self.queue.remove(oldest)?;
+            .remove_first(|slot| !slot.share.is_reserved() && !slot.share.is_several())?;
         self.places -= 1;
         self.weight -= slot.share.weight();
         self.displaced += 1;
@@ -273,12 +267,12 @@ impl<T> State<T> {
     }
 
     /// Empties the queue.
-    pub(super) fn discard(&mut self) -> VecDeque<Slot<T>> {
+    pub(super) fn discard(&mut self) -> Queue<T> {
         self.places = 0;
         self.weight = 0;
         self.discarded += self.len() as u64;
         self.extra = 0;
-        std::mem::take(&mut self.queue)
+        std::mem::replace(&mut self.queue, Queue::new())
     }
 
     /// Joins the end of the line.

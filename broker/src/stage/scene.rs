@@ -9,8 +9,6 @@ use super::{Inbox, Stage, Staged};
 use crate::delivery::{Batch, Delivery};
 use crate::envelope::{Envelope, EnvelopeId, Headers, Mark, TopicId};
 use crate::mailbox::{Mailbox, MailboxConfig};
-use crate::name::Filter;
-use crate::subscription::{SubscriptionConfig, SubscriptionCore, SubscriptionId};
 
 /// Inboxes of numbers, all on one stage.
 pub(super) struct Scene {
@@ -85,9 +83,7 @@ pub(super) fn push_to(inbox: &Inbox<u32>, envelope: Arc<Envelope<u32>>) -> Resul
 }
 
 pub(super) fn take(inbox: &Inbox<u32>) -> Batch<Envelope<u32>> {
-    let filter = Filter::new("a").unwrap();
-    let core = SubscriptionCore::new(SubscriptionId(1), filter, SubscriptionConfig::default());
-    Batch::new(inbox.take(), Arc::new(core))
+    Batch::new(inbox.take())
 }
 
 pub(super) fn numbers(mut batch: Batch<Envelope<u32>>) -> Vec<u32> {
