@@ -36,6 +36,9 @@ const SEED: &str = "MILLRUN_KILL_SEED";
 const THREADS: u64 = 16;
 /// How many finished runs are retained.
 const RETAINED: usize = 200;
+/// Each thread has at most so many live runs. More begin than end; without a bound, what a life reads
+/// back would grow from kill to kill, to seconds after a thousand.
+const LIVE_MAX: usize = 64;
 /// Each thread has at most so many turns in hand.
 const TURNS_MAX: u64 = 3;
 
@@ -156,7 +159,8 @@ impl Author {
     }
 
     fn turn(&mut self) -> Turn {
-        let is_new = self.runs.is_empty() || self.dice.one_in(3);
+        let is_full = self.runs.len() >= LIVE_MAX;
+        let is_new = self.runs.is_empty() || (self.dice.one_in(3) && !is_full);
         let run = if is_new {
             self.next += THREADS;
             self.next
