@@ -4,6 +4,8 @@
 //!   append ──► enqueue ──► offset ──► waiting ──(watermark ≥ offset)──► Ok
 //!                                        ▲ wakes those whose batch is durable
 //!   journal ──► bell ──► part "millrun-appends"
+//!                                        │ enqueues what lies there, wakes likewise
+//!   gather ──► batch of many (see `gather`) ──(64 turns)──► enqueue ──► Ok
 //! ```
 //!
 //! Waking thousands of tasks takes longer than a commit, so a part of its own does it, and not the
@@ -11,11 +13,15 @@
 //! of them at a time: those run, and append again, before the others are woken.
 //!
 //! Invariants: a list is sorted by offset, so that those who are to be woken are its beginning, however
-//! many wait behind them. Left out on purpose: fairness among those who found the journal full.
+//! many wait behind them. What was gathered is enqueued by the part's next turn but one at the latest:
+//! in between, whoever is ready to run may add to it. A gathering's lock is taken before the journal's.
+//! Left out on purpose: fairness among those who found the journal full.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -23,7 +29,8 @@ use millrun_core::{Bell, Host, Next, Offset, Part, Placement, SpawnError, Timest
 
 use crate::batch::Batch;
 use crate::error::EnqueueError;
-use crate::journal::{Enqueued, Journal};
+use crate::gather::{Gathering, Place};
+use crate::journal::{Enqueued, Journal, Refused};
 
 /// Appends batches to a journal and waits until they are durable. A cheap clone.
 ///
@@ -33,12 +40,23 @@ pub struct Appender(Arc<Inner>);
 
 struct Inner {
     journal: Arc<dyn Journal>,
-    /// Several lists, so that appenders on several threads seldom meet.
+    /// Several lists, each for some threads, so that appenders on several threads seldom meet.
     waiting: [Mutex<Waiting>; LISTS],
+    gatherings: [Gathering; LISTS],
     bell: Bell,
 }
 
 const LISTS: usize = 16;
+
+/// Which list is this thread's.
+fn list_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static LIST: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LISTS;
+    }
+    // While a thread ends, any list will do.
+    LIST.try_with(|list| *list).unwrap_or(0)
+}
 
 #[derive(Default)]
 struct Waiting {
@@ -78,11 +96,14 @@ impl Appender {
         let inner = Arc::new(Inner {
             journal,
             waiting: Default::default(),
+            gatherings: Default::default(),
             bell: bell.clone(),
         });
         let waking = Waking {
             inner: Arc::downgrade(&inner),
             durable: Vec::new(),
+            first: 0,
+            has_let_others_run: false,
         };
         host.spawn_part(
             "millrun-appends",
@@ -116,6 +137,43 @@ impl Appender {
         Ok(enqueued)
     }
 
+    /// Takes a copy of the batch, to be enqueued together with those of others; the [`Gathered`]
+    /// completes when it is durable. For thousands of tasks that append a turn each: the journal is
+    /// asked for 64 turns at a time, from a memory that stays in the processor's cache. While few
+    /// wait, each batch is enqueued at once, as [`append`](Self::append) does.
+    ///
+    /// The batch is free again when this returns, so many tasks of a thread can share one.
+    ///
+    /// # Ordering
+    /// Batches that are gathered one after the other on one thread are enqueued in that order. What
+    /// depends on a batch (the next turn of its run) waits for its [`Gathered`], or is in it.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Full`]: nothing was taken; [`append`](Self::append) waits for room.
+    /// [`EnqueueError::Failed`]: nothing is taken any more.
+    ///
+    /// # Cancel safety
+    /// A dropped [`Gathered`] changes nothing: the batch is enqueued, as with a dropped
+    /// [`append`](Self::append), and what is said there holds.
+    pub fn gather(&self, batch: &Batch) -> Result<Gathered<'_>, EnqueueError> {
+        let (inner, list) = (&*self.0, list_of_thread());
+        match inner.gatherings[list].put(&*inner.journal, batch) {
+            Ok((place, rings)) => {
+                if rings {
+                    inner.bell.ring_after_lock();
+                }
+                Ok(Gathered { inner, list, place })
+            }
+            Err(error) => {
+                // Others may have been waiting with it, and are to be told.
+                if !error.is_retryable() {
+                    inner.bell.ring();
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Waits until everything up to `offset` is durable: the other half of [`append`](Self::append),
     /// for those who call [`enqueue`](Journal::enqueue) themselves. A batch is free again once it is
     /// queued, so many tasks of a thread can share one, which then stays in the processor's cache.
@@ -137,7 +195,7 @@ impl Inner {
             outcome => return Poll::Ready(outcome),
         }
         // Registered before the second attempt: room made in between rings after it.
-        self.list(0).full.push(cx.waker().clone());
+        self.list().full.push(cx.waker().clone());
         match self.journal.enqueue(batch) {
             Err(EnqueueError::Full) => Poll::Pending,
             outcome => Poll::Ready(outcome),
@@ -148,7 +206,7 @@ impl Inner {
         if self.journal.high_watermark() >= offset {
             return Poll::Ready(Ok(()));
         }
-        self.list(offset.get()).push(offset, cx.waker().clone());
+        self.list().push(offset, cx.waker().clone());
         if self.journal.high_watermark() >= offset {
             return Poll::Ready(Ok(()));
         }
@@ -160,10 +218,38 @@ impl Inner {
         }
     }
 
-    /// One of the lists; any number will do.
-    fn list(&self, number: u64) -> MutexGuard<'_, Waiting> {
-        let index = usize::try_from(number % LISTS as u64).expect("a small number");
-        self.waiting[index].lock().unwrap_or_else(PoisonError::into_inner)
+    /// The list of this thread.
+    fn list(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting[list_of_thread()]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A batch that was [gathered](Appender::gather), until it is durable: then gives the turns that were
+/// refused, by their number in the batch; the others have been made durable.
+///
+/// Fails when the journal has failed: whether the batch became durable is then known only after the
+/// store has been opened again.
+#[derive(Debug)]
+#[must_use = "a refused turn is named here and nowhere else"]
+pub struct Gathered<'a> {
+    inner: &'a Inner,
+    list: usize,
+    place: Place,
+}
+
+impl Future for Gathered<'_> {
+    type Output = Result<Vec<Refused>, EnqueueError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.inner.gatherings[self.list].poll(&*self.inner.journal, &self.place, cx)
+    }
+}
+
+impl Drop for Gathered<'_> {
+    fn drop(&mut self) {
+        self.inner.gatherings[self.list].forget(&self.place);
     }
 }
 
@@ -181,11 +267,15 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Wakes those whose batch is durable, and those who wait for room.
+/// Wakes those whose batch is durable, and those who wait for room; enqueues what was gathered.
 struct Waking {
     inner: Weak<Inner>,
     /// Those of one turn, to be woken when no lock is held.
     durable: Vec<Waker>,
+    /// The list that comes first in the next turn.
+    first: usize,
+    /// Something was gathered, and the tasks that were ready have run since.
+    has_let_others_run: bool,
 }
 
 impl Part for Waking {
@@ -193,21 +283,39 @@ impl Part for Waking {
         let Some(inner) = self.inner.upgrade() else {
             return Next::Stop;
         };
-        let watermark = match inner.journal.failure() {
+        let failure = inner.journal.failure();
+        let watermark = match failure {
             // Nobody waits for anything any more.
             Some(_) => Offset::new(u64::MAX),
             None => inner.journal.high_watermark(),
         };
-        let most = (budget / LISTS).max(1);
+        let sends = std::mem::take(&mut self.has_let_others_run);
         let mut is_all = true;
-        for number in 0..LISTS as u64 {
-            let mut waiting = inner.list(number);
+        for number in (self.first..LISTS).chain(0..self.first) {
+            let left = inner.gatherings[number].turn(
+                &*inner.journal,
+                failure.as_ref(),
+                sends,
+                budget,
+                &mut self.durable,
+            );
+            self.has_let_others_run |= left.gathered;
+            is_all &= !left.sleepers;
+            let mut waiting = inner.waiting[number]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             self.durable.append(&mut waiting.full);
+            let most = budget.saturating_sub(self.durable.len());
             is_all &= waiting.take(watermark, most, &mut self.durable);
         }
+        self.first = (self.first + 1) % LISTS;
         for waker in self.durable.drain(..) {
             waker.wake();
         }
-        if is_all { Next::Idle } else { Next::Again }
+        if is_all && !self.has_let_others_run {
+            Next::Idle
+        } else {
+            Next::Again
+        }
     }
 }

@@ -40,6 +40,8 @@ pub struct Batch {
     bytes: Vec<u8>,
     turns: Vec<TurnSpan>,
     turn_bytes_max: usize,
+    /// How many batches were joined to this one.
+    joined: usize,
 }
 
 /// Where a finished turn stands, and under which conditions it may be appended.
@@ -71,6 +73,7 @@ impl Batch {
             bytes: Vec::new(),
             turns: Vec::new(),
             turn_bytes_max: turn_bytes_max.min(u32::MAX as usize),
+            joined: 0,
         }
     }
 
@@ -78,6 +81,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.turns.clear();
+        self.joined = 0;
     }
 
     /// Whether no turn has been finished.
@@ -113,6 +117,23 @@ impl Batch {
             problem: None,
             is_finished: false,
         }
+    }
+
+    /// Adds a copy of all turns of another batch, behind those that are here.
+    pub(crate) fn join(&mut self, other: &Self) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.turns.extend(other.turns.iter().map(|span| TurnSpan {
+            start: start + span.start,
+            end: start + span.end,
+            ..*span
+        }));
+        self.joined += 1;
+    }
+
+    /// Of how many callers it holds turns.
+    pub(crate) fn callers(&self) -> usize {
+        self.joined.max(1)
     }
 
     pub(crate) fn spans(&self) -> &[TurnSpan] {

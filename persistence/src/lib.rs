@@ -32,6 +32,7 @@ mod config;
 mod error;
 mod finished;
 mod fold;
+mod gather;
 mod heads;
 mod journal;
 mod ledger;
@@ -47,7 +48,7 @@ pub mod contract;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 
-pub use append::Appender;
+pub use append::{Appender, Gathered};
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
 pub use config::{Archive, Durability, JournalConfig, Retention};
 pub use error::{

@@ -1,6 +1,6 @@
 //! Many tasks, each with a run of its own, each waiting for its event before it writes the next.
 //!
-//! The tasks of a thread encode into one batch, which is free again once it is queued: a batch of its
+//! The tasks of a thread encode into one batch, which is free again once it is gathered: a batch of its
 //! own for each of 16,384 tasks would be out of the processor's cache whenever its turn comes.
 
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ pub(super) async fn append(
     let tasks: Vec<_> = (0..appenders)
         .map(|number| {
             let (appender, latency) = (appender.clone(), Arc::clone(&latency));
-            let (journal, body) = (Arc::clone(&journal), Arc::clone(&body));
+            let body = Arc::clone(&body);
             tokio::spawn(async move {
                 let mut author = Author::new(number as u64, epoch);
                 let mut last = Instant::now();
@@ -47,21 +47,17 @@ pub(super) async fn append(
                     let queued = BATCH.with_borrow_mut(|batch| {
                         batch.clear();
                         author.put(batch, &body);
-                        match journal.enqueue(batch) {
+                        match appender.gather(batch) {
                             Err(EnqueueError::Full) => Err(batch.clone()),
                             outcome => Ok(outcome),
                         }
                     });
-                    let enqueued = match queued {
-                        Ok(outcome) => {
-                            let enqueued = outcome?;
-                            appender.durable(enqueued.offset).await?;
-                            enqueued
-                        }
+                    let refused = match queued {
+                        Ok(outcome) => outcome?.await?,
                         // There was no room: it waits with a batch of its own.
-                        Err(batch) => appender.append(&batch).await?,
+                        Err(batch) => appender.append(&batch).await?.refused,
                     };
-                    assert!(enqueued.refused.is_empty(), "every turn has the right head");
+                    assert!(refused.is_empty(), "every turn has the right head");
                     let now = Instant::now();
                     let nanos = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
                     LATENCY.with_borrow_mut(|latency| latency.saturating_record(nanos));

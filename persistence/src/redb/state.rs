@@ -37,6 +37,7 @@ pub(crate) struct Segment {
     /// Log position of the first byte.
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
+    /// Of how many callers: batches that were joined count each.
     pub(crate) batches: usize,
     pub(crate) turns: usize,
     /// The offset of the last batch in it.
@@ -186,7 +187,7 @@ impl State {
             }
         }
         if self.open.turns > turns {
-            self.open.batches += 1;
+            self.open.batches += batch.callers();
             self.open.offset = self.open.offset.next();
         }
         let rings = self.open.batches >= self.ring_at.batches || self.open.bytes.len() >= self.ring_at.bytes;

@@ -8,6 +8,7 @@ mod durability;
 mod files;
 mod folding;
 mod fuzz;
+mod gather;
 mod golden;
 mod host;
 mod retention;

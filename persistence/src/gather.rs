@@ -1,0 +1,344 @@
+//! Many small batches made one, and who waits for which part of it.
+//!
+//! ```text
+//!   gather ──► open generation: one batch ──(64 turns, or nobody adds more)──► enqueue: one offset
+//!                  wakers, in order                                                │
+//!                                                                                  ▼
+//!   Gathered ◄── durable number ◄── generation goes, all its wakers at once ◄── queued generations
+//! ```
+//!
+//! The journal's lock, and the memory under it, go from one processor to another with each enqueue;
+//! of sixteen thousand callers each with a turn of its own, that is half of the work. Here each thread
+//! fills a batch of its own, under a lock that hardly anybody else takes.
+//!
+//! Invariants: generations of a list have consecutive numbers, and become durable in their order; a
+//! waker is in its generation from the first poll until the number is durable, so no wake-up is lost.
+//! While few wait nothing is held back: each batch is enqueued as it comes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use millrun_core::Offset;
+
+use crate::batch::Batch;
+use crate::error::{EnqueueError, JournalFailure};
+use crate::journal::{Journal, Refused};
+
+/// So many turns go together; larger batches go alone.
+pub(crate) const GATHERED_LEN_MAX: usize = 64;
+/// So many bytes go together.
+pub(crate) const GATHERED_BYTES_MAX: usize = 64 << 10;
+/// While no more callers of a list than this wait, each batch is enqueued at once.
+const FEW: usize = 32;
+/// So many callers of a list wait at once. Each has memory of its own, but for those who are gone.
+const WAITING_LEN_MAX: usize = 1 << 20;
+/// Lists of wakers that are kept to be used again.
+const SPARE_MAX: usize = 256;
+
+/// The batches of one thread.
+#[derive(Default)]
+pub(crate) struct Gathering {
+    inside: Mutex<Inside>,
+    news: News,
+}
+
+/// What everybody reads who was woken, away from what changes with every batch.
+#[derive(Default)]
+#[repr(align(128))]
+struct News {
+    /// Generations up to this number are durable.
+    durable: AtomicU64,
+    /// Of how many durable generations somebody has not been told yet what was refused.
+    refusals: AtomicUsize,
+}
+
+struct Inside {
+    /// The turns of the open generation.
+    batch: Batch,
+    open: Generation,
+    /// Enqueued and not durable, as far as is known here.
+    queued: VecDeque<Generation>,
+    /// How many wait in all of them.
+    waiting: usize,
+    /// What was refused of durable generations.
+    refused: BTreeMap<u64, Generation>,
+    failure: Option<JournalFailure>,
+    spare: Vec<Vec<Option<Waker>>>,
+}
+
+impl Default for Inside {
+    fn default() -> Self {
+        Self {
+            batch: Batch::new(),
+            open: Generation {
+                number: 1,
+                ..Generation::default()
+            },
+            queued: VecDeque::new(),
+            waiting: 0,
+            refused: BTreeMap::new(),
+            failure: None,
+            spare: Vec::new(),
+        }
+    }
+}
+
+/// What became one batch.
+#[derive(Default)]
+struct Generation {
+    number: u64,
+    offset: Offset,
+    /// One for each that was gathered, once it has been polled.
+    wakers: Vec<Option<Waker>>,
+    /// How many of them are still wanted.
+    wanted: usize,
+    refused: Vec<Refused>,
+}
+
+/// One batch among those of a generation.
+#[derive(Debug)]
+pub(crate) struct Place {
+    generation: u64,
+    waker: usize,
+    /// Its turns are these of the generation's.
+    turns: std::ops::Range<usize>,
+}
+
+/// What is left to do for a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Left {
+    /// Somebody whose turns are durable has not been woken yet.
+    pub(crate) sleepers: bool,
+    /// Turns have been gathered and not enqueued.
+    pub(crate) gathered: bool,
+}
+
+impl Inside {
+    /// Enqueues the open generation. While the journal is full it stays.
+    fn send(&mut self, journal: &dyn Journal) -> Result<(), EnqueueError> {
+        let enqueued = match journal.enqueue(&self.batch) {
+            Ok(enqueued) => enqueued,
+            Err(error) => {
+                if let EnqueueError::Failed(failure) = &error {
+                    self.failure = Some(failure.clone());
+                }
+                return Err(error);
+            }
+        };
+        self.batch.clear();
+        let next = Generation {
+            number: self.open.number + 1,
+            wakers: self.spare.pop().unwrap_or_default(),
+            ..Generation::default()
+        };
+        let sent = std::mem::replace(&mut self.open, next);
+        self.queued.push_back(Generation {
+            offset: enqueued.offset,
+            refused: enqueued.refused,
+            ..sent
+        });
+        Ok(())
+    }
+
+    fn generation(&mut self, number: u64) -> Option<&mut Generation> {
+        if number == self.open.number {
+            return Some(&mut self.open);
+        }
+        let first = self.queued.front()?.number;
+        let index = usize::try_from(number.checked_sub(first)?).ok()?;
+        self.queued.get_mut(index)
+    }
+}
+
+impl Generation {
+    /// What was refused of a place's turns, by their number among them.
+    fn refused(&self, place: &Place) -> Vec<Refused> {
+        let of_place = |refused: &&Refused| place.turns.contains(&refused.turn);
+        let refused = self.refused.iter().filter(of_place);
+        refused
+            .map(|refused| Refused {
+                turn: refused.turn - place.turns.start,
+                error: refused.error.clone(),
+            })
+            .collect()
+    }
+}
+
+impl Gathering {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a batch. Says its place, and whether somebody must see to it that it is enqueued.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Full`] when neither here nor in the journal there is room for it.
+    pub(crate) fn put(&self, journal: &dyn Journal, batch: &Batch) -> Result<(Place, bool), EnqueueError> {
+        let mut inside = self.lock();
+        if let Some(failure) = &inside.failure {
+            return Err(EnqueueError::Failed(failure.clone()));
+        }
+        if inside.waiting >= WAITING_LEN_MAX {
+            return Err(EnqueueError::Full);
+        }
+        let has_room = inside.batch.turns() + batch.turns() <= GATHERED_LEN_MAX
+            && inside.batch.bytes() + batch.bytes() <= GATHERED_BYTES_MAX;
+        if !has_room && !inside.open.wakers.is_empty() {
+            inside.send(journal)?;
+        }
+        let first = inside.batch.turns();
+        inside.batch.join(batch);
+        inside.waiting += 1;
+        let place = Place {
+            generation: inside.open.number,
+            waker: inside.open.wakers.len(),
+            turns: first..first + batch.turns(),
+        };
+        inside.open.wakers.push(None);
+        inside.open.wanted += 1;
+        let is_enough =
+            inside.batch.turns() >= GATHERED_LEN_MAX || inside.batch.bytes() >= GATHERED_BYTES_MAX;
+        if is_enough || inside.waiting <= FEW {
+            return match inside.send(journal) {
+                // It is in here, and goes when there is room: then the bell rings anyway.
+                Ok(()) | Err(EnqueueError::Full) => Ok((place, false)),
+                // Those who were here before are to be told as well.
+                Err(_) => Ok((place, true)),
+            };
+        }
+        let is_first = place.waker == 0;
+        Ok((place, is_first))
+    }
+
+    /// Whether the turns at a place are durable, and which were refused.
+    pub(crate) fn poll(
+        &self,
+        journal: &dyn Journal,
+        place: &Place,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Vec<Refused>, EnqueueError>> {
+        let is_durable = || self.news.durable.load(Ordering::Acquire) >= place.generation;
+        if is_durable() {
+            return Poll::Ready(Ok(self.refused(place)));
+        }
+        let mut inside = self.lock();
+        let failure = inside.failure.clone();
+        let is_open = place.generation == inside.open.number;
+        match (inside.generation(place.generation), failure) {
+            (Some(generation), None) if is_open => generation.wait(place, cx),
+            (Some(generation), failure) if !is_open => {
+                if journal.high_watermark() >= generation.offset {
+                    return Poll::Ready(Ok(generation.refused(place)));
+                }
+                match failure {
+                    Some(failure) => Poll::Ready(Err(EnqueueError::Failed(failure))),
+                    None => generation.wait(place, cx),
+                }
+            }
+            (_, Some(failure)) => Poll::Ready(Err(EnqueueError::Failed(failure))),
+            (_, None) => {
+                drop(inside);
+                debug_assert!(is_durable(), "a generation goes only when it is durable");
+                Poll::Ready(Ok(self.refused(place)))
+            }
+        }
+    }
+
+    /// What was refused of a durable generation's place.
+    fn refused(&self, place: &Place) -> Vec<Refused> {
+        if self.news.refusals.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let inside = self.lock();
+        let generation = inside.refused.get(&place.generation);
+        generation.map_or_else(Vec::new, |generation| generation.refused(place))
+    }
+
+    /// Nobody will ask for this place any more.
+    pub(crate) fn forget(&self, place: &Place) {
+        let is_durable = self.news.durable.load(Ordering::Acquire) >= place.generation;
+        if is_durable && self.news.refusals.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut inside = self.lock();
+        if let Some(generation) = inside.generation(place.generation) {
+            generation.wanted -= 1;
+            if let Some(waker) = generation.wakers.get_mut(place.waker) {
+                *waker = None;
+            }
+        } else if let Some(generation) = inside.refused.get_mut(&place.generation) {
+            generation.wanted -= 1;
+            if generation.wanted == 0 {
+                inside.refused.remove(&place.generation);
+                self.news.refusals.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Takes out those whose turns are durable until there are `most`, and enqueues what was gathered
+    /// if it `sends`. After a failure all are taken out.
+    pub(crate) fn turn(
+        &self,
+        journal: &dyn Journal,
+        failure: Option<&JournalFailure>,
+        sends: bool,
+        most: usize,
+        woken: &mut Vec<Waker>,
+    ) -> Left {
+        let mut inside = self.lock();
+        if inside.failure.is_none() {
+            inside.failure = failure.cloned();
+        }
+        let mut left = Left::default();
+        if !inside.open.wakers.is_empty() && inside.failure.is_none() {
+            if sends {
+                // While the journal is full it stays: the bell rings when there is room.
+                inside.send(journal).ok();
+            } else {
+                left.gathered = true;
+            }
+        }
+        let watermark = journal.high_watermark();
+        let is_durable = |generation: &mut Generation| generation.offset <= watermark;
+        while woken.len() < most
+            && let Some(mut generation) = inside.queued.pop_front_if(is_durable)
+        {
+            inside.waiting -= generation.wakers.len();
+            woken.extend(generation.wakers.iter_mut().filter_map(Option::take));
+            let mut wakers = std::mem::take(&mut generation.wakers);
+            if inside.spare.len() < SPARE_MAX {
+                wakers.clear();
+                inside.spare.push(wakers);
+            }
+            let number = generation.number;
+            if !generation.refused.is_empty() && generation.wanted > 0 {
+                inside.refused.insert(number, generation);
+                self.news.refusals.fetch_add(1, Ordering::Release);
+            }
+            self.news.durable.store(number, Ordering::Release);
+        }
+        left.sleepers = inside
+            .queued
+            .front()
+            .is_some_and(|generation| generation.offset <= watermark);
+        if inside.failure.is_some() {
+            let Inside { queued, open, .. } = &mut *inside;
+            let all = queued.iter_mut().chain([open]);
+            woken.extend(all.flat_map(|generation| generation.wakers.iter_mut().filter_map(Option::take)));
+        }
+        left
+    }
+}
+
+impl Generation {
+    fn wait(&mut self, place: &Place, cx: &Context<'_>) -> Poll<Result<Vec<Refused>, EnqueueError>> {
+        let waker = &mut self.wakers[place.waker];
+        match waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

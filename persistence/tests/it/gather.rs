@@ -1,0 +1,346 @@
+//! Batches of many callers, enqueued together.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use millrun_core::Partition;
+use millrun_persistence::contract::Author;
+use millrun_persistence::{
+    Appender, Batch, EnqueueError, FailureKind, Gathered, Journal, JournalConfig, MemoryJournal, TurnRefused,
+};
+
+use crate::host::HandHost;
+
+/// So few are enqueued at once.
+const FEW: usize = 32;
+/// So many turns go together.
+const TOGETHER: usize = 64;
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+struct World {
+    host: Arc<HandHost>,
+    journal: Arc<MemoryJournal>,
+    appender: Appender,
+}
+
+impl World {
+    fn new(config: JournalConfig) -> Self {
+        let host = HandHost::new();
+        let journal = Arc::new(MemoryJournal::held(config).unwrap());
+        let appender = Appender::new(journal.clone(), &*host).unwrap();
+        host.run();
+        Self {
+            host,
+            journal,
+            appender,
+        }
+    }
+
+    fn authors(&self, count: usize) -> Vec<Author> {
+        let mut authors: Vec<_> = (0..count as u64)
+            .map(|number| Author::new(&*self.journal, &format!("id-{number}"), number))
+            .collect();
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let epoch = self.journal.take_over(&all).unwrap();
+        authors.iter_mut().for_each(|author| author.epoch = epoch);
+        authors
+    }
+
+    fn gather(&self, batch: &Batch) -> Waiting<'_> {
+        Waiting {
+            gathered: Box::pin(self.appender.gather(batch).unwrap()),
+            flag: Arc::default(),
+        }
+    }
+
+    /// One batch of each author.
+    fn gather_all(&self, authors: &mut [Author]) -> Vec<Waiting<'_>> {
+        let batches = authors.iter_mut().map(|author| author.batch(&[b"x"], false));
+        batches.map(|batch| self.gather(&batch)).collect()
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        self.journal.stats().queued_bytes
+    }
+}
+
+type Outcome = Result<Vec<(usize, TurnRefused)>, EnqueueError>;
+
+struct Waiting<'a> {
+    gathered: Pin<Box<Gathered<'a>>>,
+    flag: Arc<Flag>,
+}
+
+impl Waiting<'_> {
+    fn poll(&mut self) -> Poll<Outcome> {
+        self.flag.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&self.flag));
+        let outcome = self.gathered.as_mut().poll(&mut Context::from_waker(&waker));
+        outcome.map_ok(|refused| refused.into_iter().map(|one| (one.turn, one.error)).collect())
+    }
+
+    fn is_woken(&self) -> bool {
+        self.flag.0.load(Ordering::SeqCst)
+    }
+}
+
+fn accepted() -> Poll<Outcome> {
+    Poll::Ready(Ok(Vec::new()))
+}
+
+#[test]
+fn few_are_enqueued_at_once_and_complete_when_they_are_durable() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(3);
+    for author in &mut authors {
+        let (before, batch) = (world.queued_bytes(), author.batch(&[b"x"], false));
+        let mut waiting = world.gather(&batch);
+        assert_eq!(world.queued_bytes(), before + batch.bytes() as u64);
+        assert!(waiting.poll().is_pending());
+        world.host.run();
+        assert!(!waiting.is_woken());
+        world.journal.commit();
+        world.host.run();
+        assert!(waiting.is_woken());
+        assert_eq!(waiting.poll(), accepted());
+        author.assert_history(&*world.journal);
+    }
+}
+
+#[test]
+fn of_many_turns_go_together_and_none_is_left_behind() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + TOGETHER + 10);
+    let mut waiting = world.gather_all(&mut authors[..FEW + 1]);
+    let one = world.queued_bytes();
+    waiting.extend(world.gather_all(&mut authors[FEW + 1..FEW + TOGETHER - 1]));
+    assert_eq!(world.queued_bytes(), one, "they wait for others to come");
+    waiting.extend(world.gather_all(&mut authors[FEW + TOGETHER - 1..]));
+    let most = world.queued_bytes();
+    assert!(most > one, "as many as go together have gone");
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    // Nobody adds to those that are left.
+    world.host.run();
+    assert!(world.queued_bytes() > most);
+    world.journal.commit();
+    world.host.run();
+    assert!(waiting.iter().all(Waiting::is_woken));
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    authors
+        .iter()
+        .for_each(|author| drop(author.assert_history(&*world.journal)));
+}
+
+#[test]
+fn a_refusal_is_told_to_whose_turn_it_is() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + 3);
+    let mut others = world.gather_all(&mut authors[..FEW]);
+    // Three in one batch, with two turns each: the second's first turn, and the third's second.
+    let mut batches = Vec::new();
+    let (mut first, mut second) = (authors[FEW].clone(), authors[FEW + 1].clone());
+    for wrong in [None, Some(0), Some(1)] {
+        let mut batch = Batch::new();
+        for turn in 0..2 {
+            let author = if turn == 0 { &mut first } else { &mut second };
+            let mut fenced = author.clone();
+            fenced.epoch = millrun_core::Epoch::new(0);
+            let author = if wrong == Some(turn) { &mut fenced } else { author };
+            author.put(&mut batch, &[b"x"], false);
+        }
+        batches.push(batch);
+    }
+    let mut waiting: Vec<_> = batches.iter().map(|batch| world.gather(batch)).collect();
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    world.host.run();
+    world.journal.commit();
+    world.host.run();
+    let current = first.epoch;
+    let fenced = |turn| Poll::Ready(Ok(vec![(turn, TurnRefused::Fenced { current })]));
+    let outcomes: Vec<_> = waiting.iter_mut().map(Waiting::poll).collect();
+    assert_eq!(outcomes, [accepted(), fenced(0), fenced(1)]);
+    assert!(others.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    first.assert_history(&*world.journal);
+    second.assert_history(&*world.journal);
+}
+
+#[test]
+fn a_full_journal_is_told_when_there_is_no_room_here_either_and_what_was_taken_goes_later() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = FEW;
+    let world = World::new(config);
+    let mut authors = world.authors(FEW + TOGETHER + 1);
+    let (last, taken) = authors.split_last_mut().unwrap();
+    let mut waiting = world.gather_all(taken);
+    let batch = last.batch(&[b"x"], false);
+    assert_eq!(world.appender.gather(&batch).unwrap_err(), EnqueueError::Full);
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    world.host.run();
+    world.journal.commit();
+    // There is room; what is larger than all of it is taken alone.
+    world.host.run();
+    let mut late = world.gather(&batch);
+    world.journal.commit();
+    world.host.run();
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    assert!(late.poll().is_pending());
+    world.journal.commit();
+    world.host.run();
+    assert_eq!(late.poll(), accepted());
+}
+
+#[test]
+fn a_failure_reaches_all_but_those_who_were_durable_before() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(2 * FEW + TOGETHER);
+    let mut durable = world.gather_all(&mut authors[..FEW]);
+    world.journal.commit();
+    let mut lost = world.gather_all(&mut authors[FEW..]);
+    assert!(lost.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    world.journal.fail(FailureKind::Corrupted, "gone");
+    world.host.run();
+    assert!(lost.iter().all(Waiting::is_woken));
+    for waiting in &mut lost {
+        assert!(matches!(
+            waiting.poll(),
+            Poll::Ready(Err(EnqueueError::Failed(_)))
+        ));
+    }
+    assert!(durable.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    let batch = authors[0].batch(&[b"x"], false);
+    assert!(matches!(
+        world.appender.gather(&batch),
+        Err(EnqueueError::Failed(_))
+    ));
+}
+
+/// What was gathered and not enqueued finds the journal closed, if that is how others learn of it.
+#[test]
+fn those_who_were_gathered_are_woken_when_another_finds_the_journal_failed() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + TOGETHER);
+    let (early, late) = authors.split_at_mut(FEW + 2);
+    let mut waiting = world.gather_all(early);
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    world.journal.fail(FailureKind::Closed, "closed");
+    // None of them sees the failure before the batch is full and enqueued.
+    let outcomes: Vec<_> = late
+        .iter_mut()
+        .map(|author| world.appender.gather(&author.batch(&[b"x"], false)).is_ok())
+        .collect();
+    assert!(outcomes[0]);
+    world.host.run();
+    assert!(waiting.iter().all(Waiting::is_woken));
+    for waiting in &mut waiting {
+        assert!(matches!(
+            waiting.poll(),
+            Poll::Ready(Err(EnqueueError::Failed(_)))
+        ));
+    }
+}
+
+#[test]
+fn a_dropped_one_is_appended_all_the_same() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + TOGETHER / 2);
+    drop(world.gather_all(&mut authors));
+    world.host.run();
+    world.journal.commit();
+    authors
+        .iter()
+        .for_each(|author| drop(author.assert_history(&*world.journal)));
+}
+
+#[test]
+fn a_batch_larger_than_what_goes_together_goes_alone_and_behind_the_others() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + 2);
+    let mut waiting = world.gather_all(&mut authors[..=FEW]);
+    let body = vec![7; 100 << 10];
+    // Its run began in the turn before, which waits here.
+    let batch = authors[FEW].batch(&[&body], false);
+    waiting.push(world.gather(&batch));
+    assert!(world.queued_bytes() > body.len() as u64);
+    world.journal.commit();
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    authors[FEW].assert_history(&*world.journal);
+}
+
+/// Callers that come, go and are polled in any order: all that was taken is appended once, in the
+/// order of each run, and everybody is told.
+#[test]
+fn whatever_the_order_everybody_is_told_what_became_of_his_turns() {
+    for seed in 1..30_u64 {
+        let mut state = seed;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let mut config = JournalConfig::default();
+        config.batch_len_max = 150;
+        let world = World::new(config);
+        let mut authors = world.authors(300);
+        let mut waiting = BTreeMap::new();
+        for _ in 0..3_000 {
+            let number = random(authors.len());
+            match random(10) {
+                0 => world.journal.commit(),
+                1 => drop(world.host.step()),
+                2 => {
+                    // What it had begun is behind it before it goes on.
+                    if waiting.remove(&number).is_some() {
+                        world.host.run();
+                        world.journal.commit();
+                        world.host.run();
+                        world.journal.commit();
+                    }
+                }
+                3..=5 => {
+                    let outcome = waiting.get_mut(&number).map(Waiting::poll);
+                    if let Some(Poll::Ready(outcome)) = outcome {
+                        assert_eq!(outcome, Ok(Vec::new()));
+                        waiting.remove(&number);
+                    }
+                }
+                _ if waiting.contains_key(&number) => {}
+                _ => {
+                    let mut author = authors[number].clone();
+                    let batch = author.batch(&[&[1; 40]], false);
+                    match world.appender.gather(&batch) {
+                        Ok(gathered) => {
+                            let flag = Arc::default();
+                            let gathered = Box::pin(gathered);
+                            waiting.insert(number, Waiting { gathered, flag });
+                            authors[number] = author;
+                        }
+                        Err(error) => assert_eq!(error, EnqueueError::Full),
+                    }
+                }
+            }
+        }
+        for waiting in waiting.values_mut() {
+            if waiting.poll().is_pending() {
+                assert!(!waiting.is_woken());
+            }
+        }
+        for _ in 0..10 {
+            world.host.run();
+            world.journal.commit();
+        }
+        world.host.run();
+        assert!(waiting.values_mut().all(|waiting| waiting.poll() == accepted()));
+        let begun = authors.iter().filter(|author| !author.written.is_empty());
+        begun.for_each(|author| drop(author.assert_history(&*world.journal)));
+    }
+}
