@@ -17,6 +17,8 @@ mod operating;
 mod outside;
 mod parking;
 mod pressure;
+#[cfg(feature = "process")]
+mod processes;
 mod programs;
 mod quick;
 mod starting;
