@@ -120,9 +120,11 @@ pub(crate) struct Shard {
     continuing: Vec<(RunId, RunId, Box<Started>)>,
     /// What waits for room in a topic.
     publishing: BTreeMap<&'static str, Backlog>,
-    /// Topics whose next value has its turn, and whether they are being worked through.
-    topics_to_feed: Vec<&'static str>,
+    /// Topics whose next value has its turn, whether they are being worked through, and how many
+    /// values have had theirs in this turn of the shard.
+    topics_to_feed: VecDeque<&'static str>,
     is_feeding: bool,
+    fed_len: usize,
     /// Runs whose code is in memory, those that waited longest first (second chance).
     hot: VecDeque<RunId>,
     hot_len: usize,
@@ -172,8 +174,9 @@ impl Shard {
             children_len: 0,
             continuing: Vec::new(),
             publishing: BTreeMap::new(),
-            topics_to_feed: Vec::new(),
+            topics_to_feed: VecDeque::new(),
             is_feeding: false,
+            fed_len: 0,
             hot: VecDeque::new(),
             hot_len: 0,
             hot_bytes: 0,
@@ -387,7 +390,11 @@ impl Part for Shard {
         if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
             return Next::Idle;
         }
-        let is_more = self.sweep(budget);
+        self.fed_len = 0;
+        if !self.topics_to_feed.is_empty() {
+            self.feed_topics(self.moment(now));
+        }
+        let is_more = self.sweep(budget) || !self.topics_to_feed.is_empty();
         let is_flushed = self.flush();
         if is_flushed {
             // Answers that depend on nothing new need not wait for another commit.

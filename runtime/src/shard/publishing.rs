@@ -8,7 +8,8 @@
 //! ```
 //!
 //! One value per topic and shard waits for room with a task of its own; a million behind it cost a
-//! list entry each, and their runs are unloaded as any that wait.
+//! list entry each, and their runs are unloaded as any that wait. When room is there for all of them,
+//! they are published in their order, a bounded number in each turn of the shard.
 //!
 //! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
 //! that takes the place of one that failed publishes what that one had decided and not performed.
@@ -32,6 +33,10 @@ use super::entry::{Held, Place};
 use super::handed::HandedOver;
 use super::message::ShardMessage;
 use crate::recovery::RecoveredRun;
+
+/// How many values that have waited for room a shard publishes in one turn, so that those who ask
+/// something meanwhile get their answers; the rest has the next turns.
+const FED_TURN_MAX: usize = 256;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
@@ -207,29 +212,37 @@ impl Shard {
     }
 
     /// The value at the front has found room: the next one has its turn, and as long as each finds room
-    /// at once, the ones behind it.
+    /// at once, the ones behind it, as many as a turn of the shard may [feed](FED_TURN_MAX).
     pub(super) fn feed_topic(&mut self, topic: &'static str, moment: Moment) {
-        self.topics_to_feed.push(topic);
-        // Whoever is at it already comes to this one too: thousands in a row must not nest.
-        if std::mem::replace(&mut self.is_feeding, true) {
-            return;
-        }
-        while let Some(topic) = self.topics_to_feed.pop() {
-            self.feed_next(topic, moment);
-        }
-        self.is_feeding = false;
-    }
-
-    fn feed_next(&mut self, topic: &'static str, moment: Moment) {
         let Some(backlog) = self.publishing.get_mut(topic) else {
             return;
         };
-        let Some((run, operation)) = backlog.waiting.pop_front() else {
+        backlog.busy = backlog.waiting.pop_front();
+        if backlog.busy.is_none() {
             self.publishing.remove(topic);
             return;
-        };
-        backlog.busy = Some((run, operation));
-        self.with_run(run, Held::Republish(operation, topic), moment);
+        }
+        self.topics_to_feed.push_back(topic);
+        // Whoever is at it already comes to this one too: thousands in a row must not nest.
+        if !self.is_feeding {
+            self.feed_topics(moment);
+        }
+    }
+
+    /// Gives the values at the front of their topics their turns, until this turn of the shard has fed
+    /// as many as it may. Until then they stay at the front, and nobody comes before them.
+    pub(super) fn feed_topics(&mut self, moment: Moment) {
+        self.is_feeding = true;
+        while self.fed_len < FED_TURN_MAX
+            && let Some(topic) = self.topics_to_feed.pop_front()
+        {
+            self.fed_len += 1;
+            let backlog = self.publishing.get(topic);
+            if let Some((run, operation)) = backlog.and_then(|backlog| backlog.busy) {
+                self.with_run(run, Held::Republish(operation, topic), moment);
+            }
+        }
+        self.is_feeding = false;
     }
 
     /// A value whose turn has come, of a run in memory.

@@ -10,6 +10,8 @@ use millrun::{
     PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 
+use millrun_testkit::{SimConfig, SimHost};
+
 use crate::support::{Store, described};
 
 const PLACED: Topic<u64> = Topic::named("orders.placed");
@@ -181,6 +183,53 @@ async fn thousands_that_wait_for_room_get_on_when_the_one_who_had_none_leaves() 
         assert_eq!(run.result().await.unwrap(), number);
     }
     runtime.shutdown().await.unwrap();
+}
+
+#[test]
+fn a_backlog_that_finds_room_is_published_in_order_a_bounded_number_in_each_turn() {
+    const LEN: u64 = 1_500;
+    let world = SimHost::new(SimConfig::seeded(3));
+    let builder = Runtime::volatile()
+        .host(world.host())
+        .register(ORDER, order)
+        .topic(PLACED)
+        .configure(|config| config.shards_len = 1);
+    let script = async move {
+        let runtime = builder.start().await.unwrap();
+        let (full, all) = (inbox(&runtime, 1), inbox(&runtime, 10_000));
+        let mut last = None;
+        for number in 0..LEN {
+            last = Some(
+                runtime
+                    .start(ORDER, &format!("o-{number}"), number)
+                    .await
+                    .unwrap(),
+            );
+        }
+        let is_parked = |run: &millrun::InstanceDescription| {
+            matches!(
+                &run.pending[..],
+                [PendingDescription::Publish { is_parked: true, .. }]
+            )
+        };
+        described(&last.unwrap(), is_parked).await;
+        (runtime, full, all)
+    };
+    let (runtime, full, all) = world.block_on(script).unwrap();
+    drop(full);
+    // Between two steps of this world is at most one turn of the shard.
+    let (mut before, mut most) = (all.len(), 0);
+    while all.len() < usize::try_from(LEN).unwrap() {
+        assert!(world.step(), "{} were published", all.len());
+        let now = all.len();
+        most = most.max(now - before);
+        before = now;
+    }
+    assert!((2..=256).contains(&most), "{most} in one turn");
+    assert!(all.take().map(|envelope| *envelope.payload()).eq(0..LEN));
+    world
+        .block_on(async { runtime.shutdown().await.unwrap() })
+        .unwrap();
 }
 
 #[tokio::test]
