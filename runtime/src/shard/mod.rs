@@ -22,6 +22,7 @@ mod entry;
 mod family;
 mod handed;
 mod instances;
+mod line;
 mod message;
 mod publishing;
 mod questions;

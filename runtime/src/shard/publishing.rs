@@ -4,17 +4,17 @@
 //!   effect ── room ──────────────────────────────────────► topic ──► Published, a message
 //!     │
 //!     └─ no room ── the first: a task waits for room ────► topic ──► Published, feeds the next
-//!                └─ the others: (run, operation) in a list, their values in their histories
+//!                └─ the others: (run, operation) in line, their values in their histories
 //! ```
 //!
 //! One value per topic and shard waits for room with a task of its own; a million behind it cost a
-//! list entry each, and their runs are unloaded as any that wait. When room is there for all of them,
+//! [few bytes](super::line) each, and their runs are unloaded as any that wait. When room is there for all of them,
 //! they are published in their order, a bounded number in each turn of the shard.
 //!
 //! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
 //! that takes the place of one that failed publishes what that one had decided and not performed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -31,6 +31,7 @@ use serde::de::DeserializeOwned;
 use super::Shard;
 use super::entry::{Held, Place};
 use super::handed::HandedOver;
+use super::line::Line;
 use super::message::ShardMessage;
 use crate::recovery::RecoveredRun;
 
@@ -111,9 +112,19 @@ impl Topics {
 /// What waits for room in one topic.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
+    /// Somebody has his turn, or is about to: whoever comes new stands in line.
+    is_busy: bool,
     /// The value that waits with a task, or whose history is being read.
-    busy: Option<(RunId, OperationId)>,
-    waiting: VecDeque<(RunId, OperationId)>,
+    front: Option<(RunId, OperationId)>,
+    waiting: Line,
+}
+
+impl Backlog {
+    /// This value has its turn.
+    fn turn_of(&mut self, front: (RunId, OperationId)) {
+        self.is_busy = true;
+        self.front = Some(front);
+    }
 }
 
 impl Shard {
@@ -135,9 +146,12 @@ impl Shard {
             return;
         };
         if let Some(backlog) = self.publishing.get_mut(topic)
-            && backlog.busy.is_some()
+            && backlog.is_busy
         {
-            backlog.waiting.push_back((run, operation));
+            // One that is not known has ended.
+            if let Some(spot) = self.entries.spot(run) {
+                backlog.waiting.push(spot, operation);
+            }
             return self
                 .doors
                 .push(run, ShardMessage::PublishParked { run, operation });
@@ -175,7 +189,7 @@ impl Shard {
                 };
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
                 self.handed().keep_task(listed, task);
-                self.publishing.entry(topic).or_default().busy = Some(listed);
+                self.publishing.entry(topic).or_default().turn_of(listed);
                 self.doors
                     .push(run, ShardMessage::PublishParked { run, operation });
             }
@@ -205,7 +219,7 @@ impl Shard {
         operation: OperationId,
         moment: Moment,
     ) {
-        let front = self.publishing.get(topic).and_then(|backlog| backlog.busy);
+        let front = self.publishing.get(topic).and_then(|backlog| backlog.front);
         if front == Some((run, operation)) {
             self.feed_topic(topic, moment);
         }
@@ -217,11 +231,8 @@ impl Shard {
         let Some(backlog) = self.publishing.get_mut(topic) else {
             return;
         };
-        backlog.busy = backlog.waiting.pop_front();
-        if backlog.busy.is_none() {
-            self.publishing.remove(topic);
-            return;
-        }
+        backlog.is_busy = true;
+        backlog.front = None;
         self.topics_to_feed.push_back(topic);
         // Whoever is at it already comes to this one too: thousands in a row must not nest.
         if !self.is_feeding {
@@ -229,20 +240,35 @@ impl Shard {
         }
     }
 
-    /// Gives the values at the front of their topics their turns, until this turn of the shard has fed
-    /// as many as it may. Until then they stay at the front, and nobody comes before them.
+    /// Gives values that stand first in their lines their turns, until this turn of the shard has fed
+    /// as many as it may. Nobody who comes new gets before those that are left.
     pub(super) fn feed_topics(&mut self, moment: Moment) {
         self.is_feeding = true;
         while self.fed_len < FED_TURN_MAX
             && let Some(topic) = self.topics_to_feed.pop_front()
         {
             self.fed_len += 1;
-            let backlog = self.publishing.get(topic);
-            if let Some((run, operation)) = backlog.and_then(|backlog| backlog.busy) {
-                self.with_run(run, Held::Republish(operation, topic), moment);
-            }
+            self.feed_next(topic, moment);
         }
         self.is_feeding = false;
+    }
+
+    fn feed_next(&mut self, topic: &'static str, moment: Moment) {
+        let Some(backlog) = self.publishing.get_mut(topic) else {
+            return;
+        };
+        let Some((spot, operation)) = backlog.waiting.pop() else {
+            self.publishing.remove(topic);
+            return;
+        };
+        match self.entries.run_at(spot) {
+            Some(run) => {
+                backlog.front = Some((run, operation));
+                self.with_run(run, Held::Republish(operation, topic), moment);
+            }
+            // It has ended since.
+            None => self.topics_to_feed.push_back(topic),
+        }
     }
 
     /// A value whose turn has come, of a run in memory.
@@ -253,7 +279,10 @@ impl Shard {
         topic: &'static str,
         moment: Moment,
     ) {
+        // Another run may by a rare chance be taken for the one that stood in line.
+        let is_handed = self.handed().outcome((run, operation)).is_some();
         let scheduled = match self.entries.get(run).map(|entry| &entry.place) {
+            Some(_) if is_handed => None,
             Some(Place::Hot(instance)) => match instance.ledger().pending_operation(operation) {
                 Some(Pending::Publish { scheduled, .. }) => Some(Arc::clone(scheduled)),
                 Some(_) | None => None,
@@ -261,12 +290,13 @@ impl Shard {
             Some(_) | None => None,
         };
         if let Some(backlog) = self.publishing.get_mut(topic) {
-            backlog.busy = None;
+            backlog.is_busy = false;
+            backlog.front = None;
         }
         if let Some(scheduled) = scheduled {
             self.publish(run, &scheduled);
         }
-        let is_free = |backlog: &Backlog| backlog.busy.is_none();
+        let is_free = |backlog: &Backlog| !backlog.is_busy;
         if self.publishing.get(topic).is_some_and(is_free) {
             self.feed_topic(topic, moment);
         }
@@ -280,7 +310,7 @@ impl Shard {
             .flat_map(|run| run.pending.iter().map(|(operation, _)| (run.run, *operation)))
             .collect();
         for (key, topic) in self.handed().take_over(&pending) {
-            self.publishing.entry(topic).or_default().busy = Some(key);
+            self.publishing.entry(topic).or_default().turn_of(key);
         }
     }
 

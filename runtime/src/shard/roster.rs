@@ -22,6 +22,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::asleep::{Names, Sleeper};
 use super::entry::{Entry, Place, WorkflowName};
+use super::line::Spot;
 
 /// More entries of the past than of the present, by so many, are let go of.
 const SLACK: usize = 1_024;
@@ -121,6 +122,17 @@ impl Roster {
     /// Whether a run is known, awake or not.
     pub(super) fn contains(&self, run: RunId) -> bool {
         self.slot_of(run).is_some()
+    }
+
+    /// Where a run stands, for who remembers many.
+    pub(super) fn spot(&self, run: RunId) -> Option<Spot> {
+        Some(Spot::new(self.slot_of(run)?, run))
+    }
+
+    /// The run that stands there, if it is the one whose spot that was.
+    pub(super) fn run_at(&self, spot: Spot) -> Option<RunId> {
+        let Slot { run, state } = self.slots.get(spot.slot as usize)?;
+        (spot.is_of(*run) && !matches!(state, State::Free)).then_some(*run)
     }
 
     /// Puts a run to sleep that is on disk, all of it, and for which nobody waits.
@@ -357,6 +369,8 @@ mod tests {
         let latest_of = |model: &BTreeMap<InstanceId, Vec<RunId>>, id: &InstanceId| {
             model.get(id).and_then(|runs| runs.last().copied())
         };
+        // Where runs stood that were taken out.
+        let mut left: Vec<Spot> = Vec::new();
         // Once the latest has been taken out, an instance has none, whatever was before it.
         for step in 0..50_000 {
             let id: InstanceId = format!("i-{}", random(300)).parse().unwrap();
@@ -379,7 +393,10 @@ mod tests {
                 3..5 => {
                     let removed = model.remove(&id).and_then(|runs| runs.last().copied());
                     if let Some(run) = removed {
+                        let spot = roster.spot(run).unwrap();
+                        assert_eq!(roster.run_at(spot), Some(run));
                         assert_eq!(roster.remove(run).unwrap().run, run);
+                        left.push(spot);
                         assert!(!roster.contains(run));
                         assert!(roster.get(run).is_none() && roster.get_mut(run).is_none());
                     }
@@ -420,6 +437,9 @@ mod tests {
                 }
             }
             assert_eq!(roster.iter().count(), model.len());
+            if left.len() == 100 {
+                assert!(left.drain(..).all(|spot| roster.run_at(spot).is_none()));
+            }
             assert!(roster.awake.len() <= 302 && roster.slots.len() <= 302);
             assert!(roster.sorted.len() <= 2 * 300 + SLACK);
             assert!(roster.unsorted.len() <= 2 * 302 + SLACK + 1);

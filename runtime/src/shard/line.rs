@@ -1,0 +1,83 @@
+//! Those who wait in line for something, in twelve bytes each: there may be a million.
+//!
+//! ```text
+//!   line:  [ 17·tag·op │ 4·tag·op │ … ]        slots: [ … │ 17: run, asleep │ … ]
+//!             └──────────── the run that stands there, if it is still that one ─┘
+//! ```
+//!
+//! Who gives up is not looked for in the middle of a line: a run that has ended leaves its slot to
+//! another, and the tag, a part of the run's id, tells the two apart.
+
+use std::collections::VecDeque;
+
+use millrun_core::RunId;
+use millrun_workflow::OperationId;
+
+/// Where a run stands among those that a shard knows, and what tells it from others that stand
+/// there later: but for one in four billion of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) slot: u32,
+    tag: u32,
+}
+
+impl Spot {
+    pub(super) fn new(slot: u32, run: RunId) -> Self {
+        Self {
+            slot,
+            tag: Self::tag_of(run),
+        }
+    }
+
+    /// Whether it may be the spot of this run, which stands in its slot now.
+    pub(super) fn is_of(self, run: RunId) -> bool {
+        self.tag == Self::tag_of(run)
+    }
+
+    /// The runs' ids are random in their lower half.
+    fn tag_of(run: RunId) -> u32 {
+        u32::try_from(run.bits() & u128::from(u32::MAX)).expect("masked to 32 bits")
+    }
+}
+
+/// Operations of runs, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Line(VecDeque<(Spot, OperationId)>);
+
+impl Line {
+    pub(super) fn push(&mut self, spot: Spot, operation: OperationId) {
+        self.0.push_back((spot, operation));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Spot, OperationId)> {
+        let first = self.0.pop_front();
+        if self.0.len() < self.0.capacity() / 4 {
+            // A million have been here: their memory goes with them.
+            self.0.shrink_to(self.0.len() * 2);
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::{Partition, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_million_in_line_take_twelve_bytes_each_and_leave_none_behind() {
+        assert_eq!(size_of::<(Spot, OperationId)>(), 12);
+        let run = RunId::new(Partition::of(b"p"), Timestamp::EPOCH, 7);
+        let mut line = Line::default();
+        for slot in 0..1_000_000 {
+            line.push(Spot::new(slot, run), OperationId::new(slot));
+        }
+        assert!(line.0.capacity() <= 1 << 20);
+        for slot in 0..1_000_000 {
+            assert_eq!(line.pop(), Some((Spot::new(slot, run), OperationId::new(slot))));
+        }
+        assert_eq!(line.pop(), None);
+        assert!(line.0.capacity() <= 8);
+    }
+}
