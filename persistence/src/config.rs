@@ -38,10 +38,12 @@ pub struct JournalConfig {
     pub history_bytes_max: u64,
     /// How many finished runs wait in memory, at about 200 bytes each, before the writer settles
     /// them into a sorted run on disk. More may wait while sorted runs are merged, which takes as long as
-    /// about one run closing for each 20 merged: up to 50,000 with the default retention. Default 2,048.
+    /// about one run closing for each 20 merged: up to 50,000 with the default retention. Where 24 times
+    /// as many wait, commits take along twice what closes with them. Default 2,048.
     pub unsettled_len_max: usize,
     /// How many bytes of settled rows one commit takes along, unless the commit before it was larger: then
-    /// half of that for the index, and as much as that for the log's beginning.
+    /// half of that for the index, and as much as that for the log's beginning. More when too many finished
+    /// runs wait, see `unsettled_len_max`.
     /// Default 128 KiB.
     pub settle_bytes_max: usize,
     /// How long finished runs stay readable.

@@ -48,6 +48,9 @@ pub(crate) struct Settling {
 const INDEX_BYTES_PER_RUN: u64 = 256;
 /// What a commit takes along of the index, in bytes, however few runs have closed in it.
 const INDEX_STEP_BYTES: usize = 32 << 10;
+/// When so many times `unsettled_len_max` wait to be settled, commits take along twice what has closed,
+/// whatever that takes: memory is bounded, and not how long a commit takes that closes hundreds of runs.
+const BEHIND: u64 = 24;
 /// How far behind a slice the ends of its runs are looked for.
 const LOOK_AHEAD_BYTES: u64 = 128 << 10;
 /// A slice of the log is larger than what is about to be appended by this part of the excess.
@@ -87,7 +90,7 @@ impl Settling {
     ) -> Result<Option<Slice>, JournalFailure> {
         load_ahead(store, shared)?;
         let log = self.plan_log(store, shared, bytes)?;
-        let (begin, forgotten, newly) = {
+        let (begin, forgotten, newly, is_behind) = {
             let state = shared.lock();
             let len_min = shared.config.unsettled_len_max;
             let begin = self
@@ -95,7 +98,8 @@ impl Settling {
                 .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
             let closed = state.closed.end();
             let newly = closed - std::mem::replace(&mut self.closed, closed).min(closed);
-            (begin, state.closed.forgotten(), newly)
+            let is_behind = state.closed.waiting.len() > BEHIND * len_min as u64;
+            (begin, state.closed.forgotten(), newly, is_behind)
         };
         if let Some(begin) = begin {
             self.settler.begin(begin);
@@ -109,7 +113,11 @@ impl Settling {
         };
         let share = usize::try_from(newly * INDEX_BYTES_PER_RUN).unwrap_or(usize::MAX);
         let most = shared.config.settle_bytes_max.max(bytes / 2);
-        let bytes = share.max(INDEX_STEP_BYTES).min(most);
+        let bytes = if is_behind {
+            share.saturating_mul(2).max(most)
+        } else {
+            share.max(INDEX_STEP_BYTES).min(most)
+        };
         let step = self.settler.step(&store.moment()?, &settled, forgotten, bytes)?;
         let state = shared.lock();
         let end = step.settled.as_ref().map_or(settled.end, |after| after.end);

@@ -305,21 +305,30 @@ fn mergeable(closed: &ClosedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
             .take_while(|segment| segment.entry.level == level);
         let start = end - same.count();
         let inputs = &segments[start..end.min(start + INPUTS_MAX)];
-        if inputs.len() >= FAN {
-            // As many as fit. When merging has fallen behind, each of them is larger than usual.
-            let mut pairs = 0;
-            let fitting = inputs.iter().take_while(|segment| {
-                pairs += segment.entry.pairs;
-                pairs <= pairs_max && segment.entry.end - inputs[0].entry.base <= SPAN_MAX
-            });
-            let fitting = fitting.count();
-            if fitting >= FAN / 2 {
-                return Some(inputs[..fitting].to_vec());
-            }
+        // Behind a few that are as large as they become there may be enough small ones.
+        let windows = (0..inputs.len()).map(|from| &inputs[from..]);
+        let mut windows = windows.take_while(|window| window.len() >= FAN);
+        if let Some(fitting) = windows.find_map(|window| {
+            let fitting = fitting(window, pairs_max);
+            (fitting >= FAN / 2).then(|| window[..fitting].to_vec())
+        }) {
+            return Some(fitting);
         }
         end = start;
     }
     None
+}
+
+/// How many of these, from the first on, fit into one. When merging has fallen behind, each of them is
+/// larger than usual.
+fn fitting(inputs: &[Arc<Segment>], pairs_max: u64) -> usize {
+    let base = inputs.first().map_or(0, |first| first.entry.base);
+    let mut pairs = 0;
+    let fitting = inputs.iter().take_while(|segment| {
+        pairs += segment.entry.pairs;
+        pairs <= pairs_max && segment.entry.end - base <= SPAN_MAX
+    });
+    fitting.count()
 }
 
 impl Flush {
@@ -479,8 +488,14 @@ mod tests {
     use super::*;
     use crate::config::Retention;
 
-    /// What is merged of sorted runs of one level, with so many pairs each, if 100,000 runs are retained.
+    /// How many are merged of sorted runs of one level, with so many pairs each, if 100,000 runs are
+    /// retained.
     fn merged(sizes: &[u64]) -> Option<usize> {
+        merged_from(sizes).map(|(_, count)| count)
+    }
+
+    /// The same, with the place of the first.
+    fn merged_from(sizes: &[u64]) -> Option<(u64, usize)> {
         let segments = (0..).zip(sizes).map(|(number, pairs)| {
             let base = number * 1_000_000;
             let mut segment = Segment::new(number, base, base + pairs / 2, 0, 0);
@@ -496,7 +511,7 @@ mod tests {
             ..Settled::default()
         };
         let closed = ClosedRuns::new(retention, settled, 0);
-        mergeable(&closed, 2_048).map(|inputs| inputs.len())
+        mergeable(&closed, 2_048).map(|inputs| (inputs[0].entry.id, inputs.len()))
     }
 
     #[test]
@@ -510,5 +525,28 @@ mod tests {
         // These are as large as they become.
         assert_eq!(merged(&[20_000; 8]), None);
         assert_eq!(merged(&[60_000; 8]), None);
+    }
+
+    /// An index that was written anew begins with one large sorted run.
+    #[test]
+    fn what_is_too_large_to_be_merged_keeps_no_small_ones_from_it() {
+        let large_first = |small: usize| {
+            let sizes: Vec<_> = [60_000].into_iter().chain(vec![4_096; small]).collect();
+            merged(&sizes)
+        };
+        assert_eq!(large_first(7), None);
+        assert_eq!(large_first(8), Some(8));
+        assert_eq!(
+            merged_from(&[
+                60_000, 60_000, 4_096, 4_096, 4_096, 4_096, 4_096, 4_096, 4_096, 4_096
+            ]),
+            Some((2, 8))
+        );
+        assert_eq!(
+            merged_from(&[
+                40_000, 40_000, 8_000, 8_000, 8_000, 8_000, 8_000, 8_000, 8_000, 8_000
+            ]),
+            Some((2, 6))
+        );
     }
 }

@@ -161,6 +161,27 @@ fn a_finished_run_costs_a_few_bytes_of_memory() {
     world.check();
 }
 
+/// Each commit may take along less than as many runs as closed in it would need.
+#[test]
+fn what_waits_to_be_settled_is_bounded_however_many_runs_close_with_a_commit() {
+    let mut world = World::new(config());
+    let mut waiting_max = 0;
+    for _ in 0..30 {
+        world.work(2_000, 2_000);
+        let stats = world.journal.stats();
+        // What is settled takes less than four bytes each, what waits two hundred.
+        let waiting = stats.index_bytes.saturating_sub(4 * stats.finished_runs) / 200;
+        waiting_max = waiting_max.max(waiting);
+    }
+    println!("{waiting_max} runs waited");
+    assert!(
+        waiting_max < 8_000,
+        "{waiting_max} of {} runs",
+        world.closed.len()
+    );
+    assert_eq!(world.journal.verify().unwrap().damaged, []);
+}
+
 #[test]
 fn what_is_settled_is_found_after_each_of_many_crashes() {
     let mut world = World::new(config());

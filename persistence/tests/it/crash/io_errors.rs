@@ -79,6 +79,8 @@ fn check(plan: Plan, open: Open) {
             // The store was never made, so there is nothing to find.
             (None, _) => {}
         }
+        // The writer and its host have each other, and the disk.
+        host.end_parts();
     }
 }
 

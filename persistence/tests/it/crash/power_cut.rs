@@ -57,6 +57,9 @@ fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
         image = disk.image().unwrap_or_else(|| disk.cut_now());
         outcome.cuts += 1;
         outcome.zero_tails += disk.zero_tails();
+        drop(journal);
+        // The writer and its host have each other, and the disk: thousands of them are much memory.
+        host.end_parts();
         if dice.one_in(2) {
             image = cut_while_opening(image, seed, &mut dice, open)?;
             outcome.cuts += 1;
@@ -68,6 +71,7 @@ fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
         outcome.surplus += base - acknowledged;
         drop(found);
         host.run();
+        host.end_parts();
         image = disk.current();
     }
     Ok(outcome)
@@ -108,6 +112,7 @@ fn cut_while_opening(image: Vec<u8>, seed: u64, dice: &mut Dice, open: Open) -> 
     let journal = open(disk.clone(), &host).map_err(|error| format!("before the second cut: {error}"))?;
     drop(journal);
     host.run();
+    host.end_parts();
     Ok(disk.image().unwrap_or_else(|| disk.cut_now()))
 }
 
