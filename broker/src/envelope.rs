@@ -176,27 +176,31 @@ pub struct Envelope<T> {
 
 impl<T> Envelope<T> {
     /// `weigh` says how many bytes a payload holds on to outside of itself.
+    #[inline]
     pub(crate) fn new(mark: Mark, headers: Headers, weigh: fn(&T) -> usize, payload: T) -> Self {
-        let mut envelope = Self {
+        Self {
             id: mark.id,
-            correlation: mark.id,
-            causation: None,
+            correlation: headers.lineage.map_or(mark.id, |lineage| lineage.correlation),
+            causation: headers.lineage.map(|lineage| lineage.causation),
             time: mark.time,
             topic: mark.topic,
-            weight: 0,
-            extras: None,
-            payload: None,
-        };
-        envelope.fill(mark, headers, weigh, payload);
-        envelope
+            weight: Self::weigh(weigh, &payload),
+            extras: headers.extras,
+            payload: Some(payload),
+        }
+    }
+
+    #[inline]
+    fn weigh(weigh: fn(&T) -> usize, payload: &T) -> u32 {
+        u32::try_from(size_of::<Self>() + weigh(payload)).unwrap_or(u32::MAX)
     }
 
     /// Makes it another envelope, in place: the payload is moved once, from the caller's registers.
-    #[inline]
+    // On the path of each envelope whose box goes round, where a call would show.
+    #[inline(always)]
     pub(crate) fn fill(&mut self, mark: Mark, headers: Headers, weigh: fn(&T) -> usize, payload: T) {
         let payload = self.payload.insert(payload);
-        let weight = size_of::<Self>() + weigh(payload);
-        self.weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        self.weight = Self::weigh(weigh, payload);
         self.id = mark.id;
         self.correlation = headers.lineage.map_or(mark.id, |lineage| lineage.correlation);
         self.causation = headers.lineage.map(|lineage| lineage.causation);

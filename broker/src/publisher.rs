@@ -271,17 +271,23 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     fn seal(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
         let mark = self.mark();
         let (headers, weigh) = (headers.in_scope(), self.weigh);
-        if !self.boxes.are_wanted {
-            return Delivery::Shared(Arc::new(Envelope::new(mark, headers, weigh, payload)));
+        if self.boxes.are_wanted
+            && let Some(Delivery::Own(mut envelope)) = self.boxes.spent.take()
+        {
+            envelope.fill(mark, headers, weigh, payload);
+            return Delivery::Own(envelope);
         }
-        match self.boxes.spent.take() {
-            Some(Delivery::Own(mut envelope)) => {
-                envelope.fill(mark, headers, weigh, payload);
-                Delivery::Own(envelope)
-            }
-            Some(Delivery::Shared(_) | Delivery::Bundled(_)) | None => {
-                Delivery::Own(Box::new(Envelope::new(mark, headers, weigh, payload)))
-            }
+        self.seal_anew(mark, headers, payload)
+    }
+
+    /// Apart from the path of those whose boxes go round, which has no call in it.
+    #[inline(never)]
+    fn seal_anew(&self, mark: Mark, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
+        let envelope = Envelope::new(mark, headers, self.weigh, payload);
+        if self.boxes.are_wanted {
+            Delivery::Own(Box::new(envelope))
+        } else {
+            Delivery::Shared(Arc::new(envelope))
         }
     }
 

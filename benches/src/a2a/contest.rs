@@ -9,6 +9,10 @@ use crate::{BenchError, Progress, interleaved};
 
 /// Below this number of messages a sample is not shortened further.
 const MESSAGES_MIN: u64 = 1_000;
+/// So few messages take less than a millisecond, in which one wake-up of a thread more or less decides:
+/// of such there are more samples, of all contestants alike.
+const MESSAGES_SHORT: u64 = 1_000;
+const SHORT_ROUNDS: usize = 7;
 
 /// A shape of load that contestants are compared in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -124,7 +128,8 @@ impl Group {
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// Samples per contestant and cell, besides one that is thrown away.
+    /// Samples per contestant and cell, besides one that is thrown away. Of a thousand messages seven
+    /// times as many are taken.
     pub rounds: usize,
     /// The numbers of messages, the largest last.
     pub messages: Vec<u64>,
@@ -144,6 +149,15 @@ impl Effort {
             messages: vec![1_000, 10_000, 100_000],
             payloads: vec![32, 256, 1_024, 4_096],
             sample_time_max: Duration::from_secs(1),
+        }
+    }
+
+    /// How many samples of this load.
+    const fn rounds_of(&self, load: Load) -> usize {
+        if load.messages <= MESSAGES_SHORT {
+            self.rounds * SHORT_ROUNDS
+        } else {
+            self.rounds
         }
     }
 
@@ -220,7 +234,7 @@ impl Contest {
             .iter()
             .map(|contestant| self.shortened(group, contestant.identity().name(), flavor, load))
             .collect();
-        let samples = interleaved(contestants.len(), self.effort.rounds, |place| {
+        let samples = interleaved(contestants.len(), self.effort.rounds_of(load), |place| {
             let took = contestants[place].run(flavor, measured[place])?;
             Ok(measured[place].deliveries() as f64 / took.as_secs_f64())
         })?;

@@ -152,17 +152,24 @@ impl<T> InHand<T> {
     /// Keeps a value that is of no more use here, but may still weigh something, for whoever pushes
     /// next; see [`Mailbox::try_push_weighed`]. Beyond as many as fit the mailbox they are dropped,
     /// beyond [a share](SPENT_BYTES_SHARE) of its bytes they are emptied.
-    #[inline]
-    pub(crate) fn spend(&mut self, mut value: T, mut weight: u32) {
+    // On the path of each value that is borrowed, where a call would show.
+    #[inline(always)]
+    pub(crate) fn spend(&mut self, value: T, weight: u32) {
         let held = &mut self.held;
         if held.spent.len() >= held.spent_len_max {
             return;
         }
         if held.spent.weight() + weight as usize > held.spent_bytes_max {
-            self.mailbox.empty(&mut value);
-            weight = 0;
+            return self.spend_emptied(value);
         }
         held.spent.push(value, weight);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spend_emptied(&mut self, mut value: T) {
+        self.mailbox.empty(&mut value);
+        self.held.spent.push(value, 0);
     }
 
     /// Shows the pushers whether the consumer only looks at its values, and [gives them back](InHand::spend).

@@ -204,6 +204,8 @@ impl<T> State<T> {
     }
 
     /// The rest of [`State::has_room`], for one who has others ahead of him.
+    #[cold]
+    #[inline(never)]
     fn has_room_behind(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
         if limits.bytes_max == usize::MAX {
             return true;
