@@ -1,0 +1,108 @@
+//! How a run began, and what it stems from: what stands in its first event.
+
+use millrun_core::{InstanceId, RunId};
+
+use super::{Name, OperationId};
+use crate::Payload;
+
+/// How a run began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Started {
+    /// The workflow's name.
+    pub workflow: Name,
+    /// The user's id of the instance.
+    pub id: InstanceId,
+    /// The argument.
+    pub input: Payload,
+    /// What it stems from, if not from outside.
+    pub origin: Option<Box<Origin>>,
+    /// The limits that the code sees; set when the run begins.
+    pub(crate) bounds: Bounds,
+}
+
+impl Started {
+    /// The run that called it, if it is a child.
+    #[must_use]
+    pub fn parent(&self) -> Option<Parent> {
+        self.origin.as_ref().and_then(|origin| origin.parent)
+    }
+
+    /// The beginning of a run of this workflow.
+    #[must_use]
+    pub fn new(workflow: impl Into<Name>, id: InstanceId, input: Payload) -> Self {
+        Self {
+            workflow: workflow.into(),
+            id,
+            input,
+            origin: None,
+            bounds: Bounds::default(),
+        }
+    }
+
+    /// As it is, with a signal that waits for the code when it begins: there is no history that has
+    /// the one without the other.
+    #[must_use]
+    pub fn with_signal(mut self, name: impl Into<Name>, value: Payload) -> Self {
+        let origin = self.origin.get_or_insert_default();
+        origin.signals.push((name.into(), value));
+        self
+    }
+}
+
+/// What a run stems from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origin {
+    /// The run that called it, if it is a child.
+    pub parent: Option<Parent>,
+    /// The run that it continues.
+    pub continued: Option<RunId>,
+    /// The signals that are there before its code begins: those that the former run had not taken, in
+    /// the order of their arrival by name, or [the one](Started::with_signal) that started it.
+    pub signals: Vec<(Name, Payload)>,
+}
+
+/// The run that called a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// That run.
+    pub run: RunId,
+    /// The call.
+    pub operation: OperationId,
+    /// What becomes of the child when the call or the run ends before it.
+    pub on_close: ParentClose,
+}
+
+/// What becomes of a child when nobody waits for it any more: its parent has ended, or has dropped
+/// the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ParentClose {
+    /// It is asked to cancel.
+    #[default]
+    Cancel,
+    /// It is terminated.
+    Terminate,
+    /// It goes on.
+    Abandon,
+}
+
+/// The [limits](crate::Limits) that the code sees: a run keeps those it was started with, or
+/// changing them would change what the code decides in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) payload_bytes_max: usize,
+    pub(crate) pending_len_max: usize,
+}
+
+impl Bounds {
+    /// Part of the stored format: a history that names no bounds has these.
+    pub(crate) const DEFAULT: Self = Self {
+        payload_bytes_max: 1 << 20,
+        pending_len_max: 10_000,
+    };
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a run's code does not run, and where it and the history part.
+
+use std::fmt;
+
+/// Why a run's code does not run at the moment.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ParkReason {
+    /// No workflow of this name is registered.
+    NotRegistered {
+        /// The name.
+        workflow: String,
+    },
+    /// The code panicked; it is brought back after a pause, until the limit is reached.
+    Panicked {
+        /// The panic's message.
+        message: String,
+        /// How many times in a row.
+        count: u32,
+    },
+    /// The code does not fit the history.
+    Nondeterminism(Box<Nondeterminism>),
+    /// The code awaits something that neither an operation nor a signal will wake, or was touched
+    /// from outside, or does not come to rest.
+    Stuck {
+        /// What was seen.
+        message: String,
+    },
+    /// Somebody paused it.
+    Paused {
+        /// Why.
+        reason: String,
+    },
+    /// The history is twice as long as [`Limits::history_len_max`](crate::Limits::history_len_max).
+    /// The run goes on when that is raised.
+    HistoryFull {
+        /// How many events were too many.
+        len_max: u64,
+    },
+}
+
+impl fmt::Display for ParkReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRegistered { workflow } => write!(f, "no workflow named {workflow:?} is registered"),
+            Self::Panicked { message, count } => {
+                write!(f, "the workflow panicked ({count} in a row): {message}")
+            }
+            Self::Nondeterminism(difference) => difference.fmt(f),
+            Self::Stuck { message } => f.write_str(message),
+            Self::Paused { reason } => write!(f, "it was paused: {reason}"),
+            Self::HistoryFull { len_max } => write!(
+                f,
+                "the history has {len_max} events: raise the limit, and let the code end runs earlier"
+            ),
+        }
+    }
+}
+
+/// Where the code and the history part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the code does not fit the history: at event {sequence} the history has {recorded}, the code made {replayed}"
+)]
+pub struct Nondeterminism {
+    /// The sequence of the first event that differs.
+    pub sequence: u64,
+    /// What the history holds there.
+    pub recorded: String,
+    /// What the code did instead.
+    pub replayed: String,
+}
+
+impl Nondeterminism {
+    /// The difference in two columns, for a terminal.
+    ///
+    /// ```
+    /// use millrun_workflow::Nondeterminism;
+    ///
+    /// let difference = Nondeterminism {
+    ///     sequence: 2,
+    ///     recorded: "call of charge".into(),
+    ///     replayed: "timer".into(),
+    /// };
+    /// assert_eq!(
+    ///     difference.columns(),
+    ///     "  event | recorded       | replayed\n      2 | call of charge | timer\n",
+    /// );
+    /// ```
+    #[must_use]
+    pub fn columns(&self) -> String {
+        let width = self.recorded.chars().count().max("recorded".len());
+        format!(
+            "  event | {:width$} | replayed\n{:>7} | {:width$} | {}\n",
+            "recorded", self.sequence, self.recorded, self.replayed
+        )
+    }
+}

@@ -1,0 +1,88 @@
+//! What the code wants done, complete enough to do it from the history alone, and where it begins again.
+
+use std::time::Duration;
+
+use millrun_core::InstanceId;
+
+use super::{Name, OperationId, ParentClose};
+use crate::{Payload, Retry};
+
+/// A call of an activity, complete enough to run it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActivityScheduled {
+    /// The call.
+    pub operation: OperationId,
+    /// The activity's name.
+    pub activity: Name,
+    /// The task queue it waits in.
+    pub queue: Name,
+    /// The argument.
+    pub input: Payload,
+    /// When to try again.
+    pub retry: Retry,
+    /// When to try again after an error of a certain [kind](crate::ErrorKind), by its name.
+    pub retry_on: Option<Box<[(Name, Retry)]>>,
+    /// How long one attempt may take.
+    pub start_to_close: Duration,
+    /// How long an attempt may wait in its queue, if that is limited.
+    pub schedule_to_start: Option<Duration>,
+    /// How long all attempts and their pauses may take together, if that is limited.
+    pub schedule_to_close: Option<Duration>,
+    /// How long an attempt may be silent, if that is limited.
+    pub heartbeat: Option<Duration>,
+    /// The owner's epoch when it was decided, from which later attempt numbers follow.
+    pub epoch: u64,
+}
+
+impl ActivityScheduled {
+    /// When to try again after an error of this kind; `None` if never.
+    pub(crate) fn retry_of(&self, kind: Option<&str>, is_retryable: bool) -> Option<&Retry> {
+        let by_kind = self.retry_on.iter().flatten();
+        let by_kind = kind.and_then(|kind| by_kind.into_iter().find(|(name, _)| name == kind));
+        // What the call says of a kind goes before what the error says of itself.
+        by_kind
+            .map(|(_, retry)| retry)
+            .or_else(|| is_retryable.then_some(&self.retry))
+    }
+}
+
+/// A call of a child workflow, complete enough to start it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildScheduled {
+    /// The call.
+    pub operation: OperationId,
+    /// The workflow's name.
+    pub workflow: Name,
+    /// The id of the instance.
+    pub id: InstanceId,
+    /// The argument.
+    pub input: Payload,
+    /// What becomes of it when nobody waits any more.
+    pub on_close: ParentClose,
+}
+
+/// A value to be published, complete enough to do so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishScheduled {
+    /// The publish.
+    pub operation: OperationId,
+    /// The topic.
+    pub topic: Name,
+    /// The value.
+    pub value: Payload,
+}
+
+/// All that is needed to bring the code back from here on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// The state that the code begins with.
+    pub state: Payload,
+    /// The signals that had not been taken, in the order of their arrival by name.
+    pub signals: Vec<(Name, Payload)>,
+    /// How many operations the code had issued.
+    pub operations_len: u32,
+    /// How many random numbers the code had drawn.
+    pub random_len: u64,
+    /// Whether no input waits to be taken up behind it: only then can a replay begin here.
+    pub is_whole: bool,
+}
