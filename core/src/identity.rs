@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
+use smol_str::SmolStr;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Timestamp;
@@ -46,9 +46,10 @@ impl Partition {
     }
 }
 
-/// The id a user gives an instance: 1 to 255 bytes of UTF-8. A cheap clone.
+/// The id a user gives an instance: 1 to 255 bytes of UTF-8. A cheap clone; up to 23 bytes are held in
+/// place, so that threads that pass it on share nothing.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InstanceId(Arc<str>);
+pub struct InstanceId(SmolStr);
 
 impl InstanceId {
     /// The longest id, in bytes.
@@ -61,7 +62,7 @@ impl InstanceId {
     pub fn new(id: &str) -> Result<Self, InstanceIdError> {
         match id.len() {
             0 => Err(InstanceIdError::Empty),
-            1..=Self::BYTES_MAX => Ok(Self(Arc::from(id))),
+            1..=Self::BYTES_MAX => Ok(Self(SmolStr::new(id))),
             bytes => Err(InstanceIdError::TooLong { bytes }),
         }
     }

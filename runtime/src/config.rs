@@ -25,7 +25,10 @@ pub struct RuntimeConfig {
     pub own_thread: bool,
     /// How many requests wait at one shard, 4,096 by default. At the bound callers wait.
     pub shard_queue_len_max: usize,
-    /// How many turns of the shard may be on their way to the disk at once, 32 by default. At the
+    /// How many requests, and as many reports, a shard handles before their turns go to the journal
+    /// together, 128 by default: few enough that what they touch stays in the processor's caches.
+    pub sweep_len_max: usize,
+    /// How many such sweeps of a shard may be on their way to the disk at once, 128 by default. At the
     /// bound the shard takes no further requests.
     pub sweeps_in_flight_max: usize,
     /// How many instances may be alive, 10,000,000 by default. At the bound a start gives
@@ -87,7 +90,8 @@ impl Default for RuntimeConfig {
             shards_len: 1,
             own_thread: true,
             shard_queue_len_max: 4_096,
-            sweeps_in_flight_max: 32,
+            sweep_len_max: 128,
+            sweeps_in_flight_max: 128,
             live_len_max: 10_000_000,
             hot_len_max: 100_000,
             hot_bytes_max: 40 << 20,
@@ -120,6 +124,7 @@ impl RuntimeConfig {
         let positive = [
             ("shards_len", self.shards_len),
             ("shard_queue_len_max", self.shard_queue_len_max),
+            ("sweep_len_max", self.sweep_len_max),
             ("sweeps_in_flight_max", self.sweeps_in_flight_max),
             ("live_len_max", self.live_len_max),
             ("hot_len_max", self.hot_len_max),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{
@@ -31,8 +31,13 @@ pub struct RunHandle<O, E = WorkflowError> {
     inner: Arc<Inner>,
     target: Target,
     id: InstanceId,
+    /// Where the end is told without another question, until somebody has waited for it there.
+    end: Mutex<Option<End>>,
     types: PhantomData<fn() -> (O, E)>,
 }
+
+/// Where the end of a run is told.
+pub(crate) type End = oneshot::Receiver<Result<Standing, RunError>>;
 
 impl<O, E> Clone for RunHandle<O, E> {
     fn clone(&self) -> Self {
@@ -40,6 +45,7 @@ impl<O, E> Clone for RunHandle<O, E> {
             inner: Arc::clone(&self.inner),
             target: self.target.clone(),
             id: self.id.clone(),
+            end: Mutex::default(),
             types: PhantomData,
         }
     }
@@ -60,8 +66,15 @@ impl<O, E> RunHandle<O, E> {
             inner,
             target,
             id,
+            end: Mutex::default(),
             types: PhantomData,
         }
+    }
+
+    /// As it is, for whoever is told of the end.
+    pub(crate) fn with_end(mut self, end: End) -> Self {
+        self.end = Mutex::new(Some(end));
+        self
     }
 
     /// The id of the instance.
@@ -292,7 +305,20 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
+    /// How the run ended, if that is told without being asked for. What else is told there may have
+    /// changed since.
+    async fn told_end(&self) -> Option<Outcome> {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        match end.await {
+            Ok(Ok(Standing::Ended(Outcome::Continued(_)) | Standing::Parked(_)) | Err(_)) | Err(_) => None,
+            Ok(Ok(Standing::Ended(outcome))) => Some(outcome),
+        }
+    }
+
     async fn standing(&self) -> Result<Standing, RunError> {
+        if let Some(outcome) = self.told_end().await {
+            return Ok(Standing::Ended(outcome));
+        }
         let mut target = self.target.clone();
         loop {
             let (reply, answer) = oneshot::channel();

@@ -15,6 +15,7 @@ use millrun_workflow::{Payload, Refused, Signal, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use crate::handle::End;
 use crate::runtime::Inner;
 use crate::shard::{Reply, ShardMessage, SignalWithStart, StartRequest, StartedRun, Target};
 use crate::{RunError, RunHandle, Runtime, SignalWithStartError, StartError};
@@ -54,7 +55,7 @@ impl Inner {
         input: Payload,
         on_conflict: OnConflict,
         reply: Reply<StartedRun, StartError>,
-    ) -> Result<StartRequest, StartError> {
+    ) -> Result<(StartRequest, End), StartError> {
         let bytes_max = self.shared.config.limits.payload_bytes_max;
         if input.len() > bytes_max {
             return Err(StartError::TooLarge {
@@ -62,13 +63,16 @@ impl Inner {
                 bytes_max,
             });
         }
-        Ok(StartRequest {
+        let (told, end) = oneshot::channel();
+        let request = StartRequest {
             id: id.clone(),
             workflow: workflow.name().into(),
             input,
             on_conflict,
             reply,
-        })
+            end: told,
+        };
+        Ok((request, end))
     }
 
     /// Asks a shard for a start; gives the run that it led to.
@@ -130,11 +134,12 @@ impl Runtime {
         let id = InstanceId::new(id)?;
         let input = Payload::encode(&input)?;
         let (reply, answer) = oneshot::channel();
-        let message = ShardMessage::Start(inner.request(workflow, &id, input, on_conflict, reply)?);
+        let (request, end) = inner.request(workflow, &id, input, on_conflict, reply)?;
+        let message = ShardMessage::Start(request);
         let run = inner
             .ask_for_run(&id, workflow.name(), on_conflict, message, answer)
             .await?;
-        Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run)))
+        Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run)).with_end(end))
     }
 
     /// Signals an instance, and starts it with that signal if there is none: in one commit, so that
@@ -208,8 +213,9 @@ impl Runtime {
         loop {
             let (reply, answer) = oneshot::channel();
             let (told, taken) = oneshot::channel();
+            let (start, end) = inner.request(workflow, &id, input.clone(), on_conflict, reply)?;
             let request = SignalWithStart {
-                start: inner.request(workflow, &id, input.clone(), on_conflict, reply)?,
+                start,
                 name: signal.name().into(),
                 value: value.clone(),
                 reply: told,
@@ -220,7 +226,7 @@ impl Runtime {
                 .await?;
             let taken = taken.await.unwrap_or_else(|_| Err(inner.stop_cause().into()));
             match taken {
-                Ok(()) => return Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run))),
+                Ok(()) => return Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run)).with_end(end)),
                 Err(RunError::Finished | RunError::NotFound) => {
                     if on_conflict != OnConflict::RestartFinished {
                         return Err(RunError::Finished.into());

@@ -177,6 +177,21 @@ impl Ledger {
         Self::default()
     }
 
+    /// Lets go of everything but memory.
+    pub(crate) fn clear(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.clear();
+        *self = Self {
+            pending,
+            ..Self::default()
+        };
+    }
+
+    /// For how many pending operations there is memory.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.pending.capacity()
+    }
+
     /// Takes in the next event of the history, recorded at `time`.
     pub fn apply(&mut self, event: &Event, time: Timestamp) {
         self.sequence = self.sequence.next();

@@ -113,7 +113,7 @@ impl Shard {
                 let message = format!("the instance went on in {CONTINUED_MAX} runs without ever waiting");
                 self.begin_parked(next, Started::clone(&started), message, moment)
             } else {
-                self.begin(next, Started::clone(&started), moment)
+                self.begin(next, Started::clone(&started), None, moment)
                     .or_else(|error| {
                         let message = format!("its first turn cannot be recorded: {error}");
                         self.begin_parked(next, *started, message, moment)
@@ -204,7 +204,7 @@ impl Shard {
         };
         let mut started = Started::new(workflow, id, input);
         started.origin = Some(Box::new(origin));
-        match self.begin(run, started, moment) {
+        match self.begin(run, started, None, moment) {
             Ok(()) => self.effects.push(child_started(&parent, run)),
             Err(error) => self.refuse_child(&parent, error.to_string()),
         }

@@ -331,6 +331,7 @@ impl Shard {
         if !self.updates.is_empty() {
             answer_updates(&mut self.updates, &mut self.effects, run, turn);
         }
+        let mut ended = None;
         for command in turn.commands.drain(..) {
             match command {
                 Command::RunActivity { scheduled, attempt } => {
@@ -395,13 +396,19 @@ impl Shard {
                         self.hot_len -= 1;
                         self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
                     }
-                    entry.place = Place::Ended(Box::new(outcome));
+                    let place = std::mem::replace(&mut entry.place, Place::Ended(Box::new(outcome)));
+                    if let Place::Hot(instance) = place {
+                        ended = Some(instance);
+                    }
                     self.live_len -= 1;
                     self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
                     self.shared.counters.finished.fetch_add(1, Ordering::Relaxed);
                     self.effects.push(Effect::Retire(run));
                 }
             }
+        }
+        if let Some(instance) = ended {
+            turn.recycle(instance);
         }
         if let Place::Hot(instance) = &entry.place {
             let bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);

@@ -127,6 +127,8 @@ pub(crate) struct StartRequest {
     pub(crate) input: Payload,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
+    /// Where the end of a run that begins with this is told.
+    pub(crate) end: Reply<Standing>,
 }
 
 /// A start with a signal, which goes to the run that is there if there is one.

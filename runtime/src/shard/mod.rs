@@ -331,6 +331,7 @@ impl Shard {
 
     /// Handles up to `budget` messages, and as many reports. Whether there are more.
     fn sweep(&mut self, budget: usize) -> bool {
+        let budget = budget.min(self.shared.config.sweep_len_max);
         let bytes_max = self.shared.config.journal.batch_bytes_max / 2;
         let mut reports = self.reports.take();
         let mut messages = self.mailbox.take();

@@ -135,9 +135,10 @@ impl Shard {
             input,
             on_conflict,
             reply,
+            end,
         } = request;
         let answer = match self.conflict(&id, &workflow, on_conflict) {
-            Ok(None) => self.begin_asked(Started::new(workflow, id, input), moment),
+            Ok(None) => self.begin_asked(Started::new(workflow, id, input), end, moment),
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
@@ -161,11 +162,12 @@ impl Shard {
             input,
             on_conflict,
             reply,
+            end,
         } = start;
         match self.conflict(&id, &workflow, on_conflict) {
             Ok(None) => {
                 let started = Started::new(workflow, id, input).with_signal(name, value);
-                let answer = self.begin_asked(started, moment);
+                let answer = self.begin_asked(started, end, moment);
                 let is_begun = answer.is_ok();
                 self.effects.push(Effect::AnswerStart(reply, answer));
                 if is_begun {
@@ -187,13 +189,18 @@ impl Shard {
     }
 
     /// Begins a run that somebody asked for, if there is room for one.
-    fn begin_asked(&mut self, started: Started, moment: Moment) -> Result<StartedRun, StartError> {
+    fn begin_asked(
+        &mut self,
+        started: Started,
+        end: Reply<Standing>,
+        moment: Moment,
+    ) -> Result<StartedRun, StartError> {
         let len_max = self.shared.config.live_len_max;
         if self.live_len >= len_max {
             return Err(StartError::TooManyLive { len_max });
         }
         let run = RunId::new(started.id.partition(), moment.now, self.shared.host.random());
-        self.begin(run, started, moment)
+        self.begin(run, started, Some(end), moment)
             .map_err(|error| StartError::Turn(error.to_string()))?;
         Ok(StartedRun {
             run,
@@ -201,15 +208,24 @@ impl Shard {
         })
     }
 
-    /// Begins a run.
-    pub(super) fn begin(&mut self, run: RunId, started: Started, moment: Moment) -> Result<(), TurnError> {
+    /// Begins a run, whose end is told there.
+    pub(super) fn begin(
+        &mut self,
+        run: RunId,
+        started: Started,
+        end: Option<Reply<Standing>>,
+        moment: Moment,
+    ) -> Result<(), TurnError> {
         let implementation = self.shared.workflows.get(&*started.workflow);
         let limits = self.shared.config.limits;
         let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
         let mut turn = std::mem::take(&mut self.turn);
         self.shared.watch.run(self.index, run);
-        let instance = Instance::start(implementation, run, started, limits, moment, &mut turn);
-        let entry = Entry::new(run, id, workflow.into(), Place::Hot(Box::new(instance)));
+        let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
+        let mut entry = Entry::new(run, id, workflow.into(), Place::Hot(instance));
+        if let Some(end) = end {
+            entry.wait(end);
+        }
         self.take_in(run, entry, parent, turn, moment)
     }
 

@@ -55,6 +55,12 @@ impl Pulse {
         self.is_woken.swap(false, Ordering::Relaxed)
     }
 
+    /// Begins anew, for another run. Nobody else holds it.
+    pub(crate) fn renew(&self) {
+        self.is_woken.store(false, Ordering::Relaxed);
+        self.is_foreign.store(false, Ordering::Relaxed);
+    }
+
     /// Whether anything foreign has touched the code.
     pub(crate) fn is_foreign(&self) -> bool {
         self.is_foreign.load(Ordering::Acquire)

@@ -27,34 +27,29 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(run: RunId, limits: Limits, now: Timestamp) -> Self {
-        let table = Table {
-            run,
-            limits,
-            now,
-            epoch: 0,
-            is_polled: false,
-            is_cancel_requested: false,
-            operations_len: 0,
-            random_len: 0,
-            slots: Operations::default(),
-            waiting_len: 0,
-            signals: Inboxes::default(),
-            signals_len: 0,
-            signals_bytes: 0,
-            cancel_waiters: Waiters::default(),
-            decisions: Vec::new(),
-            replayed: None,
-            patches: BTreeMap::new(),
-            cell: None,
-            state_waiters: Waiters::default(),
-            next: None,
-            restored: None,
-            restarts_len: 0,
-        };
         Self {
             pulse: Arc::default(),
-            table: Mutex::new(table),
+            table: Mutex::new(Table::new(run, limits, now)),
         }
+    }
+
+    /// Lets go of everything but memory, for [`renew`](Self::renew). `false` if that is much, or
+    /// somebody still holds a waker.
+    pub(crate) fn clear(&mut self, operations_max: usize) -> bool {
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = std::mem::take(&mut table.slots);
+        slots.clear();
+        *table = Table::new(table.run, table.limits, table.now);
+        table.slots = slots;
+        let is_small = table.slots.capacity() <= operations_max;
+        is_small && !self.table.is_poisoned() && Arc::get_mut(&mut self.pulse).is_some()
+    }
+
+    /// Begins for another run, after [`clear`](Self::clear).
+    pub(crate) fn renew(&mut self, run: RunId, limits: Limits, now: Timestamp) {
+        self.pulse.renew();
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (table.run, table.limits, table.now) = (run, limits, now);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
@@ -190,6 +185,33 @@ pub(crate) enum Resolution {
 }
 
 impl Table {
+    fn new(run: RunId, limits: Limits, now: Timestamp) -> Self {
+        Self {
+            run,
+            limits,
+            now,
+            epoch: 0,
+            is_polled: false,
+            is_cancel_requested: false,
+            operations_len: 0,
+            random_len: 0,
+            slots: Operations::default(),
+            waiting_len: 0,
+            signals: Inboxes::default(),
+            signals_len: 0,
+            signals_bytes: 0,
+            cancel_waiters: Waiters::default(),
+            decisions: Vec::new(),
+            replayed: None,
+            patches: BTreeMap::new(),
+            cell: None,
+            state_waiters: Waiters::default(),
+            next: None,
+            restored: None,
+            restarts_len: 0,
+        }
+    }
+
     /// Issues an operation: numbers it, records the decision, and keeps the waker.
     pub(crate) fn issue(
         &mut self,

@@ -26,6 +26,7 @@ mod code;
 mod limits;
 mod parking;
 mod replay;
+mod spare;
 mod turn;
 mod updates;
 
@@ -72,19 +73,13 @@ impl Instance {
     pub fn start(
         implementation: Option<&Implementation>,
         run: RunId,
-        mut started: Started,
+        started: Started,
         limits: Limits,
         moment: Moment,
         turn: &mut Turn,
     ) -> Self {
-        started.bounds = limits.bounds();
         let mut instance = Self::empty(run, limits, moment.now);
-        let event = Event::Started(started);
-        instance.ledger.apply(&event, moment.now);
-        turn.events.push(event);
-        instance.attach(implementation);
-        instance.begin();
-        instance.take_up(moment, turn);
+        instance.begin_with(implementation, started, moment, turn);
         instance
     }
 
@@ -141,7 +136,7 @@ impl Instance {
             self.record_parking(moment, turn);
             return;
         }
-        let spare = std::mem::take(&mut turn.spare.0);
+        let spare = std::mem::take(&mut turn.spare.decisions);
         self.shared.lock().lend(spare);
         match self.run_code(event, moment, true) {
             Ok(()) => self.adopt_decisions(moment.now, turn),
@@ -271,7 +266,7 @@ impl Instance {
             self.ledger.apply(&event, now);
             turn.events.push(event);
         }
-        turn.spare.0 = decisions;
+        turn.spare.decisions = decisions;
     }
 
     /// Appends what undoes a pending operation.

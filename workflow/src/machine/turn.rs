@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrun_core::{RunId, Timestamp};
 
-use crate::context::Decision;
+use super::spare::Spare;
 use crate::event::{
     ActivityFailure, ActivityScheduled, ChildFailure, ChildScheduled, Event, Name, ParkReason,
     PublishScheduled, Started,
@@ -31,18 +31,6 @@ pub struct Turn {
     /// What is to be done about it, in order.
     pub commands: Vec<Command>,
     pub(super) spare: Spare,
-}
-
-/// Memory for the decisions of whichever code is polled next: an instance that waits has none of its
-/// own.
-#[derive(Debug, Default)]
-pub(super) struct Spare(pub(super) Vec<Decision>);
-
-impl PartialEq for Spare {
-    /// It is empty between two turns, and says nothing about either.
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
 }
 
 /// Something the world is asked to do, once the events of its turn are durable.

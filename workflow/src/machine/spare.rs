@@ -1,0 +1,92 @@
+//! Memory that goes from runs that have ended to runs that begin: an instance is half a dozen
+//! allocations, and most live for milliseconds.
+
+use std::sync::Arc;
+
+use millrun_core::RunId;
+
+use super::{Instance, Limits, Moment, Turn};
+use crate::context::Decision;
+use crate::event::{Event, Started};
+use crate::registry::Implementation;
+
+/// How many ended instances leave their memory at most, about a kilobyte each.
+const INSTANCES_MAX: usize = 256;
+
+/// What a turn lends to whoever is polled, or begins, next.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    /// For decisions: an instance that waits has no memory of its own for them.
+    pub(super) decisions: Vec<Decision>,
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    instances: Vec<Box<Instance>>,
+}
+
+impl PartialEq for Spare {
+    /// It is empty between two turns, or holds what has been emptied: it says nothing about either.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Turn {
+    /// Lets go of an instance, and keeps its memory for one that [begins](Instance::start_in) with this
+    /// turn later. All that it held is dropped now.
+    pub fn recycle(&mut self, mut instance: Box<Instance>) {
+        if self.spare.instances.len() < INSTANCES_MAX && instance.clear() {
+            self.spare.instances.push(instance);
+        }
+    }
+}
+
+impl Instance {
+    /// As [`start`](Self::start), in the memory of an instance that was [recycled](Turn::recycle), if
+    /// there is one.
+    pub fn start_in(
+        turn: &mut Turn,
+        implementation: Option<&Implementation>,
+        run: RunId,
+        started: Started,
+        limits: Limits,
+        moment: Moment,
+    ) -> Box<Self> {
+        let Some(mut instance) = turn.spare.instances.pop() else {
+            return Box::new(Self::start(implementation, run, started, limits, moment, turn));
+        };
+        instance.run = run;
+        instance.limits = limits;
+        let shared = Arc::get_mut(&mut instance.shared).expect("nobody else had it when it was cleared");
+        shared.renew(run, limits, moment.now);
+        instance.begin_with(implementation, started, moment, turn);
+        instance
+    }
+
+    /// Drops all but memory. `false` if somebody else still holds a part of it.
+    fn clear(&mut self) -> bool {
+        const OPERATIONS_MAX: usize = 16;
+        self.code = None;
+        self.implementation = None;
+        self.unrecorded = None;
+        self.deferred = Vec::new();
+        self.changed_values = 0;
+        self.ledger.clear();
+        let is_small = self.ledger.capacity() <= OPERATIONS_MAX;
+        is_small && Arc::get_mut(&mut self.shared).is_some_and(|shared| shared.clear(OPERATIONS_MAX))
+    }
+
+    pub(super) fn begin_with(
+        &mut self,
+        implementation: Option<&Implementation>,
+        mut started: Started,
+        moment: Moment,
+        turn: &mut Turn,
+    ) {
+        started.bounds = self.limits.bounds();
+        let event = Event::Started(started);
+        self.ledger.apply(&event, moment.now);
+        turn.events.push(event);
+        self.attach(implementation);
+        self.begin();
+        self.take_up(moment, turn);
+    }
+}
