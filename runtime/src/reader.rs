@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
-use millrun_core::{Bell, Next, Part, RunId, Timestamp};
+use millrun_core::{Bell, Next, Part, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
 use millrun_workflow::{
@@ -160,18 +160,24 @@ impl Reader {
     }
 
     fn history(&self, run: RunId) -> Result<History, RunError> {
-        match self.shared.journal.history(run) {
-            Ok(history) => Ok(history),
-            Err(ReadError::UnknownRun { .. }) => Err(RunError::NotFound),
-            Err(ReadError::Expired { .. }) => Err(RunError::Expired),
-            Err(error) => Err(error.into()),
-        }
+        self.shared.journal.history(run).map_err(of_finished)
     }
 
+    /// The last event is enough, however long the history is.
     fn outcome(&self, target: &Target) -> Result<Standing, RunError> {
-        let history = self.history(self.run_of(target)?)?;
-        let last = history.records.last().ok_or(RunError::NotFound)?;
-        let event = decode(last, history.id.as_str())?;
+        let journal = &self.shared.journal;
+        let run = self.run_of(target)?;
+        // Behind all records there is none, but it says where the last one is.
+        let end = journal.history_page(run, Sequence::new(u64::from(u32::MAX)), 0);
+        let head = end.map_err(of_finished)?.head.get();
+        if head < 2 {
+            // It has begun, and that is all.
+            return Err(RunError::NotFound);
+        }
+        let page = journal.history_page(run, Sequence::new(head - 1), 0);
+        let page = page.map_err(of_finished)?;
+        let last = page.records.last().ok_or(RunError::NotFound)?;
+        let event = decode(last, "")?;
         Outcome::of(&event).map(Standing::Ended).ok_or(RunError::NotFound)
     }
 
@@ -297,6 +303,16 @@ impl Reader {
     }
 }
 
+/// What it means that a run which was finished cannot be read.
+fn of_finished(error: ReadError) -> RunError {
+    match error {
+        ReadError::UnknownRun { .. } => RunError::NotFound,
+        ReadError::Expired { .. } => RunError::Expired,
+        error => error.into(),
+    }
+}
+
+/// Reads an event back; `id` is needed for the first.
 fn decode(record: &Record, id: &str) -> Result<Event, RunError> {
     let opens = (record.sequence.get() == 1).then_some(id);
     wire::decode(record.kind, &record.body, opens)

@@ -137,6 +137,30 @@ async fn results_beyond_the_cache_are_read_from_the_store() {
     runtime.shutdown().await.unwrap();
 }
 
+/// A history that is too long to be read at once ends with the result all the same.
+#[tokio::test]
+async fn a_result_is_told_however_long_the_history_is() {
+    let store = Store::new();
+    let builder = store.open().configure(|config| {
+        config.result_cache_len_max = 1;
+        config.journal.history_bytes_max = 1;
+    });
+    let runtime = builder.start().await.unwrap();
+    let mut runs = Vec::new();
+    for number in 0..5 {
+        let run = runtime.start(QUADRUPLE, &format!("q-{number}"), number).await;
+        let run = run.unwrap();
+        assert_eq!(run.result().await.unwrap(), number * 4);
+        runs.push(run);
+    }
+    for (number, run) in (0..).zip(&runs) {
+        assert_eq!(run.result().await.unwrap(), number * 4);
+        let by_id = runtime.attach(QUADRUPLE, &format!("q-{number}")).unwrap();
+        assert_eq!(by_id.result().await.unwrap(), number * 4);
+    }
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_result_that_retention_has_dropped_is_said_to_have_expired_and_its_id_is_free() {
     let store = Store::new();
