@@ -101,22 +101,24 @@ impl<'a> Runner<'a> {
         Self { effort, output }
     }
 
-    /// Runs all groups, or those with `only` in their name.
+    /// Runs all groups, or those with `only` in their name; `append: 32 appenders, 100 B` is the name of
+    /// a part.
     ///
     /// # Errors
     /// When a journal gives a wrong answer, or the disk fails.
     pub fn run(&self, only: Option<&str>) -> Result<Vec<Row>, BenchError> {
         let is_wanted = |group: &str| only.is_none_or(|only| group.contains(only));
         let mut rows = Vec::new();
-        if is_wanted("append") {
-            let cells = (self.effort.body_bytes.len() * 4) as u64;
-            let progress = Progress::new(cells);
-            for body_bytes in &self.effort.body_bytes {
-                for appenders in [1, 32, 1_024, 16_384] {
-                    progress.running(format!("{appenders} appenders, {body_bytes} B"));
-                    rows.extend(self.appends(appenders, *body_bytes)?);
-                    progress.step();
-                }
+        let sizes = self.effort.body_bytes.iter();
+        let parts = sizes.flat_map(|bytes| [1, 32, 1_024, 16_384].map(|appenders| (appenders, *bytes)));
+        let name = |(appenders, bytes): (usize, usize)| format!("append: {appenders} appenders, {bytes} B");
+        let parts: Vec<_> = parts.filter(|part| is_wanted(&name(*part))).collect();
+        if !parts.is_empty() {
+            let progress = Progress::new(parts.len() as u64);
+            for (appenders, body_bytes) in parts {
+                progress.running(name((appenders, body_bytes)));
+                rows.extend(self.appends(appenders, body_bytes)?);
+                progress.step();
             }
             progress.finish();
         }
