@@ -185,6 +185,50 @@ async fn thousands_that_wait_for_room_get_on_when_the_one_who_had_none_leaves() 
     runtime.shutdown().await.unwrap();
 }
 
+#[tokio::test]
+async fn those_who_take_the_places_of_publishers_that_gave_up_stand_behind_the_others() {
+    let builder = Runtime::volatile().register(ORDER, order).topic(PLACED);
+    let runtime = builder
+        .configure(|config| {
+            config.shards_len = 1;
+            config.result_cache_len_max = 0;
+        })
+        .start()
+        .await
+        .unwrap();
+    let inbox = inbox(&runtime, 1);
+    let start = async |number: u64| {
+        let run = runtime.start(ORDER, &format!("o-{number}"), number).await;
+        let run = run.unwrap();
+        if number > 0 {
+            described(&run, |run| {
+                matches!(
+                    &run.pending[..],
+                    [PendingDescription::Publish { is_parked: true, .. }]
+                )
+            })
+            .await;
+        }
+        run
+    };
+    let mut runs = Vec::new();
+    for number in 0..20 {
+        runs.push(start(number).await);
+    }
+    for run in &runs[5..15] {
+        run.terminate("no").await.unwrap();
+    }
+    for number in 20..30 {
+        runs.push(start(number).await);
+    }
+    let mut receiver = inbox.into_receiver();
+    for number in (0..5).chain(15..30) {
+        assert_eq!(*receiver.recv().await.unwrap().payload(), number);
+    }
+    assert!(receiver.try_recv().is_none());
+    runtime.shutdown().await.unwrap();
+}
+
 #[test]
 fn a_backlog_that_finds_room_is_published_in_order_a_bounded_number_in_each_turn() {
     const LEN: u64 = 1_500;
