@@ -153,8 +153,10 @@ impl Appender {
     /// [`EnqueueError::Failed`]: nothing is taken any more.
     ///
     /// # Cancel safety
-    /// A dropped [`Gathered`] changes nothing: the batch is enqueued, as with a dropped
-    /// [`append`](Self::append), and what is said there holds.
+    /// When a [`Gathered`] is dropped, its batch has been enqueued, with those that were gathered with
+    /// it; while the journal is full, a batch that still waits here is taken back instead, and nothing
+    /// was done. Either way it cannot come behind what is appended afterwards, so what is said at
+    /// [`append`](Self::append) holds.
     pub fn gather(&self, batch: &Batch) -> Result<Gathered<'_>, EnqueueError> {
         let (inner, list) = (&*self.0, list_of_thread());
         match inner.gatherings[list].put(&*inner.journal, batch) {
@@ -249,12 +251,19 @@ impl Future for Gathered<'_> {
 
 impl Drop for Gathered<'_> {
     fn drop(&mut self) {
-        self.inner.gatherings[self.list].forget(&self.place);
+        let inner = self.inner;
+        if inner.gatherings[self.list].forget(&*inner.journal, &self.place) {
+            inner.bell.ring();
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Only of a `Gathered` that was leaked can anything be left. While the journal is full it goes.
+        for gathering in &self.gatherings {
+            gathering.flush(&*self.journal);
+        }
         self.bell.ring();
     }
 }
@@ -290,13 +299,15 @@ impl Part for Waking {
             None => inner.journal.high_watermark(),
         };
         let sends = std::mem::take(&mut self.has_let_others_run);
+        // Those who wait for room, however many, leave so much to the others of each list.
+        let share = (budget / LISTS).max(1);
         let mut is_all = true;
         for number in (self.first..LISTS).chain(0..self.first) {
             let left = inner.gatherings[number].turn(
                 &*inner.journal,
                 failure.as_ref(),
                 sends,
-                budget,
+                budget.max(self.durable.len() + share),
                 &mut self.durable,
             );
             self.has_let_others_run |= left.gathered;
@@ -305,7 +316,7 @@ impl Part for Waking {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             self.durable.append(&mut waiting.full);
-            let most = budget.saturating_sub(self.durable.len());
+            let most = budget.saturating_sub(self.durable.len()).max(share);
             is_all &= waiting.take(watermark, most, &mut self.durable);
         }
         self.first = (self.first + 1) % LISTS;

@@ -8,6 +8,8 @@
 //! Invariants: the bytes are exactly the frames of the finished turns, in order; every frame is
 //! sealed (length and checksum set); a turn that was not finished leaves no trace.
 
+use std::ops::Range;
+
 use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 
 use crate::error::TurnError;
@@ -129,6 +131,33 @@ impl Batch {
             ..*span
         }));
         self.joined += 1;
+    }
+
+    /// Takes out these turns, all that one caller has joined.
+    pub(crate) fn cut(&mut self, turns: Range<usize>) {
+        self.joined = self.joined.saturating_sub(1);
+        let spans = self.turns.get(turns.clone()).unwrap_or_default();
+        let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+            return;
+        };
+        let bytes = first.start..last.end;
+        let gone = bytes.len();
+        self.bytes.drain(bytes);
+        self.turns.drain(turns.clone());
+        for span in &mut self.turns[turns.start..] {
+            span.start -= gone;
+            span.end -= gone;
+        }
+    }
+
+    /// Gives memory back if it has more than twice what so many turns and bytes need.
+    pub(crate) fn shrink(&mut self, turns: usize, bytes: usize) {
+        if self.bytes.capacity() > 2 * bytes {
+            self.bytes.shrink_to(bytes);
+        }
+        if self.turns.capacity() > 2 * turns {
+            self.turns.shrink_to(turns);
+        }
     }
 
     /// Of how many callers it holds turns.

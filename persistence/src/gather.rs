@@ -13,9 +13,12 @@
 //!
 //! Invariants: generations of a list have consecutive numbers, and become durable in their order; a
 //! waker is in its generation from the first poll until the number is durable, so no wake-up is lost.
-//! While few wait nothing is held back: each batch is enqueued as it comes.
+//! A turn is enqueued before its caller is gone, or never: whatever it appends later stands behind it.
+//! While few wait nothing is held back: each batch is enqueued as it comes. No waker is dropped or woken
+//! under the lock: it may be anybody's code.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -55,15 +58,21 @@ struct News {
 }
 
 struct Inside {
-    /// The turns of the open generation.
+    /// The turns of the open generation,
     batch: Batch,
+    /// and the number by which the place of each knows it: those of who is gone may be missing.
+    numbers: Vec<usize>,
     open: Generation,
+    /// The open generation found the journal full, and is the first to get room.
+    has_met_full: bool,
     /// Enqueued and not durable, as far as is known here.
     queued: VecDeque<Generation>,
     /// How many wait in all of them.
     waiting: usize,
     /// What was refused of durable generations.
     refused: BTreeMap<u64, Generation>,
+    /// Why the open generation is not enqueued, and nothing is taken any more. Those that are queued
+    /// may become durable all the same, as after a close.
     failure: Option<JournalFailure>,
     spare: Vec<Vec<Option<Waker>>>,
 }
@@ -72,6 +81,8 @@ impl Default for Inside {
     fn default() -> Self {
         Self {
             batch: Batch::new(),
+            numbers: Vec::new(),
+            has_met_full: false,
             open: Generation {
                 number: 1,
                 ..Generation::default()
@@ -90,6 +101,8 @@ impl Default for Inside {
 struct Generation {
     number: u64,
     offset: Offset,
+    /// How many turns it has been given.
+    turns: usize,
     /// One for each that was gathered, once it has been polled.
     wakers: Vec<Option<Waker>>,
     /// How many of them are still wanted.
@@ -102,8 +115,8 @@ struct Generation {
 pub(crate) struct Place {
     generation: u64,
     waker: usize,
-    /// Its turns are these of the generation's.
-    turns: std::ops::Range<usize>,
+    /// Its turns have these numbers in the generation.
+    turns: Range<usize>,
 }
 
 /// What is left to do for a list.
@@ -118,28 +131,49 @@ pub(crate) struct Left {
 impl Inside {
     /// Enqueues the open generation. While the journal is full it stays.
     fn send(&mut self, journal: &dyn Journal) -> Result<(), EnqueueError> {
-        let enqueued = match journal.enqueue(&self.batch) {
+        let mut enqueued = match journal.enqueue(&self.batch) {
             Ok(enqueued) => enqueued,
             Err(error) => {
-                if let EnqueueError::Failed(failure) = &error {
-                    self.failure = Some(failure.clone());
+                match &error {
+                    EnqueueError::Full => self.has_met_full = true,
+                    EnqueueError::Failed(failure) => self.failure = Some(failure.clone()),
                 }
                 return Err(error);
             }
         };
-        self.batch.clear();
+        for refused in &mut enqueued.refused {
+            refused.turn = self.numbers.get(refused.turn).copied().unwrap_or(refused.turn);
+        }
         let next = Generation {
             number: self.open.number + 1,
             wakers: self.spare.pop().unwrap_or_default(),
             ..Generation::default()
         };
         let sent = std::mem::replace(&mut self.open, next);
+        self.clear();
         self.queued.push_back(Generation {
             offset: enqueued.offset,
             refused: enqueued.refused,
             ..sent
         });
         Ok(())
+    }
+
+    /// Forgets the turns of the open generation.
+    fn clear(&mut self) {
+        self.has_met_full = false;
+        self.batch.clear();
+        self.batch.shrink(GATHERED_LEN_MAX, GATHERED_BYTES_MAX);
+        self.numbers.clear();
+        self.numbers.shrink_to(2 * GATHERED_LEN_MAX);
+    }
+
+    /// Takes the turns of a place out of the open generation.
+    fn take_back(&mut self, place: &Place) {
+        let first = self.numbers.partition_point(|number| *number < place.turns.start);
+        let end = self.numbers.partition_point(|number| *number < place.turns.end);
+        self.batch.cut(first..end);
+        self.numbers.drain(first..end);
     }
 
     fn generation(&mut self, number: u64) -> Option<&mut Generation> {
@@ -188,13 +222,16 @@ impl Gathering {
         if !has_room && !inside.open.wakers.is_empty() {
             inside.send(journal)?;
         }
-        let first = inside.batch.turns();
+        let first = inside.open.turns;
+        let turns = first..first + batch.turns();
         inside.batch.join(batch);
+        inside.numbers.extend(turns.clone());
+        inside.open.turns = turns.end;
         inside.waiting += 1;
         let place = Place {
             generation: inside.open.number,
             waker: inside.open.wakers.len(),
-            turns: first..first + batch.turns(),
+            turns,
         };
         inside.open.wakers.push(None);
         inside.open.wanted += 1;
@@ -224,26 +261,30 @@ impl Gathering {
             return Poll::Ready(Ok(self.refused(place)));
         }
         let mut inside = self.lock();
-        let failure = inside.failure.clone();
         let is_open = place.generation == inside.open.number;
-        match (inside.generation(place.generation), failure) {
-            (Some(generation), None) if is_open => generation.wait(place, cx),
-            (Some(generation), failure) if !is_open => {
-                if journal.high_watermark() >= generation.offset {
-                    return Poll::Ready(Ok(generation.refused(place)));
-                }
-                match failure {
-                    Some(failure) => Poll::Ready(Err(EnqueueError::Failed(failure))),
-                    None => generation.wait(place, cx),
-                }
+        let failure = inside.failure.clone().filter(|_| is_open);
+        if let Some(failure) = failure {
+            return Poll::Ready(Err(EnqueueError::Failed(failure)));
+        }
+        let Some(generation) = inside.generation(place.generation) else {
+            drop(inside);
+            debug_assert!(is_durable(), "a generation goes only when it is durable");
+            return Poll::Ready(Ok(self.refused(place)));
+        };
+        if !is_open {
+            // Asked first: a flush at the end may make it durable just before.
+            let failure = journal.failure();
+            if journal.high_watermark() >= generation.offset {
+                return Poll::Ready(Ok(generation.refused(place)));
             }
-            (_, Some(failure)) => Poll::Ready(Err(EnqueueError::Failed(failure))),
-            (_, None) => {
-                drop(inside);
-                debug_assert!(is_durable(), "a generation goes only when it is durable");
-                Poll::Ready(Ok(self.refused(place)))
+            if let Some(failure) = failure {
+                return Poll::Ready(Err(EnqueueError::Failed(failure)));
             }
         }
+        let earlier = generation.wait(place, cx);
+        drop(inside);
+        drop(earlier);
+        Poll::Pending
     }
 
     /// What was refused of a durable generation's place.
@@ -256,18 +297,27 @@ impl Gathering {
         generation.map_or_else(Vec::new, |generation| generation.refused(place))
     }
 
-    /// Nobody will ask for this place any more.
-    pub(crate) fn forget(&self, place: &Place) {
+    /// Nobody will ask for this place any more: its turns are enqueued, if they are not yet, or taken
+    /// back while the journal is full. Says whether others are to be told that the journal has failed.
+    pub(crate) fn forget(&self, journal: &dyn Journal, place: &Place) -> bool {
         let is_durable = self.news.durable.load(Ordering::Acquire) >= place.generation;
         if is_durable && self.news.refusals.load(Ordering::Acquire) == 0 {
-            return;
+            return false;
         }
         let mut inside = self.lock();
+        let mut has_failed = false;
+        if place.generation == inside.open.number && inside.failure.is_none() {
+            match inside.send(journal) {
+                Ok(()) => {}
+                // Enqueued later, they might stand behind what the caller appends in their place.
+                Err(EnqueueError::Full) => inside.take_back(place),
+                Err(EnqueueError::Failed(_)) => has_failed = true,
+            }
+        }
+        let mut waker = None;
         if let Some(generation) = inside.generation(place.generation) {
             generation.wanted -= 1;
-            if let Some(waker) = generation.wakers.get_mut(place.waker) {
-                *waker = None;
-            }
+            waker = generation.wakers.get_mut(place.waker).and_then(Option::take);
         } else if let Some(generation) = inside.refused.get_mut(&place.generation) {
             generation.wanted -= 1;
             if generation.wanted == 0 {
@@ -275,10 +325,28 @@ impl Gathering {
                 self.news.refusals.fetch_sub(1, Ordering::Release);
             }
         }
+        if inside.open.wanted == 0 && !inside.open.wakers.is_empty() {
+            // All have been taken back.
+            inside.waiting -= inside.open.wakers.len();
+            inside.open.wakers.clear();
+            inside.open.turns = 0;
+            inside.clear();
+        }
+        drop(inside);
+        drop(waker);
+        has_failed
+    }
+
+    /// Enqueues what was gathered, unless the journal is full.
+    pub(crate) fn flush(&self, journal: &dyn Journal) {
+        let mut inside = self.lock();
+        if !inside.open.wakers.is_empty() && inside.failure.is_none() {
+            inside.send(journal).ok();
+        }
     }
 
     /// Takes out those whose turns are durable until there are `most`, and enqueues what was gathered
-    /// if it `sends`. After a failure all are taken out.
+    /// if it `sends` or had found the journal full. After a failure all are taken out.
     pub(crate) fn turn(
         &self,
         journal: &dyn Journal,
@@ -293,7 +361,7 @@ impl Gathering {
         }
         let mut left = Left::default();
         if !inside.open.wakers.is_empty() && inside.failure.is_none() {
-            if sends {
+            if sends || inside.has_met_full {
                 // While the journal is full it stays: the bell rings when there is room.
                 inside.send(journal).ok();
             } else {
@@ -325,7 +393,9 @@ impl Gathering {
             .is_some_and(|generation| generation.offset <= watermark);
         if inside.failure.is_some() {
             let Inside { queued, open, .. } = &mut *inside;
-            let all = queued.iter_mut().chain([open]);
+            // Those that are queued when nothing more is taken may become durable, until it has failed.
+            let queued = queued.iter_mut().filter(|_| failure.is_some());
+            let all = queued.chain([open]);
             woken.extend(all.flat_map(|generation| generation.wakers.iter_mut().filter_map(Option::take)));
         }
         left
@@ -333,12 +403,12 @@ impl Gathering {
 }
 
 impl Generation {
-    fn wait(&mut self, place: &Place, cx: &Context<'_>) -> Poll<Result<Vec<Refused>, EnqueueError>> {
+    /// Keeps the waker for a place. Gives back an earlier one.
+    fn wait(&mut self, place: &Place, cx: &Context<'_>) -> Option<Waker> {
         let waker = &mut self.wakers[place.waker];
         match waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => *waker = Some(cx.waker().clone()),
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            waker => waker.replace(cx.waker().clone()),
         }
-        Poll::Pending
     }
 }

@@ -184,3 +184,38 @@ fn all_who_wait_are_woken_in_the_end_in_whatever_order_they_were_polled() {
     assert!(late.clone().all(is_woken));
     assert!((0..1_000).all(|number| poll(number).is_ready()));
 }
+
+/// As many as are woken at once wait for room, and come again each time.
+#[test]
+fn those_who_are_durable_are_told_however_many_wait_for_room() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = 1;
+    let world = World::new(config);
+    let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+    let mut authors: Vec<_> = (0..300)
+        .map(|number| Author::new(&*world.journal, &format!("id-{number}"), number))
+        .collect();
+    let epoch = world.journal.take_over(&all).unwrap();
+    let mut batches: Vec<_> = authors
+        .iter_mut()
+        .map(|author| {
+            author.epoch = epoch;
+            author.batch(&[b"x"], false)
+        })
+        .collect();
+    let first = batches.remove(0);
+    let mut durable = std::pin::pin!(world.appender.append(&first));
+    assert!(world.poll(durable.as_mut()).is_pending());
+    let waker = Waker::noop();
+    let mut appends: Vec<_> = batches
+        .iter()
+        .map(|batch| Box::pin(world.appender.append(batch)))
+        .collect();
+    for append in &mut appends {
+        assert!(append.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    world.journal.commit();
+    assert!(world.host.step());
+    assert!(world.flag.0.load(Ordering::SeqCst));
+    assert!(world.poll(durable.as_mut()).is_ready());
+}

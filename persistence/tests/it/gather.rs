@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use millrun_core::Partition;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Appender, Batch, EnqueueError, FailureKind, Gathered, Journal, JournalConfig, MemoryJournal, TurnRefused,
+    Appender, Batch, EnqueueError, FailureKind, Gathered, Journal, JournalConfig, MemoryJournal, RedbJournal,
+    TurnRefused,
 };
 
 use crate::host::HandHost;
@@ -260,6 +261,188 @@ fn a_dropped_one_is_appended_all_the_same() {
     authors
         .iter()
         .for_each(|author| drop(author.assert_history(&*world.journal)));
+}
+
+/// The author's first turn, the same again, and the one that closes its run.
+fn opening_again_and_closing(author: &mut Author) -> [Batch; 3] {
+    let opening = author.batch(&[b"x"], false);
+    [opening.clone(), opening, author.batch(&[b"y"], true)]
+}
+
+#[test]
+fn what_is_appended_after_a_drop_stands_behind_what_was_dropped() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + 2);
+    let (last, others) = authors.split_last_mut().unwrap();
+    let mut waiting = world.gather_all(others);
+    let [first, again, closing] = opening_again_and_closing(last);
+    drop(world.gather(&first));
+    let enqueued = world.journal.enqueue(&again).unwrap();
+    assert_eq!(enqueued.refused[0].error, TurnRefused::AlreadyAppended);
+    assert_eq!(world.journal.enqueue(&closing).unwrap().refused, []);
+    world.host.run();
+    world.journal.commit();
+    world.host.run();
+    last.assert_history(&*world.journal);
+    assert_eq!(world.journal.stats().finished_runs, 1);
+    assert_eq!(world.journal.stats().live_runs, others.len() as u64);
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+}
+
+/// Otherwise the run would begin again after it has ended.
+#[test]
+fn while_the_journal_is_full_what_is_dropped_is_taken_back_and_no_other_notices() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = FEW;
+    let world = World::new(config);
+    let mut authors = world.authors(FEW + 5);
+    let current = authors[0].epoch;
+    let mut waiting = world.gather_all(&mut authors[..FEW]);
+    let (left, right) = authors[FEW..].split_at_mut(2);
+    let [first, again, closing] = opening_again_and_closing(&mut left[0]);
+    let two = |author: &mut Author, second: &Author| {
+        let mut batch = author.batch(&[b"x"], false);
+        let mut fenced = second.clone();
+        fenced.epoch = millrun_core::Epoch::new(0);
+        fenced.put(&mut batch, &[b"z"], false);
+        batch
+    };
+    let before = world.gather(&two(&mut right[0], &left[1]));
+    let (dropped, also) = (
+        world.gather(&first),
+        world.gather(&left[1].clone().batch(&[b"x"], false)),
+    );
+    let mut others = vec![before, world.gather(&two(&mut right[1], &left[1]))];
+    drop((dropped, also));
+    others.push(world.gather(&two(&mut right[2], &left[1])));
+    assert!(others.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    world.journal.commit();
+    assert_eq!(world.journal.enqueue(&again).unwrap().refused, []);
+    assert_eq!(world.journal.enqueue(&closing).unwrap().refused, []);
+    for _ in 0..2 {
+        world.host.run();
+        world.journal.commit();
+    }
+    world.host.run();
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    assert!(others.iter().all(Waiting::is_woken));
+    for waiting in &mut others {
+        let refused = vec![(1, TurnRefused::Fenced { current })];
+        assert_eq!(waiting.poll(), Poll::Ready(Ok(refused)));
+    }
+    assert!(world.journal.history(left[1].run).is_err(), "it was taken back");
+    left[0].assert_history(&*world.journal);
+    right
+        .iter()
+        .for_each(|author| drop(author.assert_history(&*world.journal)));
+    assert_eq!(world.journal.stats().finished_runs, 1);
+    assert_eq!(world.journal.stats().live_runs, (FEW + 3) as u64);
+}
+
+#[test]
+fn when_all_are_taken_back_nothing_is_left_of_them() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = FEW;
+    let world = World::new(config);
+    let mut authors = world.authors(FEW + TOGETHER);
+    let mut waiting = world.gather_all(&mut authors[..FEW]);
+    for _ in 0..3 {
+        drop(world.gather_all(&mut authors.clone()[FEW..]));
+    }
+    world.journal.commit();
+    world.host.run();
+    assert_eq!(world.queued_bytes(), 0);
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+    waiting = world.gather_all(&mut authors[FEW..]);
+    world.journal.commit();
+    world.host.run();
+    world.journal.commit();
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll() == accepted()));
+}
+
+/// Those who wait for room with a batch of their own fill the journal as soon as they run.
+#[test]
+fn what_was_gathered_gets_room_before_others_are_told_of_it() {
+    let mut config = JournalConfig::default();
+    config.batch_len_max = FEW;
+    let world = World::new(config);
+    let mut authors = world.authors(2 * FEW + 1);
+    drop(world.gather_all(&mut authors[..FEW]));
+    let mut waiting = world.gather_all(&mut authors[FEW..=FEW]);
+    assert!(waiting[0].poll().is_pending());
+    let batches: Vec<_> = authors[FEW + 1..]
+        .iter_mut()
+        .map(|author| author.batch(&[b"x"], false))
+        .collect();
+    let flag = Arc::new(Flag::default());
+    let waker = Waker::from(Arc::clone(&flag));
+    let mut cx = Context::from_waker(&waker);
+    let mut appends: Vec<_> = batches
+        .iter()
+        .map(|batch| Box::pin(world.appender.append(batch)))
+        .collect();
+    let mut poll_all = || {
+        for append in &mut appends {
+            assert!(append.as_mut().poll(&mut cx).is_pending());
+        }
+    };
+    poll_all();
+    world.host.run();
+    world.journal.commit();
+    // As on a runtime: who is woken runs before the part's next turn.
+    while world.host.step() {
+        if flag.0.swap(false, Ordering::SeqCst) {
+            poll_all();
+        }
+    }
+    world.journal.commit();
+    world.host.run();
+    assert!(waiting[0].is_woken());
+    assert_eq!(waiting[0].poll(), accepted());
+}
+
+#[test]
+fn the_last_appender_leaves_nothing_behind() {
+    let world = World::new(JournalConfig::default());
+    let journal = Arc::clone(&world.journal);
+    let mut authors = world.authors(FEW + 3);
+    for waiting in world.gather_all(&mut authors) {
+        // What is dropped is enqueued at once.
+        std::mem::forget(waiting.gathered);
+    }
+    drop(world);
+    journal.commit();
+    authors
+        .iter()
+        .for_each(|author| drop(author.assert_history(&*journal)));
+}
+
+/// A journal that closes takes nothing any more, and makes durable what it has.
+#[test]
+fn a_close_fails_those_who_come_and_not_those_who_are_queued() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HandHost::new();
+    let path = folder.path().join("store.redb");
+    let journal = Arc::new(RedbJournal::open(&path, JournalConfig::default(), host.clone()).unwrap());
+    let appender = Appender::new(journal.clone(), &*host).unwrap();
+    host.run();
+    let mut queued = Author::new(&*journal, "a", 1);
+    let mut late = Author::new(&*journal, "b", 2);
+    let mut waiting = Waiting {
+        gathered: Box::pin(appender.gather(&queued.batch(&[b"x"], false)).unwrap()),
+        flag: Arc::default(),
+    };
+    assert!(waiting.poll().is_pending());
+    journal.begin_close();
+    // Nobody has told this one yet; after it, it is known here.
+    let batch = late.batch(&[b"x"], false);
+    drop(appender.gather(&batch));
+    assert!(matches!(appender.gather(&batch), Err(EnqueueError::Failed(_))));
+    assert!(waiting.poll().is_pending());
+    host.run();
+    assert!(journal.is_closed());
+    assert!(waiting.is_woken());
+    assert_eq!(waiting.poll(), accepted());
 }
 
 #[test]
