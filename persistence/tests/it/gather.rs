@@ -5,15 +5,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
-use millrun_core::Partition;
+use millrun_core::{Partition, RunId, Sequence};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
     Appender, Batch, EnqueueError, FailureKind, Gathered, Journal, JournalConfig, MemoryJournal, RedbJournal,
     TurnRefused,
 };
 
-use crate::host::HandHost;
+use crate::host::{HandHost, ThreadHost};
 
 /// So few are enqueued at once.
 const FEW: usize = 32;
@@ -460,8 +461,40 @@ fn a_batch_larger_than_what_goes_together_goes_alone_and_behind_the_others() {
     authors[FEW].assert_history(&*world.journal);
 }
 
-/// Callers that come, go and are polled in any order: all that was taken is appended once, in the
-/// order of each run, and everybody is told.
+/// A caller of the test below.
+struct Caller<'a> {
+    waiting: Waiting<'a>,
+    batch: Batch,
+    /// It has been polled, and is to be woken.
+    sleeps: bool,
+}
+
+/// Authors whose runs end, and begin anew.
+struct Crowd {
+    authors: Vec<Author>,
+    ended: Vec<Author>,
+}
+
+impl Crowd {
+    /// The author's next turn has been taken.
+    fn go_on(&mut self, number: usize, author: Author, closes: bool) {
+        self.authors[number] = author;
+        if closes {
+            let author = &mut self.authors[number];
+            let unique = 1_000_000 + self.ended.len() as u64;
+            let next = Author {
+                run: RunId::new(author.id.partition(), author.time, unique),
+                head: Sequence::ZERO,
+                written: Vec::new(),
+                ..author.clone()
+            };
+            self.ended.push(std::mem::replace(author, next));
+        }
+    }
+}
+
+/// Callers that come, go, come again and are polled in any order: all that was taken is appended once,
+/// in the order of each run, and everybody is told.
 #[test]
 fn whatever_the_order_everybody_is_told_what_became_of_his_turns() {
     for seed in 1..30_u64 {
@@ -473,48 +506,64 @@ fn whatever_the_order_everybody_is_told_what_became_of_his_turns() {
         let mut config = JournalConfig::default();
         config.batch_len_max = 150;
         let world = World::new(config);
-        let mut authors = world.authors(300);
-        let mut waiting = BTreeMap::new();
-        for _ in 0..3_000 {
-            let number = random(authors.len());
-            match random(10) {
+        let mut crowd = Crowd {
+            authors: world.authors(300),
+            ended: Vec::new(),
+        };
+        let mut callers = BTreeMap::new();
+        for _ in 0..4_000 {
+            let number = random(crowd.authors.len());
+            match random(20) {
                 0 => world.journal.commit(),
-                1 => drop(world.host.step()),
-                2 => {
-                    // What it had begun is behind it before it goes on.
-                    if waiting.remove(&number).is_some() {
-                        world.host.run();
-                        world.journal.commit();
-                        world.host.run();
-                        world.journal.commit();
-                    }
-                }
+                1..=2 => drop(world.host.step()),
                 3..=5 => {
-                    let outcome = waiting.get_mut(&number).map(Waiting::poll);
-                    if let Some(Poll::Ready(outcome)) = outcome {
-                        assert_eq!(outcome, Ok(Vec::new()));
-                        waiting.remove(&number);
+                    // Cut off, it appends its turn again, and goes on at once.
+                    if let Some(Caller { batch, waiting, .. }) = callers.remove(&number) {
+                        drop(waiting);
+                        append_again(&world, &batch);
+                        let mut author = crowd.authors[number].clone();
+                        if author.head > Sequence::ZERO && random(2) == 0 {
+                            append_again(&world, &author.batch(&[b"end"], true));
+                            crowd.go_on(number, author, true);
+                        }
                     }
                 }
-                _ if waiting.contains_key(&number) => {}
+                6..=11 => {
+                    let Some(caller) = callers.get_mut(&number) else {
+                        continue;
+                    };
+                    let outcome: Poll<Outcome> = caller.waiting.poll();
+                    caller.sleeps = outcome.is_pending();
+                    if let Poll::Ready(outcome) = outcome {
+                        assert_eq!(outcome, Ok(Vec::new()));
+                        callers.remove(&number);
+                    }
+                }
+                _ if callers.contains_key(&number) => {}
                 _ => {
-                    let mut author = authors[number].clone();
-                    let batch = author.batch(&[&[1; 40]], false);
+                    let mut author = crowd.authors[number].clone();
+                    let closes = author.head > Sequence::ZERO && random(3) == 0;
+                    let batch = author.batch(&[&[1; 40]], closes);
                     match world.appender.gather(&batch) {
                         Ok(gathered) => {
-                            let flag = Arc::default();
-                            let gathered = Box::pin(gathered);
-                            waiting.insert(number, Waiting { gathered, flag });
-                            authors[number] = author;
+                            let waiting = Waiting {
+                                gathered: Box::pin(gathered),
+                                flag: Arc::default(),
+                            };
+                            let sleeps = false;
+                            callers.insert(
+                                number,
+                                Caller {
+                                    waiting,
+                                    batch,
+                                    sleeps,
+                                },
+                            );
+                            crowd.go_on(number, author, closes);
                         }
                         Err(error) => assert_eq!(error, EnqueueError::Full),
                     }
                 }
-            }
-        }
-        for waiting in waiting.values_mut() {
-            if waiting.poll().is_pending() {
-                assert!(!waiting.is_woken());
             }
         }
         for _ in 0..10 {
@@ -522,8 +571,112 @@ fn whatever_the_order_everybody_is_told_what_became_of_his_turns() {
             world.journal.commit();
         }
         world.host.run();
-        assert!(waiting.values_mut().all(|waiting| waiting.poll() == accepted()));
-        let begun = authors.iter().filter(|author| !author.written.is_empty());
-        begun.for_each(|author| drop(author.assert_history(&*world.journal)));
+        for caller in callers.values_mut() {
+            assert!(!caller.sleeps || caller.waiting.is_woken());
+            assert_eq!(caller.waiting.poll(), accepted());
+        }
+        let begun = || crowd.authors.iter().filter(|author| !author.written.is_empty());
+        let all = begun().chain(&crowd.ended);
+        all.for_each(|author| drop(author.assert_history(&*world.journal)));
+        let stats = world.journal.stats();
+        assert!(!crowd.ended.is_empty());
+        assert_eq!(stats.finished_runs, crowd.ended.len() as u64);
+        assert_eq!(stats.live_runs, begun().count() as u64);
+    }
+}
+
+/// Whether it was taken the first time or not: afterwards it is there.
+fn append_again(world: &World, batch: &Batch) {
+    let enqueued = loop {
+        match world.journal.enqueue(batch) {
+            Err(EnqueueError::Full) => world.journal.commit(),
+            outcome => break outcome.unwrap(),
+        }
+    };
+    for refused in enqueued.refused {
+        let error = refused.error;
+        let is_there = [TurnRefused::AlreadyAppended, TurnRefused::NotLive].contains(&error);
+        assert!(is_there, "{error}");
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Parks this thread until the future is ready.
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn threads_gather_for_a_store_on_disk_and_some_go_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let mut config = JournalConfig::default();
+    // Less than what each thread gathers, so that it is full all the time.
+    config.batch_len_max = 100;
+    let journal = Arc::new(RedbJournal::open(&path, config, ThreadHost::new()).unwrap());
+    let appender = Appender::new(journal.clone(), &*ThreadHost::new()).unwrap();
+    let mut authors: Vec<_> = (0..640)
+        .map(|number| Author::new(&*journal, &format!("id-{number}"), number))
+        .collect();
+    let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+    let epoch = journal.take_over(&all).unwrap();
+    authors.iter_mut().for_each(|author| author.epoch = epoch);
+    thread::scope(|scope| {
+        for authors in authors.chunks_mut(160) {
+            let appender = appender.clone();
+            scope.spawn(move || {
+                for round in 0..8 {
+                    append_all(&appender, authors, round);
+                }
+            });
+        }
+    });
+    drop(appender);
+    journal.close().unwrap();
+    let journal = RedbJournal::open(&path, JournalConfig::default(), ThreadHost::new()).unwrap();
+    authors
+        .iter()
+        .for_each(|author| drop(author.assert_history(&journal)));
+    let stats = journal.stats();
+    assert_eq!((stats.live_runs, stats.finished_runs), (480, 160));
+    journal.close().unwrap();
+}
+
+/// A turn of each author; every fourth run ends in the last round.
+fn append_all(appender: &Appender, authors: &mut [Author], round: usize) {
+    let turns = authors.iter_mut().enumerate().map(|(number, author)| {
+        let batch = author.batch(&[b"x"], round == 7 && number % 4 == 0);
+        (appender.gather(&batch), batch)
+    });
+    let turns: Vec<_> = turns.collect();
+    for (number, (outcome, batch)) in turns.into_iter().enumerate() {
+        let refused = match outcome {
+            // This one is cut off, and appends its turn again.
+            Ok(gathered) if (number + round) % 5 == 0 => {
+                drop(gathered);
+                let mut refused = wait_for(appender.append(&batch)).unwrap().refused;
+                let is_there = [TurnRefused::AlreadyAppended, TurnRefused::NotLive];
+                refused.retain(|refused| !is_there.contains(&refused.error));
+                refused
+            }
+            Ok(gathered) => wait_for(gathered).unwrap(),
+            Err(EnqueueError::Full) => wait_for(appender.append(&batch)).unwrap().refused,
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(refused, []);
     }
 }
