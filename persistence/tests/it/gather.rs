@@ -666,7 +666,7 @@ fn append_all(appender: &Appender, authors: &mut [Author], round: usize) {
     for (number, (outcome, batch)) in turns.into_iter().enumerate() {
         let refused = match outcome {
             // This one is cut off, and appends its turn again.
-            Ok(gathered) if (number + round) % 5 == 0 => {
+            Ok(gathered) if (number + round).is_multiple_of(5) => {
                 drop(gathered);
                 let mut refused = wait_for(appender.append(&batch)).unwrap().refused;
                 let is_there = [TurnRefused::AlreadyAppended, TurnRefused::NotLive];
