@@ -160,6 +160,12 @@ impl Batch {
         }
     }
 
+    /// For how many turns and bytes it has memory.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> (usize, usize) {
+        (self.turns.capacity(), self.bytes.capacity())
+    }
+
     /// Of how many callers it holds turns.
     pub(crate) fn callers(&self) -> usize {
         self.joined.max(1)

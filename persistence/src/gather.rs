@@ -412,3 +412,45 @@ impl Generation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
+
+    use super::*;
+    use crate::batch::TurnHeader;
+    use crate::{JournalConfig, MemoryJournal};
+
+    #[test]
+    fn the_memory_of_a_large_batch_is_given_back() {
+        let journal = MemoryJournal::held(JournalConfig::default()).unwrap();
+        let id = InstanceId::new("a").unwrap();
+        let time = Timestamp::from_micros(1);
+        let header = TurnHeader {
+            run: RunId::new(id.partition(), time, 1),
+            head: Sequence::ZERO,
+            epoch: Epoch::new(1),
+            time,
+            opens: Some(&id),
+        };
+        let mut batch = Batch::new();
+        for _ in 0..1_000 {
+            let mut turn = batch.turn(header);
+            let body = |bytes: &mut Vec<u8>| {
+                bytes.resize(bytes.len() + 1_000, 7);
+                Ok::<_, Infallible>(())
+            };
+            turn.record(1, body).unwrap();
+            turn.finish(false).unwrap();
+        }
+        let gathering = Gathering::default();
+        gathering.put(&journal, &batch).unwrap();
+        let inside = gathering.lock();
+        assert_eq!(inside.queued.len(), 1);
+        let (turns, bytes) = inside.batch.capacity();
+        assert!(turns <= 2 * GATHERED_LEN_MAX && bytes <= 2 * GATHERED_BYTES_MAX);
+        assert!(inside.numbers.capacity() <= 2 * GATHERED_LEN_MAX);
+    }
+}
