@@ -418,6 +418,43 @@ fn the_last_appender_leaves_nothing_behind() {
         .for_each(|author| drop(author.assert_history(&*journal)));
 }
 
+/// A task that gathers when it ends.
+struct Ending(Appender);
+
+impl Wake for Ending {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        drop(self.0.gather(&Batch::new()));
+    }
+}
+
+/// Under the lock this would never end.
+#[test]
+fn a_waker_that_is_dropped_may_gather() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + 2);
+    let mut waiting = world.gather_all(&mut authors);
+    let poll = |waiting: &mut Waiting<'_>| {
+        let waker = Waker::from(Arc::new(Ending(world.appender.clone())));
+        let outcome = waiting.gathered.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(outcome.is_pending());
+    };
+    for waiting in &mut waiting {
+        poll(waiting);
+        assert!(waiting.poll().is_pending());
+        poll(waiting);
+    }
+    drop(waiting);
+    world.host.run();
+    world.journal.commit();
+    authors
+        .iter()
+        .for_each(|author| drop(author.assert_history(&*world.journal)));
+}
+
 /// A journal that closes takes nothing any more, and makes durable what it has.
 #[test]
 fn a_close_fails_those_who_come_and_not_those_who_are_queued() {
