@@ -10,6 +10,9 @@
 //! idle meanwhile: then the next commit goes as soon as a quarter of them is there, and the others
 //! work while it syncs.
 //!
+//! Whoever puts the turns of many into one batch, as a shard does, has gathered them already, and is
+//! busy with the next batch: where hundreds of turns come in few batches, nobody is waited for.
+//!
 //! ```text
 //!   committed ──► a + q ≤ 1 ──► commit the next batch as soon as it is there
 //!             └─► a + q > 1 ──► commit at 15/16 of them (of many: at 256, or a quarter of them),
@@ -40,12 +43,24 @@ pub(crate) struct Convoy {
 }
 
 impl Convoy {
-    /// Notes the end of a commit, at the time `now`, that took `took`.
-    pub(crate) fn committed(&mut self, acknowledged: usize, queued: usize, took: Duration, now: Duration) {
+    /// Notes the end of a commit of so many batches, with so many `turns` in all, at the time `now`,
+    /// that took `took`.
+    pub(crate) fn committed(
+        &mut self,
+        (acknowledged, turns): (usize, usize),
+        queued: usize,
+        took: Duration,
+        now: Duration,
+    ) {
         let expected = acknowledged + queued;
+        let is_gathered = turns >= TOGETHER_LEN_MAX.max(2 * acknowledged);
         let together = (expected * 15 / 16).max(1);
         self.batches = together.min(TOGETHER_LEN_MAX.max(expected / 4));
-        self.until = if expected > 1 { now + took / 2 } else { now };
+        self.until = if expected > 1 && !is_gathered {
+            now + took / 2
+        } else {
+            now
+        };
     }
 
     /// What to do with `queued` batches at the time `now`.
@@ -76,7 +91,7 @@ mod tests {
     fn one_appender_never_waits() {
         let mut convoy = Convoy::default();
         assert_eq!(convoy.decide(1, Duration::ZERO), Decision::Commit);
-        convoy.committed(1, 0, 200 * US, 300 * US);
+        convoy.committed((1, 1), 0, 200 * US, 300 * US);
         assert_eq!(convoy.decide(0, 300 * US), Decision::Idle);
         assert_eq!(convoy.decide(1, 301 * US), Decision::Commit);
     }
@@ -85,7 +100,7 @@ mod tests {
     fn of_very_many_appenders_a_part_is_waited_for() {
         for (acknowledged, expected) in [(32, 30), (256, 240), (280, 256), (1_024, 256), (16_384, 4_096)] {
             let mut convoy = Convoy::default();
-            convoy.committed(acknowledged, 0, 200 * US, 300 * US);
+            convoy.committed((acknowledged, acknowledged), 0, 200 * US, 300 * US);
             let decision = Decision::Wait {
                 time: 100 * US,
                 batches: expected,
@@ -98,7 +113,7 @@ mod tests {
     #[test]
     fn many_appenders_are_waited_for_but_not_for_long() {
         let mut convoy = Convoy::default();
-        convoy.committed(16, 16, 200 * US, 300 * US);
+        convoy.committed((16, 16), 16, 200 * US, 300 * US);
         assert_eq!(
             convoy.decide(16, 300 * US),
             Decision::Wait {
@@ -116,5 +131,17 @@ mod tests {
         assert_eq!(convoy.decide(30, 350 * US), Decision::Commit);
         assert_eq!(convoy.decide(29, 400 * US), Decision::Commit);
         assert_eq!(convoy.decide(0, 400 * US), Decision::Idle);
+    }
+
+    #[test]
+    fn batches_of_many_turns_are_not_waited_for() {
+        let mut convoy = Convoy::default();
+        convoy.committed((3, 256), 2, 200 * US, 300 * US);
+        assert_eq!(convoy.decide(0, 300 * US), Decision::Idle);
+        assert_eq!(convoy.decide(1, 300 * US), Decision::Commit);
+        for (batches, turns) in [(3, 255), (200, 399)] {
+            convoy.committed((batches, turns), 2, 200 * US, 600 * US);
+            assert!(matches!(convoy.decide(1, 600 * US), Decision::Wait { .. }));
+        }
     }
 }

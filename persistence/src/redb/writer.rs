@@ -190,7 +190,7 @@ impl Writer {
                 return false;
             }
         };
-        let acknowledged = segment.batches;
+        let acknowledged = (segment.batches, segment.turns);
         let offset = segment.offset;
         let mut state = self.shared.lock();
         if let Some((mut slice, removed)) = slice {
