@@ -11,6 +11,7 @@ use millrun_workflow::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::describe::InstanceDescription;
 use crate::runtime::Inner;
@@ -305,19 +306,25 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// How the run ended, if that is told without being asked for. What else is told there may have
-    /// changed since.
-    async fn told_end(&self) -> Option<Outcome> {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        match end.await {
-            Ok(Ok(Standing::Ended(Outcome::Continued(_)) | Standing::Parked(_)) | Err(_)) | Err(_) => None,
-            Ok(Ok(Standing::Ended(outcome))) => Some(outcome),
+    /// How the run stands, if that is told without being asked for. What was told before anybody
+    /// waited, other than its end, may have changed since.
+    async fn told_end(&self) -> Option<Standing> {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let (told, is_fresh) = match end.try_recv() {
+            Ok(told) => (told.ok()?, false),
+            Err(TryRecvError::Empty) => (end.await.ok()?.ok()?, true),
+            Err(TryRecvError::Closed) => return None,
+        };
+        match told {
+            Standing::Ended(Outcome::Continued(_)) => None,
+            Standing::Parked(_) if !is_fresh => None,
+            told => Some(told),
         }
     }
 
     async fn standing(&self) -> Result<Standing, RunError> {
-        if let Some(outcome) = self.told_end().await {
-            return Ok(Standing::Ended(outcome));
+        if let Some(standing) = self.told_end().await {
+            return Ok(standing);
         }
         let mut target = self.target.clone();
         loop {

@@ -30,6 +30,8 @@ pub(super) struct Entry {
     pub(super) is_touched: bool,
     /// Stands in the list of those with code in memory.
     pub(super) is_listed: bool,
+    /// The first who waits is whoever started it, and perhaps does not ask.
+    is_waiter_starter: bool,
 }
 
 /// What few runs have.
@@ -101,7 +103,33 @@ impl Entry {
             is_parked: false,
             is_touched: true,
             is_listed: false,
+            is_waiter_starter: false,
         }
+    }
+
+    /// As it is, for a run whose end is told to whoever started it.
+    pub(super) fn with_starter(mut self, end: Option<Reply<Standing>>) -> Self {
+        self.is_waiter_starter = end.is_some();
+        self.waiter = end;
+        self
+    }
+
+    /// Lets go of whoever started it, who asks then, if he wants to know: nobody need be waiting there.
+    pub(super) fn forget_starter(&mut self) {
+        if std::mem::take(&mut self.is_waiter_starter) {
+            self.waiter = None;
+        }
+    }
+
+    /// What it holds while it is in memory, as far as is known.
+    pub(super) fn memory_bytes(&self) -> u32 {
+        /// A channel for one answer, and what the allocator adds.
+        const WAITER_BYTES: usize = 192;
+        let Place::Hot(instance) = &self.place else {
+            return 0;
+        };
+        let waiter = self.waiter.as_ref().map_or(0, |_| WAITER_BYTES);
+        u32::try_from(instance.memory_bytes() + waiter).unwrap_or(u32::MAX)
     }
 
     /// As it is, for a run that is somebody's child.
@@ -125,6 +153,7 @@ impl Entry {
     pub(super) fn wait(&mut self, reply: Reply<Standing>) {
         if self.waiter.as_ref().is_none_or(Reply::is_closed) {
             self.waiter = Some(reply);
+            self.is_waiter_starter = false;
             return;
         }
         let waiters = &mut self.rare.get_or_insert_default().waiters;
@@ -204,6 +233,26 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_on_disk_sleeps_though_its_starter_keeps_the_handle_and_not_while_somebody_asks() {
+        let id: InstanceId = "x".parse().unwrap();
+        let run = RunId::new(id.partition(), millrun_core::Timestamp::EPOCH, 1);
+        let (starter, mut told) = tokio::sync::oneshot::channel();
+        let entry = Entry::new(run, id, WorkflowName::Known("flow"), Place::Cold);
+        let mut entry = entry.with_starter(Some(starter));
+        assert!(!entry.can_sleep());
+        entry.forget_starter();
+        assert!(entry.can_sleep());
+        assert!(matches!(
+            told.try_recv(),
+            Err(tokio::sync::oneshot::error::TryRecvError::Closed)
+        ));
+        let (asker, _answer) = tokio::sync::oneshot::channel();
+        entry.wait(asker);
+        entry.forget_starter();
+        assert!(!entry.can_sleep());
+    }
 
     #[test]
     fn an_entry_stays_small() {

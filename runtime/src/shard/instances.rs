@@ -411,7 +411,7 @@ impl Shard {
             turn.recycle(instance);
         }
         if let Place::Hot(instance) = &entry.place {
-            let bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
+            let bytes = entry.memory_bytes();
             self.hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
             self.hot_bytes += bytes as usize;
             let is_parked = instance.park_reason().is_some();

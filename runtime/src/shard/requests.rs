@@ -222,10 +222,7 @@ impl Shard {
         let mut turn = std::mem::take(&mut self.turn);
         self.shared.watch.run(self.index, run);
         let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
-        let mut entry = Entry::new(run, id, workflow.into(), Place::Hot(instance));
-        if let Some(end) = end {
-            entry.wait(end);
-        }
+        let entry = Entry::new(run, id, workflow.into(), Place::Hot(instance)).with_starter(end);
         self.take_in(run, entry, parent, turn, moment)
     }
 

@@ -29,10 +29,8 @@ impl Shard {
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
-        if let Place::Hot(instance) = &entry.place {
-            entry.hot_bytes = u32::try_from(instance.memory_bytes()).unwrap_or(u32::MAX);
-            self.hot_bytes += entry.hot_bytes as usize;
-        }
+        entry.hot_bytes = entry.memory_bytes();
+        self.hot_bytes += entry.hot_bytes as usize;
         // Those that wait longest are at the front: its turn comes when all others had theirs.
         entry.is_touched = false;
         if !std::mem::replace(&mut entry.is_listed, true) {
@@ -171,6 +169,7 @@ impl Shard {
             }
             entry.is_listed = false;
             entry.place = Place::Cold;
+            entry.forget_starter();
             self.hot_len -= 1;
             self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
             self.entries.put_to_sleep(run);

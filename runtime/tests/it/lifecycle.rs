@@ -52,6 +52,64 @@ async fn a_result_is_told_as_often_as_somebody_asks() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_waited_for_outlasts_a_pause() {
+    let store = Store::new();
+    let runtime = open(&store).await;
+    let run = runtime.start(GATED, "g", 1).await.unwrap();
+    let mut waiting = std::pin::pin!(run.result());
+    tokio::select! {
+        biased;
+        result = &mut waiting => panic!("it waits for a signal, and gave {result:?}"),
+        () = std::future::ready(()) => {}
+    }
+    // Nobody waits for the second when it is paused.
+    let other = runtime.start(GATED, "h", 1).await.unwrap();
+    for run in [&run, &other] {
+        run.pause("for now").await.unwrap();
+        run.resume().await.unwrap();
+        run.signal(GO, 1).await.unwrap();
+    }
+    assert_eq!(waiting.await.unwrap(), 6);
+    assert_eq!(other.result().await.unwrap(), 6);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn runs_whose_handles_are_kept_are_unloaded_all_the_same() {
+    let store = Store::new();
+    let builder = store.open().register(GATED, gated);
+    let runtime = builder
+        .configure(|config| config.hot_len_max = 2)
+        .start()
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for number in 0..20 {
+        runs.push(
+            runtime
+                .start(GATED, &format!("g-{number}"), number)
+                .await
+                .unwrap(),
+        );
+    }
+    let mut waiting = std::pin::pin!(runs[0].result());
+    tokio::select! {
+        biased;
+        result = &mut waiting => panic!("it waits for a signal, and gave {result:?}"),
+        () = std::future::ready(()) => {}
+    }
+    for run in &runs {
+        run.signal(GO, 1).await.unwrap();
+    }
+    assert_eq!(waiting.await.unwrap(), 2);
+    for (number, run) in (0..).zip(&runs) {
+        assert_eq!(run.result().await.unwrap(), 2 * (2 * number + 1));
+    }
+    assert!(runtime.stats().loads > 0, "some were on disk only");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_result_is_there_after_a_restart() {
     let store = Store::new();
     let runtime = open(&store).await;
