@@ -256,6 +256,19 @@ impl Epoch {
     pub const fn takeover(self) -> u32 {
         self.0 as u32
     }
+
+    /// By how much an owner with this epoch comes after the one with an `earlier` epoch: more than
+    /// any other that came between them. Zero for itself, and at most `u32::MAX`.
+    ///
+    /// A store counts each taking within an opening but the first as an opening of its own, so that
+    /// those of a later opening come after all of them.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u32 {
+        match self.opening().saturating_sub(earlier.opening()) {
+            0 => self.takeover().saturating_sub(earlier.takeover()),
+            openings => openings.saturating_add(self.takeover().saturating_sub(1)),
+        }
+    }
 }
 
 #[cfg(test)]

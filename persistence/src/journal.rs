@@ -55,8 +55,9 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     fn watch(&self, bell: Bell);
 
     /// Owns these partitions from now on, under an epoch higher than any before; turns with
-    /// an older one are refused. The new epoch becomes durable no later than the first turn that
-    /// carries it. Epochs also grow each time a store is opened.
+    /// an older one are refused. Epochs also grow each time a store is opened: once the batches are
+    /// durable that were queued when this returns (an empty batch has the offset of the last of
+    /// them), each epoch of a later opening is [behind](Epoch::since) this one.
     ///
     /// # Errors
     /// When the journal has failed.

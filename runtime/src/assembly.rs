@@ -449,7 +449,8 @@ impl Part for RestartedShard {
             let Ok(epoch) = self.shared.journal.take_over(&partitions) else {
                 return Next::Stop;
             };
-            // The offset of a batch without turns is that of the last one queued before it.
+            // The offset of a batch without turns is that of the last one queued before it: when it is
+            // durable, so is the epoch, and numbers of attempts are given that no other process gives.
             let Ok(queued) = self.shared.journal.enqueue(&Batch::new()) else {
                 return Next::Again;
             };

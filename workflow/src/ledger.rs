@@ -101,16 +101,11 @@ pub struct PendingActivity {
 
 impl PendingActivity {
     /// The number of the attempt that an owner with this [epoch](Epoch) runs now. It grows by one
-    /// with each failure, each time the store was opened since, and each time the partition was
-    /// taken over within this opening, so that it is higher than that of an attempt which a crash
-    /// cut off.
+    /// with each failure, each time the store was opened since, and each time a partition was taken
+    /// over within an opening, so that it is higher than that of an attempt which a crash cut off.
     #[must_use]
     pub fn attempt(&self, epoch: u64) -> u32 {
-        let (then, now) = (Epoch::new(self.epoch), Epoch::new(epoch));
-        let cut_off = match now.opening().saturating_sub(then.opening()) {
-            0 => now.takeover().saturating_sub(then.takeover()),
-            reopened => reopened,
-        };
+        let cut_off = Epoch::new(epoch).since(Epoch::new(self.epoch));
         self.failed_attempt.saturating_add(1).saturating_add(cut_off)
     }
 }

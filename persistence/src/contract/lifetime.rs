@@ -3,6 +3,7 @@
 use super::actor::accepted;
 use super::reading::recovered;
 use super::{Author, Subject, suite};
+use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, FailureKind, ReadError, TurnRefused};
 use crate::journal::Journal;
@@ -15,6 +16,7 @@ suite![
     finished_runs_are_found_after_reopening,
     an_append_of_unknown_outcome_is_resolved_after_reopening,
     epochs_grow_with_each_opening,
+    a_takeover_comes_after_those_of_earlier_openings,
     an_epoch_from_before_is_fenced_after_reopening,
     recovery_after_reopening_finds_what_was_there,
     a_store_grows_over_many_openings,
@@ -124,6 +126,27 @@ fn epochs_grow_with_each_opening<S: Subject>(subject: &S) {
         assert!(epoch > last);
         last = epoch;
     }
+}
+
+fn a_takeover_comes_after_those_of_earlier_openings<S: Subject>(subject: &S) {
+    let mut journal = open(subject);
+    let mut author = Author::new(&journal, "a", 1);
+    author.append(subject, &journal, &[b"start"], false);
+    let (first, mut latest) = (author.epoch, 0);
+    for opening in 0..4 {
+        // None at all in the first opening, and none that a turn is written under.
+        for _ in 0..opening {
+            let epoch = Author::new(&journal, "b", 1).epoch;
+            subject.settle(&journal, accepted(&journal, &Batch::new()));
+            assert!(epoch.since(first) > latest);
+            latest = epoch.since(first);
+        }
+        journal = reopen(subject, journal);
+        let epoch = Author::new(&journal, "a", 1).epoch;
+        assert!(epoch.since(first) > latest);
+        latest = epoch.since(first);
+    }
+    author.assert_history(&journal);
 }
 
 fn an_epoch_from_before_is_fenced_after_reopening<S: Subject>(subject: &S) {

@@ -38,7 +38,7 @@ mod writer;
 mod zero_ahead;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, RunId, Sequence};
@@ -248,6 +248,24 @@ impl RedbJournal {
         self.shared.store()
     }
 
+    /// Tells whom it concerns that something is queued: the writer if it `rings`, and those who watch
+    /// where that is all that is waited for.
+    fn queued(&self, state: MutexGuard<'_, State>, offset: Offset, rings: bool) {
+        if self.shared.config.durability == Durability::Durable {
+            drop(state);
+        } else {
+            self.shared.publish(offset);
+            let watchers = state.watchers.clone();
+            drop(state);
+            for bell in watchers {
+                bell.ring();
+            }
+        }
+        if rings {
+            self.shared.bell.ring();
+        }
+    }
+
     /// Something of the state, and a moment of the store that fits it.
     fn moment<T>(&self, read: impl FnOnce(&State) -> T) -> Result<(T, Moment), JournalFailure> {
         let store = self.reader()?;
@@ -400,19 +418,7 @@ impl Journal for RedbJournal {
                 return Err(error);
             }
         };
-        if self.shared.config.durability == Durability::Durable {
-            drop(state);
-        } else {
-            self.shared.publish(enqueued.offset);
-            let watchers = state.watchers.clone();
-            drop(state);
-            for bell in watchers {
-                bell.ring();
-            }
-        }
-        if rings {
-            self.shared.bell.ring();
-        }
+        self.queued(state, enqueued.offset, rings);
         Ok(enqueued)
     }
 
@@ -431,7 +437,10 @@ impl Journal for RedbJournal {
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
         let mut state = self.shared.lock();
         state.check_open()?;
-        Ok(state.take_over(partitions))
+        let (epoch, rings) = state.take_over(partitions);
+        let offset = state.open.offset;
+        self.queued(state, offset, rings);
+        Ok(epoch)
     }
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {

@@ -341,7 +341,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
-    use crate::redb::snapshots::SnapshotRows;
+    use crate::redb::state::Segment;
     use crate::redb::store::Store;
 
     /// Thirty runs of several turns in a store of ten commits; every third one closes.
@@ -375,9 +375,12 @@ mod tests {
                 .iter()
                 .flat_map(|turn| batch.frames(turn).to_vec())
                 .collect();
-            store
-                .commit(end, &frames, &SnapshotRows::default(), None)
-                .unwrap();
+            let segment = Segment {
+                start: end,
+                bytes: frames.clone(),
+                ..Segment::default()
+            };
+            store.commit(&segment, None).unwrap();
             end += frames.len() as u64;
         }
         store

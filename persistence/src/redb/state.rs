@@ -43,9 +43,11 @@ pub(crate) struct Segment {
     /// The offset of the last batch in it.
     pub(crate) offset: Offset,
     /// Runs that close in it.
-    closing: Vec<Finished<Place>>,
+    pub(crate) closing: Vec<Finished<Place>>,
     /// Snapshots that go with it.
     pub(crate) snapshots: SnapshotRows,
+    /// How many openings the store counts from then on, if partitions were taken over.
+    pub(crate) opens: Option<u64>,
 }
 
 impl Segment {
@@ -190,14 +192,8 @@ impl State {
             self.open.batches += batch.callers();
             self.open.offset = self.open.offset.next();
         }
-        let rings = self.open.batches >= self.ring_at.batches || self.open.bytes.len() >= self.ring_at.bytes;
-        Ok((
-            Enqueued {
-                offset: self.open.offset,
-                refused,
-            },
-            rings,
-        ))
+        let offset = self.open.offset;
+        Ok((Enqueued { offset, refused }, self.rings()))
     }
 
     fn admit(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {
@@ -315,8 +311,22 @@ impl State {
         })
     }
 
-    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> Epoch {
-        self.ledger.take_over(partitions)
+    /// Gives the partitions a new epoch. Says whether to ring the writer: all but the first of an
+    /// opening are counted in the store.
+    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, bool) {
+        let epoch = self.ledger.take_over(partitions);
+        let uncounted = u64::from(epoch.takeover()).saturating_sub(1);
+        if uncounted == 0 {
+            return (epoch, false);
+        }
+        self.open.opens = Some(u64::from(epoch.opening()) + uncounted);
+        self.open.batches += 1;
+        self.open.offset = self.open.offset.next();
+        (epoch, self.rings())
+    }
+
+    fn rings(&self) -> bool {
+        self.open.batches >= self.ring_at.batches || self.open.bytes.len() >= self.ring_at.bytes
     }
 
     /// The runs that are live.

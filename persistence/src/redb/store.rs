@@ -1,7 +1,7 @@
 //! The file: seven tables in redb, and nothing that knows what a turn is.
 //!
 //! ```text
-//!   meta   "opens" ─► how often the store has been opened
+//!   meta   "opens" ─► how often the store has been opened, and taken over while it was open
 //!          "low"   ─► log position below which there are no rows any more
 //!   log    position ─► piece (see `wire::piece`), without gaps
 //!   kept   run ─► piece: the turns of a run that stood in the log below "low"
@@ -27,7 +27,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefi
 use super::backend::Backend;
 use super::disk::Disk;
 use super::settler::Step;
-use super::snapshots::SnapshotRows;
+use super::state::Segment;
 use crate::error::{FailureKind, JournalFailure};
 use crate::wire::{piece, v1};
 
@@ -56,7 +56,7 @@ pub(crate) struct Store {
 /// What a store says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
-    /// How often the store has been opened, this time included.
+    /// How often the store has been opened, this time included, and taken over while it was open.
     pub(crate) opens: u64,
     /// Where the log begins.
     pub(crate) low: u64,
@@ -134,15 +134,10 @@ impl Store {
         })
     }
 
-    /// Makes `frames` durable as the log's next bytes, and a slice of settling with them. Returns
-    /// how many bytes of kept turns went with the slice.
-    pub(crate) fn commit(
-        &self,
-        position: u64,
-        frames: &[u8],
-        snapshots: &SnapshotRows,
-        slice: Option<&Slice>,
-    ) -> Result<u64, JournalFailure> {
+    /// Makes the frames of a segment durable as the log's next bytes with all that goes with them,
+    /// and a slice of settling. Returns how many bytes of kept turns went with the slice.
+    pub(crate) fn commit(&self, segment: &Segment, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
+        let (position, frames, snapshots) = (segment.start, &segment.bytes, &segment.snapshots);
         guarded(|| {
             let txn = self.db.begin_write()?;
             let mut removed = 0;
@@ -168,6 +163,9 @@ impl Store {
                 for (run, row) in &snapshots.put {
                     table.insert(run.bits(), row.as_slice())?;
                 }
+            }
+            if let Some(opens) = segment.opens {
+                txn.open_table(META)?.insert(OPENS, opens)?;
             }
             if let Some(slice) = slice {
                 let mut kept = txn.open_table(KEPT)?;

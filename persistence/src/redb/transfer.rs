@@ -19,7 +19,6 @@ use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
 use super::closed::{ClosedRuns, Settled};
 use super::open;
 use super::rebuild::{Known, rebuild};
-use super::snapshots::SnapshotRows;
 use super::state::State;
 use super::store::Store;
 use super::upkeep::BackupError;
@@ -517,8 +516,7 @@ impl<'a> Import<'a> {
         }
         self.batch.clear();
         let segment = self.state.seal();
-        self.store
-            .commit(segment.start, &segment.bytes, &SnapshotRows::default(), None)?;
+        self.store.commit(&segment, None)?;
         self.state.committed(segment, std::time::Duration::ZERO);
         Ok(())
     }

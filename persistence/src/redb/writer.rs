@@ -171,7 +171,7 @@ impl Writer {
             // Commits follow each other without a pause.
             None => self.settling.plan(store, &self.shared, segment.bytes.len())?,
         };
-        let removed = store.commit(segment.start, &segment.bytes, &segment.snapshots, slice.as_ref())?;
+        let removed = store.commit(segment, slice.as_ref())?;
         Ok(slice.map(|slice| (slice, removed)))
     }
 

@@ -1,7 +1,7 @@
 //! Opening, stopping, dropping, opening again: nothing acknowledged is lost.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::{
@@ -212,6 +212,38 @@ async fn an_activity_cut_off_runs_again_with_its_key_and_a_higher_attempt() {
     let attempt = runtime.attach(CALL_HELD, "h").unwrap().result().await.unwrap();
     assert_eq!(attempt, 2);
     runtime.shutdown().await.unwrap();
+}
+
+/// What a shard gave out after it had taken the place of one that failed was given out again by the
+/// next process: it counted how often the store had been opened, and not how often it had been taken
+/// over while it was open.
+#[tokio::test]
+async fn no_number_of_an_attempt_is_given_twice_whatever_fails() {
+    let store = Store::new();
+    let (begun, mut expected) = (Arc::new(Mutex::new(Vec::new())), 0);
+    for opening in 0..4 {
+        let log = Arc::clone(&begun);
+        let never = move |cx: ActivityContext, _: u64| {
+            log.lock().unwrap().push(cx.attempt());
+            std::future::pending::<Result<u32, ActivityError>>()
+        };
+        let builder = store.bare().register(HELD, never);
+        let runtime = builder.register(CALL_HELD, call_held).start().await.unwrap();
+        drop(runtime.start(CALL_HELD, "h", 1).await.unwrap());
+        // The shard fails twice in one opening, and not at all in the next.
+        for failure in 0..=(opening + 1) % 2 * 2 {
+            if failure > 0 {
+                runtime.kill("shard 0").unwrap();
+            }
+            expected += 1;
+            while begun.lock().unwrap().len() < expected {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(runtime);
+    }
+    let begun = begun.lock().unwrap();
+    assert!(begun.is_sorted_by(|before, after| before < after), "{begun:?}");
 }
 
 #[test]
