@@ -159,7 +159,7 @@ pub enum Durability {
 pub struct Retention {
     /// Age since the run closed. Default 72 hours.
     pub age_max: Duration,
-    /// Number of finished runs; each costs about three bytes of memory. Default 2,000,000.
+    /// Number of finished runs; each costs about five bytes of memory. Default 2,000,000.
     pub len_max: usize,
     /// Bytes of their records. Default 1 GiB.
     pub bytes_max: u64,

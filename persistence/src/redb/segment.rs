@@ -1,7 +1,7 @@
 //! A sorted run: an immutable part of the index of finished runs, in rows on disk.
 //!
 //! ```text
-//!   in memory   fences: the first hash of each row · filter: ten bits per hash
+//!   in memory   fences: the first hash of each row · filter: sixteen bits per hash
 //!   on disk     │ row 0: hash ─► number, … │ row 1 │ row 2 │
 //! ```
 //!

@@ -157,7 +157,7 @@ fn a_finished_run_costs_a_few_bytes_of_memory() {
     assert_eq!(after.finished_runs, 36_000);
     let each = (after.index_bytes - before.index_bytes) as f64 / 20_000.0;
     println!("{each:.2} bytes per finished run, {} in all", after.index_bytes);
-    assert!(each < 4.0, "{each} bytes per finished run");
+    assert!(each < 6.0, "{each} bytes per finished run");
     world.check();
 }
 
@@ -169,8 +169,8 @@ fn what_waits_to_be_settled_is_bounded_however_many_runs_close_with_a_commit() {
     for _ in 0..30 {
         world.work(2_000, 2_000);
         let stats = world.journal.stats();
-        // What is settled takes less than four bytes each, what waits two hundred.
-        let waiting = stats.index_bytes.saturating_sub(4 * stats.finished_runs) / 200;
+        // What is settled takes less than six bytes each, what waits two hundred.
+        let waiting = stats.index_bytes.saturating_sub(6 * stats.finished_runs) / 200;
         waiting_max = waiting_max.max(waiting);
     }
     println!("{waiting_max} runs waited");
