@@ -1,7 +1,7 @@
 //! What can be seen of an instance from outside.
 
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_workflow::{Ledger, OperationId, ParkReason, Pending};
+use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Pending};
 
 /// A live instance, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +59,9 @@ pub struct InstanceDescription {
     pub parked: Option<ParkReason>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
-    /// The signals it waits for.
-    pub awaited_signals: Vec<String>,
+    /// What else its code waits for: signals, conditions on its state, the request to cancel. Empty
+    /// while the code does not run.
+    pub awaited: Vec<Awaited>,
 }
 
 impl InstanceDescription {
@@ -123,8 +124,17 @@ impl InstanceDescription {
             is_cancel_requested: ledger.is_cancel_requested(),
             parked: ledger.parked().map(|(reason, _)| reason.clone()),
             pending: pending.collect(),
-            awaited_signals: Vec::new(),
+            awaited: Vec::new(),
         })
+    }
+}
+
+impl InstanceDescription {
+    /// Whether it waits for the signal of this name.
+    #[must_use]
+    pub fn awaits(&self, signal: &str) -> bool {
+        let mut awaited = self.awaited.iter();
+        awaited.any(|awaited| matches!(awaited, Awaited::Signal { name, .. } if name == signal))
     }
 }
 

@@ -58,9 +58,9 @@ mod token;
 pub mod wire;
 
 pub use context::{
-    Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, MakeCheckpoint, Promise,
-    Publish, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep, State, Until,
-    WorkflowContext,
+    Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, MakeCheckpoint,
+    Promise, Publish, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep,
+    State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
 pub use error::{

@@ -348,7 +348,7 @@ impl Shard {
             .shared
             .status(&entry.workflow, entry.has_ended(), entry.is_parked);
         description.parked = instance.park_reason().cloned();
-        description.awaited_signals = instance.awaited_signals();
+        description.awaited = instance.awaited();
         Some(description)
     }
 

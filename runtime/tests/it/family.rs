@@ -69,7 +69,7 @@ async fn open(store: &Store) -> Runtime {
 }
 
 async fn is_there<O, E>(run: &RunHandle<O, E>) {
-    described(run, |run| !run.awaited_signals.is_empty()).await;
+    described(run, |run| !run.awaited.is_empty()).await;
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn whoever_waits_is_answered_when_the_next_run_ends_in_its_first_turn() {
     let waiting = run.result();
     let signalled = async {
         // Answered in a turn behind the one that began to wait.
-        described(&run, |run| !run.awaited_signals.is_empty()).await;
+        described(&run, |run| !run.awaited.is_empty()).await;
         run.signal(GO, 7).await.unwrap();
     };
     let (value, ()) = tokio::join!(waiting, signalled);

@@ -140,7 +140,7 @@ async fn runs_in_flight_go_on_after_a_graceful_stop() {
     let store = Store::new();
     let runtime = open(&store).await;
     let run = runtime.start(GATED, "g", 5).await.unwrap();
-    described(&run, |run| !run.awaited_signals.is_empty()).await;
+    described(&run, |run| !run.awaited.is_empty()).await;
     runtime.shutdown().await.unwrap();
     drop((run, runtime));
 

@@ -248,7 +248,7 @@ async fn a_sample_of_finished_runs_is_replayed_and_differences_are_counted() {
         .unwrap();
     let finish = async |id: &str, first: u64| {
         let run = runtime.start(COUNT, id, first).await.unwrap();
-        described(&run, |run| !run.awaited_signals.is_empty()).await;
+        described(&run, |run| !run.awaited.is_empty()).await;
         run.signal(GO, 1).await.unwrap();
         run.result().await.unwrap();
     };

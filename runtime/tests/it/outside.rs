@@ -6,8 +6,9 @@ use std::time::Duration;
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    Activity, ActivityContext, ActivityError, InstanceStatus, OpenError, ParkReason, PendingDescription,
-    PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, Awaited, InstanceStatus, OpenError, ParkReason,
+    PendingDescription, PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -140,7 +141,7 @@ async fn waiting(publishes: bool, runs: u64) -> (u64, usize) {
                 &run.pending[..],
                 [PendingDescription::Publish { is_parked: true, .. }]
             );
-            is_parked || !run.awaited_signals.is_empty() || run.status == InstanceStatus::Finished
+            is_parked || !run.awaited.is_empty() || run.status == InstanceStatus::Finished
         })
         .await;
     }
@@ -290,7 +291,7 @@ async fn a_parked_publisher_survives_a_crash_and_what_was_published_is_not_repea
     let runtime = builder().start().await.unwrap();
     let before = inbox(&runtime, 1);
     let run = runtime.start(TWICE, "t", 1).await.unwrap();
-    described(&run, |run| !run.awaited_signals.is_empty()).await;
+    described(&run, |run| !run.awaited.is_empty()).await;
     run.signal(GO, 2).await.unwrap();
     described(&run, |run| {
         matches!(
@@ -569,6 +570,50 @@ async fn what_an_instance_waits_for_is_told_with_the_time_since_when() {
         .collect();
     assert_eq!(sinces, [told.started_at; 3]);
     assert_eq!(told.last_at, told.started_at);
-    assert_eq!(told.awaited_signals, ["go"]);
+    let name = "go".to_owned();
+    let since = told.started_at;
+    assert_eq!(told.awaited, [Awaited::Signal { name, since }]);
     runtime.shutdown().await.unwrap();
+}
+
+#[test]
+fn what_no_history_has_is_told_with_the_time_since_when_it_is_waited_for_also_after_a_restart() {
+    const LATER: Workflow<(), ()> = Workflow::named("later");
+    async fn later(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let state = cx.state(0_u32);
+        cx.sleep(Duration::from_secs(60)).await?;
+        let signals = cx.join(cx.signal(GO), cx.signal(GO));
+        let never = cx.join(state.until(|state| *state == 1), cx.cancelled());
+        drop(cx.join(signals, never).await);
+        Ok(())
+    }
+    let store = Store::new();
+    let mut told = Vec::new();
+    for life in 0..2 {
+        let mut config = SimConfig::seeded(life);
+        config.starts_at = config.starts_at + Duration::from_secs(life * 7_200);
+        let world = SimHost::new(config);
+        let builder = store.bare().host(world.host()).register(LATER, later);
+        let host = world.host();
+        let script = async move {
+            let runtime = builder.start().await.unwrap();
+            let run = runtime.start(LATER, "l", ()).await.unwrap();
+            let now = host.now();
+            host.sleep_until(now + Duration::from_secs(3_600)).await;
+            let told = run.describe().await.unwrap();
+            runtime.shutdown().await.unwrap();
+            told
+        };
+        told.push(world.block_on(script).unwrap());
+    }
+    let name = "go".to_owned();
+    let since = told[0].last_at;
+    assert!(since >= told[0].started_at + Duration::from_secs(60));
+    let expected = [
+        Awaited::Signal { name, since },
+        Awaited::Condition { since },
+        Awaited::CancelRequest { since },
+    ];
+    assert_eq!(told[0].awaited, expected);
+    assert_eq!(told[1].awaited, expected);
 }

@@ -35,7 +35,7 @@ async fn code_that_does_not_fit_the_history_parks_the_run_and_loses_nothing() {
         .await
         .unwrap();
     let run = runtime.start(FLOW, "f", 5).await.unwrap();
-    described(&run, |run| !run.awaited_signals.is_empty()).await;
+    described(&run, |run| !run.awaited.is_empty()).await;
     runtime.shutdown().await.unwrap();
     drop((run, runtime));
 

@@ -132,7 +132,7 @@ async fn a_signal_whose_turn_cannot_be_recorded_is_refused_and_the_run_stays_as_
         let refused = run.signal(GO, true).await;
         assert!(matches!(refused, Err(RunError::Turn(_))), "{refused:?}");
     }
-    let waiting = described(&run, |run| run.awaited_signals == ["go"]).await;
+    let waiting = described(&run, |run| run.awaits("go")).await;
     assert_eq!(waiting.status, InstanceStatus::Running);
     run.signal(GO, false).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 7);

@@ -39,6 +39,7 @@ pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
 use scope::Scope;
 pub(crate) use shared::{After, Decision, Shared, Wakers};
+pub use waiting::Awaited;
 
 use crate::retry::mix;
 use crate::{Activity, CallError, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};

@@ -12,7 +12,7 @@ use std::task::Waker;
 use millrun_core::{RunId, Timestamp};
 
 use crate::context::scope::Scope;
-use crate::context::waiting::{Inboxes, Waiters};
+use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::event::{ActivityFailure, Checkpoint, ChildFailure, Event, Name};
 use crate::machine::Limits;
@@ -408,7 +408,8 @@ impl Table {
         scope: &Scope,
         waker: &Waker,
     ) -> u64 {
-        self.signals.of(name).waiters.wait(number, scope, waker)
+        let waiters = &mut self.signals.of(name).waiters;
+        waiters.wait(number, scope, waker, self.now)
     }
 
     /// Ends a wait for a signal.
@@ -420,7 +421,7 @@ impl Table {
 
     /// Waits for a cancel; `number` is that of an earlier call.
     pub(crate) fn wait_cancel(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
-        self.cancel_waiters.wait(number, scope, waker)
+        self.cancel_waiters.wait(number, scope, waker, self.now)
     }
 
     /// Ends a wait for the request to cancel.
@@ -430,7 +431,7 @@ impl Table {
 
     /// Waits for a change of the state; `number` is that of an earlier call.
     pub(crate) fn wait_state(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
-        self.state_waiters.wait(number, scope, waker)
+        self.state_waiters.wait(number, scope, waker, self.now)
     }
 
     /// Ends a wait for a change of the state.
@@ -494,13 +495,19 @@ impl Table {
         self.signals_len
     }
 
-    /// The names of signals that somebody waits for.
-    pub(crate) fn awaited_signals(&self) -> Vec<String> {
-        let awaited = self
-            .signals
-            .iter()
-            .filter(|(_, inbox)| !inbox.waiters.waiting.is_empty());
-        awaited.map(|(name, _)| name.to_string()).collect()
+    /// What the code waits for beside operations: signals by name, conditions, the request to cancel.
+    pub(crate) fn awaited(&self) -> Vec<Awaited> {
+        let signals = self.signals.iter().filter_map(|(name, inbox)| {
+            let since = inbox.waiters.since().next()?;
+            let name = name.to_string();
+            Some(Awaited::Signal { name, since })
+        });
+        let conditions = self.state_waiters.since();
+        let requests = self.cancel_waiters.since();
+        signals
+            .chain(conditions.map(|since| Awaited::Condition { since }))
+            .chain(requests.map(|since| Awaited::CancelRequest { since }))
+            .collect()
     }
 
     /// Adds a decision.

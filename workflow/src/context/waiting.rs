@@ -3,9 +3,34 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
+use millrun_core::Timestamp;
+
 use crate::Payload;
 use crate::context::scope::Scope;
 use crate::event::Name;
+
+/// Something that the code waits for and that is no operation: nothing of it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// A signal.
+    Signal {
+        /// Its name.
+        name: String,
+        /// Since when the first of those who wait for it waits.
+        since: Timestamp,
+    },
+    /// A condition on the run's state.
+    Condition {
+        /// Since when it waits.
+        since: Timestamp,
+    },
+    /// The request to cancel.
+    CancelRequest {
+        /// Since when it waits.
+        since: Timestamp,
+    },
+}
 
 /// Those who wait for the same thing, in the order in which they began to.
 #[derive(Debug, Default)]
@@ -17,13 +42,14 @@ pub(super) struct Waiters {
 #[derive(Debug)]
 pub(super) struct Waiter {
     number: u64,
+    since: Timestamp,
     pub(super) scope: Scope,
     pub(super) waker: Waker,
 }
 
 impl Waiters {
-    /// Keeps a waker; `number` is that of an earlier call for the same wait.
-    pub(super) fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
+    /// Keeps a waker; `number` is that of an earlier call for the same wait, which began then.
+    pub(super) fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker, now: Timestamp) -> u64 {
         if let Some(number) = number
             && let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.number == number)
         {
@@ -37,10 +63,16 @@ impl Waiters {
         self.numbered += 1;
         self.waiting.push(Waiter {
             number: self.numbered,
+            since: now,
             scope: scope.clone(),
             waker: waker.clone(),
         });
         self.numbered
+    }
+
+    /// Since when each of them waits, in the order in which they began to.
+    pub(super) fn since(&self) -> impl Iterator<Item = Timestamp> {
+        self.waiting.iter().map(|waiter| waiter.since)
     }
 
     pub(super) fn forget(&mut self, number: u64) {

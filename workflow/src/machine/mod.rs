@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
-use crate::context::{Shared, Wakers};
+use crate::context::{Awaited, Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
 use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
@@ -398,10 +398,10 @@ impl Instance {
             + self.deferred.len() * DEFERRED_BYTES
     }
 
-    /// Signals that the code waits for, by name.
+    /// What the code waits for beside the operations that its [ledger](Self::ledger) has.
     #[must_use]
-    pub fn awaited_signals(&self) -> Vec<String> {
-        self.shared.lock().awaited_signals()
+    pub fn awaited(&self) -> Vec<Awaited> {
+        self.shared.lock().awaited()
     }
 
     /// How many values the last replay encoded differently than the history has them: harmless
