@@ -101,3 +101,85 @@ fn parcels_are_started_by_the_order_that_comes_first() {
         "parcel 1, ada: bread, milk, tea\nparcel 2, grace: ink, paper, pens\nparcel 3, ada: salt, rice, oil\n"
     );
 }
+
+#[test]
+fn trip_gives_back_in_reverse_what_was_booked() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = [
+        "flight booked",
+        "hotel booked",
+        "ada travels: [6, 5]",
+        "flight booked",
+        "hotel booked",
+        "hotel 5 given back",
+        "flight 6 given back",
+        "alan stays at home: the workflow failed: no car is left",
+    ];
+    let out = printed(env!("CARGO_BIN_EXE_trip"), directory.path());
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn jury_waits_for_a_majority_and_for_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = [
+        "grace has voted true",
+        "alan has voted false",
+        "barbara has voted true",
+        "ada has voted true",
+        "the verdict is true, by grace, barbara, ada",
+        "edsger need not vote",
+    ];
+    let out = printed(env!("CARGO_BIN_EXE_jury"), directory.path());
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn import_goes_on_where_the_attempt_before_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = [
+        "attempt 1 begins at row 0",
+        "attempt 2 begins at row 3",
+        "attempt 3 begins at row 6",
+        "monday: 28",
+        "attempt 1 begins at row 0",
+        "tuesday: the workflow failed: please look at row 1",
+    ];
+    let out = printed(env!("CARGO_BIN_EXE_import"), directory.path());
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn upgrade_shows_what_does_not_fit_and_takes_old_runs_the_old_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = printed(env!("CARGO_BIN_EXE_upgrade"), directory.path());
+    let lines: Vec<_> = out.lines().collect();
+    assert!(
+        lines[0].contains("recorded") && lines[0].contains("replayed"),
+        "{out}"
+    );
+    assert!(
+        lines[1].contains("call of charge") && lines[1].contains("call of screen"),
+        "{out}"
+    );
+    assert!(lines[1].contains("upgrade.rs:"), "{out}");
+    assert_eq!(
+        lines[2..],
+        [
+            "old: 100 cents charged",
+            "new: 200 cents screened, 200 cents charged"
+        ]
+    );
+}
+
+#[test]
+fn tree_is_listed_watched_and_killed_a_branch_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = printed(env!("CARGO_BIN_EXE_tree"), directory.path());
+    assert!(
+        out.starts_with("shard 0, restarted 0 times\n") || out.contains("\nshard 0, restarted 0 times\n"),
+        "{out}"
+    );
+    let expected = "shard 0 failed: it was killed\nshard 0 was restarted, 1 in all\nthe run gives 42\n";
+    assert!(out.ends_with(expected), "{out}");
+}

@@ -1,0 +1,87 @@
+//! New code for runs that are in flight.
+//!
+//! A run that was begun by other code is parked with the difference as soon as it does not fit its
+//! history; it loses nothing, and goes on when the code fits. `patched` lets old runs take the old
+//! way and new runs the new one.
+
+use std::error::Error;
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, ParkReason, ResultError, Runtime, RuntimeBuilder, Signal,
+    Workflow, WorkflowContext, WorkflowError,
+};
+
+const CHARGE: Activity<u64, String> = Activity::named("charge");
+const SCREEN: Activity<u64, String> = Activity::named("screen");
+const CONFIRMED: Signal<()> = Signal::named("confirmed");
+const ORDER: Workflow<u64, String> = Workflow::named("order");
+
+async fn charge(_cx: ActivityContext, cents: u64) -> Result<String, ActivityError> {
+    Ok(format!("{cents} cents charged"))
+}
+
+async fn screen(_cx: ActivityContext, cents: u64) -> Result<String, ActivityError> {
+    Ok(format!("{cents} cents screened"))
+}
+
+/// As it was in the beginning.
+async fn first(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError> {
+    let charged = cx.call(CHARGE, cents).await?;
+    cx.signal(CONFIRMED).await?;
+    Ok(charged)
+}
+
+/// A step came in front of another, and nobody thought of the runs in flight.
+async fn careless(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError> {
+    let screened = cx.call(SCREEN, cents).await?;
+    let charged = cx.call(CHARGE, cents).await?;
+    cx.signal(CONFIRMED).await?;
+    Ok(format!("{screened}, {charged}"))
+}
+
+/// The same step, for runs that are not behind it already.
+async fn careful(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError> {
+    let mut told = String::new();
+    if cx.patched("screen-before-charge") {
+        told = cx.call(SCREEN, cents).await? + ", ";
+    }
+    told += &cx.call(CHARGE, cents).await?;
+    cx.signal(CONFIRMED).await?;
+    Ok(told)
+}
+
+fn open() -> RuntimeBuilder {
+    Runtime::open("upgrade.redb")
+        .register(CHARGE, charge)
+        .register(SCREEN, screen)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let runtime = open().register(ORDER, first).start().await?;
+    let old = runtime.start(ORDER, "old", 100).await?;
+    while !old.describe().await?.awaits(CONFIRMED.name()) {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown().await?;
+    drop(runtime);
+
+    let runtime = open().register(ORDER, careless).start().await?;
+    let old = runtime.attach(ORDER, "old")?;
+    old.signal(CONFIRMED, ()).await?; // recorded, whatever the code does
+    if let Err(ResultError::Parked(reason)) = old.result().await
+        && let ParkReason::Nondeterminism(difference) = *reason
+    {
+        print!("{}", difference.columns());
+    }
+    runtime.shutdown().await?;
+    drop(runtime);
+
+    let runtime = open().register(ORDER, careful).start().await?;
+    println!("old: {}", runtime.attach(ORDER, "old")?.result().await?);
+    let new = runtime.start(ORDER, "new", 200).await?;
+    new.signal(CONFIRMED, ()).await?;
+    println!("new: {}", new.result().await?);
+    runtime.shutdown().await?;
+    Ok(())
+}
