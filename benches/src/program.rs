@@ -89,7 +89,7 @@ impl Program {
         tables: &[Table],
         charts: &[(String, Chart)],
     ) -> Result<(), BenchError> {
-        for table in tables {
+        for table in tables.iter().filter(|table| !table.is_empty()) {
             print!("{table}");
         }
         let verdicts = self.bars.judge(self.suite, rows)?;

@@ -1,12 +1,12 @@
 //! Compares two folders of results and names what moved by more than the noise.
 //!
-//! Ends with failure if something became slower.
+//! Ends with failure if something became worse.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use millrun_benches::report::{SuiteResult, compare};
+use millrun_benches::report::{SuiteResult, Tolerance, compare};
 use millrun_benches::{BenchError, Table, approximate, exit};
 
 /// What moved between two runs of the benchmarks on one machine.
@@ -16,9 +16,12 @@ struct Arguments {
     before: PathBuf,
     /// The folder with the later results.
     after: PathBuf,
-    /// Smaller changes of the median than this share are never named.
+    /// Smaller changes than this share are never named.
     #[arg(long, default_value_t = 0.05)]
     tolerance: f64,
+    /// The same for what was measured once, and so has no range of samples.
+    #[arg(long, default_value_t = 0.3)]
+    tolerance_once: f64,
 }
 
 fn main() -> ExitCode {
@@ -31,23 +34,33 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<bool, BenchError> {
     let before = SuiteResult::load_all(&arguments.before)?;
     let after = SuiteResult::load_all(&arguments.after)?;
-    let (changes, compared) = compare(&before, &after, arguments.tolerance);
+    let tolerance = Tolerance {
+        sampled: arguments.tolerance,
+        once: arguments.tolerance_once,
+    };
+    let comparison = compare(&before, &after, tolerance);
     let mut table = Table::new(
-        "Moved by more than the noise",
+        "Moved by more than the noise, the largest loss first",
         1,
-        ["row", "before/s", "after/s", "ratio"],
+        ["what", "unit", "before", "after", "times as good"],
     );
-    for change in &changes {
+    for change in &comparison.changes {
         table.line([
             change.name.clone(),
+            change.unit.clone(),
             approximate(change.before),
             approximate(change.after),
-            format!("{:.2}x", change.ratio()),
+            format!("{:.2}x", change.gain()),
         ]);
     }
-    if !changes.is_empty() {
+    if !table.is_empty() {
         print!("{table}");
     }
-    println!("{compared} rows compared, {} moved", changes.len());
-    Ok(changes.iter().any(|change| change.ratio() < 1.0))
+    println!(
+        "{} results compared, {} moved; {} rows in one of the folders only",
+        comparison.compared,
+        comparison.changes.len(),
+        comparison.alone
+    );
+    Ok(comparison.changes.iter().any(|change| change.gain() < 1.0))
 }

@@ -2,12 +2,13 @@
 //!
 //! A workflow of two activities, in memory and durable (`fsync` before every acknowledgement),
 //! from 1 to 65,536 at a time. Build with `--features mimalloc` for the other allocator; rows
-//! name theirs.
+//! name theirs, and whichever comes second prints both beside each other.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use millrun_benches::report::{SuiteResult, allocators};
 use millrun_benches::runs::table;
 use millrun_benches::workflows::{Effort, Runner, peak};
 use millrun_benches::{ALLOCATOR, BenchError, CommonArguments, Program, ThreadArguments, exit};
@@ -19,7 +20,7 @@ struct Arguments {
     common: CommonArguments,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// How long each level is measured, in seconds.
+    /// How long each level is measured, in seconds; by default longer the more run at a time.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// The levels.
@@ -41,6 +42,7 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let mut effort = Effort::of(&arguments.common, arguments.threads.threads());
     if let Some(seconds) = arguments.seconds {
         effort.measured = Duration::from_secs(seconds.into());
+        effort.per_client = Duration::ZERO;
     }
     let levels = arguments
         .levels
@@ -48,9 +50,14 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let rows =
         Runner::new(effort, program.output()).run(&peak::suite(&levels), arguments.common.only.as_deref())?;
     let charts = peak::charts(suite, &rows);
-    program.finish(
-        &rows,
-        &[table("Two activities, by runs at a time", &rows)],
-        &charts,
-    )
+    let tables = [
+        table("Two activities, by runs at a time", &rows),
+        peak::alone(&rows),
+    ];
+    let folder = program.output().folder().to_owned();
+    program.finish(&rows, &tables, &charts)?;
+    if let Some(beside) = allocators(&SuiteResult::load_all(&folder)?) {
+        print!("{}", beside.table());
+    }
+    Ok(())
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use millrun_benches::report::{SuiteResult, html, markdown};
+use millrun_benches::report::{SuiteResult, allocators, engines, html, markdown};
 use millrun_benches::{BenchError, Output, exit};
 
-/// Reads what the benchmarks wrote, and writes report.html and report.md.
+/// Reads what the benchmarks wrote, and writes report.html and report.md; prints what several programs
+/// measured of the same.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The folder with the results, in place of target/bench.
@@ -29,6 +30,9 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
             output.folder().display()
         );
         return Ok(());
+    }
+    for beside in [engines(&suites), allocators(&suites)].into_iter().flatten() {
+        print!("{}", beside.table());
     }
     for (name, text) in [("report.html", html(&suites)), ("report.md", markdown(&suites))] {
         let path = output.folder().join(name);

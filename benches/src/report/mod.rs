@@ -9,11 +9,13 @@
 //! Everything here reads the files that the suites wrote; it knows no suite by name. So a row
 //! must say everything about itself, and a new suite needs no change here.
 
+mod beside;
 mod compare;
 mod grid;
 mod page;
 mod results;
 
-pub use compare::{Change, compare};
+pub use beside::{Beside, allocators, engines};
+pub use compare::{Change, Comparison, Tolerance, compare};
 pub use page::{html, markdown};
 pub use results::SuiteResult;

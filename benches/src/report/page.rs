@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::SuiteResult;
 use super::grid::Grid;
+use super::{Beside, SuiteResult, allocators, engines};
 use crate::runs::NOT_RUN;
 use crate::{Machine, Verdict, approximate};
 
@@ -46,10 +46,21 @@ pub fn html(suites: &[SuiteResult]) -> String {
         "<style>{STYLE}</style>\n<h1>millrun benchmarks</h1>\n<p class=\"lead\">Medians of interleaved rounds, \
          with the slowest and the fastest beside them; every row says what a crash would lose.</p>\n<nav>"
     ));
+    let beside = beside(suites);
+    if !beside.is_empty() {
+        page.push_str("<a href=\"#beside\">beside each other</a>");
+    }
     for suite in suites {
         page.push_str(&format!("<a href=\"#{0}\">{0}</a>", escaped(&suite.name)));
     }
     page.push_str("<a href=\"#not-run\">not run</a></nav>\n");
+    if !beside.is_empty() {
+        page.push_str("<h2 id=\"beside\">beside each other</h2>\n");
+    }
+    for Beside { title, grid } in &beside {
+        page.push_str(&format!("<p>{}</p>\n", escaped(title)));
+        html_grid(&mut page, grid);
+    }
     for suite in suites {
         html_suite(&mut page, suite);
     }
@@ -61,6 +72,11 @@ pub fn html(suites: &[SuiteResult]) -> String {
     }
     page.push_str("</table></div>\n</html>\n");
     page
+}
+
+/// What stands beside each other of several suites.
+fn beside(suites: &[SuiteResult]) -> Vec<Beside> {
+    engines(suites).into_iter().chain(allocators(suites)).collect()
 }
 
 fn html_suite(page: &mut String, suite: &SuiteResult) {
@@ -156,6 +172,10 @@ fn number_class(is_number: bool) -> &'static str {
 #[must_use]
 pub fn markdown(suites: &[SuiteResult]) -> String {
     let mut page = String::from("# millrun benchmarks\n");
+    for Beside { title, grid } in beside(suites) {
+        page.push_str(&format!("\n## {title}\n\n"));
+        markdown_grid(&mut page, &grid);
+    }
     for suite in suites {
         page.push_str(&format!("\n## {}\n", suite.name));
         if let Some(machine) = &suite.machine {
@@ -172,16 +192,7 @@ pub fn markdown(suites: &[SuiteResult]) -> String {
         }
         for grid in Grid::of(&suite.rows) {
             page.push_str(&format!("\n{}\n\n", in_common(&grid)));
-            let names: Vec<String> = grid.columns.iter().map(|column| column.name.clone()).collect();
-            page.push_str(&markdown_line(&names));
-            let rules = grid
-                .columns
-                .iter()
-                .map(|column| if column.is_number { "--:|" } else { "---|" });
-            page.push_str(&format!("|{}\n", rules.collect::<String>()));
-            for line in &grid.lines {
-                page.push_str(&markdown_line(line));
-            }
+            markdown_grid(&mut page, &grid);
         }
     }
     page.push_str("\n## not run\n\n| engine | why |\n|---|---|\n");
@@ -189,6 +200,17 @@ pub fn markdown(suites: &[SuiteResult]) -> String {
         page.push_str(&markdown_line(&[engine.to_owned(), why.to_owned()]));
     }
     page
+}
+
+fn markdown_grid(page: &mut String, grid: &Grid) {
+    let names: Vec<String> = grid.columns.iter().map(|column| column.name.clone()).collect();
+    page.push_str(&markdown_line(&names));
+    let columns = grid.columns.iter();
+    let rules = columns.map(|column| if column.is_number { "--:|" } else { "---|" });
+    page.push_str(&format!("|{}\n", rules.collect::<String>()));
+    for line in &grid.lines {
+        page.push_str(&markdown_line(line));
+    }
 }
 
 fn markdown_line(cells: &[String]) -> String {

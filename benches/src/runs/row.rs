@@ -156,8 +156,9 @@ impl Row {
 /// One line per row.
 #[must_use]
 pub fn table(title: &str, rows: &[Row]) -> Table {
+    let threads = rows.first().map_or(0, |row| row.threads);
     let mut table = Table::new(
-        format!("{title}; medians over the rounds"),
+        format!("{title}; {threads} worker threads, medians over the rounds"),
         2,
         [
             "workload",

@@ -70,31 +70,64 @@ fn curve(group: &str, rows: &[Row]) -> Table {
         .clone()
         .next()
         .map_or_else(String::new, |row| row.axis.clone());
-    let header = [
-        axis.as_str(),
-        "per second",
-        "p50 us",
-        "p99 us",
-        "reopen ms",
-        "resident MB",
-        "file MB",
+    let columns: [Column; 7] = [
+        (&axis, 1.0, |row| Some(row.level as f64)),
+        ("per second", 1.0, |row| Some(row.median_per_s)),
+        ("p50 us", 1.0, |row| row.p50_us),
+        ("p99 us", 1.0, |row| row.p99_us),
+        ("reopen ms", 1e3, |row| row.reopen_us),
+        ("resident MB", 1e6, |row| row.resident_bytes_used),
+        ("file MB", 1e6, |row| row.file_bytes_used),
     ];
-    let mut table = Table::new(format!("Scaling: {group}, fsync"), 0, header);
-    let cell =
-        |value: Option<f64>, unit: f64| value.map_or_else(|| "-".into(), |value| approximate(value / unit));
+    // What is not measured along this curve has no column.
+    let columns: Vec<&Column> = columns
+        .iter()
+        .filter(|(_, _, figure)| rows.clone().any(|row| figure(row).is_some()))
+        .collect();
+    let what = WHAT
+        .iter()
+        .find(|(of, _)| *of == group)
+        .map_or("", |(_, what)| *what);
+    let header = columns.iter().map(|(name, ..)| *name);
+    let mut table = Table::new(format!("Scaling: {group}, fsync; {what}"), 0, header);
     for row in rows {
-        table.line([
-            grouped(row.level as f64),
-            approximate(row.median_per_s),
-            cell(row.p50_us, 1.0),
-            cell(row.p99_us, 1.0),
-            cell(row.reopen_us, 1e3),
-            cell(row.resident_bytes_used, 1e6),
-            cell(row.file_bytes_used, 1e6),
-        ]);
+        table.line(columns.iter().enumerate().map(|(place, (_, unit, figure))| {
+            figure(row).map_or_else(
+                || "-".into(),
+                |value| {
+                    if place == 0 {
+                        grouped(value)
+                    } else {
+                        approximate(value / unit)
+                    }
+                },
+            )
+        }));
     }
     table
 }
+
+/// A column of a table: its name, in what its figure is told, and the figure.
+type Column<'a> = (&'a str, f64, fn(&Row) -> Option<f64>);
+
+/// What was done along each curve.
+const WHAT: [(&str, &str); 6] = [
+    (
+        "waiting",
+        "started per second, then a signal to one of them until its result, then all of them reopened",
+    ),
+    (
+        "history",
+        "steps per second in sequence, then the store reopened and a signal that the whole history is replayed for",
+    ),
+    (
+        "journal",
+        "events of 100 bytes, tenth by tenth, then the store reopened",
+    ),
+    ("threads", "one-step runs, 1,024 at a time"),
+    ("payload", "runs that carry it through one activity, 32 at a time"),
+    ("sustained", "one-step runs, 256 at a time"),
+];
 
 /// How a curve is drawn: the figure, its name, and the axis that it grows along.
 type Curve = (&'static str, &'static str, fn(&Row) -> Option<f64>, Axis, Axis);

@@ -19,9 +19,6 @@ use crate::{BenchError, CommonArguments, Output, Progress, interleaved};
 /// How often a relaxed store is synced.
 const RELAXED_WINDOW: Duration = Duration::from_millis(100);
 
-/// A sample lasts at least so long for each client.
-const TIME_PER_CLIENT: Duration = Duration::from_micros(150);
-
 type Running = Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send>>;
 /// Starts one run, waits for its result and checks it.
 type Operation = Arc<dyn Fn(Runtime, u64) -> Running + Send + Sync>;
@@ -158,8 +155,10 @@ pub struct Effort {
     pub rounds: usize,
     /// How long a closed loop runs before it counts.
     pub warm_up: Duration,
-    /// How long it counts.
+    /// How long it counts,
     pub measured: Duration,
+    /// but at least so long for each client.
+    pub per_client: Duration,
     /// How often a case that is timed run by run runs per sample.
     pub repeats: u64,
     /// Worker threads of the async runtime.
@@ -179,6 +178,7 @@ impl Effort {
             rounds: arguments.rounds.map_or(rounds, usize::from),
             warm_up: Duration::from_millis(warm_up_ms),
             measured: Duration::from_millis(measured_ms),
+            per_client: Duration::from_micros(150),
             repeats,
             threads,
         }
@@ -254,7 +254,7 @@ impl<'a> Runner<'a> {
 
     async fn drive(&self, runtime: &Runtime, case: &Case) -> Result<Sample, BenchError> {
         // Long enough that each client completes a few, however many there are.
-        let few = TIME_PER_CLIENT * u32::try_from(case.concurrency).unwrap_or(u32::MAX);
+        let few = self.effort.per_client * u32::try_from(case.concurrency).unwrap_or(u32::MAX);
         let load = Saturation {
             concurrency: case.concurrency,
             warm_up: self.effort.warm_up.max(few / 2),

@@ -1,19 +1,24 @@
 //! The cases of `bench-fibo`, and what others published for them.
 
+use millrun::process::Process;
 use millrun::{
-    Activity, ActivityContext, ActivityError, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, Call, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError,
 };
 
 use super::Case;
 use crate::runs::{Row, Store};
 use crate::{BarChart, Chart, Spread, Table, approximate};
 
+/// Ends at once.
 const FIBO: Activity<u64, u64> = Activity::named("bench.fibo");
+/// Computes for so long that it has a thread of its own.
+const LONG_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-long");
+/// Larger numbers are computed there.
+const SHORT_MAX: u64 = 20;
 const NATIVE_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-native");
-/// How many native processes may run at once, whatever a workflow asks for.
+const PROCESSES: &str = "bench.processes";
+/// How many of them run at once, whatever a workflow asks for.
 const PROCESSES_MAX: usize = 16;
-/// From here on a number takes long enough that it must not hold up a worker thread.
-const INLINE_MAX: u64 = 20;
 
 type Fibos = Workflow<(u64, u64), u64>;
 
@@ -136,62 +141,55 @@ pub fn suite(quick: bool) -> Vec<Case> {
 /// Adds the definitions of this suite to a runtime.
 pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder
-        .register(FIBO, fibo)
+        .configure(|config| {
+            config
+                .queue_running_max
+                .extend([(PROCESSES.to_owned(), PROCESSES_MAX)])
+        })
+        .register(FIBO, async |_, n| Ok(fibonacci(n)))
+        .register_blocking(LONG_FIBO, |_, n| Ok(fibonacci(n)))
         .register(NATIVE_FIBO, native_fibo)
-        .register(SEQUENCE, |cx, input| in_sequence(cx, FIBO, input))
-        .register(PARALLEL, |cx, input| in_parallel(cx, FIBO, input))
-        .register(NATIVE_SEQUENCE, |cx, input| in_sequence(cx, NATIVE_FIBO, input))
-        .register(NATIVE_PARALLEL, |cx, input| in_parallel(cx, NATIVE_FIBO, input))
+        .register(SEQUENCE, |cx, input| in_sequence(cx, function, input))
+        .register(PARALLEL, |cx, input| in_parallel(cx, function, input))
+        .register(NATIVE_SEQUENCE, |cx, input| in_sequence(cx, process, input))
+        .register(NATIVE_PARALLEL, |cx, input| in_parallel(cx, process, input))
 }
 
-async fn in_sequence(
-    cx: WorkflowContext,
-    fibo: Activity<u64, u64>,
-    (n, calls): (u64, u64),
-) -> Result<u64, WorkflowError> {
+/// How a number is asked for.
+type Ask = fn(&WorkflowContext, u64) -> Call<u64, ActivityError>;
+
+fn function(cx: &WorkflowContext, n: u64) -> Call<u64, ActivityError> {
+    cx.call(if n <= SHORT_MAX { FIBO } else { LONG_FIBO }, n)
+}
+
+fn process(cx: &WorkflowContext, n: u64) -> Call<u64, ActivityError> {
+    cx.call(NATIVE_FIBO, n).on_queue(PROCESSES)
+}
+
+async fn in_sequence(cx: WorkflowContext, ask: Ask, (n, calls): (u64, u64)) -> Result<u64, WorkflowError> {
     let mut sum = 0;
     for _ in 0..calls {
-        sum += cx.call(fibo, n).await?;
+        sum += ask(&cx, n).await?;
     }
     Ok(sum)
 }
 
-async fn in_parallel(
-    cx: WorkflowContext,
-    fibo: Activity<u64, u64>,
-    (n, calls): (u64, u64),
-) -> Result<u64, WorkflowError> {
+async fn in_parallel(cx: WorkflowContext, ask: Ask, (n, calls): (u64, u64)) -> Result<u64, WorkflowError> {
     let mut sum = 0;
-    for result in cx.join_all((0..calls).map(|_| cx.call(fibo, n))).await {
+    for result in cx.join_all((0..calls).map(|_| ask(&cx, n))).await {
         sum += result?;
     }
     Ok(sum)
 }
 
-async fn fibo(_cx: ActivityContext, n: u64) -> Result<u64, ActivityError> {
-    if n <= INLINE_MAX {
-        return Ok(fibonacci(n));
-    }
-    tokio::task::spawn_blocking(move || fibonacci(n))
-        .await
-        .map_err(failed)
-}
-
+/// The same number from a process, which is this program again.
 async fn native_fibo(_cx: ActivityContext, n: u64) -> Result<u64, ActivityError> {
-    static PROCESSES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(PROCESSES_MAX);
-    let _permit = PROCESSES.acquire().await.map_err(failed)?;
-    let program = std::env::current_exe().map_err(failed)?;
-    let output = tokio::process::Command::new(program)
-        .args(["--compute", &n.to_string()])
-        .output()
-        .await
-        .map_err(failed)?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().map_err(failed)
-}
-
-fn failed(error: impl std::fmt::Display) -> ActivityError {
-    ActivityError::retryable(error.to_string())
+    let program = std::env::current_exe()?.display().to_string();
+    let output = Process::new(program)
+        .args(["--compute".to_owned(), n.to_string()])
+        .run()
+        .await?;
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
 /// What others published, as rows that say so.

@@ -2,7 +2,10 @@
 
 use super::{Case, SEQUENCE, TWO_STEPS};
 use crate::runs::{Row, Store};
-use crate::{Axis, Chart, LineChart};
+use crate::{Axis, Chart, LineChart, Table, approximate};
+
+/// Of the run whose steps are timed.
+const STEPS: u64 = 100;
 
 /// From one to 65,536 at a time; `--quick` takes three of them.
 #[must_use]
@@ -24,12 +27,41 @@ pub fn suite(levels: &[u32]) -> Vec<Case> {
     let mut cases = Vec::new();
     for store in stores {
         cases.push(two_steps(store, 1));
-        cases.push(Case::repeated("100 steps", SEQUENCE, 100, (100, 100), store));
+        cases.push(Case::repeated(
+            "100 steps",
+            SEQUENCE,
+            STEPS,
+            (STEPS, STEPS),
+            store,
+        ));
     }
     for store in stores {
         cases.extend(levels.iter().map(|level| two_steps(store, *level as usize)));
     }
     cases
+}
+
+/// How long one takes while nothing else runs: a run, and a step of it.
+#[must_use]
+pub fn alone(rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        "One at a time: a run of two activities, and a step (a hundredth of a run of a hundred)",
+        2,
+        ["what", "store", "p50 us", "p99 us"],
+    );
+    for row in rows.iter().filter(|row| row.concurrency == 1) {
+        let (what, parts) = match row.steps {
+            STEPS => ("step", row.steps as f64),
+            _ => ("run", 1.0),
+        };
+        table.line([
+            what.to_owned(),
+            row.store.name().to_owned(),
+            approximate(row.p50_us / parts),
+            approximate(row.p99_us / parts),
+        ]);
+    }
+    table
 }
 
 /// Throughput and latency by level.
