@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use millrun_core::{RunId, Timestamp};
 
+use super::filter::Sought;
 use super::segment::{By, Segment, damaged};
 use super::store::Moment;
 use crate::config::Retention;
@@ -288,16 +289,19 @@ pub(crate) struct Found {
 impl Lookup {
     /// Whether it is worth looking for one that is retained; surely not if the answer is `false`.
     pub(crate) fn may_retain(&self, hash: u64) -> bool {
+        let sought = Sought::new(hash);
         let mut retained = self
             .segments
             .iter()
             .filter(|segment| segment.entry.end > self.first);
-        retained.any(|segment| segment.may_contain(hash))
+        retained.any(|segment| segment.may_contain(&sought))
     }
 
     /// Whether it is worth looking; surely not if the answer is `false`.
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        self.segments.iter().any(|segment| segment.may_contain(hash))
+        let sought = Sought::new(hash);
+        let mut segments = self.segments.iter();
+        segments.any(|segment| segment.may_contain(&sought))
     }
 
     pub(crate) fn run(&self, moment: &Moment, run: RunId) -> Result<Option<Found>, ReadError> {

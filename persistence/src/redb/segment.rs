@@ -9,7 +9,7 @@
 //! instance's. Of several runs of one instance only the latest is kept under the instance's id,
 //! as far as they are in the same sorted run.
 
-use super::filter::Filter;
+use super::filter::{Filter, Sought};
 use super::store::Moment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError};
@@ -58,14 +58,14 @@ impl Segment {
         key
     }
 
-    pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        self.filter.may_contain(hash)
+    pub(crate) fn may_contain(&self, sought: &Sought) -> bool {
+        self.filter.may_contain(sought)
     }
 
     /// The numbers that stand under a hash, the greatest first.
     pub(crate) fn find(&self, moment: &Moment, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
         let mut found = Vec::new();
-        if !self.may_contain(hash) {
+        if !self.may_contain(&Sought::new(hash)) {
             return Ok(found);
         }
         // Equal hashes may begin at the end of the row before.
