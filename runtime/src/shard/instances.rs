@@ -16,6 +16,7 @@ use super::entry::{Entry, Held, Loading, Place, WorkflowName};
 use super::family::{check_beginning, close_child, start_child, tell_parent};
 use super::message::{Standing, Tell, UpdateRefused};
 use super::questions::{answer_updates, tell_parked};
+use super::residency::weigh;
 use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
@@ -411,10 +412,8 @@ impl Shard {
             turn.recycle(instance);
         }
         if let Place::Hot(instance) = &entry.place {
-            let bytes = entry.memory_bytes();
-            self.hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
-            self.hot_bytes += bytes as usize;
             let is_parked = instance.park_reason().is_some();
+            weigh(entry, &mut self.hot_bytes);
             if is_parked != entry.is_parked {
                 entry.is_parked = is_parked;
                 let parked = &self.shared.counters.parked;

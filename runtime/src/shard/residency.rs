@@ -22,15 +22,20 @@ fn outcome_bytes(outcome: &Outcome) -> usize {
     }
 }
 
+/// Counts what a run in memory holds now, in place of what it held before.
+pub(super) fn weigh(entry: &mut Entry, hot_bytes: &mut usize) {
+    let bytes = entry.memory_bytes();
+    *hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
+    *hot_bytes += bytes as usize;
+}
+
 impl Shard {
-    /// Counts a run as one with code in memory.
+    /// Counts a run as one with code in memory. What it holds is [weighed](weigh) apart.
     pub(super) fn list_hot(&mut self, run: RunId) {
         self.hot_len += 1;
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
-        entry.hot_bytes = entry.memory_bytes();
-        self.hot_bytes += entry.hot_bytes as usize;
         // Those that wait longest are at the front: its turn comes when all others had theirs.
         entry.is_touched = false;
         if !std::mem::replace(&mut entry.is_listed, true) {
@@ -93,6 +98,7 @@ impl Shard {
                     self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
                 }
                 entry.place = Place::Hot(Box::new(instance));
+                weigh(entry, &mut self.hot_bytes);
                 self.list_hot(run);
                 for held in held {
                     self.apply_fresh(run, held, moment);

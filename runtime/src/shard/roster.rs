@@ -11,6 +11,7 @@
 //! else; whoever wants to change one wakes it. The order of ids is made when somebody asks for a list,
 //! from what has come in since the last one: starts and ends are many, lists are few.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
@@ -43,6 +44,8 @@ pub(super) struct Roster {
     sorted: BTreeMap<InstanceId, RunId>,
     /// Slots that were filled since the last list.
     unsorted: Vec<u32>,
+    /// The slot that was found last: often the next one, too.
+    last: Cell<u32>,
 }
 
 #[derive(Debug)]
@@ -178,8 +181,19 @@ impl Roster {
     }
 
     fn slot_of(&self, run: RunId) -> Option<u32> {
+        let last = self.last.get();
+        if let Some(slot) = self.slots.get(last as usize)
+            && slot.run == run
+            && !matches!(slot.state, State::Free)
+        {
+            return Some(last);
+        }
         let is_it = |slot: &u32| self.slots[*slot as usize].run == run;
-        self.by_run.find(hash_of(run), is_it).copied()
+        let found = self.by_run.find(hash_of(run), is_it).copied();
+        if let Some(slot) = found {
+            self.last.set(slot);
+        }
+        found
     }
 
     fn known(&self, slot: u32) -> Option<Known<'_>> {
@@ -241,6 +255,7 @@ impl Roster {
         let slots = &self.slots;
         self.by_run
             .insert_unique(hash_of(run), slot, |slot| hash_of(slots[*slot as usize].run));
+        self.last.set(slot);
         let replaced = self.point(id.as_str(), slot);
         self.note(slot);
         replaced.map(|former| self.slots[former as usize].run)
@@ -276,6 +291,7 @@ impl Roster {
 
     /// Takes a run out. If it is the latest of its instance, that has none from now on.
     pub(super) fn remove(&mut self, run: RunId) -> Option<Entry> {
+        // Awake from here on.
         self.get_mut(run)?;
         let slot = self.slot_of(run)?;
         let State::Awake(place) = self.slots[slot as usize].state else {

@@ -38,7 +38,7 @@ pub use record::Record;
 pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
 use scope::Scope;
-pub(crate) use shared::{After, Decision, Shared, Wakers};
+pub(crate) use shared::{After, Decision, Shared, Table, Wakers};
 pub use waiting::Awaited;
 
 use crate::retry::mix;

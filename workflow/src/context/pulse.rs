@@ -51,8 +51,12 @@ impl Pulse {
 
     /// Whether the code was woken from inside since the last call.
     pub(crate) fn take_woken(&self) -> bool {
-        // Written and read on the thread that is inside.
-        self.is_woken.swap(false, Ordering::Relaxed)
+        // Written and read on the thread that is inside: nothing comes between the two.
+        let is_woken = self.is_woken.load(Ordering::Relaxed);
+        if is_woken {
+            self.is_woken.store(false, Ordering::Relaxed);
+        }
+        is_woken
     }
 
     /// Begins anew, for another run. Nobody else holds it.

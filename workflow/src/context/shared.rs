@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -15,13 +16,16 @@ use crate::context::scope::Scope;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::event::{ActivityFailure, Checkpoint, ChildFailure, Event, Name};
-use crate::machine::Limits;
+use crate::machine::{Limits, Moment};
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pulse: Arc<Pulse>,
+    /// Whether the machine polls this instance's code at the moment. Only then does dropping an
+    /// operation mean anything.
+    is_polled: AtomicBool,
     table: Mutex<Table>,
 }
 
@@ -29,6 +33,7 @@ impl Shared {
     pub(crate) fn new(run: RunId, limits: Limits, now: Timestamp) -> Self {
         Self {
             pulse: Arc::default(),
+            is_polled: AtomicBool::new(false),
             table: Mutex::new(Table::new(run, limits, now)),
         }
     }
@@ -64,16 +69,21 @@ impl Shared {
     /// The table, if the code is being polled by its machine. Everything else that polls or drops
     /// one of its futures must not decide anything: a destructor after the end, another task.
     pub(crate) fn lock_polled(&self) -> Option<MutexGuard<'_, Table>> {
-        if !self.pulse.check_inside() {
-            return None;
-        }
-        let table = self.lock();
-        table.is_polled.then_some(table)
+        (self.pulse.check_inside() && self.is_polled()).then(|| self.lock())
     }
 
     /// Whether the code is being polled by its machine, on this thread.
     pub(crate) fn is_polled_here(&self) -> bool {
-        self.lock().is_polled && self.pulse.check_inside()
+        self.is_polled() && self.pulse.check_inside()
+    }
+
+    fn is_polled(&self) -> bool {
+        self.is_polled.load(Ordering::Acquire)
+    }
+
+    /// The machine begins to poll the code, or has ended it.
+    pub(crate) fn set_polled(&self, is_polled: bool) {
+        self.is_polled.store(is_polled, Ordering::Release);
     }
 }
 
@@ -85,9 +95,6 @@ pub(crate) struct Table {
     pub(crate) now: Timestamp,
     /// The owner's epoch, for the events decided now.
     pub(crate) epoch: u64,
-    /// Whether the machine polls this instance's code at the moment. Only then does dropping an
-    /// operation mean anything.
-    pub(crate) is_polled: bool,
     pub(crate) is_cancel_requested: bool,
     /// How many operations the code has issued.
     pub(crate) operations_len: u32,
@@ -191,7 +198,6 @@ impl Table {
             limits,
             now,
             epoch: 0,
-            is_polled: false,
             is_cancel_requested: false,
             operations_len: 0,
             random_len: 0,
@@ -557,6 +563,12 @@ impl Table {
     /// The decisions made since the last call.
     pub(crate) fn take_decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.decisions)
+    }
+
+    /// An event is about to be shown to the code, which may use `spare` for its decisions.
+    pub(crate) fn begin_event(&mut self, moment: Moment, spare: Vec<Decision>) {
+        (self.now, self.epoch) = (moment.now, moment.epoch);
+        self.lend(spare);
     }
 
     /// Gives an empty list, whose memory serves the next turn.

@@ -39,7 +39,7 @@ impl Instance {
         }
         let event = Event::Checkpointed(Box::new(checkpoint));
         self.bring_code();
-        let run = self.run_code(&event, moment, is_whole);
+        let run = self.run_code(&event, moment, is_whole, Vec::new());
         self.shared.lock().restarts_len = 0;
         run
     }

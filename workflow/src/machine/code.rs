@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use millrun_core::panic_message;
 
-use crate::context::{After, Pulse, Shared, Wakers};
+use crate::context::{After, Pulse, Shared, Table, Wakers};
 use crate::event::{Name, RunFailure};
 use crate::registry::{Code, Implementation};
 use crate::{Payload, WorkflowContext};
@@ -52,7 +52,13 @@ impl RunningCode {
     }
 
     /// Wakes what an event concerns, in order, then polls until nothing is woken any more.
-    pub(super) fn poll(&mut self, shared: &Shared, wakers: Wakers, is_first: bool) -> Polled {
+    pub(super) fn poll(
+        &mut self,
+        shared: &Shared,
+        wakers: Wakers,
+        is_first: bool,
+        self_wakes_max: u32,
+    ) -> Polled {
         if self.pulse.is_foreign() {
             // Polling now could show the code something that no replay will.
             return foreign();
@@ -66,24 +72,25 @@ impl RunningCode {
         }
         let is_woken = self.pulse.take_woken();
         if !is_woken && !is_first {
-            return self.check_waiting(shared);
+            return self.check_waiting(&shared.lock());
         }
-        shared.lock().is_polled = true;
-        let polled = self.poll_until_quiet(shared);
-        shared.lock().is_polled = false;
+        shared.set_polled(true);
+        let polled = self.poll_until_quiet(self_wakes_max);
+        shared.set_polled(false);
         match polled {
             Ok(None) => {
-                let next = shared.lock().next.take();
-                match next {
+                let mut table = shared.lock();
+                match table.next.take() {
                     Some(_) if self.pulse.is_foreign() => foreign(),
                     Some(next) => {
+                        drop(table);
                         self.discard();
                         match *next {
                             After::Run(workflow, input) => Polled::Continued { workflow, input },
                             After::Checkpoint(state) => Polled::Checkpointed { state },
                         }
                     }
-                    None => self.check_waiting(shared),
+                    None => self.check_waiting(&table),
                 }
             }
             Ok(Some(_)) if self.pulse.is_foreign() => foreign(),
@@ -98,13 +105,15 @@ impl RunningCode {
         }
     }
 
-    fn poll_until_quiet(&mut self, shared: &Shared) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
+    fn poll_until_quiet(
+        &mut self,
+        self_wakes_max: u32,
+    ) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
         let future = self
             .future
             .as_mut()
             .expect("the future is there until it has ended");
         let mut cx = Context::from_waker(&self.waker);
-        let self_wakes_max = shared.lock().limits.self_wakes_max;
         for _ in 0..=self_wakes_max {
             match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx))) {
                 Ok(Poll::Ready(result)) => return Ok(Some(result)),
@@ -119,11 +128,10 @@ impl RunningCode {
     }
 
     /// The code waits: is it for something that can come?
-    fn check_waiting(&self, shared: &Shared) -> Polled {
+    fn check_waiting(&self, table: &Table) -> Polled {
         if self.pulse.is_foreign() {
             return foreign();
         }
-        let table = shared.lock();
         if !table.is_waiting() {
             return Polled::Stuck(
                 "the code awaits something that no operation of the workflow context can wake".into(),

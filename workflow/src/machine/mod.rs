@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
-use crate::context::{Awaited, Shared, Wakers};
+use crate::context::{Awaited, Decision, Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
 use crate::ledger::{Ledger, Pending};
 use crate::registry::Implementation;
@@ -137,8 +137,7 @@ impl Instance {
             return;
         }
         let spare = std::mem::take(&mut turn.spare.decisions);
-        self.shared.lock().lend(spare);
-        match self.run_code(event, moment, true) {
+        match self.run_code(event, moment, true, spare) {
             Ok(()) => self.adopt_decisions(moment.now, turn),
             Err(reason) => {
                 self.deferred.push((event.clone(), moment.now));
@@ -157,27 +156,37 @@ impl Instance {
 
     /// Delivers one event to the code and polls it until nothing wakes it. What it decided is in
     /// the table afterwards.
-    /// `is_whole` says that no further input waits behind this one.
-    fn run_code(&mut self, event: &Event, moment: Moment, is_whole: bool) -> Result<(), ParkReason> {
-        {
-            let mut table = self.shared.lock();
-            table.now = moment.now;
-            table.epoch = moment.epoch;
-        }
+    /// `is_whole` says that no further input waits behind this one. `spare` is memory for decisions.
+    fn run_code(
+        &mut self,
+        event: &Event,
+        moment: Moment,
+        is_whole: bool,
+        spare: Vec<Decision>,
+    ) -> Result<(), ParkReason> {
+        let mut table = self.shared.lock();
+        table.begin_event(moment, spare);
         let wakers = match event {
-            Event::UpdateAccepted { request, name, input } => match self.perform_update(request, name, input)
-            {
-                Ok(wakers) => Wakers::Many(wakers),
-                Err(reason) => return Err(self.give_up(reason)),
-            },
-            event => self.shared.lock().take_in(event),
+            Event::UpdateAccepted { request, name, input } => {
+                drop(table);
+                match self.perform_update(request, name, input) {
+                    Ok(wakers) => Wakers::Many(wakers),
+                    Err(reason) => return Err(self.give_up(reason)),
+                }
+            }
+            event => {
+                let wakers = table.take_in(event);
+                drop(table);
+                wakers
+            }
         };
+        let self_wakes_max = self.limits.self_wakes_max;
         let code = self
             .code
             .as_mut()
             .expect("the caller has seen that the code is at hand");
         let is_first = matches!(event, Event::Started(_) | Event::Checkpointed(_));
-        let failure = match code.poll(&self.shared, wakers, is_first) {
+        let failure = match code.poll(&self.shared, wakers, is_first, self_wakes_max) {
             Polled::Waiting => return Ok(()),
             Polled::Finished(end) => {
                 let event = match self.limits.bounded_end(end) {

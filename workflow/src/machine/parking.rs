@@ -65,7 +65,7 @@ impl Instance {
                 break;
             }
             let then = Moment { now: *time, ..moment };
-            match self.run_code(event, then, index + 1 == deferred.len()) {
+            match self.run_code(event, then, index + 1 == deferred.len(), Vec::new()) {
                 Ok(()) => self.adopt_decisions(moment.now, turn),
                 Err(reason) => {
                     let reason = counted_after(reason, &before);

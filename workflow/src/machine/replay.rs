@@ -211,7 +211,7 @@ impl Instance {
         if self.code.is_none() || check.difference.is_some() {
             return;
         }
-        match self.run_code(&event, Moment { now: time, epoch: 0 }, is_whole) {
+        match self.run_code(&event, Moment { now: time, epoch: 0 }, is_whole, Vec::new()) {
             Ok(()) => {
                 let mut table = self.shared.lock();
                 let mut decisions = table.take_decisions();
