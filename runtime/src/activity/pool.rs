@@ -64,15 +64,19 @@ impl Pool {
         }
     }
 
-    /// Begins an attempt at the time `now`, which is `begun_at` on the clock that measures.
-    fn start(&mut self, envelope: Arc<Envelope<ActivityTask>>, now: Timestamp, begun_at: Duration) {
+    /// Begins an attempt at the time `now`, which is `begun_at` on the clock that measures. What that
+    /// clock says afterwards, if it was asked.
+    fn start(
+        &mut self,
+        envelope: Arc<Envelope<ActivityTask>>,
+        now: Timestamp,
+        begun_at: Duration,
+    ) -> Option<Duration> {
         let task = envelope.payload();
-        let Some(implementation) = self.queues.activity(&task.scheduled.activity) else {
-            // The shard sends only what is registered; what is not waits in its history.
-            return;
-        };
+        // The shard sends only what is registered; what is not waits in its history.
+        let implementation = self.queues.activity(&task.scheduled.activity)?;
         if !self.state.begin(task, now) {
-            return;
+            return None;
         }
         let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
         let payload_bytes_max = self.payload_bytes_max;
@@ -84,10 +88,11 @@ impl Pool {
                     attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
                 });
             }
-            return;
+            return None;
         }
         let begun = attempt::begin(implementation, cx, payload_bytes_max);
-        let took = self.host.elapsed().saturating_sub(begun_at);
+        let ended_at = self.host.elapsed();
+        let took = ended_at.saturating_sub(begun_at);
         match &begun {
             // Perhaps of this place: nobody's code is run here twice to find out.
             Ok(Err(failure)) if failure.is_panic() => implementation.pace.give_up(),
@@ -95,10 +100,7 @@ impl Pool {
         }
         match begun {
             Ok(outcome) => {
-                // Counted before the attempt is taken off the list: a shutdown waits for either.
-                self.state.keep_reports(1);
-                let (report, _) = self.state.end(key, number, outcome, self.running_max);
-                self.state.sent_reports(usize::from(report.is_none()));
+                let report = self.state.end_unsent(key, number, outcome);
                 self.reports.extend(report);
             }
             Err(rest) if self.state.expect_end(key, number) => {
@@ -106,6 +108,7 @@ impl Pool {
             }
             Err(rest) => attempt::discard(rest),
         }
+        Some(ended_at)
     }
 
     /// Gives an attempt a task of its own.
@@ -188,8 +191,7 @@ impl Part for Pool {
             let until = at + TURN_MAX;
             let mut hand = self.queue.inbox.take();
             for task in hand.by_ref().take(room) {
-                self.start(task, now, at);
-                at = host.elapsed();
+                at = self.start(task, now, at).unwrap_or_else(|| host.elapsed());
                 if at >= until || self.state.is_stopping() {
                     break;
                 }

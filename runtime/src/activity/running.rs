@@ -2,7 +2,7 @@
 //! what is still running.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,15 +34,16 @@ pub(crate) struct PoolState {
     /// One permit per thread that blocking activities may have, in all pools together.
     threads: Arc<Semaphore>,
     running: Mutex<Running>,
-    started: AtomicUsize,
-    /// Reports that the pool has not sent.
-    reports: AtomicUsize,
     is_stopping: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Running {
     attempts: HashMap<Key, Attempt, FxBuildHasher>,
+    /// How many have ended whose reports the pool has not sent.
+    unsent_len: usize,
+    /// How many have been started since the runtime was.
+    started_len: usize,
     /// Steps cancelled while they waited in the queue.
     cancelled: HashSet<Key, FxBuildHasher>,
     /// Attempts that must begin before a deadline, and have not: with their numbers.
@@ -91,8 +92,6 @@ impl PoolState {
             payload_bytes_max,
             threads,
             running: Mutex::default(),
-            started: AtomicUsize::new(0),
-            reports: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -107,12 +106,13 @@ impl PoolState {
 
     /// How many attempts are under way, those among them that have ended and not been reported.
     pub(crate) fn running_len(&self) -> usize {
-        self.lock().attempts.len() + self.reports.load(Ordering::Acquire)
+        let running = self.lock();
+        running.attempts.len() + running.unsent_len
     }
 
     /// How many attempts have been started since the runtime was.
     pub(crate) fn started_len(&self) -> usize {
-        self.started.load(Ordering::Relaxed)
+        self.lock().started_len
     }
 
     /// Starts nothing more.
@@ -185,8 +185,7 @@ impl PoolState {
             pulse,
         };
         running.attempts.insert(key, attempt);
-        drop(running);
-        self.started.fetch_add(1, Ordering::Relaxed);
+        running.started_len += 1;
         true
     }
 
@@ -208,14 +207,11 @@ impl PoolState {
         true
     }
 
-    /// The pool keeps so many more reports until it can send them.
-    pub(super) fn keep_reports(&self, count: usize) {
-        self.reports.fetch_add(count, Ordering::AcqRel);
-    }
-
-    /// So many of them have been sent.
+    /// So many reports have been sent that the pool had [kept](Self::end_unsent).
     pub(super) fn sent_reports(&self, count: usize) {
-        self.reports.fetch_sub(count, Ordering::AcqRel);
+        if count > 0 {
+            self.lock().unsent_len -= count;
+        }
     }
 
     /// Keeps what stops an attempt, unless it has ended by now: its task may be sending its report, and
@@ -234,26 +230,29 @@ impl PoolState {
         &self,
         key: Key,
         number: u32,
-        mut outcome: AttemptOutcome,
+        outcome: AttemptOutcome,
         running_max: usize,
     ) -> (Option<ActivityReport>, bool) {
         let mut running = self.lock();
         let was_full = running.attempts.len() >= running_max;
         let attempt = running.remove(key, Some(number));
         drop(running);
-        let report = attempt.map(|attempt| {
-            if let Err(failure) = &mut outcome {
-                failure.details = attempt.last_words();
-            }
-            let (run, operation) = key;
-            ActivityReport {
-                run,
-                operation,
-                attempt: number,
-                outcome,
-            }
-        });
-        (report, was_full)
+        (attempt.map(|attempt| attempt.report(key, outcome)), was_full)
+    }
+
+    /// As [`end`](Self::end), of an attempt whose report the pool keeps until it can be
+    /// [sent](Self::sent_reports). It counts as under way until then: a shutdown waits for either.
+    pub(super) fn end_unsent(
+        &self,
+        key: Key,
+        number: u32,
+        outcome: AttemptOutcome,
+    ) -> Option<ActivityReport> {
+        let mut running = self.lock();
+        let attempt = running.remove(key, Some(number))?;
+        running.unsent_len += 1;
+        drop(running);
+        Some(attempt.report(key, outcome))
     }
 
     /// Stops an attempt whose report nobody waits for, or keeps it from being started.
@@ -384,6 +383,20 @@ impl Attempt {
     fn silent_at(&self) -> Option<Timestamp> {
         let pulse = self.pulse.as_ref()?;
         Some(pulse.heard_at + pulse.silence_max?)
+    }
+
+    /// How it ended, to be told to its run.
+    fn report(self, (run, operation): Key, mut outcome: AttemptOutcome) -> ActivityReport {
+        let attempt = self.number;
+        if let Err(failure) = &mut outcome {
+            failure.details = self.last_words();
+        }
+        ActivityReport {
+            run,
+            operation,
+            attempt,
+            outcome,
+        }
     }
 
     /// What it said last. The run may have been told, or be told later than of its end.
