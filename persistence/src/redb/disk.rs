@@ -112,3 +112,35 @@ impl Disk for FileDisk {
         }
     }
 }
+
+impl Drop for FileDisk {
+    /// Lets go of the lock by name. A child that is being spawned holds whatever is open until its own
+    /// program begins, and closing the file here alone would leave the lock with it for that long.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::debug!(%error, "the lock of a store goes with its file");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_disk_is_free_though_a_child_has_inherited_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let disk = FileDisk::create(&path).unwrap();
+        // The same open file twice, as between fork and exec.
+        let _inherited = disk.0.try_clone().unwrap();
+        assert!(disk.try_lock().unwrap());
+        let other = FileDisk::open(&path).unwrap();
+        assert!(!other.try_lock().unwrap());
+        drop(disk);
+        assert!(other.try_lock().unwrap());
+        // Whoever has not got the lock does not take it from whoever has.
+        drop(FileDisk::open(&path).unwrap());
+        assert!(!FileDisk::open(&path).unwrap().try_lock().unwrap());
+    }
+}
