@@ -5,6 +5,9 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use crate::WorkflowContext;
 
 /// The one of two that came first.
@@ -39,5 +42,34 @@ impl WorkflowContext {
             right.as_mut().poll(cx).map(Either::Right)
         })
         .await
+    }
+
+    /// Waits for the first of many, and gives its place among them with its value; the others are
+    /// dropped, which cancels them durably. If several are ready at once, the foremost wins. `None` of
+    /// none.
+    ///
+    /// For branches of different types, nest [`race`](Self::race); to take more than the first, see
+    /// [`join_set`](Self::join_set).
+    ///
+    /// ```
+    /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
+    /// # const ASK: Activity<String, u64> = Activity::named("ask");
+    /// async fn fastest(cx: WorkflowContext, mirrors: Vec<String>) -> Result<u64, WorkflowError> {
+    ///     match cx.race_all(mirrors.into_iter().map(|mirror| cx.call(ASK, mirror))).await {
+    ///         Some((_, answer)) => Ok(answer?),
+    ///         None => Err(WorkflowError::failed("there is no mirror")),
+    ///     }
+    /// }
+    /// ```
+    pub async fn race_all<F: Future>(
+        &self,
+        futures: impl IntoIterator<Item = F>,
+    ) -> Option<(usize, F::Output)> {
+        let placed = futures.into_iter().enumerate();
+        // Only those that were woken are polled, in the order of the history.
+        let mut racing: FuturesUnordered<_> = placed
+            .map(async |(place, future)| (place, future.await))
+            .collect();
+        racing.next().await
     }
 }

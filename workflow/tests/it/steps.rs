@@ -168,6 +168,40 @@ fn the_loser_of_a_race_is_cancelled_durably_and_may_not_answer() {
 }
 
 #[test]
+fn the_first_of_many_wins_and_all_others_are_cancelled_durably() {
+    for winner in [1, 3, 5] {
+        let code = Implementation::new(FLOW, async |cx: WorkflowContext, calls: u64| {
+            let calls = (0..calls).map(|number| cx.call(DOUBLE, number));
+            let Some((place, value)) = cx.race_all(calls).await else {
+                return Err(WorkflowError::failed("nobody runs"));
+            };
+            cx.sleep(Duration::from_secs(1)).await?;
+            Ok(100 * place as u64 + value?)
+        });
+        let mut world = World::start(code, &5_u64);
+        world.complete(winner, &7_u64);
+        let labels = &world.labels()[5..];
+        assert_eq!(labels[0], "ActivityCompleted");
+        assert_eq!(labels[1..5], ["OperationCancelled"; 4]);
+        assert_eq!(labels[5..], ["TimerStarted"]);
+        assert!(world.fire_next());
+        assert_eq!(world.result::<u64>(), 100 * u64::from(winner - 1) + 7);
+    }
+}
+
+#[test]
+fn of_many_that_are_ready_at_once_the_foremost_wins_and_of_none_nobody() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+        let none = cx.race_all(std::iter::empty::<std::future::Ready<()>>()).await;
+        assert_eq!(none, None);
+        let ready = (0..3).map(std::future::ready);
+        let first = cx.race_all(ready).await;
+        Ok::<_, WorkflowError>(value + u64::from(first == Some((0, 0))))
+    });
+    assert_eq!(World::start(code, &1_u64).result::<u64>(), 2);
+}
+
+#[test]
 fn a_join_waits_for_both_in_any_order() {
     for order in [[1, 2], [2, 1]] {
         let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
