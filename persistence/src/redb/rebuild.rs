@@ -149,12 +149,21 @@ pub(crate) fn rebuild_folding(
             });
         }
         end = position + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
-        progress(Progress {
-            bytes_done: end.saturating_sub(low),
-            bytes_total,
-            records: records.load(Ordering::Relaxed),
-        });
+        let bytes_done = end.saturating_sub(low);
+        // The lanes are some rows behind: the end is told when they have come to it.
+        if bytes_done < bytes_total {
+            progress(Progress {
+                bytes_done,
+                bytes_total,
+                records: records.load(Ordering::Relaxed),
+            });
+        }
     })?;
+    progress(Progress {
+        bytes_done: bytes_total,
+        bytes_total,
+        records: records.into_inner(),
+    });
     Ok(merge(shares, gaps, (low, end)))
 }
 

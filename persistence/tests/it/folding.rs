@@ -20,11 +20,13 @@ type Bodies = BTreeMap<RunId, Vec<Vec<u8>>>;
 #[derive(Default)]
 struct Recorder {
     runs: Vec<Option<(RunId, Vec<Vec<u8>>)>>,
+    recorded: usize,
     forgotten: usize,
 }
 
 impl Fold for Recorder {
     fn record(&mut self, number: usize, record: RecordView<'_>) {
+        self.recorded += 1;
         if self.runs.len() <= number {
             self.runs.resize(number + 1, None);
         }
@@ -110,6 +112,12 @@ fn folded(path: &Path, lanes: usize) -> (Bodies, RecoveryReport, usize) {
         }
     }
     let forgotten = recorders.iter().map(|recorder| recorder.forgotten).sum();
+    if report.damaged.is_empty() {
+        // Beside what was recorded, the last record of each run that has ended.
+        let recorded: usize = recorders.iter().map(|recorder| recorder.recorded).sum();
+        let records = (recorded + forgotten) as u64;
+        assert!(last.records >= records, "{} of {records}", last.records);
+    }
     (bodies, report, forgotten)
 }
 
