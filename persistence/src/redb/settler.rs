@@ -25,6 +25,8 @@ use crate::wire::settled::{self, CLOSED_PER_ROW, Manifest, PAIRS_PER_ROW, Pair, 
 const FAN: usize = 8;
 /// How many are merged at once at most, when merging has fallen behind.
 const INPUTS_MAX: usize = 64;
+/// From so many sorted runs on, merging has its turn after each flush, however many runs wait meanwhile.
+const CROWDED_LEN: usize = 64;
 /// How many rows are removed at a time, at most.
 const REMOVED_LEN_MAX: usize = 64;
 /// Bytes of a row of the index, for the budget.
@@ -60,6 +62,8 @@ pub(crate) struct Rows {
 pub(crate) struct Settler {
     rows: Rows,
     job: Option<Job>,
+    /// The job before was a flush.
+    has_flushed: bool,
     /// Rows of sorted runs that were merged or are not needed any more.
     garbage: VecDeque<u64>,
 }
@@ -126,12 +130,14 @@ impl Settler {
         Self {
             rows,
             job: None,
+            has_flushed: false,
             garbage,
         }
     }
 
     /// What to begin next, if anything: a flush of all waiting runs if `len_min` of them wait or
-    /// `is_wanted`, else a merge. `end` is where the durable log ends. It is taken under the
+    /// `is_wanted`, else a merge. Where as many close while one is written, flushes and merges take
+    /// turns once there are too many sorted runs. `end` is where the durable log ends. It is taken under the
     /// journal's lock and begun with [`begin`](Self::begin) outside of it.
     pub(crate) fn next(
         &self,
@@ -144,24 +150,26 @@ impl Settler {
             return None;
         }
         let waiting = &closed.waiting;
-        if waiting.len() >= len_min as u64 || is_wanted {
-            let number = waiting.first();
-            Some(Begin::Flush {
-                number,
-                runs: waiting.list(number).copied().collect(),
-                position: end,
-            })
-        } else {
-            mergeable(closed, len_min).map(|inputs| Begin::Merge {
-                inputs,
-                from: closed.forgotten(),
-            })
+        let is_flush_due = waiting.len() >= len_min as u64 || is_wanted;
+        let is_merge_first = self.has_flushed && closed.settled.segments.len() >= CROWDED_LEN;
+        if (!is_flush_due || is_merge_first)
+            && let Some(inputs) = mergeable(closed, len_min)
+        {
+            let from = closed.forgotten();
+            return Some(Begin::Merge { inputs, from });
         }
+        let number = waiting.first();
+        is_flush_due.then(|| Begin::Flush {
+            number,
+            runs: waiting.list(number).copied().collect(),
+            position: end,
+        })
     }
 
     pub(crate) fn begin(&mut self, begin: Begin) {
         let id = self.rows.next_segment;
         self.rows.next_segment += 1;
+        self.has_flushed = matches!(begin, Begin::Flush { .. });
         self.job = Some(match begin {
             Begin::Flush {
                 number,
@@ -485,8 +493,14 @@ fn is_older(earlier: Pair, later: Pair) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use millrun_core::{Partition, RunId, Sequence, Timestamp};
+
     use super::*;
     use crate::config::Retention;
+    use crate::finished::IdHash;
+    use crate::redb::disk::FileDisk;
+    use crate::redb::state::Segment as Queued;
+    use crate::redb::store::{Slice, Store};
 
     /// How many are merged of sorted runs of one level, with so many pairs each, if 100,000 runs are
     /// retained.
@@ -525,6 +539,57 @@ mod tests {
         // These are as large as they become.
         assert_eq!(merged(&[20_000; 8]), None);
         assert_eq!(merged(&[60_000; 8]), None);
+    }
+
+    /// As many close with each commit as are settled at once; without a turn of its own, merging would
+    /// wait for ever.
+    #[test]
+    fn sorted_runs_are_merged_however_many_runs_close_with_a_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&folder.path().join("store")).unwrap();
+        let store = Store::open(Arc::new(disk), 1 << 20).unwrap();
+        store.count_open().unwrap();
+        let mut closed = ClosedRuns::new(Retention::default(), Settled::default(), 0);
+        let mut settler = Settler::new(Rows::default());
+        let partition = Partition::from_index(0).unwrap();
+        let (mut number, mut merges) = (0, 0);
+        for _ in 0..500 {
+            for _ in 0..20 {
+                number += 1;
+                closed.waiting.add(Finished {
+                    run: RunId::new(partition, Timestamp::EPOCH, number),
+                    id: IdHash::from_bits(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                    closed_at: Timestamp::EPOCH,
+                    head: Sequence::new(1),
+                    bytes: 1,
+                    place: Place::default(),
+                });
+            }
+            if let Some(begin) = settler.next(&closed, false, 0, 10) {
+                merges += u32::from(matches!(begin, Begin::Merge { .. }));
+                settler.begin(begin);
+            }
+            let before = closed.settled.clone();
+            let moment = store.moment().unwrap();
+            let step = settler.step(&moment, &before, 0, 65_536).unwrap();
+            drop(moment);
+            let index = settler.seal(step, &before, (0, 0, 0));
+            let mut slice = Slice {
+                index,
+                ..Slice::default()
+            };
+            store.commit(&Queued::default(), Some(&slice)).unwrap();
+            if let Some(settled) = slice.index.settled.take() {
+                closed.settle(settled);
+            }
+            let (sorted, waiting) = (closed.settled.segments.len(), closed.waiting.len());
+            assert!(
+                sorted <= 2 * CROWDED_LEN,
+                "{sorted} sorted runs after {number} runs"
+            );
+            assert!(waiting < 2_000, "{waiting} wait after {number} runs");
+        }
+        assert!(merges > 1, "{merges} merges");
     }
 
     /// An index that was written anew begins with one large sorted run.
