@@ -20,9 +20,9 @@
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::closed;
+use super::closed::{self, Settled};
 use super::log;
-use super::settler::{Rows, Settler};
+use super::settler::{Rows, Settler, Step};
 use super::shared::Shared;
 use super::state::State;
 use super::store::{Moment, Slice, Store};
@@ -41,6 +41,22 @@ pub(crate) struct Settling {
     is_index_wanted: bool,
     /// How many runs had closed when the last plan was made.
     closed: u64,
+    /// More finished runs wait than are to be held in memory.
+    is_behind: bool,
+    planned: Planned,
+}
+
+/// How far the plan has come of what the next commit takes along. It is made in parts, so that a batch
+/// that comes meanwhile waits for one of them at most.
+#[derive(Debug, Default)]
+enum Planned {
+    #[default]
+    Nothing,
+    /// Rows that retention will come to have been read.
+    Ahead,
+    /// What leaves the log; of the index, nothing.
+    Log(Option<LogSlice>),
+    Whole(Option<Slice>),
 }
 
 /// What a finished run costs in the index until it is dropped, about: a row's place, and being merged
@@ -75,22 +91,64 @@ impl Settling {
             settler: Settler::new(rows),
             is_index_wanted: false,
             closed: 0,
+            is_behind: false,
+            planned: Planned::Nothing,
         }
     }
 
-    /// Plans what the next commit takes along; `None` if nothing is due. `bytes` are about to be
-    /// appended: what is taken along grows with that, and with what has closed since the last plan, so
-    /// that settling keeps up. It is no more than that takes, so that each commit takes its share and
-    /// none a large one.
-    pub(crate) fn plan(
+    /// Whether the plan for the next commit is complete.
+    pub(crate) fn is_planned(&self) -> bool {
+        matches!(self.planned, Planned::Whole(_))
+    }
+
+    /// Whether each commit is to take along what is due, whatever that takes: more finished runs wait
+    /// than are to be held in memory.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Plans the next part of what the next commit takes along. `bytes` are about to be appended: what
+    /// is taken along grows with that, and with what has closed since the last plan, so that settling
+    /// keeps up. It is no more than that takes, so that each commit takes its share and none a large one.
+    pub(crate) fn plan_on(
         &mut self,
         store: &Store,
         shared: &Shared,
         bytes: usize,
+    ) -> Result<(), JournalFailure> {
+        self.planned = match std::mem::take(&mut self.planned) {
+            Planned::Nothing => {
+                load_ahead(store, shared)?;
+                Planned::Ahead
+            }
+            Planned::Ahead => Planned::Log(self.plan_log(store, shared, bytes)?),
+            Planned::Log(log) => Planned::Whole(self.plan_index(store, shared, log, bytes)?),
+            whole @ Planned::Whole(_) => whole,
+        };
+        Ok(())
+    }
+
+    /// What has been planned for the commit that is made now; `None` if nothing is due, or nothing has
+    /// been planned.
+    pub(crate) fn take(&mut self, shared: &Shared) -> Option<Slice> {
+        match std::mem::take(&mut self.planned) {
+            Planned::Nothing | Planned::Ahead | Planned::Log(None) => None,
+            Planned::Log(log) => {
+                let settled = shared.lock().closed.settled.clone();
+                Some(self.slice(shared, log, Step::default(), &settled))
+            }
+            Planned::Whole(slice) => slice,
+        }
+    }
+
+    fn plan_index(
+        &mut self,
+        store: &Store,
+        shared: &Shared,
+        log: Option<LogSlice>,
+        bytes: usize,
     ) -> Result<Option<Slice>, JournalFailure> {
-        load_ahead(store, shared)?;
-        let log = self.plan_log(store, shared, bytes)?;
-        let (begin, forgotten, newly, is_behind) = {
+        let (begin, forgotten, newly) = {
             let state = shared.lock();
             let len_min = shared.config.unsettled_len_max;
             let begin = self
@@ -98,8 +156,8 @@ impl Settling {
                 .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
             let closed = state.closed.end();
             let newly = closed - std::mem::replace(&mut self.closed, closed).min(closed);
-            let is_behind = state.closed.waiting.len() > BEHIND * len_min as u64;
-            (begin, state.closed.forgotten(), newly, is_behind)
+            self.is_behind = state.closed.waiting.len() > BEHIND * len_min as u64;
+            (begin, state.closed.forgotten(), newly)
         };
         if let Some(begin) = begin {
             self.settler.begin(begin);
@@ -113,12 +171,17 @@ impl Settling {
         };
         let share = usize::try_from(newly * INDEX_BYTES_PER_RUN).unwrap_or(usize::MAX);
         let most = shared.config.settle_bytes_max.max(bytes / 2);
-        let bytes = if is_behind {
+        let bytes = if self.is_behind {
             share.saturating_mul(2).max(most)
         } else {
             share.max(INDEX_STEP_BYTES).min(most)
         };
         let step = self.settler.step(&store.moment()?, &settled, forgotten, bytes)?;
+        Ok(Some(self.slice(shared, log, step, &settled)))
+    }
+
+    /// What leaves the log and what is written of the index, with the manifest that belongs to both.
+    fn slice(&self, shared: &Shared, log: Option<LogSlice>, step: Step, settled: &Settled) -> Slice {
         let state = shared.lock();
         let end = step.settled.as_ref().map_or(settled.end, |after| after.end);
         // Runs that were dropped before they were settled are dropped again after a crash.
@@ -130,18 +193,18 @@ impl Settling {
         );
         let low = state.low;
         drop(state);
-        let step = self.settler.seal(step, &settled, retained);
+        let step = self.settler.seal(step, settled, retained);
         let log = log.unwrap_or(LogSlice {
             low,
             ..LogSlice::default()
         });
-        Ok(Some(Slice {
+        Slice {
             low: log.low,
             rows: log.rows,
             moved: log.moved,
             gone: log.gone,
             index: step,
-        }))
+        }
     }
 
     fn plan_log(

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! What a commit takes along is planned while nobody waits for it, if there is such a time between
-//! two commits. Nothing that a plan rests on changes before its commit: runs leave retention only
+//! two commits. Where there mostly is, a commit that follows another without a pause takes along what
+//! has been planned by then and no more: a slow sync makes those behind it late, and what they would
+//! take along makes them later. Nothing that a plan rests on changes before its commit: runs leave retention only
 //! here, after a commit and before the next plan.
 //!
 //! A failed commit ends it: the disk is not asked again until the store is reopened.
@@ -37,16 +39,28 @@ pub(crate) struct Writer {
     store: Option<Arc<Store>>,
     convoy: Convoy,
     settling: Settling,
-    /// What the next commit takes along; `None` as long as that has not been planned.
-    plan: Option<Plan>,
+    pauses: Pauses,
     /// Size of the last commit's turns: the next one will be as large.
     last_bytes: usize,
     /// When the last commit ended, on the host's clock.
     synced_at: Duration,
 }
 
-/// A slice of settling, or nothing if none is due.
-type Plan = Option<Slice>;
+/// Whether there has been time between the latest commits: a bit for each, the last one lowest.
+#[derive(Debug, Default)]
+struct Pauses(u32);
+
+impl Pauses {
+    fn note(&mut self, was_there: bool) {
+        self.0 = self.0 << 1 | u32::from(was_there);
+    }
+
+    /// Before one of the next commits there will be time, as before most of the latest, and one of the
+    /// last three.
+    fn will_come(&self) -> bool {
+        self.0 & 0b111 != 0 && self.0.count_ones() >= u32::BITS / 2
+    }
+}
 
 /// What the next turn is for.
 enum Work {
@@ -66,7 +80,7 @@ impl Writer {
             store: Some(store),
             convoy: Convoy::default(),
             settling: Settling::new(rows),
-            plan: None,
+            pauses: Pauses::default(),
             last_bytes: 0,
             synced_at,
         }
@@ -99,7 +113,7 @@ impl Writer {
         let half_full = self.shared.config.batch_bytes_max.div_ceil(2);
         match decision {
             Decision::Commit => Work::Commit(state.seal()),
-            Decision::Wait { .. } | Decision::Idle if self.plan.is_none() => Work::Plan,
+            Decision::Wait { .. } | Decision::Idle if !self.settling.is_planned() => Work::Plan,
             Decision::Wait { time, batches } => {
                 state.ring_at = RingAt {
                     batches,
@@ -157,20 +171,20 @@ impl Writer {
         }
     }
 
-    /// Plans what the next commit takes along, while there is none to be made.
+    /// Plans a part of what the next commit takes along, while there is none to be made.
     fn plan(&mut self) -> Result<(), JournalFailure> {
         let store = self.store.as_ref().expect(KEPT);
-        self.plan = Some(self.settling.plan(store, &self.shared, self.last_bytes)?);
-        Ok(())
+        self.settling.plan_on(store, &self.shared, self.last_bytes)
     }
 
     /// One transaction: the segment, and a slice of settling if one is due.
     fn write(&mut self, store: &Store, segment: &Segment) -> Result<Option<(Slice, u64)>, JournalFailure> {
-        let slice = match self.plan.take() {
-            Some(plan) => plan,
-            // Commits follow each other without a pause.
-            None => self.settling.plan(store, &self.shared, segment.bytes.len())?,
-        };
+        self.pauses.note(self.settling.is_planned());
+        let waits = self.pauses.will_come() && !self.settling.is_behind();
+        while !waits && !self.settling.is_planned() {
+            self.settling.plan_on(store, &self.shared, segment.bytes.len())?;
+        }
+        let slice = self.settling.take(&self.shared);
         let removed = store.commit(segment, slice.as_ref())?;
         Ok(slice.map(|slice| (slice, removed)))
     }
@@ -242,5 +256,38 @@ impl Part for Writer {
         self.store = None;
         self.shared.fail(JournalFailure::closed());
         Next::Stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_waited_for_where_there_mostly_is_one_and_by_three_commits_at_most() {
+        let mut pauses = Pauses::default();
+        for _ in 0..15 {
+            pauses.note(true);
+            assert!(!pauses.will_come(), "there were too few to rely on");
+        }
+        pauses.note(true);
+        assert!(pauses.will_come());
+        for _ in 0..2 {
+            pauses.note(false);
+            assert!(pauses.will_come());
+        }
+        pauses.note(false);
+        assert!(!pauses.will_come(), "three have taken nothing along");
+        pauses.note(true);
+        assert!(pauses.will_come());
+    }
+
+    #[test]
+    fn where_commits_follow_each_other_without_a_pause_none_is_waited_for() {
+        let mut pauses = Pauses::default();
+        for number in 0..200 {
+            pauses.note(number % 3 == 0);
+            assert!(!pauses.will_come());
+        }
     }
 }
