@@ -3,32 +3,35 @@
 //! ```text
 //!   append ──► enqueue ──► offset ──► waiting ──(watermark ≥ offset)──► Ok
 //!                                        ▲ wakes those whose batch is durable
-//!   journal ──► bell ──► part "millrun-appends"
+//!   journal ──► bell ──► two parts "millrun-appends"
 //!                                        │ enqueues what lies there, wakes likewise
 //!   gather ──► batch of many (see `gather`) ──(64 turns)──► enqueue ──► Ok
 //! ```
 //!
-//! Waking thousands of tasks takes longer than a commit, so a part of its own does it, and not the
-//! journal's writer; it is placed where the tasks run, where a wake-up is cheapest. It wakes a budget
-//! of them at a time: those run, and append again, before the others are woken.
+//! Waking thousands of tasks takes longer than a commit, so parts of their own do it, and not the
+//! journal's writer; they are placed where the tasks run, where a wake-up is cheapest. They wake a budget
+//! of them at a time: those run, and append again, before the others are woken. There are two, each for
+//! half of the lists: while one wakes, other threads run what the other has woken.
 //!
 //! Invariants: a list is sorted by offset, so that those who are to be woken are its beginning, however
-//! many wait behind them. What was gathered is enqueued by the part's next turn but one at the latest:
-//! in between, whoever is ready to run may add to it. A gathering's lock is taken before the journal's.
+//! many wait behind them. When a part ends, whoever waits is told so, and whoever comes later. What was
+//! gathered is enqueued by its part's next turn but one at the latest: in between, whoever is ready to run
+//! may add to it. A gathering's lock is taken before the journal's.
 //! Left out on purpose: fairness among those who found the journal full.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
-use millrun_core::{Bell, Host, Next, Offset, Part, Placement, SpawnError, Timestamp};
+use millrun_core::{Bell, Host, Next, Offset, Part, PartExit, Placement, SpawnError, Timestamp};
 
 use crate::batch::Batch;
-use crate::error::EnqueueError;
+use crate::error::{EnqueueError, FailureKind, JournalFailure};
 use crate::gather::{Gathering, Place};
 use crate::journal::{Enqueued, Journal, Refused};
 
@@ -43,10 +46,21 @@ struct Inner {
     /// Several lists, each for some threads, so that appenders on several threads seldom meet.
     waiting: [Mutex<Waiting>; LISTS],
     gatherings: [Gathering; LISTS],
-    bell: Bell,
+    /// One for each part.
+    bells: [Bell; PARTS],
+    /// Why nobody is woken any more, if that is so.
+    over: OnceLock<JournalFailure>,
 }
 
 const LISTS: usize = 16;
+/// So many parts wake, each those of some lists: while one of them works, another thread has those to
+/// run that the other has woken.
+const PARTS: usize = 2;
+
+/// Which part wakes those of a list.
+fn part_of(list: usize) -> usize {
+    list % PARTS
+}
 
 /// Which list is this thread's.
 fn list_of_thread() -> usize {
@@ -86,32 +100,43 @@ impl Waiting {
 }
 
 impl Appender {
-    /// Starts the part that wakes who waits; it ends with the last clone.
+    /// Starts the two parts that wake who waits; they end with the last clone.
     ///
     /// # Errors
     /// When the host refuses the part.
     pub fn new(journal: Arc<dyn Journal>, host: &dyn Host) -> Result<Self, SpawnError> {
-        let bell = Bell::new();
-        journal.watch(bell.clone());
+        let bells: [Bell; PARTS] = Default::default();
+        for bell in &bells {
+            journal.watch(bell.clone());
+        }
         let inner = Arc::new(Inner {
             journal,
             waiting: Default::default(),
             gatherings: Default::default(),
-            bell: bell.clone(),
+            bells: bells.clone(),
+            over: OnceLock::new(),
         });
-        let waking = Waking {
-            inner: Arc::downgrade(&inner),
-            durable: Vec::new(),
-            first: 0,
-            has_let_others_run: false,
-        };
-        host.spawn_part(
-            "millrun-appends",
-            Placement::Actor,
-            bell,
-            Box::new(waking),
-            Box::new(|_| {}),
-        )?;
+        for (part, bell) in bells.into_iter().enumerate() {
+            let waking = Waking {
+                inner: Arc::downgrade(&inner),
+                durable: Vec::new(),
+                lists: (0..LISTS).filter(|list| part_of(*list) == part).collect(),
+                has_let_others_run: false,
+            };
+            let waited_for = Arc::downgrade(&inner);
+            let ended = move |_: PartExit| {
+                if let Some(inner) = waited_for.upgrade() {
+                    inner.end();
+                }
+            };
+            host.spawn_part(
+                "millrun-appends",
+                Placement::Actor,
+                bell,
+                Box::new(waking),
+                Box::new(ended),
+            )?;
+        }
         Ok(Self(inner))
     }
 
@@ -162,14 +187,14 @@ impl Appender {
         match inner.gatherings[list].put(&*inner.journal, batch) {
             Ok((place, rings)) => {
                 if rings {
-                    inner.bell.ring_after_lock();
+                    inner.bells[part_of(list)].ring_after_lock();
                 }
                 Ok(Gathered { inner, list, place })
             }
             Err(error) => {
                 // Others may have been waiting with it, and are to be told.
                 if !error.is_retryable() {
-                    inner.bell.ring();
+                    inner.bells[part_of(list)].ring();
                 }
                 Err(error)
             }
@@ -199,7 +224,10 @@ impl Inner {
         // Registered before the second attempt: room made in between rings after it.
         self.list().full.push(cx.waker().clone());
         match self.journal.enqueue(batch) {
-            Err(EnqueueError::Full) => Poll::Pending,
+            Err(EnqueueError::Full) => match self.over.get() {
+                Some(failure) => Poll::Ready(Err(EnqueueError::Failed(failure.clone()))),
+                None => Poll::Pending,
+            },
             outcome => Poll::Ready(outcome),
         }
     }
@@ -212,12 +240,33 @@ impl Inner {
         if self.journal.high_watermark() >= offset {
             return Poll::Ready(Ok(()));
         }
-        match self.journal.failure() {
+        match self.failure() {
             // A flush at the end may have made it durable just before.
             Some(_) if self.journal.high_watermark() >= offset => Poll::Ready(Ok(())),
             Some(failure) => Poll::Ready(Err(EnqueueError::Failed(failure))),
             None => Poll::Pending,
         }
+    }
+
+    /// Why nothing is to be waited for any more.
+    fn failure(&self) -> Option<JournalFailure> {
+        self.journal.failure().or_else(|| self.over.get().cloned())
+    }
+
+    /// The part has ended, and nobody will be woken any more: tells all who wait, and all who come.
+    fn end(&self) {
+        let message = "whoever tells that batches are durable was stopped before the last appender";
+        let failure = JournalFailure::new(FailureKind::WriterLost, message);
+        let failure = self.journal.failure().unwrap_or(failure);
+        self.over.set(failure.clone()).ok();
+        let mut all = Vec::new();
+        for (gathering, waiting) in self.gatherings.iter().zip(&self.waiting) {
+            gathering.turn(&*self.journal, Some(&failure), false, usize::MAX, &mut all);
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            all.append(&mut waiting.full);
+            waiting.take(Offset::new(u64::MAX), usize::MAX, &mut all);
+        }
+        wake(&mut all);
     }
 
     /// The list of this thread.
@@ -253,7 +302,7 @@ impl Drop for Gathered<'_> {
     fn drop(&mut self) {
         let inner = self.inner;
         if inner.gatherings[self.list].forget(&*inner.journal, &self.place) {
-            inner.bell.ring();
+            inner.bells[part_of(self.list)].ring();
         }
     }
 }
@@ -264,7 +313,9 @@ impl Drop for Inner {
         for gathering in &self.gatherings {
             gathering.flush(&*self.journal);
         }
-        self.bell.ring();
+        for bell in &self.bells {
+            bell.ring();
+        }
     }
 }
 
@@ -281,10 +332,19 @@ struct Waking {
     inner: Weak<Inner>,
     /// Those of one turn, to be woken when no lock is held.
     durable: Vec<Waker>,
-    /// The list that comes first in the next turn.
-    first: usize,
+    /// Those that it looks after, the one first that comes first in the next turn.
+    lists: Vec<usize>,
     /// Something was gathered, and the tasks that were ready have run since.
     has_let_others_run: bool,
+}
+
+/// Wakes all of them. A waker is anybody's code: that one panics is not the others' loss.
+fn wake(wakers: &mut Vec<Waker>) {
+    for waker in wakers.drain(..) {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a waker panicked when its batch was durable");
+        }
+    }
 }
 
 impl Part for Waking {
@@ -299,10 +359,16 @@ impl Part for Waking {
             None => inner.journal.high_watermark(),
         };
         let sends = std::mem::take(&mut self.has_let_others_run);
+        for (list, gathering) in inner.gatherings.iter().enumerate() {
+            if !self.lists.contains(&list) {
+                gathering.retry(&*inner.journal);
+            }
+        }
         // Those who wait for room, however many, leave so much to the others of each list.
-        let share = (budget / LISTS).max(1);
+        let share = (budget / self.lists.len()).max(1);
         let mut is_all = true;
-        for number in (self.first..LISTS).chain(0..self.first) {
+        for number in &self.lists {
+            let number = *number;
             let left = inner.gatherings[number].turn(
                 &*inner.journal,
                 failure.as_ref(),
@@ -319,10 +385,8 @@ impl Part for Waking {
             let most = budget.saturating_sub(self.durable.len()).max(share);
             is_all &= waiting.take(watermark, most, &mut self.durable);
         }
-        self.first = (self.first + 1) % LISTS;
-        for waker in self.durable.drain(..) {
-            waker.wake();
-        }
+        self.lists.rotate_left(1);
+        wake(&mut self.durable);
         if is_all && !self.has_let_others_run {
             Next::Idle
         } else {

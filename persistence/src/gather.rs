@@ -15,7 +15,7 @@
 //! waker is in its generation from the first poll until the number is durable, so no wake-up is lost.
 //! A turn is enqueued before its caller is gone, or never: whatever it appends later stands behind it.
 //! While few wait nothing is held back: each batch is enqueued as it comes. No waker is dropped or woken
-//! under the lock: it may be anybody's code.
+//! under the lock, and no bell is rung: it may be anybody's code.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -27,7 +27,7 @@ use millrun_core::Offset;
 
 use crate::batch::Batch;
 use crate::error::{EnqueueError, JournalFailure};
-use crate::journal::{Journal, Refused};
+use crate::journal::{Journal, Refused, Ringing};
 
 /// So many turns go together; larger batches go alone.
 pub(crate) const GATHERED_LEN_MAX: usize = 64;
@@ -74,6 +74,8 @@ struct Inside {
     /// Why the open generation is not enqueued, and nothing is taken any more. Those that are queued
     /// may become durable all the same, as after a close.
     failure: Option<JournalFailure>,
+    /// Nobody is woken any more.
+    is_over: bool,
     spare: Vec<Vec<Option<Waker>>>,
 }
 
@@ -91,6 +93,7 @@ impl Default for Inside {
             waiting: 0,
             refused: BTreeMap::new(),
             failure: None,
+            is_over: false,
             spare: Vec::new(),
         }
     }
@@ -129,10 +132,14 @@ pub(crate) struct Left {
 }
 
 impl Inside {
-    /// Enqueues the open generation. While the journal is full it stays.
-    fn send(&mut self, journal: &dyn Journal) -> Result<(), EnqueueError> {
-        let mut enqueued = match journal.enqueue(&self.batch) {
-            Ok(enqueued) => enqueued,
+    /// Enqueues the open generation. While the journal is full it stays. `ringing` is to be dropped when
+    /// the lock is free.
+    fn send(&mut self, journal: &dyn Journal, ringing: &mut Ringing) -> Result<(), EnqueueError> {
+        let mut enqueued = match journal.enqueue_and_ring_later(&self.batch) {
+            Ok((enqueued, rings)) => {
+                ringing.add(rings);
+                enqueued
+            }
             Err(error) => {
                 match &error {
                     EnqueueError::Full => self.has_met_full = true,
@@ -210,6 +217,7 @@ impl Gathering {
     /// # Errors
     /// [`EnqueueError::Full`] when neither here nor in the journal there is room for it.
     pub(crate) fn put(&self, journal: &dyn Journal, batch: &Batch) -> Result<(Place, bool), EnqueueError> {
+        let mut ringing = Ringing::default();
         let mut inside = self.lock();
         if let Some(failure) = &inside.failure {
             return Err(EnqueueError::Failed(failure.clone()));
@@ -220,7 +228,7 @@ impl Gathering {
         let has_room = inside.batch.turns() + batch.turns() <= GATHERED_LEN_MAX
             && inside.batch.bytes() + batch.bytes() <= GATHERED_BYTES_MAX;
         if !has_room && !inside.open.wakers.is_empty() {
-            inside.send(journal)?;
+            inside.send(journal, &mut ringing)?;
         }
         let first = inside.open.turns;
         let turns = first..first + batch.turns();
@@ -238,7 +246,7 @@ impl Gathering {
         let is_enough =
             inside.batch.turns() >= GATHERED_LEN_MAX || inside.batch.bytes() >= GATHERED_BYTES_MAX;
         if is_enough || inside.waiting <= FEW {
-            return match inside.send(journal) {
+            return match inside.send(journal, &mut ringing) {
                 // It is in here, and goes when there is room: then the bell rings anyway.
                 Ok(()) | Err(EnqueueError::Full) => Ok((place, false)),
                 // Those who were here before are to be told as well.
@@ -262,10 +270,11 @@ impl Gathering {
         }
         let mut inside = self.lock();
         let is_open = place.generation == inside.open.number;
-        let failure = inside.failure.clone().filter(|_| is_open);
-        if let Some(failure) = failure {
+        let failure = inside.failure.clone();
+        if let Some(failure) = failure.clone().filter(|_| is_open) {
             return Poll::Ready(Err(EnqueueError::Failed(failure)));
         }
+        let over = failure.filter(|_| inside.is_over);
         let Some(generation) = inside.generation(place.generation) else {
             drop(inside);
             debug_assert!(is_durable(), "a generation goes only when it is durable");
@@ -273,7 +282,7 @@ impl Gathering {
         };
         if !is_open {
             // Asked first: a flush at the end may make it durable just before.
-            let failure = journal.failure();
+            let failure = journal.failure().or(over);
             if journal.high_watermark() >= generation.offset {
                 return Poll::Ready(Ok(generation.refused(place)));
             }
@@ -304,10 +313,11 @@ impl Gathering {
         if is_durable && self.news.refusals.load(Ordering::Acquire) == 0 {
             return false;
         }
+        let mut ringing = Ringing::default();
         let mut inside = self.lock();
         let mut has_failed = false;
         if place.generation == inside.open.number && inside.failure.is_none() {
-            match inside.send(journal) {
+            match inside.send(journal, &mut ringing) {
                 Ok(()) => {}
                 // Enqueued later, they might stand behind what the caller appends in their place.
                 Err(EnqueueError::Full) => inside.take_back(place),
@@ -339,14 +349,26 @@ impl Gathering {
 
     /// Enqueues what was gathered, unless the journal is full.
     pub(crate) fn flush(&self, journal: &dyn Journal) {
+        let mut ringing = Ringing::default();
         let mut inside = self.lock();
         if !inside.open.wakers.is_empty() && inside.failure.is_none() {
-            inside.send(journal).ok();
+            inside.send(journal, &mut ringing).ok();
+        }
+    }
+
+    /// Enqueues what was gathered if it had found the journal full: it has room before those who are
+    /// told of it.
+    pub(crate) fn retry(&self, journal: &dyn Journal) {
+        let mut ringing = Ringing::default();
+        let mut inside = self.lock();
+        if inside.has_met_full && inside.failure.is_none() {
+            inside.send(journal, &mut ringing).ok();
         }
     }
 
     /// Takes out those whose turns are durable until there are `most`, and enqueues what was gathered
-    /// if it `sends` or had found the journal full. After a failure all are taken out.
+    /// if it `sends` or had found the journal full. After a failure all are taken out, and whoever asks
+    /// later is told of it at once.
     pub(crate) fn turn(
         &self,
         journal: &dyn Journal,
@@ -355,15 +377,17 @@ impl Gathering {
         most: usize,
         woken: &mut Vec<Waker>,
     ) -> Left {
+        let mut ringing = Ringing::default();
         let mut inside = self.lock();
         if inside.failure.is_none() {
             inside.failure = failure.cloned();
         }
+        inside.is_over |= failure.is_some();
         let mut left = Left::default();
         if !inside.open.wakers.is_empty() && inside.failure.is_none() {
             if sends || inside.has_met_full {
                 // While the journal is full it stays: the bell rings when there is room.
-                inside.send(journal).ok();
+                inside.send(journal, &mut ringing).ok();
             } else {
                 left.gathered = true;
             }

@@ -42,6 +42,19 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// [`EnqueueError::Failed`]: the journal takes nothing any more.
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError>;
 
+    /// As [`enqueue`](Self::enqueue), for whoever holds a lock meanwhile: the bells are rung when the
+    /// [`Ringing`] is dropped, which is done once the lock is free. A bell may call anybody's code, and
+    /// that code may want the lock.
+    ///
+    /// Unless a journal says otherwise they ring before this returns. Then whom they call must not
+    /// [gather](crate::Appender::gather) on the spot.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Self::enqueue).
+    fn enqueue_and_ring_later(&self, batch: &Batch) -> Result<(Enqueued, Ringing), EnqueueError> {
+        Ok((self.enqueue(batch)?, Ringing::default()))
+    }
+
     /// Every batch whose offset is at most this is durable (in the sense of the configured
     /// [`Durability`](crate::Durability)). Offsets count batches since the journal was opened.
     fn high_watermark(&self) -> Offset;
@@ -74,8 +87,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// have `bytes_max` bytes in all, and at least one if there is any. A gap among them, or between
     /// them and `after`, is damage.
     ///
-    /// Memory is bounded by the page, and 8 bytes for each turn behind `after`. Turns that were moved
-    /// out of the log are read at once.
+    /// Memory is bounded by the page, some tens of KiB, and 8 bytes for each turn behind `after`.
     ///
     /// # Errors
     /// As [`history`](Self::history), but for the length.
@@ -164,6 +176,31 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// When the journal had failed, or fails while it flushes.
     fn close(&self) -> Result<(), JournalFailure>;
+}
+
+/// Bells that ring when this is dropped.
+#[derive(Debug, Default)]
+#[must_use = "the bells ring when it is dropped"]
+pub struct Ringing(Vec<Bell>);
+
+impl Ringing {
+    /// Rings these when it is dropped.
+    pub fn of(bells: Vec<Bell>) -> Self {
+        Self(bells)
+    }
+
+    /// Rings the other's as well.
+    pub fn add(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+impl Drop for Ringing {
+    fn drop(&mut self) {
+        for bell in &self.0 {
+            bell.ring();
+        }
+    }
 }
 
 /// Receives the records of a share of the live runs during [`Journal::recover`].

@@ -55,7 +55,7 @@ pub use error::{
     EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,
 };
 pub use fold::Fold;
-pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
+pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
 pub use memory::MemoryJournal;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};
 pub use redb::{BackupError, Disk, Exported, FileDisk, ImportError, Imported, RedbJournal, Verified, import};

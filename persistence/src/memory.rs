@@ -13,7 +13,7 @@ use crate::batch::{Batch, TurnSpan};
 use crate::config::{JournalConfig, Retention};
 use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused};
 use crate::finished::{Expired, Finished, FinishedIndex, IdHash};
-use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Stats};
+use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
 use crate::ledger::Ledger;
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
@@ -296,6 +296,12 @@ impl State {
 
 impl Journal for MemoryJournal {
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        let (enqueued, ringing) = self.enqueue_and_ring_later(batch)?;
+        drop(ringing);
+        Ok(enqueued)
+    }
+
+    fn enqueue_and_ring_later(&self, batch: &Batch) -> Result<(Enqueued, Ringing), EnqueueError> {
         let mut state = self.lock();
         if let Some(failure) = &state.failure {
             return Err(EnqueueError::Failed(failure.clone()));
@@ -312,13 +318,12 @@ impl Journal for MemoryJournal {
             state.enqueued = state.enqueued.next();
         }
         let offset = state.enqueued;
+        let mut bells = Vec::new();
         if !self.is_held && state.queued_turns > 0 {
             state.commit();
-            let watchers = state.watchers.clone();
-            drop(state);
-            ring(&watchers);
+            bells.clone_from(&state.watchers);
         }
-        Ok(Enqueued { offset, refused })
+        Ok((Enqueued { offset, refused }, Ringing::of(bells)))
     }
 
     fn high_watermark(&self) -> Offset {

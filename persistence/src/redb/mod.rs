@@ -62,7 +62,7 @@ use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadErr
 use crate::finished::{Finished, IdHash, Place};
 use crate::fold::{Fold, Nothing};
 use crate::heads::Heads;
-use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Stats};
+use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::{scan, wire};
 
@@ -248,22 +248,19 @@ impl RedbJournal {
         self.shared.store()
     }
 
-    /// Tells whom it concerns that something is queued: the writer if it `rings`, and those who watch
-    /// where that is all that is waited for.
-    fn queued(&self, state: MutexGuard<'_, State>, offset: Offset, rings: bool) {
-        if self.shared.config.durability == Durability::Durable {
-            drop(state);
-        } else {
+    /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
+    /// `rings`, and those who watch where that is all that is waited for.
+    fn queued(&self, state: MutexGuard<'_, State>, offset: Offset, rings: bool) -> Ringing {
+        let mut bells = Vec::new();
+        if self.shared.config.durability != Durability::Durable {
             self.shared.publish(offset);
-            let watchers = state.watchers.clone();
-            drop(state);
-            for bell in watchers {
-                bell.ring();
-            }
+            bells.clone_from(&state.watchers);
         }
+        drop(state);
         if rings {
-            self.shared.bell.ring();
+            bells.push(self.shared.bell.clone());
         }
+        Ringing::of(bells)
     }
 
     /// Something of the state, and a moment of the store that fits it.
@@ -408,6 +405,12 @@ fn describe(store: &Moment, finished: &Finished<Place>) -> Result<FinishedRun, R
 
 impl Journal for RedbJournal {
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        let (enqueued, ringing) = self.enqueue_and_ring_later(batch)?;
+        drop(ringing);
+        Ok(enqueued)
+    }
+
+    fn enqueue_and_ring_later(&self, batch: &Batch) -> Result<(Enqueued, Ringing), EnqueueError> {
         let mut state = self.shared.lock();
         let (enqueued, rings) = match state.enqueue(batch) {
             Ok(taken) => taken,
@@ -418,8 +421,8 @@ impl Journal for RedbJournal {
                 return Err(error);
             }
         };
-        self.queued(state, enqueued.offset, rings);
-        Ok(enqueued)
+        let ringing = self.queued(state, enqueued.offset, rings);
+        Ok((enqueued, ringing))
     }
 
     fn high_watermark(&self) -> Offset {
@@ -439,7 +442,7 @@ impl Journal for RedbJournal {
         state.check_open()?;
         let (epoch, rings) = state.take_over(partitions);
         let offset = state.open.offset;
-        self.queued(state, offset, rings);
+        drop(self.queued(state, offset, rings));
         Ok(epoch)
     }
 

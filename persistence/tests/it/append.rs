@@ -215,6 +215,8 @@ fn those_who_are_durable_are_told_however_many_wait_for_room() {
         assert!(append.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
     }
     world.journal.commit();
+    // A turn of each of the two parts.
+    assert!(world.host.step());
     assert!(world.host.step());
     assert!(world.flag.0.load(Ordering::SeqCst));
     assert!(world.poll(durable.as_mut()).is_ready());

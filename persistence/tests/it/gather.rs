@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-use millrun_core::{Partition, RunId, Sequence};
+use millrun_core::{Bell, Partition, RunId, Sequence};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Appender, Batch, EnqueueError, FailureKind, Gathered, Journal, JournalConfig, MemoryJournal, RedbJournal,
-    TurnRefused,
+    Appender, Batch, Durability, EnqueueError, FailureKind, Gathered, Journal, JournalConfig, MemoryJournal,
+    RedbJournal, TurnRefused,
 };
 
 use crate::host::{HandHost, ThreadHost};
@@ -389,8 +390,10 @@ fn what_was_gathered_gets_room_before_others_are_told_of_it() {
     };
     poll_all();
     world.host.run();
+    poll_all();
+    flag.0.store(false, Ordering::SeqCst);
     world.journal.commit();
-    // As on a runtime: who is woken runs before the part's next turn.
+    // As on a runtime: who is woken runs before a part's next turn.
     while world.host.step() {
         if flag.0.swap(false, Ordering::SeqCst) {
             poll_all();
@@ -453,6 +456,156 @@ fn a_waker_that_is_dropped_may_gather() {
     authors
         .iter()
         .for_each(|author| drop(author.assert_history(&*world.journal)));
+}
+
+/// Rings whenever something is enqueued: then more is gathered at once, as often as it is `left`.
+fn gather_on_the_spot(journal: &dyn Journal, appender: &Appender, left: usize) -> Arc<AtomicUsize> {
+    let left = Arc::new(AtomicUsize::new(left));
+    let (bell, counter) = (Bell::new(), Arc::clone(&left));
+    let (appender, answered) = (appender.clone(), bell.clone());
+    bell.connect(move || {
+        answered.answer();
+        let more = |left: usize| left.checked_sub(1);
+        if counter
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+        {
+            drop(appender.gather(&Batch::new()));
+        }
+    });
+    journal.watch(bell);
+    left
+}
+
+/// Under the lock this would never end.
+#[test]
+fn whoever_hears_of_what_is_gathered_may_gather_on_the_spot() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HandHost::new();
+    let on_disk = |name: &str, durability| {
+        let mut config = JournalConfig::default();
+        config.durability = durability;
+        let path = folder.path().join(name);
+        Arc::new(RedbJournal::open(path, config, host.clone()).unwrap())
+    };
+    let window = Duration::from_secs(1);
+    let in_memory = MemoryJournal::new(JournalConfig::default()).unwrap();
+    is_heard_without_a_lock(Arc::new(in_memory), &host);
+    is_heard_without_a_lock(on_disk("volatile", Durability::Volatile), &host);
+    is_heard_without_a_lock(on_disk("eventual", Durability::Eventual { window }), &host);
+}
+
+/// Of a journal that acknowledges as it takes: whatever is gathered is heard of at once.
+fn is_heard_without_a_lock<J: Journal>(journal: Arc<J>, host: &Arc<HandHost>) {
+    let appender = Appender::new(journal.clone(), &**host).unwrap();
+    let left = gather_on_the_spot(&*journal, &appender, 3);
+    let heard = || {
+        let before = left.swap(3, Ordering::SeqCst);
+        assert!(before < 3, "{journal:?} has told nobody");
+    };
+    let mut author = Author::new(&*journal, "a", 1);
+    let batches: Vec<_> = (0..FEW + TOGETHER)
+        .map(|number| author.batch(&[&[0; 10][..number % 10]], false))
+        .collect();
+    let mut gathered: Vec<_> = (batches.iter().map(|batch| appender.gather(batch).unwrap())).collect();
+    heard();
+    // Enqueued because one of them goes,
+    gathered.pop();
+    heard();
+    // and because nobody adds more.
+    let last = appender.gather(&author.batch(&[b"x"], false)).unwrap();
+    host.run();
+    heard();
+    gathered.push(last);
+    for mut gathered in gathered {
+        let outcome = Pin::new(&mut gathered).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(outcome, Poll::Ready(Ok(refused)) if refused.is_empty()));
+    }
+}
+
+/// A task whose waker is broken.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + TOGETHER);
+    let mut waiting = world.gather_all(&mut authors);
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    let waker = Waker::from(Arc::new(Broken));
+    let outcome = waiting[1]
+        .gathered
+        .as_mut()
+        .poll(&mut Context::from_waker(&waker));
+    assert!(outcome.is_pending());
+    world.host.run();
+    world.journal.commit();
+    world.host.run();
+    let woken = waiting.iter().filter(|waiting| waiting.is_woken()).count();
+    assert_eq!(woken, waiting.len() - 1);
+    // And it goes on.
+    let mut another = world.gather(&authors[0].batch(&[b"y"], false));
+    assert!(another.poll().is_pending());
+    world.host.run();
+    world.journal.commit();
+    world.host.run();
+    assert!(another.is_woken());
+}
+
+/// As when the host goes before those who append.
+#[test]
+fn when_whoever_wakes_is_gone_all_who_wait_are_told_and_all_who_come() {
+    let world = World::new(JournalConfig::default());
+    let mut authors = world.authors(FEW + 4);
+    let (early, others) = authors.split_at_mut(1);
+    let mut durable = world.gather(&early[0].batch(&[b"x"], false));
+    assert!(durable.poll().is_pending());
+    world.journal.commit();
+    // Enqueued the most, and gathered the last few.
+    let mut waiting = world.gather_all(others);
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    let offset = world
+        .journal
+        .enqueue(&early[0].batch(&[b"y"], false))
+        .unwrap()
+        .offset;
+    let mut another = Box::pin(world.appender.durable(offset));
+    let flag = Arc::<Flag>::default();
+    let waker = Waker::from(Arc::clone(&flag));
+    assert!(
+        another
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+
+    world.host.end_parts();
+    assert!(waiting.iter().all(Waiting::is_woken));
+    assert!(flag.0.load(Ordering::SeqCst));
+    let told = |outcome: &Outcome| matches!(outcome, Err(EnqueueError::Failed(_)));
+    assert_eq!(durable.poll(), accepted());
+    for waiting in &mut waiting {
+        assert!(matches!(waiting.poll(), Poll::Ready(outcome) if told(&outcome)));
+    }
+    let outcome = another.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(matches!(outcome, Poll::Ready(Err(EnqueueError::Failed(_)))));
+    let batch = early[0].batch(&[b"z"], false);
+    assert!(matches!(
+        world.appender.gather(&batch),
+        Err(EnqueueError::Failed(_))
+    ));
+    let mut late = Box::pin(world.appender.append(&batch));
+    let outcome = late.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(matches!(outcome, Poll::Ready(Err(EnqueueError::Failed(_)))));
+    // What was enqueued may become durable all the same.
+    world.journal.commit();
+    assert_eq!(waiting[0].poll(), accepted());
 }
 
 /// A journal that closes takes nothing any more, and makes durable what it has.
