@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
 use super::lanes::{self, Row, Source};
-use super::store::Moment;
+use super::store::{KEPT_PIECE_BYTES, Moment};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::Place;
 use crate::scan;
@@ -23,9 +23,8 @@ pub(crate) fn turns(
     let mut pieces = Vec::new();
     let mut moved = 0;
     if place.first < low {
-        let bytes = kept(store, run)?;
-        moved = scan::last_turn(&bytes).map_or(0, |turn| turn.last);
-        pieces.push((0, bytes));
+        moved = last_kept(store, run)?;
+        pieces.extend(kept(store, run, 0, usize::MAX)?);
     }
     if place.last >= low {
         match follow(store, run, (place.last, moved), low)? {
@@ -48,12 +47,14 @@ pub(crate) fn page(
 ) -> Result<(Vec<(u64, Bytes)>, u64), ReadError> {
     let low = store.opened()?.low;
     let (mut pieces, mut total, mut moved) = (Vec::new(), 0, 0);
+    let mut is_whole = true;
     if place.first < low {
-        let bytes = kept(store, run)?;
-        moved = scan::last_turn(&bytes).map_or(0, |turn| u64::from(turn.last));
+        moved = u64::from(last_kept(store, run)?);
         if moved > after {
-            total = bytes.len();
-            pieces.push((0, bytes));
+            pieces = kept(store, run, after + 1, bytes_max.saturating_add(KEPT_PIECE_BYTES))?;
+            total = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+            let last = pieces.last().and_then(|(_, bytes)| scan::last_turn(bytes));
+            is_whole = last.is_some_and(|turn| u64::from(turn.last) == moved);
         }
     }
     if place.last < low {
@@ -68,7 +69,7 @@ pub(crate) fn page(
         return Ok((pieces, head));
     };
     for position in starts.into_iter().rev() {
-        if total > bytes_max {
+        if total > bytes_max || !is_whole {
             break;
         }
         let turn = if position == place.last {
@@ -130,7 +131,7 @@ fn turn_head(store: &Moment, run: RunId, position: u64) -> Result<Option<(u64, u
 /// The instance id of `run`, from its first record.
 pub(crate) fn instance_id(store: &Moment, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
     let bytes = if place.first < store.opened()?.low {
-        Some(kept(store, run)?)
+        kept(store, run, 0, 1)?.into_iter().next().map(|(_, bytes)| bytes)
     } else {
         turn_at(store, run, place.first)?.map(|turn| turn.bytes)
     };
@@ -144,18 +145,31 @@ pub(crate) fn instance_id(store: &Moment, run: RunId, place: &Place) -> Result<I
     })
 }
 
-/// The frames of `run` that were moved out of the log.
-fn kept(store: &Moment, run: RunId) -> Result<Bytes, ReadError> {
-    let damaged = |cause: String| ReadError::Damaged {
-        run: Some(run),
-        position: 0,
-        cause,
-    };
-    let row = store
-        .kept(run)?
-        .ok_or_else(|| damaged("the kept turns of the run are missing".to_owned()))?;
-    let (frames, _) = piece::read(&row).map_err(|error| damaged(error.to_string()))?;
-    Ok(Bytes::copy_from_slice(frames))
+/// The frames of `run` that were moved out of the log, from the record with the sequence `from` on or
+/// some records before it, as far as `bytes` bytes of them need.
+fn kept(store: &Moment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64, Bytes)>, ReadError> {
+    let rows = store.kept(run, from, bytes)?;
+    if rows.is_empty() {
+        return Err(missing(run));
+    }
+    let mut pieces = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (frames, _) = piece::read(&row).map_err(|error| scan::damaged(run, 0, &error))?;
+        let len = frames.len();
+        pieces.push((0, Bytes::from(row).split_off(piece::HEADER_BYTES).slice(..len)));
+    }
+    Ok(pieces)
+}
+
+/// The sequence of the last record of `run` that was moved out of the log.
+fn last_kept(store: &Moment, run: RunId) -> Result<u32, ReadError> {
+    let row = store.last_kept(run)?.ok_or_else(|| missing(run))?;
+    let (frames, _) = piece::read(&row).map_err(|error| scan::damaged(run, 0, &error))?;
+    Ok(scan::last_turn(frames).map_or(0, |turn| turn.last))
+}
+
+fn missing(run: RunId) -> ReadError {
+    scan::damaged(run, 0, &"the kept turns of the run are missing")
 }
 
 /// Follows the back-pointers from the last turn, at `last`, to the first that was not moved: the one

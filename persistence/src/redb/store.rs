@@ -1,10 +1,11 @@
-//! The file: seven tables in redb, and nothing that knows what a turn is.
+//! The file: eight tables in redb, and nothing that knows what a turn is.
 //!
 //! ```text
 //!   meta   "opens" ─► how often the store has been opened, and taken over while it was open
 //!          "low"   ─► log position below which there are no rows any more
 //!   log    position ─► piece (see `wire::piece`), without gaps
-//!   kept   run ─► piece: the turns of a run that stood in the log below "low"
+//!   kept   run ─► piece: the turns of a run that stood in the log below "low",
+//!   kept2  run, sequence of the first record ─► piece: as far as they did not fit into the first
 //!
 //!   closed    number of the first ─► finished runs (see `wire::settled`)    ┐ derived from the log;
 //!   index     sorted run and row ─► hashes and numbers                      │ may be lost and are
@@ -16,6 +17,7 @@
 //! outlives the call (an open guard pins pages and grows the file); redb's types stay in here.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -34,12 +36,16 @@ use crate::wire::{piece, v1};
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("millrun.meta");
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log");
 const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
+const KEPT_MORE: TableDefinition<'_, (u128, u64), &[u8]> = TableDefinition::new("millrun.kept.more");
 const CLOSED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.closed");
 const INDEX: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.index");
 const MANIFEST: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.manifest");
 const SNAPSHOTS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.snapshots");
 const OPENS: &str = "opens";
 const LOW: &str = "low";
+/// Kept turns of a run are added to the last of its pieces as long as it has no more bytes: what a run
+/// that lives long has is not written again with each turn.
+pub(crate) const KEPT_PIECE_BYTES: usize = (32 << 10) - 32;
 /// Smaller files are read on the calling thread.
 const PARALLEL_BYTES_MIN: u64 = 64 << 20;
 const LANES_MAX: usize = 4;
@@ -110,6 +116,7 @@ impl Store {
                 meta.insert(OPENS, opens)?;
                 txn.open_table(LOG)?;
                 txn.open_table(KEPT)?;
+                txn.open_table(KEPT_MORE)?;
                 for table in [CLOSED, INDEX, MANIFEST] {
                     txn.open_table(table)?;
                 }
@@ -168,21 +175,7 @@ impl Store {
                 txn.open_table(META)?.insert(OPENS, opens)?;
             }
             if let Some(slice) = slice {
-                let mut kept = txn.open_table(KEPT)?;
-                for run in &slice.gone {
-                    if let Some(row) = kept.remove(run.bits())? {
-                        removed += row.value().len().saturating_sub(piece::HEADER_BYTES) as u64;
-                    }
-                }
-                for (run, frames) in &slice.moved {
-                    let mut whole = match kept.get(run.bits())? {
-                        Some(row) => piece::read(row.value()).map_err(corrupted)?.0.to_vec(),
-                        None => Vec::new(),
-                    };
-                    whole.extend_from_slice(frames);
-                    let mut row = kept.insert_reserve(run.bits(), piece::HEADER_BYTES + whole.len())?;
-                    fill(row.as_mut(), &whole, count(&whole));
-                }
+                removed = put_kept(&txn, slice)?;
                 txn.open_table(META)?.insert(LOW, slice.low)?;
                 put_index(&txn, &slice.index)?;
             }
@@ -205,11 +198,15 @@ impl Store {
                 meta.insert(OPENS, opened.opens)?;
                 meta.insert(LOW, opened.low)?;
                 let (mut log, mut kept) = (txn.open_table(LOG)?, txn.open_table(KEPT)?);
+                let mut more = txn.open_table(KEPT_MORE)?;
                 for (position, row) in &rows.log {
                     log.insert(position, row.as_slice())?;
                 }
-                for (run, row) in &rows.kept {
-                    kept.insert(run, row.as_slice())?;
+                for (key, row) in &rows.kept {
+                    match key.more {
+                        None => kept.insert(key.run, row.as_slice())?,
+                        Some(first) => more.insert((key.run, first), row.as_slice())?,
+                    };
                 }
             }
             txn.commit()?;
@@ -271,14 +268,42 @@ impl Moment {
         })
     }
 
-    /// The turns of a run that were moved out of the log, as a row; `None` if there are none.
-    pub(crate) fn kept(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
+    /// The turns of a run that were moved out of the log, as rows in order: from the one on that holds
+    /// the record with the sequence `from`, as many as have `bytes` bytes, and one at least. None if
+    /// nothing was moved, or if that record was not.
+    pub(crate) fn kept(&self, run: RunId, from: u64, bytes: usize) -> Result<Vec<Vec<u8>>, JournalFailure> {
         guarded(|| {
-            Ok(self
-                .0
-                .open_table(KEPT)?
-                .get(run.bits())?
-                .map(|row| row.value().to_vec()))
+            let more = self.0.open_table(KEPT_MORE)?;
+            let begin = more.range((run.bits(), 0)..=(run.bits(), from))?.next_back();
+            let begin = begin.transpose()?.map(|(key, _)| key.value().1);
+            let (mut rows, mut total) = (Vec::new(), 0);
+            if begin.is_none()
+                && let Some(row) = self.0.open_table(KEPT)?.get(run.bits())?
+            {
+                total += row.value().len();
+                rows.push(row.value().to_vec());
+            }
+            for row in more.range((run.bits(), begin.unwrap_or(0))..=(run.bits(), u64::MAX))? {
+                if total >= bytes && !rows.is_empty() {
+                    break;
+                }
+                let (_, row) = row?;
+                total += row.value().len();
+                rows.push(row.value().to_vec());
+            }
+            Ok(rows)
+        })
+    }
+
+    /// The last row of the turns of a run that were moved out of the log.
+    pub(crate) fn last_kept(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let more = self.0.open_table(KEPT_MORE)?;
+            if let Some(row) = more.range(all_of(run))?.next_back() {
+                return Ok(Some(row?.1.value().to_vec()));
+            }
+            let kept = self.0.open_table(KEPT)?;
+            Ok(kept.get(run.bits())?.map(|row| row.value().to_vec()))
         })
     }
 
@@ -347,16 +372,40 @@ impl Moment {
         })
     }
 
-    /// Calls `visit` with each row of turns that were moved out of the log, until it says `false`.
-    pub(crate) fn kept_rows(&self, visit: &mut dyn FnMut(u128, &[u8]) -> bool) -> Result<(), JournalFailure> {
+    /// Calls `visit` with each row of turns that were moved out of the log, those of a run in order,
+    /// until it says `false`.
+    pub(crate) fn kept_rows(
+        &self,
+        visit: &mut dyn FnMut(KeptKey, &[u8]) -> bool,
+    ) -> Result<(), JournalFailure> {
         guarded(|| {
-            for row in self.0.open_table(KEPT)?.iter()? {
-                let (run, bytes) = row?;
-                if !visit(run.value(), bytes.value()) {
-                    break;
+            let more = self.0.open_table(KEPT_MORE)?;
+            let kept = self.0.open_table(KEPT)?;
+            let (mut firsts, mut more) = (kept.iter()?, more.iter()?);
+            let (mut first, mut next) = (firsts.next().transpose()?, more.next().transpose()?);
+            loop {
+                let first_run = first.as_ref().map(|(run, _)| run.value());
+                let next_key = next.as_ref().map(|(key, _)| key.value());
+                let goes_on = match (first_run, next_key) {
+                    (None, None) => return Ok(()),
+                    (Some(run), key) if key.is_none_or(|(other, _)| run <= other) => {
+                        let row = first.take();
+                        first = firsts.next().transpose()?;
+                        row.is_some_and(|(_, row)| visit(KeptKey { run, more: None }, row.value()))
+                    }
+                    (_, key) => {
+                        let row = next.take();
+                        next = more.next().transpose()?;
+                        key.zip(row).is_some_and(|((run, first), (_, row))| {
+                            let more = Some(first);
+                            visit(KeptKey { run, more }, row.value())
+                        })
+                    }
+                };
+                if !goes_on {
+                    return Ok(());
                 }
             }
-            Ok(())
         })
     }
 
@@ -388,7 +437,15 @@ impl Moment {
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) log: Vec<(u64, Vec<u8>)>,
-    pub(crate) kept: Vec<(u128, Vec<u8>)>,
+    pub(crate) kept: Vec<(KeptKey, Vec<u8>)>,
+}
+
+/// The key of a row of turns that were moved out of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptKey {
+    run: u128,
+    /// The sequence of its first record, unless it is the run's first row.
+    more: Option<u64>,
 }
 
 impl fmt::Debug for Store {
@@ -397,6 +454,53 @@ impl fmt::Debug for Store {
             .field("disk", &self.disk)
             .finish_non_exhaustive()
     }
+}
+
+/// The keys of all rows of a run but the first.
+fn all_of(run: RunId) -> RangeInclusive<(u128, u64)> {
+    (run.bits(), 0)..=(run.bits(), u64::MAX)
+}
+
+/// Takes away the kept turns that are not needed any more, and adds those that leave the log. Returns
+/// how many bytes went.
+fn put_kept(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Error> {
+    let (mut kept, mut more) = (txn.open_table(KEPT)?, txn.open_table(KEPT_MORE)?);
+    let mut removed = 0;
+    let mut remove = |row: &[u8]| removed += row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+    for run in &slice.gone {
+        if let Some(row) = kept.remove(run.bits())? {
+            remove(row.value());
+        }
+        for row in more.extract_from_if(all_of(*run), |_, _| true)? {
+            remove(row?.1.value());
+        }
+    }
+    for (run, frames) in &slice.moved {
+        let last = more.range(all_of(*run))?.next_back().transpose()?;
+        let last = last.map(|(key, row)| (key.value(), row.value().to_vec()));
+        let (key, row) = match last {
+            Some((key, row)) => (Some(key), Some(row)),
+            None => (None, kept.get(run.bits())?.map(|row| row.value().to_vec())),
+        };
+        let before = match &row {
+            Some(row) => piece::read(row).map_err(corrupted)?.0,
+            None => &[],
+        };
+        let fits = before.len() + frames.len() <= KEPT_PIECE_BYTES;
+        let (whole, key) = if before.is_empty() || fits {
+            ([before, frames].concat(), key)
+        } else {
+            let first = v1::read(frames).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
+            (frames.clone(), Some((run.bits(), first.sequence.get())))
+        };
+        let bytes = piece::HEADER_BYTES + whole.len();
+        let count = count(&whole);
+        match key {
+            None => fill(kept.insert_reserve(run.bits(), bytes)?.as_mut(), &whole, count),
+            Some(key) => fill(more.insert_reserve(key, bytes)?.as_mut(), &whole, count),
+        }
+    }
+    Ok(removed)
 }
 
 /// Writes a step of the index.
@@ -490,4 +594,78 @@ fn failure(error: &redb::Error) -> JournalFailure {
         _ => FailureKind::Corrupted,
     };
     JournalFailure::new(kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use millrun_core::{Epoch, InstanceId, Sequence, Timestamp};
+
+    use super::*;
+    use crate::batch::{Batch, TurnHeader};
+    use crate::redb::disk::FileDisk;
+
+    /// A run of two hundred turns that leave the log one by one: a row holds some of them, and none is
+    /// written again with each of those that follow.
+    #[test]
+    fn kept_turns_are_added_to_rows_of_a_bounded_size_and_go_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&folder.path().join("store")).unwrap();
+        let store = Store::open(Arc::new(disk), 1 << 20).unwrap();
+        store.count_open().unwrap();
+        let id = InstanceId::new("long").unwrap();
+        let run = RunId::new(id.partition(), Timestamp::EPOCH, 1);
+        let mut whole = Vec::new();
+        for turn in 0..200 {
+            let mut batch = Batch::new();
+            let mut writer = batch.turn(TurnHeader {
+                run,
+                head: Sequence::new(turn),
+                epoch: Epoch::new(1),
+                time: Timestamp::EPOCH,
+                opens: (turn == 0).then_some(&id),
+            });
+            let body = |bytes: &mut Vec<u8>| {
+                bytes.resize(bytes.len() + 900, 7);
+                Ok::<_, Infallible>(())
+            };
+            writer.record(1, body).unwrap();
+            writer.finish(false).unwrap();
+            let frames = batch.frames(&batch.spans()[0]).to_vec();
+            whole.extend_from_slice(&frames);
+            let slice = Slice {
+                moved: vec![(run, frames)],
+                ..Slice::default()
+            };
+            store.commit(&Segment::default(), Some(&slice)).unwrap();
+        }
+        let (mut found, mut rows) = (Vec::new(), 0);
+        let moment = store.moment().unwrap();
+        moment
+            .kept_rows(&mut |_, row| {
+                assert!(row.len() <= piece::HEADER_BYTES + KEPT_PIECE_BYTES);
+                found.extend_from_slice(piece::read(row).unwrap().0);
+                rows += 1;
+                true
+            })
+            .unwrap();
+        assert_eq!((found, rows), (whole.clone(), 6));
+        for sequence in 1..=200 {
+            let rows = moment.kept(run, sequence, 1).unwrap();
+            let (first, last) = (piece::read(&rows[0]).unwrap().0, rows.len());
+            let first = v1::read(first).unwrap().sequence.get();
+            assert!(first <= sequence && sequence < first + 40 && last == 1);
+        }
+        drop(moment);
+        let slice = Slice {
+            gone: vec![run],
+            ..Slice::default()
+        };
+        let removed = store.commit(&Segment::default(), Some(&slice));
+        assert_eq!(removed.unwrap(), whole.len() as u64);
+        let moment = store.moment().unwrap();
+        assert_eq!(moment.kept(run, 0, usize::MAX).unwrap(), Vec::<Vec<u8>>::new());
+        moment.kept_rows(&mut |_, _| panic!("a row is left")).unwrap();
+    }
 }

@@ -128,8 +128,8 @@ fn copy_rows(moment: &Moment, copy: &Store, path: &Path) -> Result<(), BackupErr
         }
         outcome.is_ok()
     };
-    moment.kept_rows(&mut |run, row| {
-        rows.kept.push((run, row.to_vec()));
+    moment.kept_rows(&mut |key, row| {
+        rows.kept.push((key, row.to_vec()));
         bytes += row.len();
         flush(&mut rows, &mut bytes, COPY_BYTES)
     })?;

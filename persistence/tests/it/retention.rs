@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use millrun_core::{Partition, Timestamp};
+use millrun_core::{Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, RedbJournal};
 
@@ -27,6 +27,8 @@ struct World {
     /// Finished runs in the order of closing.
     finished: Vec<Author>,
     begun: u64,
+    /// What a long run records with each turn.
+    said: Vec<u8>,
 }
 
 impl World {
@@ -44,6 +46,7 @@ impl World {
             long,
             finished: Vec::new(),
             begun: 100,
+            said: b"still here".to_vec(),
         };
         world.take_over();
         world
@@ -71,7 +74,7 @@ impl World {
             author.put(&mut first, &[&[1; 500]], false);
             if self.begun.is_multiple_of(every) {
                 for long in &mut self.long {
-                    long.put(&mut first, &[&self.begun.to_le_bytes(), b"still here"], false);
+                    long.put(&mut first, &[&self.begun.to_le_bytes(), &self.said], false);
                 }
             }
             author.put(&mut second, &[&[2; 300]], true);
@@ -194,4 +197,67 @@ fn a_crash_between_settling_and_the_next_opening_changes_nothing() {
         (after.live_bytes, after.log_bytes),
         (before.live_bytes, before.log_bytes)
     );
+}
+
+/// The pages of a run, each of `bytes_max` bytes.
+fn pages(journal: &RedbJournal, run: RunId, bytes_max: usize) -> Vec<Vec<Vec<u8>>> {
+    let (mut pages, mut after) = (Vec::new(), Sequence::ZERO);
+    loop {
+        let page = journal.history_page(run, after, bytes_max).unwrap();
+        let Some(last) = page.records.last() else {
+            assert_eq!(page.head, after);
+            return pages;
+        };
+        after = last.sequence;
+        pages.push(page.records.iter().map(|record| record.body.to_vec()).collect());
+    }
+}
+
+/// Its turns leave the log a few at a time, for as long as it lives.
+#[test]
+fn a_run_that_lives_long_is_read_at_once_and_in_pages_wherever_its_turns_stand() {
+    let mut world = World::new();
+    world.said = vec![3; 4_000];
+    world.work(600, 8);
+    let check = |world: &World| {
+        world.check();
+        for author in &world.long {
+            for bytes_max in [1, 5_000, 100_000, usize::MAX] {
+                let pages = pages(&world.journal, author.run, bytes_max);
+                assert_eq!(pages.concat(), author.written, "{bytes_max} bytes a page");
+                let bytes: usize = author.written.iter().map(Vec::len).sum();
+                assert!(pages.len() <= bytes / (bytes_max / 2).max(1) + 2);
+            }
+        }
+    };
+    check(&world);
+    world.reopen();
+    check(&world);
+    // The copy has the same turns in the same places.
+    let copy = world.folder.path().join("copy.redb");
+    world.journal.backup(&copy).unwrap();
+    let host = HandHost::new();
+    let copied = open(&copy, &host);
+    assert_eq!(copied.verify().unwrap().damaged, []);
+    for author in &world.long {
+        author.assert_history(&copied);
+    }
+    drop(copied);
+    host.run();
+
+    let kept = world.journal.stats().log_bytes;
+    let mut last = Batch::new();
+    for mut author in std::mem::take(&mut world.long) {
+        author.put(&mut last, &[b"done"], true);
+        world.finished.push(author);
+    }
+    assert_eq!(world.journal.enqueue(&last).unwrap().refused, []);
+    world.host.run();
+    check(&world);
+    world.long.push(Author::new(&world.journal, "last", 1_000_000));
+    world.work(200, 100);
+    check(&world);
+    assert!(world.journal.stats().log_bytes < kept / 4, "they have gone");
+    world.reopen();
+    check(&world);
 }
