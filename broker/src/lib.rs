@@ -61,6 +61,8 @@ pub mod ractor;
 mod sync;
 mod tally;
 mod tap;
+#[cfg(feature = "tokio")]
+mod tokio_host;
 
 pub use ask::{AskError, Request};
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
@@ -80,9 +82,13 @@ pub use subscription::{
     GroupChoice, GroupConfig, Overflow, SubscriptionConfig, SubscriptionId, SubscriptionStats,
 };
 pub use tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
+#[cfg(feature = "tokio")]
+pub use tokio_host::{NoHost, tokio_host};
 pub use topic::{Topic, TopicConfig};
 pub use topology::{SubscriptionInfo, TopicInfo, Topology};
 pub use wait::LongWait;
+
+pub use millrun_core::{Bell, Host, Timestamp};
 
 /// The README's example is a test.
 #[cfg(doctest)]

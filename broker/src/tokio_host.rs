@@ -1,0 +1,204 @@
+//! A host for a broker alone: the tasks, the timers and the clocks of a tokio runtime.
+//!
+//! ```text
+//!   Broker ──► Host ──┬─► spawn, sleep: tokio
+//!                     └─► now: the wall clock at the start, moved on by a monotonic clock
+//! ```
+//!
+//! Handlers with workers, retries with a pause, deadlines and the report of long waits take a
+//! [`Host`]. Whoever uses millrun's runtime has one already, which also runs actors and threads and
+//! knows how to shut down; this one is for a program that wants nothing but the broker.
+//!
+//! It leaves out on purpose parts, which a broker has none of: [`Host::spawn_part`] refuses them. Its
+//! tasks end with the tokio runtime, or when whoever holds them drops them.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use millrun_core::{
+    Bell, Host, OnExit, Part, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle, Timestamp,
+};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::sleep_until;
+
+/// The longest single sleep: tokio's timers end after about two years.
+const SLEEP_MAX: Duration = Duration::from_secs(365 * 86_400);
+
+/// Why there is no host here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoHost {
+    /// It was not called from within a tokio runtime.
+    #[error("there is no tokio runtime here; call this from async code that tokio runs")]
+    NoRuntime,
+    /// The tokio runtime was built without its timer.
+    #[error("the tokio runtime has no timer; build it with `enable_time` or `enable_all`")]
+    NoTimer,
+}
+
+/// A host on the tokio runtime that runs the caller, for [`Broker::new`](crate::Broker::new).
+///
+/// Its time never runs backwards: it does not follow a clock that is set while the program runs, nor
+/// tokio's paused time.
+///
+/// ```
+/// use millrun_broker::{Broker, BrokerConfig, ServiceConfig, ServiceEnd, SubscriptionConfig, tokio_host};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let broker = Broker::new(BrokerConfig::default(), tokio_host()?);
+/// let orders = broker.subscribe::<String>("orders.>", SubscriptionConfig::default())?;
+/// let service = orders.serve(ServiceConfig::default(), |order| async move {
+///     println!("{}", order.payload());
+///     Ok::<_, String>(())
+/// })?;
+/// broker.topic::<String>("orders.eu")?.publish("order-42".to_owned()).await?;
+///
+/// orders.close();
+/// assert_eq!(service.ended().await, ServiceEnd::Finished);
+/// assert_eq!(orders.subscription_stats().handled, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When there is no tokio runtime here, or one without a timer.
+pub fn tokio_host() -> Result<Arc<dyn Host>, NoHost> {
+    let runtime = Handle::try_current().map_err(|_| NoHost::NoRuntime)?;
+    // Tokio tells by a panic.
+    catch_unwind(|| drop(sleep_until(tokio::time::Instant::now()))).map_err(|_| NoHost::NoTimer)?;
+    Ok(Arc::new(TokioTasks::on(runtime)))
+}
+
+struct TokioTasks {
+    runtime: Handle,
+    started_at: Timestamp,
+    base: Instant,
+}
+
+impl TokioTasks {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is where the host gets the time from"
+    )]
+    fn on(runtime: Handle) -> Self {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            runtime,
+            started_at: Timestamp::EPOCH + since_epoch.unwrap_or_default(),
+            base: Instant::now(),
+        }
+    }
+}
+
+impl fmt::Debug for TokioTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokioTasks").finish_non_exhaustive()
+    }
+}
+
+struct Aborter(AbortHandle);
+
+impl Stop for Aborter {
+    fn stop(&self) {
+        self.0.abort();
+    }
+}
+
+impl Host for TokioTasks {
+    /// Rounded down to a microsecond, so that a deadline is due only when it has been reached.
+    fn now(&self) -> Timestamp {
+        let micros = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Timestamp::from_micros(self.started_at.as_micros().saturating_add(micros))
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.base.elapsed()
+    }
+
+    /// By the keys of the standard library's hash maps, which differ from call to call.
+    fn random(&self) -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
+
+    fn spawn(&self, _: &'static str, task: Task) -> TaskHandle {
+        TaskHandle::new(Aborter(self.runtime.spawn(task).abort_handle()))
+    }
+
+    fn sleep_until(&self, deadline: Timestamp) -> Task {
+        let (base, started_at) = (self.base, self.started_at);
+        Box::pin(async move {
+            let ahead = deadline.saturating_since(started_at);
+            loop {
+                let elapsed = base.elapsed();
+                if elapsed >= ahead {
+                    return;
+                }
+                sleep_until((base + ahead.min(elapsed + SLEEP_MAX)).into()).await;
+            }
+        })
+    }
+
+    fn spawn_part(
+        &self,
+        name: &str,
+        _: Placement,
+        _: Bell,
+        _: Box<dyn Part>,
+        _: OnExit,
+    ) -> Result<PartHandle, SpawnError> {
+        Err(SpawnError {
+            part: name.to_owned(),
+            cause: "this host runs tasks only; parts need millrun's runtime".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn outside_of_a_runtime_or_without_a_timer_it_says_what_is_missing() {
+        assert_eq!(tokio_host().unwrap_err(), NoHost::NoRuntime);
+        let runtime = Builder::new_current_thread().build().unwrap();
+        assert_eq!(
+            runtime.block_on(async { tokio_host() }).unwrap_err(),
+            NoHost::NoTimer
+        );
+    }
+
+    #[test]
+    fn a_sleep_ends_at_its_deadline_and_not_before() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let host = tokio_host().unwrap();
+            let deadline = host.now() + Duration::from_millis(2);
+            host.sleep_until(deadline).await;
+            assert!(host.now() >= deadline);
+            host.sleep_until(Timestamp::EPOCH).await;
+        });
+    }
+
+    #[test]
+    fn an_aborted_task_is_dropped() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let host = tokio_host().unwrap();
+            let (held, dropped) = tokio::sync::oneshot::channel::<()>();
+            let task = async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            };
+            host.spawn("forever", Box::pin(task)).abort();
+            assert!(dropped.await.is_err(), "what it held is gone");
+        });
+    }
+}
