@@ -30,7 +30,7 @@ pub struct DeadLetter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Undeliverable {
-    /// No subscription matched its topic.
+    /// No subscription matched its topic, or all that did were closed while it waited for room.
     Unrouted,
     /// The inbox was full, and its policy is [`Overflow::DropNewest`](crate::Overflow::DropNewest).
     DroppedNewest,

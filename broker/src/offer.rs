@@ -38,6 +38,8 @@ pub(crate) struct Offer<'a, T> {
     /// Only these, if a refused envelope is tried again.
     only: Option<&'a [SubscriptionId]>,
     delivered: usize,
+    /// Some inbox has dropped it by its policy.
+    dropped: bool,
     pending: Option<Box<Pending<T>>>,
 }
 
@@ -46,6 +48,7 @@ pub(crate) struct Pending<T> {
     envelope: Arc<Envelope<T>>,
     refused: Vec<SubscriptionId>,
     delivered: usize,
+    dropped: bool,
     waits: Vec<Wait<T>>,
     /// Shows others that this publish waits.
     shown: Option<WaitEntry>,
@@ -70,6 +73,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             patience,
             only: None,
             delivered: 0,
+            dropped: false,
             pending: None,
         }
     }
@@ -81,6 +85,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             patience,
             only: None,
             delivered,
+            dropped: false,
             pending: None,
         }
     }
@@ -91,6 +96,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             patience: Patience::Wait,
             only: Some(only),
             delivered,
+            dropped: false,
             pending: None,
         }
     }
@@ -184,6 +190,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                 self.pending(envelope).refused.push(id);
             }
             Overflow::DropNewest => {
+                self.dropped = true;
                 lane.core.count_drop();
                 self.topic
                     .hub()
@@ -202,6 +209,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                     })
                     .map_err(|Closed(envelope)| envelope)?;
                 self.delivered += usize::from(taken);
+                self.dropped |= !taken;
             }
         }
         Ok(())
@@ -271,6 +279,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                 envelope,
                 refused: Vec::new(),
                 delivered: 0,
+                dropped: false,
                 waits: Vec::new(),
                 shown: None,
             })
@@ -284,6 +293,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
             None => Ok(self.delivered),
             Some(mut pending) => {
                 pending.delivered = self.delivered;
+                pending.dropped = self.dropped;
                 Err(pending)
             }
         }
@@ -318,6 +328,27 @@ impl<T: Send + Sync + 'static> Pending<T> {
     pub(crate) fn stop_waiting(&mut self) {
         let ids: Vec<_> = self.waits.drain(..).flat_map(|wait| wait.ids()).collect();
         self.refused.extend(ids);
+    }
+
+    /// Whether all that it waited for were closed meanwhile, and nobody else has it, refused it or dropped it.
+    pub(crate) const fn reached_nobody(&self) -> bool {
+        self.delivered == 0 && self.refused.is_empty() && !self.dropped
+    }
+
+    /// As [`Pending::outcome`], of an envelope that was offered to all. One that reached nobody is given up.
+    pub(crate) fn finish(self, hub: &Hub) -> Result<usize, Box<Refused<T>>> {
+        if self.reached_nobody() {
+            hub.give_up(
+                Arc::<Envelope<T>>::clone(&self.envelope),
+                Undeliverable::Unrouted,
+                None,
+            );
+        }
+        self.outcome()
+    }
+
+    pub(crate) const fn envelope(&self) -> &Arc<Envelope<T>> {
+        &self.envelope
     }
 
     /// What came of it, once nobody is waited for any more.

@@ -132,7 +132,7 @@ impl<T: Send + Sync + 'static> Publish<'_, T> {
             self.pending = Some((id, pending));
             return Poll::Pending;
         }
-        Poll::Ready(match pending.outcome() {
+        Poll::Ready(match pending.finish(self.hub()) {
             Ok(delivered) => Ok(Published { id, delivered }),
             Err(refused) => Err(PublishError::Full(refused)),
         })
@@ -212,6 +212,15 @@ pub struct PublishBatch<'a, T> {
     refused: Vec<Refused<T>>,
     /// For each target that was full, what it has not got yet.
     behind: Vec<Behind<T>>,
+    /// What targets that were closed meanwhile did not get, in the order in which they gave it up.
+    missed: Vec<Arc<Envelope<T>>>,
+}
+
+/// What the targets that are behind have come to so far.
+struct Progress<'a, T> {
+    delivered: &'a mut usize,
+    refused: &'a mut Vec<Refused<T>>,
+    missed: &'a mut Vec<Arc<Envelope<T>>>,
 }
 
 struct Behind<T> {
@@ -234,6 +243,7 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
             delivered: 0,
             refused: Vec::new(),
             behind: Vec::new(),
+            missed: Vec::new(),
         }
     }
 
@@ -267,6 +277,17 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
                     }
                     Err(_) => self.push_to(&mut (0..targets.len()), envelopes),
                 }
+            }
+        }
+    }
+
+    /// Gives up what all targets have missed. Another may have what one of them did not get.
+    fn give_up_missed(&mut self) {
+        let mut missed = std::mem::take(&mut self.missed);
+        missed.sort_by_key(|envelope| envelope.id());
+        for same in missed.chunk_by(|one, other| one.id() == other.id()) {
+            if same.len() == self.route.targets.len() {
+                Offer::new(self.topic, Patience::Wait).unrouted(Arc::clone(&same[0]));
             }
         }
     }
@@ -310,16 +331,23 @@ impl<T: Send + Sync + 'static> Behind<T> {
         &mut self,
         topic: &TopicCore<T>,
         route: &Route<T>,
-        delivered: &mut usize,
-        refused: &mut Vec<Refused<T>>,
+        progress: Progress<'_, T>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
+        let Progress {
+            delivered,
+            refused,
+            missed,
+        } = progress;
         let target = &route.targets[self.target];
         loop {
             if let Some(mut pending) = self.waiting.take() {
                 if pending.poll(topic.hub(), cx).is_pending() {
                     self.waiting = Some(pending);
                     return Poll::Pending;
+                }
+                if pending.reached_nobody() {
+                    missed.push(Arc::clone(pending.envelope()));
                 }
                 match pending.outcome() {
                     Ok(taken) => *delivered += taken,
@@ -335,7 +363,9 @@ impl<T: Send + Sync + 'static> Behind<T> {
                 return Poll::Ready(());
             };
             let mut offer = Offer::new(topic, Patience::Wait);
-            offer.hand_out_to(std::slice::from_ref(target), envelope);
+            if !offer.offer_each(std::slice::from_ref(target), &envelope) {
+                missed.push(envelope);
+            }
             match offer.into_pending() {
                 Ok(taken) => *delivered += taken,
                 Err(pending) => self.waiting = Some(pending),
@@ -355,12 +385,18 @@ impl<T: Send + Sync + 'static> Future for PublishBatch<'_, T> {
             this.begin();
         }
         let (topic, route) = (this.topic, &this.route);
-        let (delivered, refused) = (&mut this.delivered, &mut this.refused);
-        this.behind
-            .retain_mut(|behind| behind.poll(topic, route, delivered, refused, cx).is_pending());
+        this.behind.retain_mut(|behind| {
+            let progress = Progress {
+                delivered: &mut this.delivered,
+                refused: &mut this.refused,
+                missed: &mut this.missed,
+            };
+            behind.poll(topic, route, progress, cx).is_pending()
+        });
         if !this.behind.is_empty() {
             return Poll::Pending;
         }
+        this.give_up_missed();
         let refused = std::mem::take(&mut this.refused);
         Poll::Ready(if refused.is_empty() {
             Ok(this.delivered)

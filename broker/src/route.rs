@@ -10,7 +10,7 @@ use std::task::Context;
 
 use crate::delivery::Delivery;
 use crate::envelope::{AnyEnvelope, Envelope};
-use crate::mailbox::{Closed, Mailbox, Place, TryPushBatchError, TryPushError};
+use crate::mailbox::{Closed, Mailbox, Place, TryPushError};
 use crate::stage::{Cast, Staged};
 use crate::subscription::{GroupChoice, SubscriptionCore};
 use crate::tap::{TappedLine, TappedPlace};
@@ -186,35 +186,31 @@ impl<T: Send + Sync + 'static> Line<T> {
         }
     }
 
-    /// Pushes as many as fit, in order. Says how many that were, and gives the others back, unless
+    /// Pushes as many as fit, in order. Says how many that were, and gives the others back: all of them, if
     /// the inbox is closed.
     pub(crate) fn try_push_batch(&self, envelopes: Vec<Arc<Envelope<T>>>) -> (usize, Vec<Arc<Envelope<T>>>) {
         let all = envelopes.len();
         match self {
             Self::Typed(mailbox) => {
                 let shared = envelopes.into_iter().map(Delivery::Shared).collect();
-                match mailbox.try_push_batch(shared) {
-                    Ok(()) => (all, Vec::new()),
-                    Err(TryPushBatchError::Closed(rest)) => (all - rest.len(), Vec::new()),
-                    Err(TryPushBatchError::Full(rest)) => {
-                        let taken = all - rest.len();
-                        (taken, rest.into_iter().map(Delivery::into_shared).collect())
-                    }
-                }
+                let rest = match mailbox.try_push_batch(shared) {
+                    Ok(()) => Vec::new(),
+                    Err(refused) => refused.into_inner(),
+                };
+                let taken = all - rest.len();
+                (taken, rest.into_iter().map(Delivery::into_shared).collect())
             }
             Self::Any(mailbox) => {
                 let any: Vec<Delivery<dyn AnyEnvelope>> = envelopes
                     .iter()
                     .map(|envelope| Delivery::Shared(Arc::clone(envelope) as Arc<dyn AnyEnvelope>))
                     .collect();
-                match mailbox.try_push_batch(any) {
-                    Ok(()) => (all, Vec::new()),
-                    Err(TryPushBatchError::Closed(rest)) => (all - rest.len(), Vec::new()),
-                    Err(TryPushBatchError::Full(rest)) => {
-                        let taken = all - rest.len();
-                        (taken, envelopes.into_iter().skip(taken).collect())
-                    }
-                }
+                let rest = match mailbox.try_push_batch(any) {
+                    Ok(()) => 0,
+                    Err(refused) => refused.into_inner().len(),
+                };
+                let taken = all - rest;
+                (taken, envelopes.into_iter().skip(taken).collect())
             }
             Self::Tapped(tapped) => tapped.try_push_batch(envelopes),
         }

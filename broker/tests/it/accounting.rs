@@ -307,6 +307,8 @@ impl<'a> World<'a> {
         );
         self.books.refused += refused;
         self.books.passed_over += left;
+        // All that wanted it were closed.
+        self.books.unrouted += u64::from(left > 0 && settled + refused == 0);
         Ok(())
     }
 
