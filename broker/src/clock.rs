@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -24,11 +24,15 @@ const IDLE_TICKS_MAX: u32 = 16;
 /// Says "ask the host": no task renews the time. A clock that is fed never says so.
 const STALE: u64 = 0;
 
+type AtTick = dyn Fn(&Arc<Clock>) + Send + Sync;
+
 pub(crate) struct Clock {
     host: Option<Arc<dyn Host>>,
     /// The time in microseconds and one more, or [`STALE`].
     time: AtomicU64,
     used: AtomicBool,
+    /// Looked after with each tick, and when there is going to be none any more.
+    at_tick: OnceLock<Box<AtTick>>,
     /// Those who wait for a time, when the clock is fed. By time, then by arrival.
     sleepers: Mutex<Sleepers>,
 }
@@ -50,12 +54,31 @@ impl Clock {
             host,
             time: AtomicU64::new(time),
             used: AtomicBool::new(false),
+            at_tick: OnceLock::new(),
             sleepers: Mutex::default(),
         })
     }
 
     pub(crate) const fn host(&self) -> Option<&Arc<dyn Host>> {
         self.host.as_ref()
+    }
+
+    /// Has `look` called with each tick, and once more after the last. Only the first such call counts.
+    pub(crate) fn at_tick(&self, look: impl Fn(&Arc<Self>) + Send + Sync + 'static) {
+        self.at_tick.get_or_init(|| Box::new(look));
+    }
+
+    /// Whether there will be another tick, or the look that follows the last one, after this.
+    pub(crate) fn is_ticking(&self) -> bool {
+        self.host.is_some() && self.time.load(Ordering::Acquire) != STALE
+    }
+
+    /// Says that envelopes are about to come: whoever publishes the first does not have to start the task.
+    /// A task that is started while another one publishes takes its consumer's place as the next to run.
+    pub(crate) fn prepare(self: &Arc<Self>) {
+        if self.time.load(Ordering::Relaxed) == STALE {
+            self.start_ticking();
+        }
     }
 
     /// The time of the last tick.
@@ -113,6 +136,12 @@ impl Clock {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn look(self: &Arc<Self>) {
+        if let Some(look) = self.at_tick.get() {
+            look(self);
+        }
+    }
+
     #[cold]
     fn start_ticking(self: &Arc<Self>) -> Timestamp {
         let Some(host) = &self.host else {
@@ -158,6 +187,13 @@ impl Ticking {
                 idle_ticks + 1
             };
             clock.time.store(told(self.host.now()), Ordering::Relaxed);
+            clock.look();
+        }
+        let clock = self.clock.upgrade();
+        // In this order: whoever has not seen that the ticks are over is seen by the last look.
+        drop(self);
+        if let Some(clock) = clock {
+            clock.look();
         }
     }
 }
@@ -165,7 +201,7 @@ impl Ticking {
 impl Drop for Ticking {
     fn drop(&mut self) {
         if let Some(clock) = self.clock.upgrade() {
-            clock.time.store(STALE, Ordering::Relaxed);
+            clock.time.store(STALE, Ordering::Release);
         }
     }
 }

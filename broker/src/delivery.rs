@@ -9,7 +9,7 @@
 //! An envelope that several share is counted. One that has a single reader, who only borrows it, has
 //! nothing to count: it travels in a box, and the box goes round. That saves a message its
 //! allocation and four of the six atomic operations on its way, which together are a third of what
-//! it costs. A publisher boxes as soon as it has seen that its only reader borrows.
+//! it costs. A publisher boxes for an only reader, until that shows that it keeps what it gets.
 //!
 //! Where many inboxes want the same they hold it in [bundles](crate::stage), and a reader goes through
 //! one without counting anything.
@@ -225,9 +225,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
             return Some(envelope);
         }
         let delivery = self.lent.take()?;
-        if matches!(delivery, Delivery::Own(_)) {
-            self.hand.reads_by_borrowing(false);
-        }
+        self.hand.reads_by_borrowing(false);
         Some(delivery.into_shared())
     }
 

@@ -40,18 +40,26 @@ impl Hub {
         let tap = Arc::<TapSlot>::default();
         // The low 40 bits count; the rest is the mark of this run.
         let mark = host.as_ref().map_or(0, |host| host.random()) << 40;
+        let clock = Clock::new(host);
+        let waits = Arc::new(Waits::new(
+            wait_report_after,
+            Arc::clone(&monitor),
+            Arc::clone(&tap),
+        ));
+        let watched = Arc::downgrade(&waits);
+        clock.at_tick(move |clock| {
+            if let Some(waits) = watched.upgrade() {
+                waits.watch(clock);
+            }
+        });
         Self {
-            clock: Clock::new(host),
+            clock,
             next_id: AtomicU64::new(mark | 1),
             dead_letters: OnceLock::new(),
             dead_letter_topic,
             losses: Losses::default(),
             dead_letters_lost: AtomicU64::new(0),
-            waits: Arc::new(Waits::new(
-                wait_report_after,
-                Arc::clone(&monitor),
-                Arc::clone(&tap),
-            )),
+            waits,
             monitor,
             tap,
         }

@@ -59,6 +59,7 @@ struct Ids {
 
 impl<T: Send + Sync + 'static> Publisher<T> {
     pub(crate) fn new(topic: Arc<TopicCore<T>>) -> Self {
+        topic.hub().clock().prepare();
         Self {
             published: topic.published.open_cell(),
             only: None,
@@ -168,7 +169,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             Err(pending) => pending,
         };
         poll_fn(|cx| pending.poll(self.topic.hub(), cx)).await;
-        match pending.outcome() {
+        match pending.finish(self.topic.hub()) {
             Ok(delivered) => Ok(Published { id, delivered }),
             Err(refused) => Err(PublishError::Full(refused)),
         }

@@ -19,7 +19,8 @@ const SUBSCRIPTIONS: usize = 1_000;
 const CAPACITY: usize = 32;
 const BYTES_MAX: usize = 16 << 10;
 const PAYLOAD: usize = 1_000;
-/// The counters of the `Arc` around an envelope.
+/// The counters of the `Arc` around an envelope that was made before its publisher knew the only reader, or
+/// when the inbox was full. Others are in a box.
 const COUNTERS: usize = 2 * size_of::<usize>();
 /// What an envelope takes of its inbox's queue: a pointer and its kind, and its share of the bounds.
 const SLOT: usize = 3 * size_of::<usize>();
@@ -61,6 +62,27 @@ fn config(number: usize, overflow: Overflow) -> SubscriptionConfig {
     }
 }
 
+const POLICIES: [Overflow; 4] = [
+    Overflow::Block,
+    Overflow::Fail,
+    Overflow::DropNewest,
+    Overflow::DropOldest,
+];
+
+const fn policy(number: usize) -> Overflow {
+    POLICIES[(number / 2) % POLICIES.len()]
+}
+
+/// How many of the envelopes of a flooded inbox have counters: where the oldest are dropped, those that
+/// were published when it was full are in it.
+fn counted(number: usize) -> usize {
+    if policy(number) == Overflow::DropOldest {
+        full(number)
+    } else {
+        1
+    }
+}
+
 struct Scene {
     /// One for each inbox.
     publishers: Vec<Publisher<Vec<u8>>>,
@@ -70,17 +92,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let policies = [
-            Overflow::Block,
-            Overflow::Fail,
-            Overflow::DropNewest,
-            Overflow::DropOldest,
-        ];
         let broker = Broker::without_host(BrokerConfig::default());
         let inboxes = (0..SUBSCRIPTIONS).map(|number| {
-            let overflow = policies[(number / 2) % policies.len()];
             let filter = format!("full.{number}");
-            broker.subscribe(&filter, config(number, overflow)).unwrap()
+            broker.subscribe(&filter, config(number, policy(number))).unwrap()
         });
         let inboxes = inboxes.collect();
         let publishers = (0..SUBSCRIPTIONS).map(|number| {
@@ -117,7 +132,8 @@ fn a_full_broker_holds_its_bounds_and_not_a_byte_more() {
     let count: usize = (0..SUBSCRIPTIONS).map(full).sum();
     assert_eq!(scene.queued(), count);
 
-    let envelopes = count * (size_of::<Bytes>() + PAYLOAD + COUNTERS);
+    let counters = (0..SUBSCRIPTIONS).map(counted).sum::<usize>() * COUNTERS;
+    let envelopes = count * (size_of::<Bytes>() + PAYLOAD) + counters;
     // Queues grow by doubling, from four.
     let slots = |number| full(number).next_power_of_two().max(4) * SLOT;
     let queues: usize = (0..SUBSCRIPTIONS).map(slots).sum();

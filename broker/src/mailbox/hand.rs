@@ -176,8 +176,17 @@ impl<T> InHand<T> {
     #[inline]
     pub(crate) fn reads_by_borrowing(&mut self, borrows: bool) {
         if self.held.borrows != Some(borrows) {
-            self.held.borrows = Some(borrows);
-            self.mailbox.0.is_borrowed_from.store(borrows, Ordering::Relaxed);
+            self.show_borrowing(borrows);
+        }
+    }
+
+    /// Pushers read what is written here with each push: it is written only where it changes.
+    #[cold]
+    fn show_borrowing(&mut self, borrows: bool) {
+        self.held.borrows = Some(borrows);
+        let shown = &self.mailbox.0.is_borrowed_from;
+        if shown.load(Ordering::Relaxed) != borrows {
+            shown.store(borrows, Ordering::Relaxed);
         }
     }
 

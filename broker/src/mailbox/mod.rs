@@ -75,7 +75,7 @@ pub struct Mailbox<T>(Arc<Shared<T>>);
 #[repr(C)]
 struct Shared<T> {
     limits: Limits,
-    /// The consumer only looks at its values, and gives them back.
+    /// The consumer only looks at its values, and gives them back; assumed until it shows otherwise.
     is_borrowed_from: AtomicBool,
     bell: Bell,
     /// Ends with what is seldom touched.
@@ -139,7 +139,7 @@ impl<T> Mailbox<T> {
                     usize::MAX
                 },
             },
-            is_borrowed_from: AtomicBool::new(false),
+            is_borrowed_from: AtomicBool::new(empty.is_some()),
             bell,
             state: Mutex::new(State::new()),
             weigh,
@@ -419,7 +419,7 @@ impl<T> Mailbox<T> {
         MailboxConfig { capacity, bytes_max }
     }
 
-    /// Whether the consumer only borrows, as far as it has shown, so that what it has
+    /// Whether the consumer only borrows, as far as is known, so that what it has
     /// [spent](InHand::spend) comes back.
     #[inline]
     pub(crate) fn is_borrowed_from(&self) -> bool {

@@ -18,6 +18,7 @@ const START: u64 = 1_000_000;
 pub(crate) struct TestHost {
     micros: Arc<AtomicU64>,
     tasks: Mutex<Vec<Arc<Spawned>>>,
+    names: Mutex<Vec<&'static str>>,
     sleepers: Arc<Mutex<Vec<(Timestamp, Waker)>>>,
 }
 
@@ -67,8 +68,14 @@ impl TestHost {
         Arc::new(Self {
             micros: Arc::new(AtomicU64::new(START)),
             tasks: Mutex::default(),
+            names: Mutex::default(),
             sleepers: Arc::default(),
         })
+    }
+
+    /// The names of the tasks that were started since this was asked last.
+    pub(crate) fn started(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.names.lock().unwrap())
     }
 
     /// Runs tasks until none is awake.
@@ -133,7 +140,8 @@ impl Host for TestHost {
         0x5eed
     }
 
-    fn spawn(&self, _: &'static str, task: Task) -> TaskHandle {
+    fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
+        self.names.lock().unwrap().push(name);
         let spawned = Arc::new(Spawned {
             task: Mutex::new(Some(task)),
             awake: AtomicBool::new(true),

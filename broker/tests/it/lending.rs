@@ -67,6 +67,28 @@ fn the_memory_of_a_lent_envelope_carries_a_later_payload() {
     assert!(places.len() <= 2 + 4, "{} different places", places.len());
 }
 
+/// A publisher fills its reader's inbox before that is ever looked at. If those envelopes were shared, it
+/// would allocate as many again for the next round.
+#[test]
+fn envelopes_that_are_published_before_the_first_look_serve_later_ones() {
+    let broker = broker();
+    let mut publisher = broker.topic::<usize>("news").unwrap().publisher();
+    let mut receiver = receiver::<usize>(&broker, 8);
+    let mut seen: Option<Vec<*const Envelope<usize>>> = None;
+    for _ in 0..3 {
+        for number in 0..8 {
+            soon(publisher.publish(number)).unwrap();
+        }
+        let places = [(); 8].map(|()| std::ptr::from_ref(soon(receiver.recv_ref()).unwrap()));
+        assert!(receiver.try_recv().is_none());
+        if let Some(seen) = seen.replace(places.to_vec()) {
+            // The first of a round is made before its publisher has been given a box.
+            let new = places.iter().filter(|place| !seen.contains(place)).count();
+            assert!(new <= 1, "{new} of 8 are new");
+        }
+    }
+}
+
 #[test]
 fn an_envelope_that_others_keep_stays_as_it_is() {
     let broker = broker();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use millrun_broker::mailbox::MailboxConfig;
 use millrun_broker::{
-    Broker, BrokerConfig, BrokerEvent, Envelope, Inbox, LongWait, PublishError, ServiceConfig,
-    SubscriptionConfig,
+    Broker, BrokerConfig, BrokerEvent, DEAD_LETTERS, DeadLetter, Envelope, Inbox, LongWait, PublishError,
+    ServiceConfig, SubscriptionConfig, Undeliverable,
 };
 use millrun_core::{Host, Timestamp};
 
@@ -112,5 +112,120 @@ fn a_cycle_of_waits_is_reported_with_its_members() {
         let mut cycle = report.cycle.clone();
         cycle.sort_unstable();
         assert_eq!(cycle, ids);
+    }
+}
+
+fn hosted() -> (Arc<TestHost>, Broker, Arc<Mutex<Vec<LongWait>>>) {
+    let host = TestHost::new();
+    let broker = Broker::new(BrokerConfig::default(), Arc::clone(&host) as Arc<dyn Host>);
+    let reports: Arc<Mutex<Vec<LongWait>>> = Arc::default();
+    let log = Arc::clone(&reports);
+    broker.monitor(move |event| {
+        if let BrokerEvent::LongWait(wait) = event {
+            log.lock().unwrap().push(wait.clone());
+        }
+    });
+    (host, broker, reports)
+}
+
+/// A task that is started by a publish takes the consumer's place as the next to run. So a publisher starts
+/// the clock when it is made, and what watches the waits is left to the clock.
+#[test]
+fn neither_the_first_publish_nor_a_short_wait_starts_a_task() {
+    let (host, broker, reports) = hosted();
+    let inbox: Inbox<Envelope<u32>> = broker.subscribe("a", one_place()).unwrap();
+    let mut publisher = broker.topic::<u32>("a").unwrap().publisher();
+    assert_eq!(host.started(), ["broker clock"]);
+    host.settle();
+    ready(publisher.publish(0)).unwrap();
+    let mut publish = pin!(publisher.publish(1));
+    assert!(poll_once(publish.as_mut()).is_pending());
+    assert_eq!(inbox.take().count(), 1);
+    assert!(poll_once(publish).is_ready());
+    host.advance(BrokerConfig::default().wait_report_after * 2);
+    assert_eq!(host.started(), Vec::<&str>::new());
+    assert_eq!(*reports.lock().unwrap(), []);
+}
+
+#[test]
+fn a_wait_is_watched_whether_or_not_the_clock_ticks_when_it_begins() {
+    for pause in [Duration::ZERO, Duration::from_secs(1)] {
+        let (host, broker, reports) = hosted();
+        let inbox: Inbox<Envelope<u32>> = broker.subscribe("a", one_place()).unwrap();
+        let mut publisher = broker.topic::<u32>("a").unwrap().publisher();
+        ready(publisher.publish(0)).unwrap();
+        let mut publish = pin!(publisher.publish(1));
+        // A second after the last envelope was made the clock has stopped.
+        host.advance(pause);
+        assert!(poll_once(publish.as_mut()).is_pending());
+        host.advance(BrokerConfig::default().wait_report_after * 2);
+        let reports = reports.lock().unwrap();
+        assert_eq!(reports.len(), 1, "after a pause of {pause:?}");
+        assert_eq!(reports[0].waits_for, [inbox.id()]);
+    }
+}
+
+/// Its publisher is told that it reached nobody, and so are those who listen for what is lost.
+#[test]
+fn a_publish_whose_inbox_is_closed_while_it_waits_is_given_up() {
+    let broker = Broker::without_host(BrokerConfig::default());
+    let letters = broker
+        .subscribe::<DeadLetter>(DEAD_LETTERS, SubscriptionConfig::default())
+        .unwrap();
+    let inbox: Inbox<Envelope<u32>> = broker.subscribe("a", one_place()).unwrap();
+    let topic = broker.topic::<u32>("a").unwrap();
+    ready(topic.publish(0)).unwrap();
+    let mut publish = pin!(topic.publish(1));
+    assert!(poll_once(publish.as_mut()).is_pending());
+    inbox.close();
+    let Poll::Ready(Ok(published)) = poll_once(publish) else {
+        panic!("nobody is waited for any more")
+    };
+    assert_eq!(published.delivered, 0);
+    assert_eq!(broker.given_up(Undeliverable::Unrouted), 1);
+    let letters: Vec<_> = letters.take().collect();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].payload().envelope.id(), published.id);
+}
+
+#[test]
+fn an_envelope_that_one_of_two_inboxes_has_is_not_given_up_when_the_other_closes() {
+    let broker = Broker::without_host(BrokerConfig::default());
+    let full: Inbox<Envelope<u32>> = broker.subscribe("a", one_place()).unwrap();
+    let topic = broker.topic::<u32>("a").unwrap();
+    ready(topic.publish(0)).unwrap();
+    let _roomy: Inbox<Envelope<u32>> = broker.subscribe("a", SubscriptionConfig::default()).unwrap();
+    let mut publish = pin!(topic.publish(1));
+    assert!(poll_once(publish.as_mut()).is_pending());
+    full.close();
+    assert!(matches!(poll_once(publish), Poll::Ready(Ok(published)) if published.delivered == 1));
+    assert_eq!(broker.given_up(Undeliverable::Unrouted), 0);
+}
+
+#[test]
+fn of_a_batch_is_given_up_what_no_inbox_has_and_once() {
+    for roomy in [0, 1] {
+        let broker = Broker::without_host(BrokerConfig::default());
+        let full = [(); 2].map(|()| -> Inbox<Envelope<u32>> { broker.subscribe("a", one_place()).unwrap() });
+        let others: Vec<Inbox<Envelope<u32>>> = (0..roomy)
+            .map(|_| broker.subscribe("a", SubscriptionConfig::default()).unwrap())
+            .collect();
+        let mut publisher = broker.topic::<u32>("a").unwrap().publisher();
+        let mut publish = pin!(publisher.publish_batch(vec![0, 1, 2]));
+        assert!(poll_once(publish.as_mut()).is_pending());
+        for inbox in &full {
+            inbox.close();
+        }
+        let Poll::Ready(Ok(delivered)) = poll_once(publish) else {
+            panic!("nobody is waited for any more")
+        };
+        assert_eq!(delivered, 2 + 3 * roomy);
+        assert_eq!(others.iter().map(Inbox::len).sum::<usize>(), 3 * roomy);
+        let lost = if roomy == 0 { 2 } else { 0 };
+        assert_eq!(
+            broker.given_up(Undeliverable::Unrouted),
+            lost,
+            "{roomy} with room"
+        );
     }
 }
