@@ -501,6 +501,9 @@ impl<Q: Send + Sync + 'static, R: Send + 'static> Topic<Request<Q, R>> {
     /// The question keeps its turn with the other envelopes of the topic, as in [`Topic::publish`];
     /// answers do not: two questions may be answered in any order.
     ///
+    /// A question that is still in an inbox when its time is over has [expired](Headers::expires): a
+    /// receiver, a service or an attached actor does not get it any more.
+    ///
     /// # Errors
     /// When nobody is subscribed, no inbox takes the question in time, all who got it let go of it
     /// without an answer, or the time is over.
@@ -510,7 +513,8 @@ impl<Q: Send + Sync + 'static, R: Send + 'static> Topic<Request<Q, R>> {
     pub async fn ask(&self, question: Q, limit: Duration) -> Result<R, AskError> {
         let (request, answer) = Request::new(question);
         let mut alarm = self.0.hub.alarm(limit);
-        let publish = self.publish(request);
+        let expires = self.0.hub.clock().exact_now() + limit;
+        let publish = self.publish_with(Headers::new().expires(expires), request);
         crate::ask::ask(publish, answer, &mut alarm).await
     }
 }

@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use millrun_broker::{AskError, Broker, BrokerConfig, Envelope, Inbox, Request, SubscriptionConfig};
+use millrun_broker::{
+    AskError, Broker, BrokerConfig, Envelope, Inbox, Request, SubscriptionConfig, Undeliverable,
+};
 use millrun_core::Timestamp;
 
 use crate::host::{poll_once, ready};
@@ -64,4 +66,25 @@ fn an_answer_has_a_deadline() {
         late.payload().answer("seven".to_owned()).is_err(),
         "nobody waits any more"
     );
+}
+
+/// Otherwise whoever answers would work through questions that nobody waits for any more, while those
+/// behind them grow old too.
+#[test]
+fn a_question_whose_asker_has_given_up_is_not_handed_out() {
+    let (broker, inbox) = setup();
+    let topic = broker.topic::<Question>("questions").unwrap();
+    let mut receiver = inbox.into_receiver();
+    let mut late = Box::pin(topic.ask(7, LIMIT));
+    assert!(poll_once(late.as_mut()).is_pending());
+    broker.advance(Timestamp::from_micros(1) + LIMIT);
+    assert_eq!(poll_once(late.as_mut()), Poll::Ready(Err(AskError::TimedOut)));
+    drop(late);
+    let mut ask = pin!(topic.ask(8, LIMIT));
+    assert!(poll_once(ask.as_mut()).is_pending());
+    let request = ready(receiver.recv()).unwrap();
+    assert_eq!(request.payload().question(), &8);
+    request.payload().answer("eight".to_owned()).unwrap();
+    assert_eq!(poll_once(ask), Poll::Ready(Ok("eight".to_owned())));
+    assert_eq!(broker.given_up(Undeliverable::Expired), 1);
 }
