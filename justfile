@@ -85,11 +85,13 @@ bench-patterns *ARGS:
 bench-scale *ARGS:
     cargo run --release -p millrun-benches --bin bench-scale -- {{ARGS}}
 
-# The same workloads on engines that can be embedded as well, run live; each builds on its own.
+# The same workloads on engines that can be embedded as well, run live; each builds on its own. The
+# last table has all of them beside each other.
 bench-peers *ARGS:
     cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
     cargo run --release --manifest-path benches/peers/duroxide/Cargo.toml -- {{ARGS}}
     cargo run --release --manifest-path benches/peers/cloacina/Cargo.toml -- {{ARGS}}
+    cargo run --release -p millrun-benches --bin bench-report
 
 # Instructions of the hot paths, counted by valgrind's callgrind: a guard that no noise can reach.
 bench-instructions *ARGS:
@@ -101,7 +103,8 @@ where:
     cargo run --release -p millrun-benches --bin bench-instructions -- --breakdown one-step
     cargo run --release -p millrun-benches --bin bench-instructions -- --times
 
-# One HTML page and one Markdown file of all results so far.
+# One HTML page and one Markdown file of all results so far; prints engines and allocators beside each
+# other.
 bench-report *ARGS:
     cargo run --release -p millrun-benches --bin bench-report -- {{ARGS}}
 
@@ -111,4 +114,5 @@ bench-compare BEFORE AFTER *ARGS:
 
 # A flame graph of a benchmark program (needs cargo-flamegraph and perf): `just profile workflows --only one-step`.
 profile SUITE *ARGS:
+    @cargo flamegraph --version || { echo "for flame graphs: cargo install flamegraph, and perf" >&2; exit 1; }
     cargo flamegraph --release -p millrun-benches --bin bench-{{SUITE}} -o target/bench/{{SUITE}}-flame.svg -- {{ARGS}}

@@ -15,8 +15,8 @@ const FIBO: Activity<u64, u64> = Activity::named("bench.fibo");
 const LONG_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-long");
 /// Larger numbers are computed there.
 const SHORT_MAX: u64 = 20;
-const NATIVE_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-native");
 const PROCESSES: &str = "bench.processes";
+const NATIVE_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-native").on_queue(PROCESSES);
 /// How many of them run at once, whatever a workflow asks for.
 const PROCESSES_MAX: usize = 16;
 
@@ -163,7 +163,7 @@ fn function(cx: &WorkflowContext, n: u64) -> Call<u64, ActivityError> {
 }
 
 fn process(cx: &WorkflowContext, n: u64) -> Call<u64, ActivityError> {
-    cx.call(NATIVE_FIBO, n).on_queue(PROCESSES)
+    cx.call(NATIVE_FIBO, n)
 }
 
 async fn in_sequence(cx: WorkflowContext, ask: Ask, (n, calls): (u64, u64)) -> Result<u64, WorkflowError> {

@@ -241,7 +241,9 @@ impl<O, E> Call<O, E> {
         self
     }
 
-    /// Puts the call into another task queue than the activity's own. No effect once polled.
+    /// Puts the call into another task queue than the activity's own. A runtime has the queues of the
+    /// activities that are registered with it; a call in any other waits in its history until a
+    /// runtime is opened that has that queue. No effect once polled.
     pub fn on_queue(mut self, queue: &'static str) -> Self {
         if let Some(request) = &mut self.request {
             request.queue = queue;
