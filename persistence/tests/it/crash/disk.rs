@@ -74,10 +74,23 @@ pub(crate) struct Plan {
     pub(crate) fails_at: Option<u64>,
     /// So do all after it.
     pub(crate) is_sticky: bool,
+    /// There is no room from that access on: what writes fails, and nothing else does.
+    pub(crate) is_full: bool,
     /// A failing write has written half of its bytes before.
     pub(crate) is_short: bool,
     /// One in so many syncs does nothing and says that all is well.
     pub(crate) lies_one_in: Option<u64>,
+}
+
+impl Plan {
+    /// What the errors are.
+    pub(crate) fn kind(self) -> io::ErrorKind {
+        if self.is_full {
+            io::ErrorKind::StorageFull
+        } else {
+            io::ErrorKind::Other
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -239,14 +252,18 @@ impl State {
     }
 
     /// Counts an access; says whether it fails.
-    fn access(&mut self) -> io::Result<()> {
+    fn access(&mut self, writes: bool) -> io::Result<()> {
         let number = self.accesses;
         self.accesses += 1;
-        match self.plan.fails_at {
-            Some(at) if number == at || (self.plan.is_sticky && number > at) => {
-                Err(io::Error::other("injected"))
-            }
-            _ => Ok(()),
+        let plan = self.plan;
+        let fails = plan.fails_at.is_some_and(|at| match plan.is_full {
+            true => writes && number >= at,
+            false => number == at || (plan.is_sticky && number > at),
+        });
+        if fails {
+            Err(io::Error::new(plan.kind(), "injected"))
+        } else {
+            Ok(())
         }
     }
 
@@ -266,7 +283,7 @@ impl State {
 impl Disk for SimDisk {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let mut state = self.lock();
-        state.access()?;
+        state.access(false)?;
         let start = usize::try_from(offset).unwrap();
         let bytes = state.current.get(start..start + out.len());
         out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
@@ -276,7 +293,7 @@ impl Disk for SimDisk {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.lock();
         state.count_write();
-        if let Err(error) = state.access() {
+        if let Err(error) = state.access(true) {
             if state.plan.is_short {
                 state.change(Change::Write(offset, data[..data.len() / 2].to_vec()));
             }
@@ -293,7 +310,7 @@ impl Disk for SimDisk {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.lock();
         state.count_write();
-        state.access()?;
+        state.access(true)?;
         state.change(Change::SetLen(len));
         Ok(())
     }
@@ -301,7 +318,7 @@ impl Disk for SimDisk {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.lock();
         state.count_write();
-        state.access()?;
+        state.access(false)?;
         if let Some(n) = state.plan.lies_one_in
             && state.dice.one_in(n)
         {

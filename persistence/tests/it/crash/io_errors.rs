@@ -17,13 +17,13 @@ type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, OpenError>;
 /// Accesses of opening an empty disk and doing the work without any error.
 fn accesses(open: Open) -> u64 {
     let disk = SimDisk::new(Vec::new(), 1);
-    work(&disk, open);
+    work(&disk, open, Plan::default());
     disk.accesses()
 }
 
 /// The workload: returns what it knows, and how much of it was acknowledged; `None` if the
 /// store could not be opened.
-fn work(disk: &Arc<SimDisk>, open: Open) -> Option<(Record, usize)> {
+fn work(disk: &Arc<SimDisk>, open: Open, plan: Plan) -> Option<(Record, usize)> {
     let host = HandHost::new();
     let journal = open(disk.clone(), &host).ok()?;
     let mut record = Record::new();
@@ -36,10 +36,8 @@ fn work(disk: &Arc<SimDisk>, open: Open) -> Option<(Record, usize)> {
     }
     let acknowledged = record.acknowledged(&journal);
     if let Some(failure) = journal.failure() {
-        assert!(
-            matches!(failure.kind(), FailureKind::Io(_) | FailureKind::Corrupted),
-            "{failure}"
-        );
+        let expected = FailureKind::Io(plan.kind());
+        assert_eq!(failure.kind(), expected, "{plan:?}: {failure}");
         assert!(acknowledged <= taken);
         assert!(
             !record.enqueue(&journal, &mut dice),
@@ -65,7 +63,7 @@ fn work(disk: &Arc<SimDisk>, open: Open) -> Option<(Record, usize)> {
 
 fn check(plan: Plan, open: Open) {
     let disk = SimDisk::planned(Vec::new(), 3, plan);
-    let outcome = work(&disk, open);
+    let outcome = work(&disk, open, plan);
     // Both of what the process had written, and of what a power cut would have left.
     for image in [disk.current(), disk.cut_now()] {
         let host = HandHost::new();
@@ -94,7 +92,7 @@ fn an_error_at_any_access_loses_nothing_that_was_acknowledged() {
                 fails_at: Some(at),
                 is_sticky,
                 is_short,
-                lies_one_in: None,
+                ..Plan::default()
             };
             check(plan, open);
         }
@@ -111,5 +109,21 @@ fn an_error_at_any_access_of_settling_loses_nothing_that_was_acknowledged() {
             ..Plan::default()
         };
         check(plan, open_settling);
+    }
+}
+
+/// Reading goes on, and with room again the store is as it was.
+#[test]
+fn a_disk_that_is_full_from_any_access_on_is_named_and_loses_nothing_that_was_acknowledged() {
+    for open in [open as Open, open_settling] {
+        for at in 0..accesses(open) {
+            let plan = Plan {
+                fails_at: Some(at),
+                is_full: true,
+                is_short: at % 2 == 0,
+                ..Plan::default()
+            };
+            check(plan, open);
+        }
     }
 }
