@@ -57,6 +57,10 @@ const LISTS: usize = 16;
 /// run that the other has woken.
 const PARTS: usize = 2;
 
+/// So many are woken in one turn of a part, however large its budget is: as many as a worker of tokio has
+/// in the queue of its own.
+const WOKEN_LEN_MAX: usize = 256;
+
 /// Which part wakes those of a list.
 fn part_of(list: usize) -> usize {
     list % PARTS
@@ -359,6 +363,7 @@ impl Part for Waking {
             None => inner.journal.high_watermark(),
         };
         let sends = std::mem::take(&mut self.has_let_others_run);
+        let budget = budget.min(WOKEN_LEN_MAX);
         for (list, gathering) in inner.gatherings.iter().enumerate() {
             if !self.lists.contains(&list) {
                 gathering.retry(&*inner.journal);
