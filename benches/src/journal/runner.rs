@@ -139,7 +139,7 @@ impl<'a> Runner<'a> {
         let progress = Progress::new(0);
         let (folder, time) = (self.folder()?, self.effort.sustained);
         flush_disks();
-        let (whole, tenths) = self.on_host(|host| {
+        let outcome = self.on_host(|host| {
             let mut each = |what: &str| progress.running(what);
             sustained::sustain(folder.path(), RUNS_PER_S, time, host, &mut each)
         })?;
@@ -152,10 +152,15 @@ impl<'a> Runner<'a> {
             body_bytes: 260,
             level,
         };
-        let mut rows: Vec<_> = Row::new(cell("sustained", time.as_secs()), &[whole])
-            .into_iter()
-            .collect();
-        for (tenth, sample) in tenths {
+        let whole = cell("sustained", time.as_secs());
+        let syncs = Cell {
+            contestant: "its syncs alone",
+            ..whole
+        };
+        let mut rows = Vec::new();
+        rows.extend(Row::new(whole, &[outcome.whole]));
+        rows.extend(Row::new(syncs, &[outcome.syncs]));
+        for (tenth, sample) in outcome.tenths {
             rows.extend(Row::new(cell("sustained, by tenth", tenth.into()), &[sample]));
         }
         Ok(rows)
