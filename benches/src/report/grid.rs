@@ -16,6 +16,9 @@ const FIRST: [&str; 8] = [
     "kind",
 ];
 
+/// Results of one thing, in the order in which they are read.
+const RESULTS: [&str; 6] = ["median", "min", "max", "p50", "p99", "p999"];
+
 type Fields<'a> = &'a Map<String, Value>;
 
 /// Rows as text.
@@ -66,7 +69,9 @@ impl Grid {
                 .iter()
                 .position(|known| known == field)
                 .unwrap_or(FIRST.len());
-            (first, is_number, is_measured(field))
+            let stem = field.split('_').next();
+            let result = RESULTS.iter().position(|known| Some(*known) == stem);
+            (first, is_number, is_measured(field), result)
         });
         let mut grid = Self {
             same: Vec::new(),
@@ -145,6 +150,18 @@ mod tests {
         assert_eq!(grids.len(), 1);
         assert_eq!(grids[0].same, [("messages".to_owned(), "1,000".to_owned())]);
         assert_eq!(grids[0].lines, [vec!["a", "1,234,567"], vec!["b", "0.500"]]);
+    }
+
+    #[test]
+    fn results_stand_in_the_order_in_which_they_are_read() {
+        let result =
+            json!({ "p999_us": 3.0, "max_per_s": 9, "p99_us": 2.0, "median_per_s": 7, "p50_us": 1.0 });
+        let names: Vec<_> = Grid::of(&[row(result)])[0]
+            .columns
+            .iter()
+            .map(|column| column.name.clone())
+            .collect();
+        assert_eq!(names, ["median/s", "max/s", "p50 us", "p99 us", "p999 us"]);
     }
 
     #[test]
