@@ -1,7 +1,7 @@
 //! What can be seen of an instance from outside.
 
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Pending};
+use millrun_workflow::{ActivityScheduled, Awaited, Ledger, OperationId, ParkReason, Pending};
 
 /// A live instance, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl InstanceDescription {
         run: RunId,
         ledger: &Ledger,
         epoch: u64,
-        is_known: impl Fn(&str) -> bool,
+        is_known: impl Fn(&ActivityScheduled) -> bool,
     ) -> Option<Self> {
         let started = ledger.started()?;
         let since = |operation| ledger.pending_since(operation).unwrap_or(Timestamp::EPOCH);
@@ -99,7 +99,7 @@ impl InstanceDescription {
                 queue: activity.scheduled.queue.to_string(),
                 attempt: activity.attempt(epoch),
                 retry_at: activity.retry_at,
-                is_registered: is_known(&activity.scheduled.activity),
+                is_registered: is_known(&activity.scheduled),
             },
             Pending::Timer { deadline } => PendingDescription::Timer {
                 operation,
@@ -156,7 +156,8 @@ pub enum PendingDescription {
         attempt: u32,
         /// When the next attempt begins, if the last one failed.
         retry_at: Option<Timestamp>,
-        /// Whether its code is registered here; if not, it waits.
+        /// Whether its code is registered here, and its queue is that of an activity that is; if not,
+        /// it waits.
         is_registered: bool,
     },
     /// A call of a child.

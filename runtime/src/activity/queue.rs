@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millrun_broker::mailbox::MailboxConfig;
 use millrun_broker::{Broker, Envelope, Inbox, Overflow, SubscriptionConfig, Topic};
 use millrun_core::{Bell, RunId};
-use millrun_workflow::OperationId;
+use millrun_workflow::{ActivityScheduled, OperationId};
 
 use super::{ActivityImplementation, ActivityTask};
 use crate::OpenError;
@@ -109,6 +109,12 @@ impl TaskQueues {
 
     pub(crate) fn queue(&self, name: &str) -> Option<&Arc<TaskQueue>> {
         self.queues.get(name)
+    }
+
+    /// Whether a call can be performed here: its activity is registered, and one whose queue is the
+    /// call's.
+    pub(crate) fn takes(&self, scheduled: &ActivityScheduled) -> bool {
+        self.activities.contains_key(&*scheduled.activity) && self.queues.contains_key(&*scheduled.queue)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TaskQueue>> {

@@ -30,7 +30,7 @@ mod requests;
 mod residency;
 mod roster;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +38,7 @@ use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{Implementation, Moment, OperationId, Started, Turn};
+use millrun_workflow::{Implementation, Moment, Name, OperationId, Started, Turn};
 
 pub(crate) use message::{
     Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
@@ -153,6 +153,8 @@ pub(crate) struct Shard {
     turn: Turn,
     timer_commands: Vec<TimerCommand>,
     tasks: Vec<ActivityTask>,
+    /// Activities and queues of which it was said that calls wait for them.
+    warned: BTreeSet<(Name, Name)>,
 }
 
 impl Shard {
@@ -197,6 +199,7 @@ impl Shard {
             turn: Turn::default(),
             timer_commands: Vec::new(),
             tasks: Vec::new(),
+            warned: BTreeSet::new(),
         }
     }
 
@@ -291,13 +294,29 @@ impl Shard {
 
     /// Collects a task for its queue; a queue without code here leaves it in its history.
     fn stage_task(&mut self, task: ActivityTask) {
-        if self.shared.queues.activity(&task.scheduled.activity).is_some() {
+        if self.shared.queues.takes(&task.scheduled) {
             if let Some(timeout) = task.scheduled.schedule_to_start
                 && let Some(pool) = self.shared.pool(&task.scheduled.queue)
             {
                 pool.expect_start(&task, timeout);
             }
             self.tasks.push(task);
+        } else {
+            self.warn_of(&task);
+        }
+    }
+
+    /// Says once of each activity and queue that calls wait for them; of so many at most.
+    fn warn_of(&mut self, task: &ActivityTask) {
+        const WARNED_LEN_MAX: usize = 64;
+        let (activity, queue) = (&task.scheduled.activity, &task.scheduled.queue);
+        if self.warned.len() < WARNED_LEN_MAX && self.warned.insert((activity.clone(), queue.clone())) {
+            tracing::warn!(
+                run = %task.run,
+                activity = &**activity,
+                queue = &**queue,
+                "a call waits: its activity, or one on its queue, is not registered here"
+            );
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
-use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Started, Turn};
+use millrun_workflow::{ActivityScheduled, Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
 use super::effects::Effect;
 use super::entry::{Entry, Held, Place, WorkflowName};
@@ -341,7 +341,7 @@ impl Shard {
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
-        let is_known = |activity: &str| self.shared.queues.activity(activity).is_some();
+        let is_known = |scheduled: &ActivityScheduled| self.shared.queues.takes(scheduled);
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
         description.status = self

@@ -381,6 +381,23 @@ async fn code_that_is_not_registered_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_call_on_a_queue_without_activities_waits_and_says_so() {
+    const ASTRAY: Workflow<u64, u64> = Workflow::named("astray");
+    async fn astray(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        Ok(cx.call(DOUBLE, number).on_queue("elsewhere").await?)
+    }
+    let store = Store::new();
+    let runtime = store.open().register(ASTRAY, astray).start().await.unwrap();
+    let run = runtime.start(ASTRAY, "a", 5).await.unwrap();
+    let waiting = described(&run, |run| !run.pending.is_empty()).await;
+    assert!(matches!(
+        &waiting.pending[0],
+        millrun::PendingDescription::Activity { queue, is_registered: false, .. } if queue == "elsewhere"
+    ));
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_name_registered_twice_is_an_error() {
     let store = Store::new();
     let error = store

@@ -243,7 +243,7 @@ impl<O, E> Call<O, E> {
 
     /// Puts the call into another task queue than the activity's own. A runtime has the queues of the
     /// activities that are registered with it; a call in any other waits in its history until a
-    /// runtime is opened that has that queue. No effect once polled.
+    /// runtime is opened that has that queue, as a warning and `describe` say. No effect once polled.
     pub fn on_queue(mut self, queue: &'static str) -> Self {
         if let Some(request) = &mut self.request {
             request.queue = queue;
