@@ -238,7 +238,7 @@ position! {
 
 impl Epoch {
     /// The epoch of the `takeover`-th taking of a partition within the `opening`-th opening of its
-    /// store; the first of an opening is the 0th.
+    /// store, counted from one; the 0th is that of the opening itself.
     #[must_use]
     pub const fn of(opening: u32, takeover: u32) -> Self {
         Self((opening as u64) << 32 | takeover as u64)
@@ -274,6 +274,28 @@ impl Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_owner_comes_after_another_by_more_than_any_that_came_between_them() {
+        // Two takings of the first opening: the second counts as an opening of its own.
+        let owners = [
+            Epoch::of(1, 1),
+            Epoch::of(1, 2),
+            Epoch::of(3, 1),
+            Epoch::of(3, 2),
+            Epoch::of(5, 1),
+        ];
+        for (at, first) in owners.iter().enumerate() {
+            assert_eq!(first.since(*first), 0);
+            let distances: Vec<_> = owners[at..].iter().map(|owner| owner.since(*first)).collect();
+            assert!(
+                distances.is_sorted_by(|one, other| one < other),
+                "{first:?}: {distances:?}"
+            );
+        }
+        assert_eq!(Epoch::of(u32::MAX, u32::MAX).since(Epoch::of(0, 1)), u32::MAX);
+        assert_eq!(Epoch::of(1, 1).since(Epoch::of(2, 1)), 0);
+    }
 
     #[test]
     fn an_id_is_checked_when_it_is_made() {

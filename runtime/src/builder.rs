@@ -180,6 +180,9 @@ impl RuntimeBuilder {
     }
 
     /// Keeps everything in this journal instead of a file of the runtime's own.
+    ///
+    /// One that was opened once and given to several runtimes, one after the other, may see the number
+    /// of an attempt twice, if the process crashes before the later one's first commit.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.journal = Some(journal);
         self

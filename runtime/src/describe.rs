@@ -60,7 +60,7 @@ pub struct InstanceDescription {
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
     /// What else its code waits for: signals, conditions on its state, the request to cancel. Empty
-    /// while the code does not run.
+    /// while the code is not in memory, as it may be of a run that is paused.
     pub awaited: Vec<Awaited>,
 }
 

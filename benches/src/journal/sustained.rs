@@ -262,14 +262,21 @@ fn append(
                 half_way.push(author);
                 number += 1;
             }
-            let enqueued = loop {
+            loop {
+                // Whoever waits must not look between the two, and miss it.
+                let mut waiting = lock(waiting);
                 match journal.enqueue(&batch) {
-                    Err(EnqueueError::Full) => thread::yield_now(),
-                    outcome => break outcome.map_err(|error| failed(&error))?,
+                    Err(EnqueueError::Full) => {
+                        drop(waiting);
+                        thread::yield_now();
+                    }
+                    outcome => {
+                        let offset = outcome.map_err(|error| failed(&error))?.offset;
+                        waiting.queued.push_back((offset, Instant::now()));
+                        break;
+                    }
                 }
-            };
-            let since = Instant::now();
-            lock(waiting).queued.push_back((enqueued.offset, since));
+            }
         }
         thread::sleep(next_tick.saturating_duration_since(Instant::now()));
     }

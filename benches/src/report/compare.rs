@@ -57,12 +57,13 @@ pub struct Comparison {
     pub alone: usize,
 }
 
-/// Compares the results of all suites that are in both sets.
+/// Compares the results of all suites that are in both sets, and counts the rows that are not.
 #[must_use]
 pub fn compare(before: &[SuiteResult], after: &[SuiteResult], tolerance: Tolerance) -> Comparison {
     let mut comparison = Comparison::default();
     for suite in after {
         let Some(old_suite) = before.iter().find(|old| old.name == suite.name) else {
+            comparison.alone += suite.rows.len();
             continue;
         };
         let mut met = 0;
@@ -76,6 +77,9 @@ pub fn compare(before: &[SuiteResult], after: &[SuiteResult], tolerance: Toleran
                 let (Some(old), Some(new)) = (Figure::of(old, &kind), Figure::of(row, &kind)) else {
                     continue;
                 };
+                if old.median == 0.0 && new.median == 0.0 {
+                    continue;
+                }
                 comparison.compared += 1;
                 if new.has_moved(&old, &kind, tolerance) {
                     comparison.changes.push(Change {
@@ -90,6 +94,9 @@ pub fn compare(before: &[SuiteResult], after: &[SuiteResult], tolerance: Toleran
         }
         comparison.alone += old_suite.rows.len().saturating_sub(met);
     }
+    let is_gone = |old: &&SuiteResult| after.iter().all(|suite| suite.name != old.name);
+    let gone = before.iter().filter(is_gone).map(|old| old.rows.len());
+    comparison.alone += gone.sum::<usize>();
     let changes = &mut comparison.changes;
     changes.sort_by(|left, right| left.gain().total_cmp(&right.gain()));
     comparison
@@ -144,14 +151,16 @@ struct Figure {
 }
 
 impl Figure {
-    /// `None` if the row does not have it, or it is zero, which is how rows say so.
+    /// `None` if the row does not have it, or it is zero, which is how rows say so; but a rate that has
+    /// fallen to zero is a rate.
     fn of(row: &Map<String, Value>, kind: &Kind) -> Option<Self> {
         let field = |name: &str| row.get(name)?.as_f64();
         let range = match (kind.field, field("min_per_s"), field("max_per_s")) {
             ("median_per_s", Some(min), Some(max)) if min < max => Some((min, max)),
             _ => None,
         };
-        let median = field(kind.field).filter(|median| *median > 0.0)?;
+        let is_there = |median: &f64| *median > 0.0 || kind.field == "median_per_s";
+        let median = field(kind.field).filter(is_there)?;
         Some(Self { median, range })
     }
 
@@ -248,6 +257,29 @@ mod tests {
         let comparison = compare(&before, &after, TOLERANCE);
         assert_eq!(moved(&comparison), [("s: slower", 0.5), ("s: faster", 2.0)]);
         assert_eq!((comparison.compared, comparison.alone), (4, 2));
+    }
+
+    #[test]
+    fn a_rate_that_fell_to_nothing_is_the_worst_loss_and_suites_that_are_gone_are_counted() {
+        let rates = |medians: [f64; 2]| {
+            let row = |(name, median): (&str, f64)| rate(name, [median; 3]);
+            let rows: Vec<_> = ["stopped", "never was"]
+                .into_iter()
+                .zip(medians)
+                .map(row)
+                .collect();
+            suite(&rows)
+        };
+        let other = |name: &str| SuiteResult {
+            name: name.into(),
+            ..suite(&[rate("one", [1.0; 3]), rate("two", [1.0; 3])]).remove(0)
+        };
+        let (mut before, mut after) = (rates([100.0, 0.0]), rates([0.0, 0.0]));
+        before.push(other("gone"));
+        after.push(other("new"));
+        let comparison = compare(&before, &after, TOLERANCE);
+        assert_eq!(moved(&comparison), [("s: stopped", 0.0)]);
+        assert_eq!((comparison.compared, comparison.alone), (1, 4));
     }
 
     #[test]

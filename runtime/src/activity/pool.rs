@@ -103,10 +103,15 @@ impl Pool {
                 let report = self.state.end_unsent(key, number, outcome);
                 self.reports.extend(report);
             }
-            Err(rest) if self.state.expect_end(key, number) => {
-                self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
+            Err(rest) => {
+                if self.state.expect_end(key, number) {
+                    self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
+                } else {
+                    attempt::discard(rest);
+                }
+                // What that took is not the next attempt's.
+                return None;
             }
-            Err(rest) => attempt::discard(rest),
         }
         Some(ended_at)
     }

@@ -45,8 +45,12 @@ impl WorkflowContext {
     }
 
     /// Waits for the first of many, and gives its place among them with its value; the others are
-    /// dropped, which cancels them durably. If several are ready at once, the foremost wins. `None` of
-    /// none.
+    /// dropped, which cancels them durably. Of several that are ready when they are first polled, the
+    /// foremost wins; of several that one event makes ready later, the one that it woke first, as in a
+    /// [`join_set`](Self::join_set), in a replay as before. `None` of none.
+    ///
+    /// More calls than [`Limits::pending_len_max`](crate::Limits::pending_len_max) are not raced: the
+    /// first of those that are too many fails at once, and so wins.
     ///
     /// For branches of different types, nest [`race`](Self::race); to take more than the first, see
     /// [`join_set`](Self::join_set).

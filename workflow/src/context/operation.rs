@@ -475,6 +475,9 @@ impl Future for CancelRequest {
             return Poll::Pending;
         };
         if this.scope.is_cancelled(table.is_cancel_requested) {
+            if let Some(waiter) = this.waiter.take() {
+                table.forget_cancel(waiter);
+            }
             return Poll::Ready(());
         }
         this.waiter = Some(table.wait_cancel(this.waiter, &this.scope, cx.waker()));

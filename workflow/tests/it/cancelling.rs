@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, CallError, Either, Implementation, Signal, SignalError, Workflow, WorkflowContext,
+    Activity, CallError, Either, Implementation, ParkReason, Signal, SignalError, Workflow, WorkflowContext,
     WorkflowError,
 };
 
@@ -117,6 +117,21 @@ fn waiting_for_the_request_itself_wins_a_race() {
     world.cancel();
     assert_eq!(world.result::<u64>(), 7);
     assert!(world.activities.is_empty());
+}
+
+#[test]
+fn a_request_that_has_come_is_waited_for_no_more() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+        let mut request = std::pin::pin!(cx.cancelled());
+        (&mut request).await;
+        // Nothing that the engine knows can end this, though the request is still held.
+        std::future::pending::<()>().await;
+        Ok::<_, WorkflowError>(0)
+    });
+    let mut world = World::start(code, &0_u64);
+    assert_eq!(world.parked(), None);
+    world.cancel();
+    assert!(matches!(world.parked(), Some(ParkReason::Stuck { .. })));
 }
 
 #[test]
