@@ -16,7 +16,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::clock::Alarm;
+use millrun_core::Timestamp;
+
+use crate::clock::Clock;
 use crate::publish::Publish;
 
 /// A payload that wants an answer of type `R`.
@@ -55,10 +57,10 @@ pub enum AskError {
     /// An inbox with the policy [`Overflow::Fail`](crate::Overflow::Fail) is full.
     #[error("the question met a full inbox")]
     Full,
-    /// All who got the question let go of it without an answer.
+    /// All who got the question let go of it without an answer while there was time.
     #[error("the question was dropped without an answer")]
     Unanswered,
-    /// No answer in time.
+    /// No answer in time, whether somebody still has the question or let go of it.
     #[error("no answer in time")]
     TimedOut,
 }
@@ -166,16 +168,18 @@ impl<R> Drop for Answer<R> {
     }
 }
 
-/// Publishes the question, then waits for the answer, until the alarm goes off.
+/// Publishes the question, which expires at the given time, and waits for the answer until then.
 pub(crate) async fn ask<Q, R>(
     publish: Publish<'_, Request<Q, R>>,
     answer: Answer<R>,
-    alarm: &mut Alarm,
+    clock: &Arc<Clock>,
+    expires: Timestamp,
 ) -> Result<R, AskError>
 where
     Q: Send + Sync + 'static,
     R: Send + 'static,
 {
+    let mut alarm = clock.alarm_at(expires);
     let mut publish = Some(publish);
     poll_fn(|cx| {
         if let Some(publishing) = &mut publish {
@@ -189,10 +193,15 @@ where
             }
         }
         // An inbox that took the question may answer while others still have no room for it.
-        if let Poll::Ready(outcome) = answer.poll(cx.waker()) {
-            return Poll::Ready(outcome);
+        match answer.poll(cx.waker()) {
+            // A receiver lets go of what has expired, maybe before the alarm, which may go off late.
+            Poll::Ready(Err(AskError::Unanswered)) if clock.exact_now() >= expires => {
+                return Poll::Ready(Err(AskError::TimedOut));
+            }
+            Poll::Ready(outcome) => return Poll::Ready(outcome),
+            Poll::Pending => {}
         }
-        Pin::new(&mut *alarm).poll(cx).map(|()| Err(AskError::TimedOut))
+        Pin::new(&mut alarm).poll(cx).map(|()| Err(AskError::TimedOut))
     })
     .await
 }

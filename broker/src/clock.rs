@@ -121,7 +121,11 @@ impl Clock {
 
     /// Completes `after` from now.
     pub(crate) fn alarm(self: &Arc<Self>, after: Duration) -> Alarm {
-        let deadline = self.exact_now() + after;
+        self.alarm_at(self.exact_now() + after)
+    }
+
+    /// Completes at `deadline`.
+    pub(crate) fn alarm_at(self: &Arc<Self>, deadline: Timestamp) -> Alarm {
         match &self.host {
             Some(host) => Alarm::Host(host.sleep_until(deadline)),
             None => Alarm::Fed {

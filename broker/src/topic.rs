@@ -512,10 +512,10 @@ impl<Q: Send + Sync + 'static, R: Send + 'static> Topic<Request<Q, R>> {
     /// Dropped while it waits, the question may be answered all the same; the answer is dropped.
     pub async fn ask(&self, question: Q, limit: Duration) -> Result<R, AskError> {
         let (request, answer) = Request::new(question);
-        let mut alarm = self.0.hub.alarm(limit);
-        let expires = self.0.hub.clock().exact_now() + limit;
+        let clock = self.0.hub.clock();
+        let expires = clock.exact_now() + limit;
         let publish = self.publish_with(Headers::new().expires(expires), request);
-        crate::ask::ask(publish, answer, &mut alarm).await
+        crate::ask::ask(publish, answer, clock, expires).await
     }
 }
 

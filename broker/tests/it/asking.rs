@@ -88,3 +88,17 @@ fn a_question_whose_asker_has_given_up_is_not_handed_out() {
     assert_eq!(poll_once(ask), Poll::Ready(Ok("eight".to_owned())));
     assert_eq!(broker.given_up(Undeliverable::Expired), 1);
 }
+
+/// It is dropped when somebody comes to it, but what ended it is its time.
+#[test]
+fn a_question_that_a_late_receiver_lets_go_of_has_timed_out() {
+    let (broker, inbox) = setup();
+    let topic = broker.topic::<Question>("questions").unwrap();
+    let mut receiver = inbox.into_receiver();
+    let mut ask = pin!(topic.ask(7, LIMIT));
+    assert!(poll_once(ask.as_mut()).is_pending());
+    broker.advance(Timestamp::from_micros(1) + LIMIT);
+    assert!(poll_once(pin!(receiver.recv())).is_pending(), "it has expired");
+    assert_eq!(broker.given_up(Undeliverable::Expired), 1);
+    assert_eq!(poll_once(ask), Poll::Ready(Err(AskError::TimedOut)));
+}
