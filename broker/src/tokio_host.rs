@@ -46,6 +46,9 @@ pub enum NoHost {
 /// Its time never runs backwards: it does not follow a clock that is set while the program runs, nor
 /// tokio's paused time.
 ///
+/// What has a limit, as [`Topic::ask`](crate::Topic::ask), may be awaited on any thread while the tokio
+/// runtime runs. One of the current thread runs within its `block_on` only.
+///
 /// ```
 /// use millrun_broker::{Broker, BrokerConfig, ServiceConfig, ServiceEnd, SubscriptionConfig, tokio_host};
 ///
@@ -131,7 +134,7 @@ impl Host for TokioTasks {
     }
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {
-        let (base, started_at) = (self.base, self.started_at);
+        let (base, started_at, runtime) = (self.base, self.started_at, self.runtime.clone());
         Box::pin(async move {
             let ahead = deadline.saturating_since(started_at);
             loop {
@@ -139,7 +142,12 @@ impl Host for TokioTasks {
                 if elapsed >= ahead {
                     return;
                 }
-                sleep_until((base + ahead.min(elapsed + SLEEP_MAX)).into()).await;
+                let sleep = {
+                    // The future may be polled by something that is not tokio.
+                    let _context = runtime.enter();
+                    sleep_until((base + ahead.min(elapsed + SLEEP_MAX)).into())
+                };
+                sleep.await;
             }
         })
     }
@@ -161,9 +169,35 @@ impl Host for TokioTasks {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::thread::Thread;
+
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::{AskError, Broker, BrokerConfig, Request, SubscriptionConfig};
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Awaits a future on a thread that knows nothing of tokio.
+    fn outside<F: Future>(future: F) -> F::Output {
+        assert!(Handle::try_current().is_err(), "it is outside");
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
 
     #[test]
     fn outside_of_a_runtime_or_without_a_timer_it_says_what_is_missing() {
@@ -185,6 +219,29 @@ mod tests {
             assert!(host.now() >= deadline);
             host.sleep_until(Timestamp::EPOCH).await;
         });
+    }
+
+    /// As of a question or a publish with a limit that a thread of the program waits for.
+    #[test]
+    fn a_thread_outside_of_tokio_can_await_a_sleep_and_an_ask() {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .unwrap();
+        let host = runtime.block_on(async { tokio_host() }).unwrap();
+        let deadline = host.now() + Duration::from_millis(2);
+        outside(host.sleep_until(deadline));
+        assert!(host.now() >= deadline);
+
+        let broker = Broker::new(BrokerConfig::default(), host);
+        let inbox = broker
+            .subscribe::<Request<u32, u32>>("questions", SubscriptionConfig::default())
+            .unwrap();
+        let topic = broker.topic::<Request<u32, u32>>("questions").unwrap();
+        let asked = outside(topic.ask(7, Duration::from_millis(2)));
+        assert_eq!(asked, Err(AskError::TimedOut), "nobody answers");
+        assert_eq!(inbox.len(), 1);
     }
 
     #[test]
