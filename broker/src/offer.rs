@@ -90,13 +90,19 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         }
     }
 
-    pub(crate) const fn retry(topic: &'a TopicCore<T>, only: &'a [SubscriptionId], delivered: usize) -> Self {
+    /// To those that refused the envelope, when `delivered` others have it already or it was `dropped`.
+    pub(crate) const fn retry(
+        topic: &'a TopicCore<T>,
+        only: &'a [SubscriptionId],
+        delivered: usize,
+        dropped: bool,
+    ) -> Self {
         Self {
             topic,
             patience: Patience::Wait,
             only: Some(only),
             delivered,
-            dropped: false,
+            dropped,
             pending: None,
         }
     }
@@ -115,7 +121,9 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     }
 
     pub(crate) fn hand_out_to(&mut self, targets: &[Target<T>], envelope: Arc<Envelope<T>>) {
-        if !self.offer_each(targets, &envelope) {
+        let is_wanted = self.offer_each(targets, &envelope);
+        // Others may have come to it before, if it is tried again.
+        if !is_wanted && self.delivered == 0 && !self.dropped {
             self.unrouted(envelope);
         }
     }
@@ -357,6 +365,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
             envelope,
             refused,
             delivered,
+            dropped,
             ..
         } = self;
         if refused.is_empty() {
@@ -366,6 +375,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
             envelope,
             by: refused,
             delivered,
+            dropped,
         }))
     }
 }

@@ -5,7 +5,8 @@ use std::task::Poll;
 
 use millrun_broker::mailbox::MailboxConfig;
 use millrun_broker::{
-    Broker, BrokerConfig, Envelope, Inbox, Overflow, PublishError, SubscriptionConfig, Undeliverable,
+    Broker, BrokerConfig, DEAD_LETTERS, DeadLetter, Envelope, Inbox, Overflow, PublishError,
+    SubscriptionConfig, Undeliverable,
 };
 
 use crate::host::{poll_once, ready};
@@ -197,5 +198,60 @@ fn a_full_broker_holds_what_its_bounds_say() {
                 "{bytes} bytes"
             );
         }
+    }
+}
+
+/// It was told of once, with its reason.
+#[test]
+fn a_retry_gives_up_no_envelope_that_another_inbox_dropped_or_has() {
+    for (overflow, delivered) in [(Overflow::DropNewest, 0), (Overflow::DropOldest, 1)] {
+        for waits in [false, true] {
+            let broker = broker();
+            let letters = broker
+                .subscribe::<DeadLetter>(DEAD_LETTERS, SubscriptionConfig::default())
+                .unwrap();
+            let blocking = inbox(&broker, Overflow::Block, 1);
+            let dropping = inbox(&broker, overflow, 1);
+            let mut publisher = broker.topic::<u32>("a").unwrap().publisher();
+            publisher.try_publish(0).unwrap();
+            let refused = publisher.try_publish(1).unwrap_err().into_refused();
+            assert_eq!(
+                (refused.by(), refused.delivered()),
+                (&[blocking.id()][..], delivered)
+            );
+            let outcome = {
+                let mut retry = pin!(publisher.retry(refused));
+                if waits {
+                    assert!(poll_once(retry.as_mut()).is_pending());
+                }
+                blocking.close();
+                ready(retry)
+            };
+            assert_eq!(outcome.unwrap().delivered, delivered);
+            assert_eq!(dropping.len(), 1);
+            assert_eq!(broker.given_up(Undeliverable::Unrouted), 0, "waits: {waits}");
+            assert_eq!(letters.take().count(), 1, "of the one that was dropped");
+        }
+    }
+}
+
+#[test]
+fn a_retry_gives_up_an_envelope_that_nobody_came_to() {
+    for waits in [false, true] {
+        let broker = broker();
+        let blocking = inbox(&broker, Overflow::Block, 1);
+        let mut publisher = broker.topic::<u32>("a").unwrap().publisher();
+        publisher.try_publish(0).unwrap();
+        let refused = publisher.try_publish(1).unwrap_err().into_refused();
+        let outcome = {
+            let mut retry = pin!(publisher.retry(refused));
+            if waits {
+                assert!(poll_once(retry.as_mut()).is_pending());
+            }
+            blocking.close();
+            ready(retry)
+        };
+        assert_eq!(outcome.unwrap().delivered, 0);
+        assert_eq!(broker.given_up(Undeliverable::Unrouted), 1, "waits: {waits}");
     }
 }
