@@ -12,7 +12,7 @@ const MESSAGES_MIN: u64 = 1_000;
 /// So few messages take less than a millisecond, in which one wake-up of a thread more or less decides:
 /// of such there are more samples, of all contestants alike.
 const MESSAGES_SHORT: u64 = 1_000;
-const SHORT_ROUNDS: usize = 7;
+const MORE_ROUNDS: usize = 7;
 
 /// A shape of load that contestants are compared in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -128,8 +128,8 @@ impl Group {
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// Samples per contestant and cell, besides one that is thrown away. Of a thousand messages seven
-    /// times as many are taken.
+    /// Samples per contestant and cell, besides one that is thrown away. Of a thousand messages, and
+    /// beside a stuck subscriber, seven times as many are taken.
     pub rounds: usize,
     /// The numbers of messages, the largest last.
     pub messages: Vec<u64>,
@@ -152,10 +152,11 @@ impl Effort {
         }
     }
 
-    /// How many samples of this load.
-    const fn rounds_of(&self, load: Load) -> usize {
-        if load.messages <= MESSAGES_SHORT {
-            self.rounds * SHORT_ROUNDS
+    /// How many samples of this load. Beside a stuck one, there is a twentieth at stake: the machine's
+    /// own speed moves by more from one sample to the next.
+    const fn rounds_of(&self, group: Group, load: Load) -> usize {
+        if load.messages <= MESSAGES_SHORT || matches!(group, Group::Stuck) {
+            self.rounds * MORE_ROUNDS
         } else {
             self.rounds
         }
@@ -234,7 +235,7 @@ impl Contest {
             .iter()
             .map(|contestant| self.shortened(group, contestant.identity().name(), flavor, load))
             .collect();
-        let samples = interleaved(contestants.len(), self.effort.rounds_of(load), |place| {
+        let samples = interleaved(contestants.len(), self.effort.rounds_of(group, load), |place| {
             let took = contestants[place].run(flavor, measured[place])?;
             Ok(measured[place].deliveries() as f64 / took.as_secs_f64())
         })?;
