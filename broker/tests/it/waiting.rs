@@ -165,6 +165,29 @@ fn a_wait_is_watched_whether_or_not_the_clock_ticks_when_it_begins() {
     }
 }
 
+#[test]
+fn the_clock_starts_with_the_first_publisher_and_anew_with_the_first_envelope_after_a_pause() {
+    let nothing = Vec::<&str>::new();
+    let (host, broker, _) = hosted();
+    let topic = broker.topic::<u32>("a").unwrap();
+    assert_eq!(host.started(), nothing);
+    let mut publisher = topic.publisher();
+    assert_eq!(host.started(), ["broker clock"]);
+    ready(publisher.publish(0)).unwrap();
+    for pause in [15, 15] {
+        host.advance(Duration::from_millis(pause));
+        ready(publisher.publish(1)).unwrap();
+        assert_eq!(host.started(), nothing, "it still ticks");
+    }
+    host.advance(Duration::from_secs(1));
+    assert_eq!(host.started(), nothing);
+    ready(publisher.publish(2)).unwrap();
+    assert_eq!(host.started(), ["broker clock"]);
+    host.advance(Duration::from_secs(1));
+    ready(topic.publish(3)).unwrap();
+    assert_eq!(host.started(), ["broker clock"], "without a publisher too");
+}
+
 /// Its publisher is told that it reached nobody, and so are those who listen for what is lost.
 #[test]
 fn a_publish_whose_inbox_is_closed_while_it_waits_is_given_up() {
