@@ -9,7 +9,7 @@ use std::error::Error;
 use millrun::{
     Activity, ActivityContext, ActivityError, Runtime, Topic, Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_broker::ractor::{Attached, attach};
+use millrun_broker::actor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 

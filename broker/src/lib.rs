@@ -51,13 +51,13 @@ mod monitor;
 mod topology;
 mod wait;
 
+#[cfg(feature = "ractor")]
+pub mod actor;
 mod clock;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hub;
 pub mod mailbox;
-#[cfg(feature = "ractor")]
-pub mod ractor;
 mod sync;
 mod tally;
 mod tap;

@@ -54,7 +54,7 @@ mod watch;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// The topic broker: see [`Runtime::broker`], and its `ractor` module for actors of your own.
+/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own.
 pub use millrun_broker as broker;
 
 pub use activity::{ActivityContext, HeartbeatError};

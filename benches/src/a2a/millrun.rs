@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef};
 use millrun::{HostConfig, TokioHost};
-use millrun_broker::ractor::{Attached, attach};
+use millrun_broker::actor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 
 use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};

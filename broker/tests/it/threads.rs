@@ -73,11 +73,22 @@ async fn each_publisher_keeps_its_order_while_subscriptions_come_and_go() {
 #[cfg(feature = "ractor")]
 mod actors {
     use millrun_broker::Publisher;
-    use millrun_broker::ractor::{Attached, attach};
+    use millrun_broker::actor::{Attached, attach};
     use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
     use tokio::sync::mpsc;
 
     use super::*;
+
+    /// No module of the broker has the name of the crate: the name would be ambiguous.
+    #[test]
+    fn all_of_the_broker_can_be_imported_beside_the_crate_of_its_actors() {
+        use millrun_broker::*;
+        use ractor::ActorStatus;
+
+        let topic = TopicName::new("orders").unwrap();
+        assert_eq!(topic.as_str(), "orders");
+        assert!(ActorStatus::Stopped > ActorStatus::Running);
+    }
 
     /// Panics at every seventh envelope it begins.
     struct Worker;

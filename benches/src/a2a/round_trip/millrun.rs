@@ -2,7 +2,7 @@
 //! bare tasks that await the next envelope.
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef};
-use millrun_broker::ractor::{Attached, attach};
+use millrun_broker::actor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 
 use super::super::{Flavor, Identity, Kind};

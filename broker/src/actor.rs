@@ -5,7 +5,7 @@
 //! when the inbox stops being empty. The handler then takes all there is:
 //!
 //! ```
-//! use millrun_broker::ractor::{Attached, attach};
+//! use millrun_broker::actor::{Attached, attach};
 //! use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
 //! use ractor::{Actor, ActorProcessingErr, ActorRef};
 //!
@@ -66,7 +66,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::ractor::{ActorRef, Message};
+use ractor::{ActorRef, Message};
 
 use crate::delivery::Batch;
 use crate::envelope::AnyEnvelope;
