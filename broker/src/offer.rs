@@ -38,7 +38,7 @@ pub(crate) struct Offer<'a, T> {
     /// Only these, if a refused envelope is tried again.
     only: Option<&'a [SubscriptionId]>,
     delivered: usize,
-    /// Some inbox has dropped it by its policy.
+    /// Some inbox has dropped it by its policy, or it was settled in another way before it is tried again.
     dropped: bool,
     pending: Option<Box<Pending<T>>>,
 }
@@ -90,19 +90,20 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         }
     }
 
-    /// To those that refused the envelope, when `delivered` others have it already or it was `dropped`.
+    /// To those that refused the envelope, when `delivered` others have it already. One that is settled is
+    /// not given up, whatever comes of it.
     pub(crate) const fn retry(
         topic: &'a TopicCore<T>,
         only: &'a [SubscriptionId],
         delivered: usize,
-        dropped: bool,
+        is_settled: bool,
     ) -> Self {
         Self {
             topic,
             patience: Patience::Wait,
             only: Some(only),
             delivered,
-            dropped,
+            dropped: is_settled,
             pending: None,
         }
     }
@@ -375,7 +376,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
             envelope,
             by: refused,
             delivered,
-            dropped,
+            is_settled: dropped,
         }))
     }
 }

@@ -74,8 +74,8 @@ pub struct Refused<T> {
     pub(crate) envelope: Arc<Envelope<T>>,
     pub(crate) by: Vec<SubscriptionId>,
     pub(crate) delivered: usize,
-    /// Some inbox has dropped it by its policy.
-    pub(crate) dropped: bool,
+    /// Some inbox has dropped it by its policy or, of a batch, has it.
+    pub(crate) is_settled: bool,
 }
 
 impl<T> Refused<T> {

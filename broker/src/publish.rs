@@ -281,6 +281,20 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
         }
     }
 
+    /// Marks what some targets have refused and another has, or has dropped.
+    fn mark_settled(&mut self) {
+        let refused = self.refused.iter().map(|refused| refused.envelope.id());
+        let missed = self.missed.iter().map(|envelope| envelope.id());
+        let mut unsettled: Vec<_> = refused.chain(missed).collect();
+        unsettled.sort_unstable();
+        for refused in &mut self.refused {
+            let id = refused.envelope.id();
+            let first = unsettled.partition_point(|other| *other < id);
+            let same = unsettled[first..].partition_point(|other| *other == id);
+            refused.is_settled = same < self.route.targets.len();
+        }
+    }
+
     /// Gives up what all targets have missed. Another may have what one of them did not get.
     fn give_up_missed(&mut self) {
         let mut missed = std::mem::take(&mut self.missed);
@@ -395,6 +409,9 @@ impl<T: Send + Sync + 'static> Future for PublishBatch<'_, T> {
         });
         if !this.behind.is_empty() {
             return Poll::Pending;
+        }
+        if !this.refused.is_empty() {
+            this.mark_settled();
         }
         this.give_up_missed();
         let refused = std::mem::take(&mut this.refused);

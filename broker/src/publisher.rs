@@ -159,11 +159,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             envelope,
             by,
             delivered,
-            dropped,
+            is_settled,
         } = refused;
         let id = envelope.id();
         self.follow_news();
-        let mut offer = Offer::retry(&self.topic, &by, delivered, dropped);
+        let mut offer = Offer::retry(&self.topic, &by, delivered, is_settled);
         offer.hand_out(&self.route, envelope);
         let mut pending = match offer.into_pending() {
             Ok(delivered) => return Ok(Published { id, delivered }),

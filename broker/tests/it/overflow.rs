@@ -255,3 +255,24 @@ fn a_retry_gives_up_an_envelope_that_nobody_came_to() {
         assert_eq!(broker.given_up(Undeliverable::Unrouted), 1, "waits: {waits}");
     }
 }
+
+/// Who took it or dropped it is known for the batch as a whole.
+#[test]
+fn a_retry_of_part_of_a_batch_gives_up_what_nobody_has_only() {
+    for others in [None, Some(Overflow::DropNewest), Some(Overflow::DropOldest)] {
+        let broker = broker();
+        let strict = inbox(&broker, Overflow::Fail, 1);
+        let _other = others.map(|overflow| inbox(&broker, overflow, 1));
+        let mut publisher = broker.topic::<u32>("a").unwrap().publisher();
+        let mut refused = ready(publisher.publish_batch(vec![0, 1])).unwrap_err().refused;
+        let refused = refused.pop().unwrap();
+        assert_eq!(
+            (refused.by(), *refused.envelope().payload()),
+            (&[strict.id()][..], 1)
+        );
+        strict.close();
+        ready(publisher.retry(refused)).unwrap();
+        let unrouted = u64::from(others.is_none());
+        assert_eq!(broker.given_up(Undeliverable::Unrouted), unrouted, "{others:?}");
+    }
+}
