@@ -482,19 +482,23 @@ fn put_kept(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Error> {
             Some((key, row)) => (Some(key), Some(row)),
             None => (None, kept.get(run.bits())?.map(|row| row.value().to_vec())),
         };
+        // What cannot be read is left as it is: it is told when the run is read, and none of its
+        // lengths is trusted here.
         let before = match &row {
-            Some(row) => piece::read(row).map_err(corrupted)?.0,
-            None => &[],
+            Some(row) => piece::read(row).ok(),
+            None => Some((&[][..], 0)),
         };
-        let fits = before.len() + frames.len() <= KEPT_PIECE_BYTES;
-        let (whole, key) = if before.is_empty() || fits {
-            ([before, frames].concat(), key)
+        let fits =
+            before.filter(|(before, _)| before.is_empty() || before.len() + frames.len() <= KEPT_PIECE_BYTES);
+        let (key, before, number) = if let Some((before, number)) = fits {
+            (key, before, number)
         } else {
             let first = v1::read(frames).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
-            (frames.clone(), Some((run.bits(), first.sequence.get())))
+            (Some((run.bits(), first.sequence.get())), &[][..], 0)
         };
+        let whole = [before, frames].concat();
         let bytes = piece::HEADER_BYTES + whole.len();
-        let count = count(&whole);
+        let count = number as usize + count(frames);
         match key {
             None => fill(kept.insert_reserve(run.bits(), bytes)?.as_mut(), &whole, count),
             Some(key) => fill(more.insert_reserve(key, bytes)?.as_mut(), &whole, count),
@@ -542,10 +546,6 @@ fn count(mut frames: &[u8]) -> usize {
         count += 1;
     }
     count
-}
-
-fn corrupted(error: piece::PieceError) -> redb::Error {
-    redb::Error::Corrupted(error.to_string())
 }
 
 /// Length and number of the frames that make up the next piece.

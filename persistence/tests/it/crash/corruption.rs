@@ -3,12 +3,16 @@
 //! Whatever is damaged, a run's history is either what was written or a typed error; a run that is
 //! missing is named, or the damage is reported; nothing panics.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
-use millrun_persistence::{Journal, ReadError};
+use millrun_core::{Partition, RunId};
+use millrun_persistence::contract::Author;
+use millrun_persistence::{Batch, Journal, ReadError, RedbJournal};
 
 use super::disk::{Dice, SimDisk};
-use super::workload::{Record, open};
+use super::workload::{Record, open, open_short_settling};
 use crate::host::HandHost;
 
 fn store() -> (Vec<u8>, Record) {
@@ -124,4 +128,116 @@ fn flipped_bits_in_the_first_pages_are_noticed_or_harmless() {
         noticed += usize::from(look(damaged, &record, &format!("byte {at}")));
     }
     assert!(noticed > 0);
+}
+
+/// A store in which three runs have lived long, their turns of 4 KiB each, while others came and went:
+/// what they have recorded is kept in several rows each.
+fn kept_store() -> (Vec<u8>, Vec<Author>) {
+    let host = HandHost::new();
+    let disk = SimDisk::new(Vec::new(), 1);
+    let journal = open_short_settling(disk.clone(), &host).unwrap();
+    let mut long: Vec<_> = (0..3)
+        .map(|number| Author::new(&journal, &format!("long-{number}"), number))
+        .collect();
+    go_on(&journal, &host, &mut long, 0..60);
+    journal.begin_close();
+    host.run();
+    (disk.current(), long)
+}
+
+/// A commit for each number: every run takes a turn, and a large one begins and ends, which retention
+/// drops soon. All that is not refused is durable afterwards. Says which of the runs were refused a turn.
+fn go_on(
+    journal: &RedbJournal,
+    host: &Arc<HandHost>,
+    long: &mut [Author],
+    numbers: Range<u64>,
+) -> BTreeSet<RunId> {
+    let mut refused = BTreeSet::new();
+    for number in numbers {
+        let mut short = Author::new(journal, &format!("short-{number}"), 100 + number);
+        let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let epoch = journal.take_over(&all).unwrap();
+        let mut batch = Batch::new();
+        for author in &mut *long {
+            author.epoch = epoch;
+            author.put(&mut batch, &[&[number.to_le_bytes()[0]; 4_000]], false);
+        }
+        short.epoch = epoch;
+        short.put(&mut batch, &[&[1; 20_000]], true);
+        let enqueued = journal.enqueue(&batch).unwrap();
+        refused.extend(enqueued.refused.iter().map(|refused| long[refused.turn].run));
+        host.run();
+        assert_eq!(journal.failure(), None);
+        assert!(journal.high_watermark() >= enqueued.offset);
+    }
+    refused
+}
+
+/// Where the rows of kept turns of a run stand in an image, and copies of them that are free by now:
+/// the records in a row of the log are of several runs.
+fn kept_rows(image: &[u8], run: RunId) -> Vec<usize> {
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let is_kept = |at: &usize| {
+        let header = &image[*at..*at + 16];
+        if header[..4] != [1, 0, 0, 0] || crc32c::crc32c(&header[..12]) != word(at + 12) {
+            return false;
+        }
+        let (end, mut frame) = (at + 16 + word(at + 4) as usize, at + 16);
+        let mut frames = 0;
+        while frame + 48 <= end.min(image.len()) && image[frame + 24..][..16] == run.bits().to_le_bytes() {
+            frame += word(frame + 12) as usize;
+            frames += 1;
+        }
+        frame == end && frames > 1
+    };
+    (0..image.len() - 16).filter(is_kept).collect()
+}
+
+/// Opens a store with a bit flipped in each of the kept rows of one run, `offset` bytes behind the row's
+/// beginning, and lets it work on twice. Says how often the run could not be read.
+fn flip_kept(offset: usize, is_refused: bool) -> usize {
+    let (image, long) = kept_store();
+    let victim = long[1].run;
+    let mut noticed = 0;
+    for at in kept_rows(&image, victim) {
+        let mut damaged = image.clone();
+        damaged[at + offset] ^= 0x10;
+        let (mut image, mut long) = (damaged, long.clone());
+        let mut was_noticed = false;
+        for numbers in [60..90, 90..120] {
+            let host = HandHost::new();
+            let disk = SimDisk::new(image, 2);
+            let journal = open_short_settling(disk.clone(), &host).unwrap();
+            let refused = go_on(&journal, &host, &mut long, numbers);
+            for author in long.iter().filter(|author| author.run != victim) {
+                author.assert_history(&journal);
+            }
+            let is_noticed = match journal.history(victim) {
+                Ok(history) => {
+                    assert_eq!(history.records.len(), long[1].written.len());
+                    false
+                }
+                Err(ReadError::Damaged { run, .. }) => {
+                    assert_eq!(run, Some(victim));
+                    true
+                }
+                Err(error) => panic!("row at {at}: {error}"),
+            };
+            let expected = (is_noticed && is_refused).then_some(victim);
+            assert_eq!(refused, expected.into_iter().collect());
+            assert!(is_noticed || !was_noticed, "row at {at}");
+            was_noticed = is_noticed;
+            journal.begin_close();
+            host.run();
+            image = disk.current();
+        }
+        noticed += usize::from(was_noticed);
+    }
+    noticed
+}
+
+#[test]
+fn a_kept_row_that_cannot_be_read_is_damage_of_its_run_and_all_go_on() {
+    assert!(flip_kept(5, false) > 3);
 }
