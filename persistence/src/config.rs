@@ -43,7 +43,8 @@ pub struct JournalConfig {
     pub unsettled_len_max: usize,
     /// How many bytes of settled rows one commit takes along, unless the commit before it was larger: then
     /// half of that for the index, and as much as that for the log's beginning. More when too many finished
-    /// runs wait, see `unsettled_len_max`.
+    /// runs wait, see `unsettled_len_max`. Of each run of which turns leave the log, the row they are added
+    /// to is written again on top of that: 32 KiB at most.
     /// Default 128 KiB.
     pub settle_bytes_max: usize,
     /// How long finished runs stay readable.

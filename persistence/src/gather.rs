@@ -15,7 +15,8 @@
 //! waker is in its generation from the first poll until the number is durable, so no wake-up is lost.
 //! A turn is enqueued before its caller is gone, or never: whatever it appends later stands behind it.
 //! While few wait nothing is held back: each batch is enqueued as it comes. No waker is dropped or woken
-//! under the lock, and no bell is rung: it may be anybody's code.
+//! under the lock, and no watcher's bell is rung: it may be anybody's code. (A journal that is full may ring
+//! its own writer's.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

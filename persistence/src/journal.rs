@@ -87,7 +87,8 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// have `bytes_max` bytes in all, and at least one if there is any. A gap among them, or between
     /// them and `after`, is damage.
     ///
-    /// Memory is bounded by the page, some tens of KiB, and 8 bytes for each turn behind `after`.
+    /// Memory is bounded by the page, 8 bytes for each turn behind `after`, and the stored rows in which
+    /// the page begins and ends: some tens of KiB each, or a whole turn, or all that left the log at once.
     ///
     /// # Errors
     /// As [`history`](Self::history), but for the length.

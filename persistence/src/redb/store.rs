@@ -44,7 +44,8 @@ const SNAPSHOTS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millru
 const OPENS: &str = "opens";
 const LOW: &str = "low";
 /// Kept turns of a run are added to the last of its pieces as long as it has no more bytes: what a run
-/// that lives long has is not written again with each turn.
+/// that lives long has is not written again with each turn. What is moved at once is one piece, however
+/// large.
 pub(crate) const KEPT_PIECE_BYTES: usize = (32 << 10) - 32;
 /// Smaller files are read on the calling thread.
 const PARALLEL_BYTES_MIN: u64 = 64 << 20;

@@ -10,8 +10,8 @@
 //!
 //! What a commit takes along is planned while nobody waits for it, if there is such a time between
 //! two commits. Where there mostly is, a commit that follows another without a pause takes along what
-//! has been planned by then and no more: a slow sync makes those behind it late, and what they would
-//! take along makes them later. Nothing that a plan rests on changes before its commit: runs leave retention only
+//! has been planned by then and no more, two in a row at most: a slow sync makes those behind it late, and
+//! what they would take along makes them later. Nothing that a plan rests on changes before its commit: runs leave retention only
 //! here, after a commit and before the next plan.
 //!
 //! A failed commit ends it: the disk is not asked again until the store is reopened.
@@ -56,7 +56,7 @@ impl Pauses {
     }
 
     /// Before one of the next commits there will be time, as before most of the latest, and one of the
-    /// last three.
+    /// last three: when two in a row have had none, the third does not wait for it.
     fn will_come(&self) -> bool {
         self.0 & 0b111 != 0 && self.0.count_ones() >= u32::BITS / 2
     }
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_waited_for_where_there_mostly_is_one_and_by_three_commits_at_most() {
+    fn a_pause_is_waited_for_where_there_mostly_is_one_and_by_two_commits_in_a_row_at_most() {
         let mut pauses = Pauses::default();
         for _ in 0..15 {
             pauses.note(true);
@@ -277,7 +277,7 @@ mod tests {
             assert!(pauses.will_come());
         }
         pauses.note(false);
-        assert!(!pauses.will_come(), "three have taken nothing along");
+        assert!(!pauses.will_come(), "two have not planned, the third does");
         pauses.note(true);
         assert!(pauses.will_come());
     }
