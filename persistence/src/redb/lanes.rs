@@ -27,10 +27,20 @@ const ROWS_QUEUED_MAX: usize = 32;
 /// Where a row comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Turns of one run that were moved out of the log.
-    Kept,
+    /// Turns of this run that were moved out of the log; `None` if the row's key names no run.
+    Kept(Option<RunId>),
     /// The log, at this position.
     Log(u64),
+}
+
+impl Source {
+    /// The run that all of the row is of, if that is known without looking into it.
+    pub(crate) fn run(self) -> Option<RunId> {
+        match self {
+            Self::Kept(run) => run,
+            Self::Log(_) => None,
+        }
+    }
 }
 
 /// Where the records stand that are wanted.
@@ -98,9 +108,9 @@ impl<'a> Row<'a> {
     }
 
     /// Whether the lane that got this row is to look at this run. What cannot be put down to a
-    /// run is looked at by the first lane.
+    /// run is looked at by the first lane; a row of kept turns by that of its run, all of it.
     pub(crate) fn is_mine(&self, run: Option<RunId>) -> bool {
-        lane_of(run, self.lanes) == self.lane
+        lane_of(self.source.run().or(run), self.lanes) == self.lane
     }
 }
 
@@ -121,7 +131,7 @@ pub(crate) fn each_row<L: Send>(
     if let [lane] = lanes {
         return read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
-            let frames = log::split(bytes, 1);
+            let frames = log::split(bytes, source.run(), 1);
             feed(
                 lane,
                 &Row {
@@ -159,7 +169,7 @@ pub(crate) fn each_row<L: Send>(
         let mut buffers = Buffers::default();
         read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
-            let mut frames = log::split(bytes, count).map(Vec::into_iter);
+            let mut frames = log::split(bytes, source.run(), count).map(Vec::into_iter);
             let bytes = buffers.copy(bytes);
             // A lane that panicked has closed its queue; the scope passes its panic on.
             queues.iter().all(|queue| {
@@ -176,7 +186,7 @@ fn read(
     visit: &mut dyn FnMut(Source, &[u8]) -> bool,
 ) -> Result<(), JournalFailure> {
     if span.has_kept {
-        moment.kept_rows(&mut |_, row| visit(Source::Kept, row))?;
+        moment.kept_rows(&mut |key, row| visit(Source::Kept(key.run()), row))?;
     }
     moment.rows(span.from, &mut |position, row| {
         position < span.end && visit(Source::Log(position), row)

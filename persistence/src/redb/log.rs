@@ -319,8 +319,13 @@ impl Damage {
 /// What [`walk`] finds: a frame with its bytes, or damage.
 pub(crate) type Found<'a> = Result<(Frame<'a>, &'a [u8]), Damage>;
 
-/// Calls `visit` with each frame of a row, and once for each stretch of it that holds none.
+/// Calls `visit` with each frame of a row of the log, and once for each stretch of it that holds none.
 pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
+    walk_of(None, key, row, visit);
+}
+
+/// As [`walk`]; what holds no frame is damage of `of`, if all of the row is of that run.
+fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
     let (frames, count) = match piece::read(row) {
         Ok(piece) => piece,
         Err(error) => {
@@ -343,9 +348,7 @@ pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found
                 at += frame.len;
             }
             Err(error) => {
-                let run = v1::peek(&frames[at..])
-                    .ok()
-                    .and_then(|(run, _)| RunId::from_bits(run));
+                let run = of.or_else(|| peeked(&frames[at..]));
                 visit(
                     position,
                     Err(Damage {
@@ -376,11 +379,12 @@ pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found
 /// lengths, unchecked.
 pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>)) {
     let key = match row.source {
-        Source::Kept => 0,
+        Source::Kept(_) => 0,
         Source::Log(position) => position,
     };
+    let of = row.source.run();
     let (Some(starts), Some(frames)) = (row.frames, row.bytes.get(piece::HEADER_BYTES..)) else {
-        return walk(key, row.bytes, &mut |position, found| {
+        return walk_of(of, key, row.bytes, &mut |position, found| {
             let run = match &found {
                 Ok((frame, _)) => Some(frame.run),
                 Err(damage) => damage.run,
@@ -396,9 +400,7 @@ pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>
         let found = match v1::read(&frames[at..]) {
             Ok(frame) => Ok((frame, &frames[at..at + frame.len])),
             Err(error) => Err(Damage {
-                run: v1::peek(&frames[at..])
-                    .ok()
-                    .and_then(|(run, _)| RunId::from_bits(run)),
+                run: of.or_else(|| peeked(&frames[at..])),
                 position,
                 cause: error.to_string(),
             }),
@@ -418,8 +420,9 @@ pub(crate) fn runs<'a>(row: &Row<'a>) -> impl Iterator<Item = (u32, RunId)> + us
 }
 
 /// Where the frames of each lane begin in a row, behind its header; `None` unless the frames'
-/// lengths lead, in the right number of steps, exactly to the row's end.
-pub(crate) fn split(row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
+/// lengths lead, in the right number of steps, exactly to the row's end. All are of the lane of `of`, if
+/// all of the row is of that run.
+pub(crate) fn split(row: &[u8], of: Option<RunId>, lanes: usize) -> Option<Vec<Vec<u32>>> {
     let (frames, count) = piece::read(row).ok()?;
     // What the header says of its size is not trusted with memory.
     let most = (frames.len() / v1::HEADER_BYTES).min(count as usize);
@@ -427,10 +430,16 @@ pub(crate) fn split(row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
     let mut at = 0;
     for _ in 0..count {
         let (run, len) = v1::peek(&frames[at..]).ok()?;
-        starts[lanes::lane_of(RunId::from_bits(run), lanes)].push(u32::try_from(at).ok()?);
+        starts[lanes::lane_of(of.or_else(|| RunId::from_bits(run)), lanes)].push(u32::try_from(at).ok()?);
         at += len;
     }
     (at == frames.len()).then_some(starts)
+}
+
+/// Whose frame this seems to be.
+fn peeked(frame: &[u8]) -> Option<RunId> {
+    let (run, _) = v1::peek(frame).ok()?;
+    RunId::from_bits(run)
 }
 
 /// Where the next sound frame begins behind the damaged one at `at`.
@@ -479,7 +488,7 @@ mod tests {
     fn each_lane_learns_where_its_frames_begin() {
         let (row, runs) = row();
         for lanes in 1..=4 {
-            let starts = split(&row, lanes).unwrap();
+            let starts = split(&row, None, lanes).unwrap();
             assert_eq!(starts.len(), lanes);
             let found: Vec<Vec<_>> = starts
                 .iter()
@@ -497,6 +506,18 @@ mod tests {
     }
 
     #[test]
+    fn all_of_a_kept_row_goes_to_the_lane_of_the_run_that_its_key_names() {
+        let (row, runs) = row();
+        for run in &runs[..3] {
+            let starts = split(&row, Some(*run), 3).unwrap();
+            for (lane, starts) in starts.iter().enumerate() {
+                let is_its = lane == lanes::lane_of(Some(*run), 3);
+                assert_eq!(starts.len(), if is_its { runs.len() } else { 0 });
+            }
+        }
+    }
+
+    #[test]
     fn a_row_whose_lengths_lead_nowhere_is_not_split() {
         let (row, _) = row();
         let first = piece::HEADER_BYTES;
@@ -505,9 +526,9 @@ mod tests {
             for bit in 0..8 {
                 let mut bad = row.clone();
                 bad[at] ^= 1 << bit;
-                assert_eq!(split(&bad, 2), None, "bit {bit} of byte {at}");
+                assert_eq!(split(&bad, None, 2), None, "bit {bit} of byte {at}");
             }
         }
-        assert_eq!(split(&row[..row.len() - 1], 2), None);
+        assert_eq!(split(&row[..row.len() - 1], None, 2), None);
     }
 }

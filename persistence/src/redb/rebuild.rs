@@ -126,8 +126,11 @@ pub(crate) fn rebuild_folding(
     let feed = |share: &mut Share<'_>, row: &Row<'_>| {
         let before = share.records;
         log::walk_share(row, &mut |position, found| match found {
-            Ok((frame, _)) => share.frame((row.source != Source::Kept).then_some(position), &frame),
-            Err(damage) => share.damage(damage),
+            Ok((frame, _)) => {
+                let is_kept = matches!(row.source, Source::Kept(_));
+                share.frame((!is_kept).then_some(position), &frame);
+            }
+            Err(damage) => share.damage(damage, row.source.run()),
         });
         records.fetch_add(share.records - before, Ordering::Relaxed);
     };
@@ -241,11 +244,12 @@ impl<'a> Share<'a> {
         let expected = self.live.at(number).1.turn.last + 1;
         let cause = format!("expected sequence {expected}, found {}", frame.sequence);
         let position = position.unwrap_or(self.low);
-        self.damage(Damage {
+        let damage = Damage {
             run: Some(frame.run),
             position,
             cause,
-        });
+        };
+        self.damage(damage, None);
     }
 
     /// Takes in the next record of a run that is known.
@@ -302,10 +306,12 @@ impl<'a> Share<'a> {
         is_known || begins
     }
 
-    fn damage(&mut self, damage: Damage) {
+    /// Notes damage, in a row that is all of the run `of`, if it is.
+    fn damage(&mut self, damage: Damage, of: Option<RunId>) {
         // A header that cannot be trusted may name a run that does not exist; only a run that
-        // is known is quarantined for it.
+        // is known is quarantined for it, or one that the key of a row names.
         let known = damage.run.and_then(|run| self.live.find(run));
+        let named = damage.run.filter(|run| of == Some(*run));
         let error = damage.into_error();
         match known {
             Some(number) => {
@@ -313,7 +319,12 @@ impl<'a> Share<'a> {
                 self.remove(number);
                 self.damaged.runs.entry(run).or_insert(error);
             }
-            None => self.damaged.places.push(error),
+            None => match named {
+                Some(run) => {
+                    self.damaged.runs.entry(run).or_insert(error);
+                }
+                None => self.damaged.places.push(error),
+            },
         }
     }
 }

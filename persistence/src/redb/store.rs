@@ -449,6 +449,13 @@ pub(crate) struct KeptKey {
     more: Option<u64>,
 }
 
+impl KeptKey {
+    /// Whose turns they are; `None` if the key is not a run's.
+    pub(crate) fn run(self) -> Option<RunId> {
+        RunId::from_bits(self.run)
+    }
+}
+
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")

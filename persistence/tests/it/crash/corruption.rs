@@ -241,3 +241,12 @@ fn flip_kept(offset: usize, is_refused: bool) -> usize {
 fn a_kept_row_that_cannot_be_read_is_damage_of_its_run_and_all_go_on() {
     assert!(flip_kept(5, false) > 3);
 }
+
+/// The run's first record is one of those: nothing but the row's key tells whose it was.
+#[test]
+fn damaged_lengths_and_runs_in_kept_rows_quarantine_the_run_that_the_key_names() {
+    // The length of the row's first record, and its run.
+    for offset in [16 + 15, 16 + 30] {
+        assert!(flip_kept(offset, true) > 3);
+    }
+}
