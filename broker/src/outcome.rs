@@ -92,7 +92,7 @@ impl<T> Refused<T> {
         &self.by
     }
 
-    /// How many inboxes took it.
+    /// How many inboxes took it. Of an envelope of a batch this is not known, and zero.
     #[must_use]
     pub const fn delivered(&self) -> usize {
         self.delivered

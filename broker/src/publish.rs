@@ -21,8 +21,9 @@ use crate::topic::TopicCore;
 /// The future of a publish.
 ///
 /// # Cancel safety
-/// Dropped before its first poll, nothing has happened. Dropped while it waits, the envelope is in
-/// the inboxes that had room and in no other; it never gets into one twice.
+/// Dropped before its first poll, nobody has got anything. Dropped while it waits, the envelope is in
+/// the inboxes that had room and in no other; it never gets into one twice. Either way it counts as
+/// published; where it did not get to, it is counted nowhere else.
 // It is moved once into the awaiting future, so it is kept small.
 #[must_use = "nothing is published unless it is awaited"]
 pub struct Publish<'a, T> {
