@@ -23,7 +23,8 @@ pub(crate) struct RecoveredRun {
     pub(crate) run: RunId,
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
-    pub(crate) pending: Vec<(OperationId, Pending)>,
+    /// What has begun and not ended, with since when.
+    pub(crate) pending: Vec<(OperationId, Pending, Timestamp)>,
     pub(crate) parked: Option<(ParkReason, Timestamp)>,
     pub(crate) parent: Option<Box<Parent>>,
 }
@@ -112,13 +113,14 @@ impl RecoveredRun {
         }
         let ledger = history.outstanding.ledger().map_err(|error| error.to_string())?;
         let started = ledger.started().ok_or("its history has no beginning")?;
+        let since = |operation| ledger.pending_since(operation).unwrap_or(Timestamp::EPOCH);
         Ok(Self {
             run,
             id: started.id.clone(),
             workflow: started.workflow.clone(),
             pending: ledger
                 .pending()
-                .map(|(operation, pending)| (operation, pending.clone()))
+                .map(|(operation, pending)| (operation, pending.clone(), since(operation)))
                 .collect(),
             parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
             parent: started.parent().map(Box::new),
@@ -230,7 +232,7 @@ impl StartupReport {
     fn count(&mut self, recovered: &RecoveredRun) {
         self.live += 1;
         self.parked += u64::from(recovered.parked.is_some());
-        for (_, pending) in &recovered.pending {
+        for (_, pending, _) in &recovered.pending {
             match pending {
                 Pending::Activity(_) => self.activities += 1,
                 Pending::Timer { .. } => self.timers += 1,

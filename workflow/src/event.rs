@@ -95,6 +95,13 @@ pub enum Event {
         /// The owner's epoch when this was decided, from which later attempt numbers follow.
         epoch: u64,
     },
+    /// Note: an attempt began. Recorded only of calls that limit how long one may wait for that.
+    AttemptStarted {
+        /// The call.
+        operation: OperationId,
+        /// The attempt.
+        attempt: u32,
+    },
     /// Note: an attempt said how far it is.
     AttemptHeartbeat {
         /// The call.
@@ -252,6 +259,7 @@ impl Event {
             Self::ActivityCompleted { .. } => "ActivityCompleted",
             Self::ActivityFailed { .. } => "ActivityFailed",
             Self::AttemptFailed { .. } => "AttemptFailed",
+            Self::AttemptStarted { .. } => "AttemptStarted",
             Self::AttemptHeartbeat { .. } => "AttemptHeartbeat",
             Self::TimerStarted { .. } => "TimerStarted",
             Self::TimerFired { .. } => "TimerFired",
@@ -295,6 +303,7 @@ impl Event {
             | Self::ActivityCompleted { .. }
             | Self::ActivityFailed { .. }
             | Self::AttemptFailed { .. }
+            | Self::AttemptStarted { .. }
             | Self::AttemptHeartbeat { .. }
             | Self::TimerStarted { .. }
             | Self::TimerFired { .. }
@@ -341,6 +350,7 @@ impl Event {
             | Self::ActivityCompleted { .. }
             | Self::ActivityFailed { .. }
             | Self::AttemptFailed { .. }
+            | Self::AttemptStarted { .. }
             | Self::AttemptHeartbeat { .. }
             | Self::TimerFired { .. }
             | Self::PublishParked { .. }

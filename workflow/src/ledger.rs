@@ -88,6 +88,8 @@ pub struct PendingActivity {
     pub failures: u32,
     /// The last attempt that failed; 0 if none has.
     pub failed_attempt: u32,
+    /// The last attempt that is known to have begun; 0 if none is.
+    pub begun_attempt: u32,
     /// When the next attempt begins, if a failed one is behind it.
     pub retry_at: Option<Timestamp>,
     /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so. A
@@ -107,6 +109,15 @@ impl PendingActivity {
     pub fn attempt(&self, epoch: u64) -> u32 {
         let cut_off = Epoch::new(epoch).since(Epoch::new(self.epoch));
         self.failed_attempt.saturating_add(1).saturating_add(cut_off)
+    }
+
+    /// Until when an attempt must begin, if the call's schedule-to-start timeout says so: counted from
+    /// `since`, when the call was issued, or from when an attempt that failed is followed by the next.
+    /// `None` also if an attempt is known to have begun since.
+    #[must_use]
+    pub fn start_by(&self, since: Timestamp) -> Option<Timestamp> {
+        let timeout = self.scheduled.schedule_to_start?;
+        (self.begun_attempt <= self.failed_attempt).then(|| self.retry_at.unwrap_or(since) + timeout)
     }
 }
 
@@ -140,6 +151,7 @@ impl Outcome {
             | Event::ActivityCompleted { .. }
             | Event::ActivityFailed { .. }
             | Event::AttemptFailed { .. }
+            | Event::AttemptStarted { .. }
             | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::TimerFired { .. }
@@ -198,6 +210,7 @@ impl Ledger {
                     scheduled: Arc::clone(scheduled),
                     failures: 0,
                     failed_attempt: 0,
+                    begun_attempt: 0,
                     retry_at: None,
                     close_at: scheduled.schedule_to_close.map(|timeout| time + timeout),
                     details: None,
@@ -220,12 +233,18 @@ impl Ledger {
                     activity.epoch = *epoch;
                 }
             }
+            Event::AttemptStarted { operation, attempt } => {
+                if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
+                    activity.begun_attempt = *attempt;
+                }
+            }
             Event::AttemptHeartbeat {
                 operation,
                 details,
-                attempt: _,
+                attempt,
             } => {
                 if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
+                    activity.begun_attempt = activity.begun_attempt.max(*attempt);
                     activity.details = Some(details.clone());
                 }
             }

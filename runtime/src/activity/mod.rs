@@ -20,7 +20,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, RunId, Timestamp};
 use millrun_workflow::{Activity, ActivityFailure, ActivityScheduled, OperationId, Payload, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,6 +42,8 @@ pub(crate) struct ActivityTask {
     pub(crate) scheduled: Arc<ActivityScheduled>,
     /// What the last heartbeat of an earlier attempt said.
     pub(crate) details: Option<Box<Payload>>,
+    /// Until when it must begin, as far as the history says.
+    pub(crate) start_by: Option<Timestamp>,
 }
 
 /// How an attempt went, as it travels back to the instance.

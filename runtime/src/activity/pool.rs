@@ -79,11 +79,15 @@ impl Pool {
             return None;
         }
         let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
+        let is_limited = task.scheduled.schedule_to_start.is_some();
         let payload_bytes_max = self.payload_bytes_max;
         let cx = ActivityContext::new(envelope, Arc::clone(&self.state));
         if !implementation.pace.is_quick() {
             let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
             if self.state.expect_end(key, number) {
+                if is_limited {
+                    self.state.tell_started(key, number);
+                }
                 self.spawn(key, number, async move {
                     attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
                 });
@@ -105,6 +109,9 @@ impl Pool {
             }
             Err(rest) => {
                 if self.state.expect_end(key, number) {
+                    if is_limited {
+                        self.state.tell_started(key, number);
+                    }
                     self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
                 } else {
                     attempt::discard(rest);

@@ -124,7 +124,8 @@ impl PoolState {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// An attempt is about to be queued that must begin before `timeout` is over.
+    /// An attempt is about to be queued, or waits for somebody who has its code, that must begin in
+    /// time: as the history says, or before `timeout` is over if the one before had begun.
     pub(crate) fn expect_start(&self, task: &ActivityTask, timeout: Duration) {
         let key = (task.run, task.scheduled.operation);
         let mut running = self.lock();
@@ -137,7 +138,9 @@ impl PoolState {
             }
             None => {}
         }
-        let start_by = self.host.now() + timeout;
+        // One that goes on while its shard is brought back had begun, though nothing says so yet.
+        let start_by = task.start_by.filter(|_| !running.attempts.contains_key(&key));
+        let start_by = start_by.unwrap_or_else(|| self.host.now() + timeout);
         running.queued.insert(key, (task.attempt, start_by));
         running.starts.insert((start_by, key));
         drop(running);
@@ -283,6 +286,17 @@ impl PoolState {
         let running = self.lock();
         let attempt = running.attempts.get(&key);
         attempt.is_some_and(|attempt| attempt.number == task.attempt)
+    }
+
+    /// Tells a run that an attempt has begun.
+    pub(super) fn tell_started(&self, (run, operation): Key, attempt: u32) {
+        let message = ShardMessage::AttemptStarted {
+            run,
+            operation,
+            attempt,
+        };
+        // The place was reserved with the attempt: it has one such message.
+        self.doors.push(run, message);
     }
 
     /// An attempt says how far it is.

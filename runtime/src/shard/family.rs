@@ -254,8 +254,8 @@ impl Shard {
             .iter()
             .flat_map(|run| run.pending.iter().map(move |pending| (run.run, pending)));
         let awaited: BTreeSet<_> = pending
-            .filter(|(_, (_, pending))| matches!(pending, Pending::Child { .. }))
-            .map(|(run, (operation, _))| (run, *operation))
+            .filter(|(_, (_, pending, _))| matches!(pending, Pending::Child { .. }))
+            .map(|(run, (operation, ..))| (run, *operation))
             .collect();
         let awaited = Arc::new(awaited);
         for door in self.doors.all() {

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, TurnError, TurnHeader};
 use millrun_workflow::{
-    Command, Event, EventError, Input, Instance, Moment, Name, OperationId, Outcome, ParkReason, Payload,
-    Pending, Refused, Turn, wire,
+    Command, Event, EventError, Input, Instance, Ledger, Moment, Name, OperationId, Outcome, ParkReason,
+    Payload, Pending, Refused, Turn, wire,
 };
 
 use super::Shard;
@@ -343,12 +343,19 @@ impl Shard {
                         }
                         _ => None,
                     };
+                    let start_by = match &entry.place {
+                        Place::Hot(instance) if scheduled.schedule_to_start.is_some() => {
+                            start_by(instance.ledger(), scheduled.operation)
+                        }
+                        _ => None,
+                    };
                     let task = ActivityTask {
                         run,
                         id: entry.id.clone(),
                         attempt,
                         scheduled,
                         details,
+                        start_by,
                     };
                     self.effects.push(Effect::Run(task));
                 }
@@ -445,6 +452,7 @@ impl Shard {
                     attempt,
                     scheduled,
                     details: activity.details.clone().map(Box::new),
+                    start_by: start_by(instance.ledger(), operation),
                 })
             }
             _ => None,
@@ -522,7 +530,7 @@ impl Shard {
         self.entries.insert(entry);
         self.live_len += 1;
         self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
-        for (operation, pending) in pending {
+        for (operation, pending, since) in pending {
             if let Pending::Activity(activity) = &pending
                 && let Some(close_at) = activity.close_at
             {
@@ -541,6 +549,7 @@ impl Shard {
                 }
                 (None, Pending::Activity(activity)) => {
                     let attempt = activity.attempt(self.epoch.get());
+                    let start_by = activity.start_by(since);
                     let scheduled = activity.scheduled;
                     self.stage_task(ActivityTask {
                         run,
@@ -548,6 +557,7 @@ impl Shard {
                         attempt,
                         scheduled,
                         details: activity.details.map(Box::new),
+                        start_by,
                     });
                 }
                 (
@@ -601,6 +611,14 @@ impl Shard {
 fn details_of(instance: &Instance, operation: OperationId) -> Option<&Payload> {
     match instance.ledger().pending_operation(operation)? {
         Pending::Activity(activity) => activity.details.as_ref(),
+        _ => None,
+    }
+}
+
+/// Until when an attempt of a call must begin.
+fn start_by(ledger: &Ledger, operation: OperationId) -> Option<Timestamp> {
+    match ledger.pending_operation(operation)? {
+        Pending::Activity(activity) => activity.start_by(ledger.pending_since(operation)?),
         _ => None,
     }
 }

@@ -107,6 +107,11 @@ pub(crate) enum ShardMessage {
         /// The topic, if others may wait for it behind this one.
         topic: Option<&'static str>,
     },
+    AttemptStarted {
+        run: RunId,
+        operation: OperationId,
+        attempt: u32,
+    },
     Heartbeat {
         run: RunId,
         operation: OperationId,

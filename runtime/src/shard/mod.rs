@@ -38,7 +38,7 @@ use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{Implementation, Moment, Name, OperationId, Started, Turn};
+use millrun_workflow::{DEFAULT_QUEUE, Implementation, Moment, Name, OperationId, Started, Turn};
 
 pub(crate) use message::{
     Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
@@ -294,12 +294,14 @@ impl Shard {
 
     /// Collects a task for its queue; a queue without code here leaves it in its history.
     fn stage_task(&mut self, task: ActivityTask) {
-        if self.shared.queues.takes(&task.scheduled) {
-            if let Some(timeout) = task.scheduled.schedule_to_start
-                && let Some(pool) = self.shared.pool(&task.scheduled.queue)
-            {
+        if let Some(timeout) = task.scheduled.schedule_to_start {
+            // The pool that there always is looks at the time of calls on queues without one.
+            let queue = self.shared.pool(&task.scheduled.queue);
+            if let Some(pool) = queue.or_else(|| self.shared.pool(DEFAULT_QUEUE)) {
                 pool.expect_start(&task, timeout);
             }
+        }
+        if self.shared.queues.takes(&task.scheduled) {
             self.tasks.push(task);
         } else {
             self.warn_of(&task);

@@ -307,7 +307,7 @@ impl Shard {
     pub(super) fn take_over_publishes(&mut self, runs: &[RecoveredRun]) {
         let pending: FxHashSet<_> = runs
             .iter()
-            .flat_map(|run| run.pending.iter().map(|(operation, _)| (run.run, *operation)))
+            .flat_map(|run| run.pending.iter().map(|(operation, ..)| (run.run, *operation)))
             .collect();
         for (key, topic) in self.handed().take_over(&pending) {
             self.publishing.entry(topic).or_default().turn_of(key);

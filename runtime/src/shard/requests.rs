@@ -104,6 +104,14 @@ impl Shard {
                     self.on_room(topic, run, operation, moment);
                 }
             }
+            ShardMessage::AttemptStarted {
+                run,
+                operation,
+                attempt,
+            } => {
+                let input = Input::AttemptStarted { operation, attempt };
+                self.with_run(run, Held::Input(input), moment);
+            }
             ShardMessage::Heartbeat {
                 run,
                 operation,

@@ -8,6 +8,7 @@
 
 mod activities;
 mod asking;
+mod beginnings;
 mod codecs;
 mod family;
 mod heartbeats;

@@ -212,9 +212,13 @@ impl<O, E> Call<O, E> {
         self
     }
 
-    /// Limits how long an attempt may wait in its queue: one that is not begun by then fails the
-    /// call, since trying again would only queue again. Not limited by default. No effect once
-    /// polled.
+    /// Limits how long an attempt may wait to begin: one that has not by then fails the call, since
+    /// trying again would only queue again. Not limited by default. No effect once polled.
+    ///
+    /// The time counts from when the call was issued, or from when an attempt that failed is to be
+    /// followed by the next, also while nobody works through the queue, the activity is not registered,
+    /// or the process is down. That an attempt has begun is an event of the history then, unless it ends
+    /// at once. One that a crash cut off after that waits anew from when the store is opened again.
     pub fn schedule_to_start(mut self, timeout: Duration) -> Self {
         if let Some(request) = &mut self.request {
             request.schedule_to_start = Some(timeout);
@@ -243,7 +247,8 @@ impl<O, E> Call<O, E> {
 
     /// Puts the call into another task queue than the activity's own. A runtime has the queues of the
     /// activities that are registered with it; a call in any other waits in its history until a
-    /// runtime is opened that has that queue, as a warning and `describe` say. No effect once polled.
+    /// runtime is opened that has that queue, as a warning and `describe` say, or until one of its
+    /// timeouts is over. No effect once polled.
     pub fn on_queue(mut self, queue: &'static str) -> Self {
         if let Some(request) = &mut self.request {
             request.queue = queue;

@@ -293,6 +293,7 @@ impl Table {
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::AttemptFailed { .. }
+            | Event::AttemptStarted { .. }
             | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::PublishScheduled(_)

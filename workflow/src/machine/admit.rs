@@ -83,6 +83,11 @@ impl Instance {
                     failure,
                 }
             }
+            Input::AttemptStarted { operation, attempt } => {
+                self.check_report(operation, attempt)?;
+                self.note(Event::AttemptStarted { operation, attempt }, moment, turn);
+                return Ok(());
+            }
             Input::Heartbeat {
                 operation,
                 attempt,

@@ -188,6 +188,7 @@ impl Instance {
             }
             Event::Parked { .. }
             | Event::AttemptFailed { .. }
+            | Event::AttemptStarted { .. }
             | Event::AttemptHeartbeat { .. }
             | Event::PublishParked { .. }
             | Event::ChildStarted { .. } => {}

@@ -127,6 +127,15 @@ pub enum Input {
         /// The [kind](crate::TypedError::kind) of the activity's own error, if it has one.
         kind: Option<Name>,
     },
+    /// An attempt of an activity has begun. Worth an event only if the call
+    /// [limits](crate::Call::schedule_to_start) how long one may wait for that: whether it has been
+    /// kept is then known also after a crash.
+    AttemptStarted {
+        /// The call.
+        operation: OperationId,
+        /// Which attempt.
+        attempt: u32,
+    },
     /// An attempt of an activity says how far it is. Each is an event: whoever passes heartbeats
     /// on passes on a few per timeout, not every one.
     Heartbeat {

@@ -25,9 +25,9 @@ use family::{ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, Continue
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 
 use body::{
-    AnswerBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody, ReasonBody,
-    RecordedWire, ResultBody, RunFailureBody, ScheduledBody, SignalBody, StartedBody, TimerBody, UpdateBody,
-    ValueBody, payload, raw,
+    AnswerBody, AttemptBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody,
+    ReasonBody, RecordedWire, ResultBody, RunFailureBody, ScheduledBody, SignalBody, StartedBody, TimerBody,
+    UpdateBody, ValueBody, payload, raw,
 };
 
 const STARTED: u8 = 1;
@@ -61,6 +61,7 @@ const PUBLISHED: u8 = 28;
 const PROMISE_MADE: u8 = 29;
 const PROMISE_SETTLED: u8 = 30;
 const CHECKPOINTED: u8 = 31;
+const ATTEMPT_STARTED: u8 = 32;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -97,6 +98,7 @@ pub fn kind(event: &Event) -> u8 {
         Event::PromiseMade { .. } => PROMISE_MADE,
         Event::PromiseSettled { .. } => PROMISE_SETTLED,
         Event::Checkpointed(_) => CHECKPOINTED,
+        Event::AttemptStarted { .. } => ATTEMPT_STARTED,
     }
 }
 
@@ -251,6 +253,13 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 request: Cow::Borrowed(request),
                 name: Cow::Borrowed(name),
                 input: raw(input),
+            },
+        ),
+        Event::AttemptStarted { operation, attempt } => write(
+            out,
+            &AttemptBody {
+                operation: operation.get(),
+                attempt: *attempt,
             },
         ),
         Event::AttemptHeartbeat {
@@ -410,6 +419,11 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         PATCHED => Event::Patched {
             id: Cow::Owned(read::<PatchedBody<'_>>(body)?.id.into_owned()),
         },
+        ATTEMPT_STARTED => {
+            let AttemptBody { operation, attempt } = read(body)?;
+            let operation = OperationId::new(operation);
+            Event::AttemptStarted { operation, attempt }
+        }
         ATTEMPT_HEARTBEAT => {
             let ValueBody {
                 operation,

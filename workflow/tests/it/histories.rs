@@ -28,6 +28,7 @@ const PARCEL: Workflow<u64, String> = Workflow::named("parcel");
 const COUNTER: Workflow<u64, String> = Workflow::named("counter");
 const GO: Signal<u64> = Signal::named("go");
 const PATIENT: Workflow<u64, String> = Workflow::named("patient");
+const PUNCTUAL: Workflow<u64, String> = Workflow::named("punctual");
 const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 
@@ -266,6 +267,29 @@ fn retried() -> World {
     world
 }
 
+/// Attempts that must begin in time, and do.
+async fn punctual(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let call = cx.call(CHARGE, number).schedule_to_start(Duration::from_secs(5));
+    Ok(call.await?.to_string())
+}
+
+fn punctual_implementation() -> Implementation {
+    Implementation::new(PUNCTUAL, punctual)
+}
+
+fn begun() -> World {
+    let mut world = World::start(punctual_implementation(), &9_u64);
+    let operation = World::operation(1);
+    let started = |attempt| Input::AttemptStarted { operation, attempt };
+    world.apply(started(1)).unwrap();
+    world.fail(1, "busy", true);
+    world.reopen();
+    assert!(world.fire_next());
+    world.apply(started(3)).unwrap();
+    world.complete(1, &10_u64);
+    world
+}
+
 async fn counter(cx: WorkflowContext, sum: u64) -> Result<String, WorkflowError> {
     let sum = sum + cx.signal(GO).await?;
     Err(cx.continue_as_new(COUNTER, sum).await.into())
@@ -331,6 +355,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: patient_implementation,
             make: retried,
             file: include_str!("../histories/v1-retried.txt"),
+        },
+        Recording {
+            name: "v1-begun",
+            code: punctual_implementation,
+            make: begun,
+            file: include_str!("../histories/v1-begun.txt"),
         },
         Recording {
             name: "v1-continued",

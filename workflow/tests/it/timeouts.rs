@@ -145,3 +145,53 @@ fn the_next_attempt_learns_what_the_last_heartbeat_said() {
     assert_eq!(world.apply(beat(3, 40)), Err(Refused::Closed));
     assert_eq!(world.result::<String>(), "7");
 }
+
+#[test]
+fn the_time_to_begin_counts_from_when_an_attempt_is_due_until_one_has_begun() {
+    let limited = Implementation::new(FLOW, async |cx: WorkflowContext, seconds: u64| {
+        let call = cx.call(STEP, ()).schedule_to_start(Duration::from_secs(seconds));
+        Ok::<_, WorkflowError>(call.await?.to_string())
+    });
+    let start_by = |world: &World| {
+        let ledger = world.instance.ledger();
+        let Some(Pending::Activity(activity)) = ledger.pending_operation(ONE) else {
+            panic!("the call has ended");
+        };
+        let by = activity.start_by(ledger.pending_since(ONE).unwrap());
+        (by, activity.retry_at)
+    };
+    let started = |attempt| Input::AttemptStarted {
+        operation: ONE,
+        attempt,
+    };
+    let mut world = World::start(limited, &10_u64);
+    let since = world.moment.now;
+    world.reopen();
+    assert_eq!(start_by(&world), (Some(since + Duration::from_secs(10)), None));
+    world.apply(started(2)).unwrap();
+    world.reopen();
+    assert_eq!(start_by(&world), (None, None));
+    world.fail(1, "busy", true);
+    let (by, retry_at) = start_by(&world);
+    assert_eq!(by, retry_at.map(|at| at + Duration::from_secs(10)));
+    // What the attempt that failed says late changes nothing.
+    assert_eq!(world.apply(started(2)), Err(Refused::Stale));
+    world.reopen();
+    assert_eq!(start_by(&world).0, by);
+    assert!(world.fire_next());
+    world.apply(started(5)).unwrap();
+    assert_eq!(start_by(&world).0, None);
+    world.complete(1, &7_u64);
+    assert_eq!(
+        world.labels(),
+        [
+            "ActivityScheduled",
+            "AttemptStarted",
+            "AttemptFailed",
+            "AttemptStarted",
+            "ActivityCompleted",
+            "Completed"
+        ]
+    );
+    world.check_replays();
+}

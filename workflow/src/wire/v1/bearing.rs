@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use super::{
     ACTIVITY_COMPLETED, ACTIVITY_FAILED, ACTIVITY_SCHEDULED, ATTEMPT_FAILED, ATTEMPT_HEARTBEAT,
-    CANCEL_REQUESTED, CANCELLED, CHECKPOINTED, CHILD_ENDED, CHILD_SCHEDULED, CHILD_STARTED, COMPLETED,
-    CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED, PROMISE_MADE, PROMISE_SETTLED,
+    ATTEMPT_STARTED, CANCEL_REQUESTED, CANCELLED, CHECKPOINTED, CHILD_ENDED, CHILD_SCHEDULED, CHILD_STARTED,
+    COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED, PROMISE_MADE, PROMISE_SETTLED,
     PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RESUMED, SIGNAL_RECEIVED, STARTED, TERMINATED, TIMER_FIRED,
     TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED, decode,
 };
@@ -53,10 +53,12 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
         ACTIVITY_SCHEDULED | TIMER_STARTED | CHILD_SCHEDULED | PUBLISH_SCHEDULED | PROMISE_MADE => {
             Bearing::Begins(operation()?)
         }
-        ATTEMPT_FAILED | ATTEMPT_HEARTBEAT | CHILD_STARTED | PUBLISH_PARKED => Bearing::Tells {
-            operation: operation()?,
-            is_counted: kind == ATTEMPT_FAILED,
-        },
+        ATTEMPT_FAILED | ATTEMPT_STARTED | ATTEMPT_HEARTBEAT | CHILD_STARTED | PUBLISH_PARKED => {
+            Bearing::Tells {
+                operation: operation()?,
+                is_counted: kind == ATTEMPT_FAILED,
+            }
+        }
         ACTIVITY_COMPLETED | ACTIVITY_FAILED | TIMER_FIRED | OPERATION_CANCELLED | CHILD_ENDED
         | PUBLISHED | PROMISE_SETTLED => Bearing::Ends(operation()?),
         COMPLETED | FAILED | CANCELLED | TERMINATED | CONTINUED_AS_NEW => Bearing::Closes,
@@ -100,6 +102,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         Event::ActivityCompleted { operation, .. }
         | Event::ActivityFailed { operation, .. }
         | Event::AttemptFailed { operation, .. }
+        | Event::AttemptStarted { operation, .. }
         | Event::AttemptHeartbeat { operation, .. }
         | Event::TimerStarted { operation, .. }
         | Event::TimerFired { operation }

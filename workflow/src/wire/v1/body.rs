@@ -310,6 +310,14 @@ pub(super) struct OperationBody {
 }
 
 #[derive(Serialize, Deserialize)]
+pub(super) struct AttemptBody {
+    #[serde(rename = "o")]
+    pub(super) operation: u32,
+    #[serde(rename = "a")]
+    pub(super) attempt: u32,
+}
+
+#[derive(Serialize, Deserialize)]
 pub(super) struct SignalBody<'a> {
     #[serde(rename = "n", borrow)]
     pub(super) name: Cow<'a, str>,

@@ -190,6 +190,10 @@ fn samples() -> Vec<Event> {
             value: Err("too large".into()),
         },
         Event::Patched { id: "tax".into() },
+        Event::AttemptStarted {
+            operation,
+            attempt: 2,
+        },
         Event::AttemptHeartbeat {
             operation,
             attempt: 3,
