@@ -1,8 +1,8 @@
 //! Random programs under random fates, against a model that knows nothing of futures.
 //!
 //! A program is a tree of calls, timers, children, publishes, promises, signals, local steps and waits
-//! for a condition under sequences, joins, races and shields, in stages that end with a checkpoint or
-//! go on in another run. The engine runs it as `async` code. The model walks the tree from the top
+//! for a condition under sequences, joins, races, shields, scopes, sagas and join sets with either way
+//! to close them, in stages that end with a checkpoint or go on in another run. The engine runs it as `async` code. The model walks the tree from the top
 //! after every input. A fate is a list of choices: which attempt succeeds or fails, which signal or
 //! update comes when, when the run is unloaded, crashes, is paused, loses its code for a while or is
 //! asked to cancel. Both must write the same history and end with the same value.
@@ -291,9 +291,6 @@ impl Play {
 
     /// The run has ended, or the choices have.
     fn check_end(&self) {
-        if self.model.deferred.is_none() {
-            self.world.check_replays();
-        }
         if let Some(End::Completed(value)) = self.model.end {
             assert_eq!(self.world.result::<u64>(), value);
         }

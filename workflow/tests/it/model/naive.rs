@@ -12,6 +12,30 @@ enum Node {
     Join(Vec<(Node, Option<u64>)>),
     Race(Box<Node>, Box<Node>),
     Shield(Box<Node>),
+    Set(Set),
+    Scope(Box<Scope>),
+    /// Steps, and what undoes them, the last first.
+    Saga(Box<Node>, Box<Node>),
+}
+
+/// A join set.
+#[derive(Debug)]
+struct Set {
+    /// Each with whether it has begun; `None` when it has given its value.
+    leaves: Vec<Option<(Node, bool)>>,
+    taken: usize,
+    is_finished: bool,
+    /// The sum of the values in the order in which they came.
+    sum: u64,
+}
+
+/// A scope around a node, and what cancels it by its end.
+#[derive(Debug)]
+struct Scope {
+    inner: Node,
+    value: Option<u64>,
+    stop: Node,
+    stopped: Option<u64>,
 }
 
 impl Node {
@@ -23,6 +47,34 @@ impl Node {
             }
             Program::Race(left, right) => Self::Race(Box::new(Self::of(*left)), Box::new(Self::of(*right))),
             Program::Shield(inner) => Self::Shield(Box::new(Self::of(*inner))),
+            Program::Set {
+                leaves,
+                taken,
+                is_finished,
+            } => {
+                let leaves = leaves.into_iter().map(|leaf| Some((Self::of(leaf), false)));
+                Self::Set(Set {
+                    leaves: leaves.collect(),
+                    taken,
+                    is_finished,
+                    sum: 11,
+                })
+            }
+            Program::Scope(inner, stop) => Self::Scope(Box::new(Scope {
+                inner: Self::of(*inner),
+                value: None,
+                stop: Self::of(*stop),
+                stopped: None,
+            })),
+            Program::Saga(steps) => {
+                let (steps, mut undo): (Vec<_>, Vec<_>) = steps
+                    .into_iter()
+                    .map(|(step, undo)| (Self::of(step), Self::of(undo)))
+                    .unzip();
+                undo.reverse();
+                let undo = Self::Shield(Box::new(Self::Sequence(undo, 0, 13)));
+                Self::Saga(Box::new(Self::Sequence(steps, 0, 12)), Box::new(undo))
+            }
             leaf => Self::Leaf(leaf, None),
         }
     }
@@ -54,6 +106,8 @@ pub(super) struct Model {
     ended: BTreeMap<u32, u64>,
     pub(super) signals: [VecDeque<u64>; 2],
     is_cancelled: bool,
+    /// Whether something has happened that concerns what was walked before it.
+    is_stirred: bool,
     pub(super) lines: Vec<String>,
     pub(super) deferred: Option<Vec<Happening>>,
     pub(super) end: Option<End>,
@@ -70,6 +124,7 @@ impl Model {
             ended: BTreeMap::new(),
             signals,
             is_cancelled: false,
+            is_stirred: false,
             lines: Vec::new(),
             deferred: None,
             end: None,
@@ -124,8 +179,9 @@ impl Model {
     fn walk_from_the_top(&mut self) {
         while self.end.is_none() {
             let state = self.flow.state;
+            self.is_stirred = false;
             let mut root = std::mem::replace(&mut self.root, Node::Join(Vec::new()));
-            let value = self.walk(&mut root, false);
+            let value = self.walk(&mut root, self.is_cancelled);
             self.root = root;
             match value {
                 Some(value) => {
@@ -133,7 +189,7 @@ impl Model {
                     self.end_stage();
                 }
                 // A change may be what a branch before it waits for.
-                None if self.flow.state != state => {}
+                None if self.flow.state != state || self.is_stirred => {}
                 None => return,
             }
         }
@@ -178,8 +234,8 @@ impl Model {
         }
     }
 
-    fn walk(&mut self, node: &mut Node, is_shielded: bool) -> Option<u64> {
-        let is_cancelled = self.is_cancelled && !is_shielded;
+    /// `is_cancelled` says whether a cancel reaches this part of the tree.
+    fn walk(&mut self, node: &mut Node, is_cancelled: bool) -> Option<u64> {
         match node {
             Node::Leaf(Program::Signal(index), _) => self.signals[*index]
                 .pop_front()
@@ -231,30 +287,83 @@ impl Model {
             }
             Node::Sequence(parts, at, sum) => {
                 while let Some(part) = parts.get_mut(*at) {
-                    *sum = together(*sum, self.walk(part, is_shielded)?);
+                    *sum = together(*sum, self.walk(part, is_cancelled)?);
                     *at += 1;
                 }
                 Some(*sum)
             }
             Node::Join(parts) => {
                 for (part, value) in parts.iter_mut().filter(|(_, value)| value.is_none()) {
-                    *value = self.walk(part, is_shielded);
+                    *value = self.walk(part, is_cancelled);
                 }
                 parts
                     .iter()
                     .try_fold(8, |sum, (_, value)| Some(together(sum, (*value)?)))
             }
             Node::Race(left, right) => {
-                if let Some(value) = self.walk(left, is_shielded) {
+                if let Some(value) = self.walk(left, is_cancelled) {
                     self.abandon(right);
                     return Some(together(9, value));
                 }
-                let value = self.walk(right, is_shielded)?;
+                let value = self.walk(right, is_cancelled)?;
                 self.abandon(left);
                 Some(together(10, value))
             }
-            Node::Shield(inner) => self.walk(inner, true),
+            Node::Shield(inner) => self.walk(inner, false),
+            Node::Set(set) => self.walk_set(set, is_cancelled),
+            Node::Scope(scope) => {
+                if scope.value.is_none() {
+                    scope.value = self.walk(&mut scope.inner, is_cancelled || scope.stopped.is_some());
+                }
+                if scope.stopped.is_none() {
+                    scope.stopped = self.walk(&mut scope.stop, is_cancelled);
+                    self.is_stirred |= scope.stopped.is_some() && scope.value.is_none();
+                }
+                Some(together(scope.value?, scope.stopped?))
+            }
+            Node::Saga(steps, undo) => {
+                // A sequence that has ended gives its value again.
+                let value = self.walk(steps, is_cancelled)?;
+                Some(together(value, self.walk(undo, is_cancelled)?))
+            }
         }
+    }
+
+    fn walk_set(&mut self, set: &mut Set, is_cancelled: bool) -> Option<u64> {
+        let mut places: Vec<_> = (0..set.leaves.len()).collect();
+        // Those that wait are woken in this order; then come those that have not begun.
+        places.sort_by_key(|place| match &set.leaves[*place] {
+            Some((Node::Leaf(_, Some(operation)), true)) => (0, *operation, 0),
+            Some((Node::Leaf(Program::Signal(index), _), true)) => (1, 0, *index),
+            Some((_, true)) => (2, 0, 0),
+            Some((_, false)) | None => (3, 0, 0),
+        });
+        for place in places {
+            if set.taken == 0 && !set.is_finished {
+                break;
+            }
+            let Some((leaf, has_begun)) = &mut set.leaves[place] else {
+                continue;
+            };
+            *has_begun = true;
+            if let Some(value) = self.walk(leaf, is_cancelled) {
+                set.leaves[place] = None;
+                set.sum = together(set.sum, value);
+                set.taken = set.taken.saturating_sub(1);
+            }
+        }
+        let is_empty = set.leaves.iter().all(Option::is_none);
+        if !is_empty && (set.taken > 0 || set.is_finished) {
+            return None;
+        }
+        self.abandon_set(set);
+        Some(set.sum)
+    }
+
+    /// The last that was added goes first.
+    fn abandon_set(&mut self, set: &Set) {
+        let left = set.leaves.iter().rev().flatten();
+        left.for_each(|(leaf, _)| self.abandon(leaf));
     }
 
     /// Nobody waits for this part of the tree any more.
@@ -278,6 +387,19 @@ impl Model {
                 self.abandon(left);
             }
             Node::Shield(inner) => self.abandon(inner),
+            Node::Set(set) => self.abandon_set(set),
+            Node::Scope(scope) => {
+                if scope.value.is_none() {
+                    self.abandon(&scope.inner);
+                }
+                if scope.stopped.is_none() {
+                    self.abandon(&scope.stop);
+                }
+            }
+            Node::Saga(steps, undo) => {
+                self.abandon(steps);
+                self.abandon(undo);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Programs: trees of operations, in stages, and what they are as workflow code.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun_workflow::{
@@ -43,6 +44,16 @@ pub(super) enum Program {
     Join(Vec<Program>),
     Race(Box<Program>, Box<Program>),
     Shield(Box<Program>),
+    /// A join set of leaves: so many results are taken, then the rest is finished or dropped.
+    Set {
+        leaves: Vec<Program>,
+        taken: usize,
+        is_finished: bool,
+    },
+    /// A scope around the first, cancelled when the second has ended.
+    Scope(Box<Program>, Box<Program>),
+    /// Steps, each with what undoes it; then all is undone.
+    Saga(Vec<(Program, Program)>),
 }
 
 /// A program, and what comes behind it.
@@ -176,6 +187,53 @@ fn run(
                 }
             }
             Program::Shield(inner) => branch(&cx.shielded(), &state, *inner).await,
+            Program::Set {
+                leaves,
+                taken,
+                is_finished,
+            } => {
+                let mut set = cx.join_set();
+                for leaf in leaves {
+                    set.spawn(branch(&cx, &state, leaf));
+                }
+                let mut sum = 11;
+                for _ in 0..taken {
+                    let Some(value) = set.next().await else { break };
+                    sum = together(sum, value);
+                }
+                if is_finished {
+                    return set.finish().await.into_iter().fold(sum, together);
+                }
+                sum
+            }
+            Program::Scope(inner, stop) => {
+                let scope = cx.scope();
+                let stopped = async {
+                    let value = branch(&cx, &state, *stop).await;
+                    scope.cancel();
+                    value
+                };
+                let inner = branch(scope.context(), &state, *inner);
+                let (value, stopped) = cx.join(inner, stopped).await;
+                together(value, stopped)
+            }
+            Program::Saga(steps) => {
+                let mut saga = cx.saga();
+                let (mut sum, undone) = (12, Arc::new(Mutex::new(13)));
+                for (step, undo) in steps {
+                    sum = together(sum, branch(&cx, &state, step).await);
+                    let (state, undone) = (state.clone(), Arc::clone(&undone));
+                    saga.push(async move |cx| {
+                        let value = run(cx, state, undo).await;
+                        let mut undone = undone.lock().unwrap();
+                        *undone = together(*undone, value);
+                        Ok(())
+                    });
+                }
+                saga.compensate().await.expect("no compensation fails");
+                let undone = *undone.lock().unwrap();
+                together(sum, undone)
+            }
         }
     })
 }
@@ -191,8 +249,8 @@ pub(super) fn implementation() -> Implementation {
     )
 }
 
-fn programs() -> impl Strategy<Value = Program> {
-    let leaf = prop_oneof![
+fn leaves() -> impl Strategy<Value = Program> + Clone {
+    prop_oneof![
         3 => (0..100_u64).prop_map(Program::Call),
         2 => (0..100_u64).prop_map(Program::Sleep),
         2 => (0..100_u64).prop_map(Program::Child),
@@ -203,14 +261,27 @@ fn programs() -> impl Strategy<Value = Program> {
         1 => (0..100_u64).prop_map(Program::Local),
         1 => (0..20_u64).prop_map(Program::Change),
         1 => (0..60_u64).prop_map(Program::Until),
-    ];
-    leaf.prop_recursive(5, 40, 4, |inner| {
+    ]
+}
+
+fn programs() -> impl Strategy<Value = Program> {
+    leaves().prop_recursive(5, 40, 4, |inner| {
         prop_oneof![
             2 => vec(inner.clone(), 0..4).prop_map(Program::Sequence),
             2 => vec(inner.clone(), 0..4).prop_map(Program::Join),
             3 => (inner.clone(), inner.clone())
                 .prop_map(|(left, right)| Program::Race(Box::new(left), Box::new(right))),
-            1 => inner.prop_map(|inner| Program::Shield(Box::new(inner))),
+            1 => inner.clone().prop_map(|inner| Program::Shield(Box::new(inner))),
+            2 => (vec(leaves(), 0..5), 0..4_usize, any::<bool>()).prop_map(|(leaves, taken, is_finished)| {
+                Program::Set {
+                    leaves,
+                    taken,
+                    is_finished,
+                }
+            }),
+            2 => (inner.clone(), inner.clone())
+                .prop_map(|(inner, stop)| Program::Scope(Box::new(inner), Box::new(stop))),
+            1 => vec((inner.clone(), inner), 0..3).prop_map(Program::Saga),
         ]
     })
 }
