@@ -46,7 +46,7 @@ fn reason_of_stuck(world: &World) -> &str {
 #[test]
 fn a_panic_parks_the_run_in_front_of_the_input_it_stumbled_over() {
     let (code, panics) = brittle(1);
-    let mut world = World::start(code, &0_u64);
+    let mut world = World::start(code, &0_u64).fickle();
     world.signal(GO, &1);
     assert_eq!(world.labels(), ["Parked", "SignalReceived"]);
     assert!(matches!(
@@ -78,7 +78,7 @@ fn a_panic_parks_the_run_in_front_of_the_input_it_stumbled_over() {
 #[test]
 fn panics_in_a_row_are_counted_until_the_run_is_brought_back_no_more() {
     let (code, _) = brittle(100);
-    let mut world = World::start(code, &0_u64);
+    let mut world = World::start(code, &0_u64).fickle();
     world.signal(GO, &1);
     for count in 1..5 {
         let Some(ParkReason::Panicked { count: counted, .. }) = world.parked() else {
@@ -280,7 +280,7 @@ fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
                 Ok::<_, WorkflowError>(cx.signal(GO).await?)
             }
         });
-        let mut world = World::start(code, &0_u64);
+        let mut world = World::start(code, &0_u64).fickle();
         let (waker, cx) = stolen.lock().unwrap().take().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| touch(&waker, &cx));

@@ -29,7 +29,7 @@ fn an_effect_runs_once_and_replays_see_its_value() {
             Ok::<_, WorkflowError>(cx.call(STEP, go + first + second + third).await?)
         }
     });
-    let mut world = World::start(code, &0_u64);
+    let mut world = World::start(code, &0_u64).fickle();
     (0..5).for_each(|_| world.reload());
     world.signal(GO, &1);
     world.reload();

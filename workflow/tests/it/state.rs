@@ -113,7 +113,7 @@ fn a_change_from_another_thread_parks_the_run() {
             Ok::<_, WorkflowError>(items.read(Vec::clone))
         }
     });
-    let mut world = World::start(code, &1);
+    let mut world = World::start(code, &1).fickle();
     let items = stolen.lock().unwrap().take().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| items.change(|items| items.push("smuggled".into())));
@@ -244,7 +244,7 @@ fn an_update_whose_change_panics_is_performed_when_the_code_is_mended() {
         items.push(item);
         items.len()
     });
-    let mut world = World::start(code, &2);
+    let mut world = World::start(code, &2).fickle();
     add(&mut world, "1", "bread").unwrap();
     assert_eq!(world.labels(), ["Parked", "UpdateAccepted"]);
     assert!(matches!(world.parked(), Some(ParkReason::Panicked { .. })));

@@ -6,10 +6,13 @@
 //!                                   └──────────────── must be the same turn ◄────────────────┘
 //! ```
 //!
-//! Each input is applied to the live instance. [`World::check_replays`] then replays every prefix
-//! of the history that ends where a turn ended, applies the next input to the replayed instance,
-//! and compares events, commands and state. Histories pass through their stored form on the way.
+//! Each input is applied to the live instance. When the world is dropped, or asked for the run's
+//! result, [`World::check_replays`] replays every prefix of the history that ends where a turn ended,
+//! applies the next input to the replayed instance, and compares events, commands and state. Histories
+//! pass through their stored form on the way. Left out are worlds that [say](World::fickle) that their
+//! code does something else each time.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -61,6 +64,10 @@ pub(crate) struct World {
     /// Children that have been asked for and not closed.
     pub(crate) children: BTreeMap<OperationId, Arc<ChildScheduled>>,
     pub(crate) commands: Vec<Command>,
+    /// Whether the code does something else each time.
+    is_fickle: bool,
+    /// How long the history was when its replays were checked last.
+    checked_len: Cell<usize>,
 }
 
 impl World {
@@ -102,6 +109,8 @@ impl World {
             timers: BTreeMap::new(),
             children: BTreeMap::new(),
             commands: Vec::new(),
+            is_fickle: false,
+            checked_len: Cell::new(0),
         };
         world.record(turn);
         world
@@ -123,6 +132,8 @@ impl World {
             timers: BTreeMap::new(),
             children: BTreeMap::new(),
             commands: Vec::new(),
+            is_fickle: false,
+            checked_len: Cell::new(0),
         }
     }
 
@@ -286,8 +297,16 @@ impl World {
         Instance::replay(code, run_id(), history, limits).expect("the world recorded a history")
     }
 
+    /// The code panics, or touches its run from outside, at some times and not at others: replays are
+    /// compared only where the test does it.
+    pub(crate) fn fickle(mut self) -> Self {
+        self.is_fickle = true;
+        self
+    }
+
     /// Replays every prefix and compares what the next input makes of it.
     pub(crate) fn check_replays(&self) {
+        self.checked_len.set(self.history.len());
         let is_sampled = self.steps.len() > PREFIXES_MAX;
         let stride = if is_sampled {
             self.steps.len() / PREFIXES_SAMPLED
@@ -413,5 +432,14 @@ pub(crate) fn failure(message: &str, is_retryable: bool) -> ActivityFailure {
     ActivityFailure::Failed {
         error: Payload::encode(&error).unwrap(),
         message: message.into(),
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let is_checked = self.checked_len.get() == self.history.len();
+        if !is_checked && !self.is_fickle && !std::thread::panicking() {
+            self.check_replays();
+        }
     }
 }
