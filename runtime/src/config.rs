@@ -26,7 +26,8 @@ pub struct RuntimeConfig {
     /// How many requests wait at one shard, 4,096 by default. At the bound callers wait.
     pub shard_queue_len_max: usize,
     /// How many requests, and as many reports, a shard handles before their turns go to the journal
-    /// together, 128 by default: few enough that what they touch stays in the processor's caches.
+    /// together, 128 by default: few enough that what they touch stays in the processor's caches. Reports
+    /// come in bundles of up to 64, which are not divided.
     pub sweep_len_max: usize,
     /// How many such sweeps of a shard may be on their way to the disk at once, 128 by default. At the
     /// bound the shard takes no further requests.

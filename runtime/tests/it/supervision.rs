@@ -12,117 +12,10 @@ use millrun::{
     ResultError, RunError, Runtime, SpawnError, StartError, StopCause, Task, TaskHandle, Timestamp,
     TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_persistence::{
-    Batch, EnqueueError, Enqueued, FailureKind, FinishedRun, History, HistoryPage, Journal, JournalConfig,
-    JournalFailure, Lane, Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats,
-};
+use millrun_persistence::{FailureKind, Journal, JournalConfig};
 
 use crate::support::{DOUBLE, QUADRUPLE, Store, double, quadruple};
-
-/// A journal that panics when a batch is queued, at the calls with these numbers.
-#[derive(Debug)]
-struct Panicking {
-    inner: Arc<dyn Journal>,
-    calls: AtomicU64,
-    panics_at: Vec<u64>,
-}
-
-impl Panicking {
-    fn new(inner: Arc<dyn Journal>, panics_at: impl IntoIterator<Item = u64>) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            calls: AtomicU64::new(0),
-            panics_at: panics_at.into_iter().collect(),
-        })
-    }
-}
-
-impl Journal for Panicking {
-    fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
-        if !batch.is_empty() {
-            let call = self.calls.fetch_add(1, Ordering::SeqCst);
-            assert!(!self.panics_at.contains(&call), "call {call} panics as told");
-        }
-        self.inner.enqueue(batch)
-    }
-
-    fn high_watermark(&self) -> millrun::Offset {
-        self.inner.high_watermark()
-    }
-
-    fn failure(&self) -> Option<JournalFailure> {
-        self.inner.failure()
-    }
-
-    fn watch(&self, bell: Bell) {
-        self.inner.watch(bell);
-    }
-
-    fn take_over(&self, partitions: &[millrun::Partition]) -> Result<millrun::Epoch, JournalFailure> {
-        self.inner.take_over(partitions)
-    }
-
-    fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
-        self.inner.history(run)
-    }
-
-    fn history_page(
-        &self,
-        run: millrun::RunId,
-        after: millrun_core::Sequence,
-        bytes_max: usize,
-    ) -> Result<HistoryPage, ReadError> {
-        self.inner.history_page(run, after, bytes_max)
-    }
-
-    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
-        self.inner.put_snapshot(snapshot)
-    }
-
-    fn delete_snapshot(&self, run: millrun::RunId) -> Result<(), JournalFailure> {
-        self.inner.delete_snapshot(run)
-    }
-
-    fn snapshot(&self, run: millrun::RunId) -> Result<Option<Snapshot>, ReadError> {
-        self.inner.snapshot(run)
-    }
-
-    fn finished(&self, id: &millrun::InstanceId) -> Result<Option<FinishedRun>, ReadError> {
-        self.inner.finished(id)
-    }
-
-    fn list_finished(
-        &self,
-        after: Option<millrun::RunId>,
-        limit: usize,
-    ) -> Result<Vec<FinishedRun>, ReadError> {
-        self.inner.list_finished(after, limit)
-    }
-
-    fn recover(
-        &self,
-        lanes: &mut [Lane<'_>],
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<RecoveryReport, ReadError> {
-        self.inner.recover(lanes, progress)
-    }
-
-    fn stats(&self) -> Stats {
-        self.inner.stats()
-    }
-
-    fn begin_close(&self) {
-        self.inner.begin_close();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.inner.is_closed()
-    }
-
-    fn close(&self) -> Result<(), JournalFailure> {
-        self.inner.close()
-    }
-}
+use crate::tapped::Tapped;
 
 async fn start_until_answered(runtime: &Runtime, id: &str, number: u64) -> u64 {
     answered(runtime, QUADRUPLE, id, number).await
@@ -144,7 +37,7 @@ async fn answered(runtime: &Runtime, workflow: Workflow<u64, u64>, id: &str, num
 }
 
 async fn survives_failing_shards(journal: Arc<dyn Journal>) {
-    let journal = Panicking::new(journal, [3, 9, 10, 40]);
+    let journal = Tapped::panicking(journal, [3, 9, 10, 40]);
     let builder = Runtime::volatile()
         .register(DOUBLE, double)
         .register(QUADRUPLE, quadruple);
@@ -209,7 +102,7 @@ async fn said_while_shards_fail(capacity: usize) -> Vec<u64> {
     let store = Store::new();
     let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
     let journal = RedbJournal::open(store.path(), JournalConfig::default(), owner.host()).unwrap();
-    let journal = Panicking::new(Arc::new(journal), [4, 9, 10, 17, 40]);
+    let journal = Tapped::panicking(Arc::new(journal), [4, 9, 10, 17, 40]);
     let builder = Runtime::volatile().register(SAY, say).topic(SAID);
     let runtime = builder.journal(journal).start().await.unwrap();
     let config = SubscriptionConfig {
@@ -268,7 +161,7 @@ async fn a_shard_that_fails_again_and_again_stops_the_runtime() {
         .register(DOUBLE, double)
         .register(QUADRUPLE, quadruple);
     let runtime = builder
-        .journal(Panicking::new(journal, 0..1_000))
+        .journal(Tapped::panicking(journal, 0..1_000))
         .start()
         .await
         .unwrap();

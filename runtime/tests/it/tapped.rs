@@ -1,0 +1,131 @@
+//! A journal that somebody listens in on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millrun::Bell;
+use millrun_persistence::{
+    Batch, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal, JournalFailure, Lane,
+    Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats,
+};
+
+type Enqueue = dyn Fn(&dyn Journal, &Batch) -> Result<Enqueued, EnqueueError> + Send + Sync;
+
+/// What is queued goes through a function; all else goes straight on.
+pub(crate) struct Tapped {
+    inner: Arc<dyn Journal>,
+    enqueue: Box<Enqueue>,
+}
+
+impl Tapped {
+    pub(crate) fn new(
+        inner: Arc<dyn Journal>,
+        enqueue: impl Fn(&dyn Journal, &Batch) -> Result<Enqueued, EnqueueError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let enqueue = Box::new(enqueue);
+        Arc::new(Self { inner, enqueue })
+    }
+
+    /// One that panics when a batch is queued, at the calls with these numbers.
+    pub(crate) fn panicking(inner: Arc<dyn Journal>, panics_at: impl IntoIterator<Item = u64>) -> Arc<Self> {
+        let panics_at: Vec<_> = panics_at.into_iter().collect();
+        let calls = AtomicU64::new(0);
+        Self::new(inner, move |journal, batch| {
+            if !batch.is_empty() {
+                let call = calls.fetch_add(1, Ordering::SeqCst);
+                assert!(!panics_at.contains(&call), "call {call} panics as told");
+            }
+            journal.enqueue(batch)
+        })
+    }
+}
+
+impl fmt::Debug for Tapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tapped").field(&self.inner).finish()
+    }
+}
+
+impl Journal for Tapped {
+    fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        (self.enqueue)(self.inner.as_ref(), batch)
+    }
+
+    fn high_watermark(&self) -> millrun::Offset {
+        self.inner.high_watermark()
+    }
+
+    fn failure(&self) -> Option<JournalFailure> {
+        self.inner.failure()
+    }
+
+    fn watch(&self, bell: Bell) {
+        self.inner.watch(bell);
+    }
+
+    fn take_over(&self, partitions: &[millrun::Partition]) -> Result<millrun::Epoch, JournalFailure> {
+        self.inner.take_over(partitions)
+    }
+
+    fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
+        self.inner.history(run)
+    }
+
+    fn history_page(
+        &self,
+        run: millrun::RunId,
+        after: millrun_core::Sequence,
+        bytes_max: usize,
+    ) -> Result<HistoryPage, ReadError> {
+        self.inner.history_page(run, after, bytes_max)
+    }
+
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        self.inner.put_snapshot(snapshot)
+    }
+
+    fn delete_snapshot(&self, run: millrun::RunId) -> Result<(), JournalFailure> {
+        self.inner.delete_snapshot(run)
+    }
+
+    fn snapshot(&self, run: millrun::RunId) -> Result<Option<Snapshot>, ReadError> {
+        self.inner.snapshot(run)
+    }
+
+    fn finished(&self, id: &millrun::InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        self.inner.finished(id)
+    }
+
+    fn list_finished(
+        &self,
+        after: Option<millrun::RunId>,
+        limit: usize,
+    ) -> Result<Vec<FinishedRun>, ReadError> {
+        self.inner.list_finished(after, limit)
+    }
+
+    fn recover(
+        &self,
+        lanes: &mut [Lane<'_>],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RecoveryReport, ReadError> {
+        self.inner.recover(lanes, progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn begin_close(&self) {
+        self.inner.begin_close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.inner.close()
+    }
+}
