@@ -113,7 +113,7 @@ impl Part for Watcher {
             let run = RunId::from_bits(high << 64 | low);
             tracing::warn!(
                 shard,
-                ?run,
+                run = run.map(tracing::field::display),
                 lasted_ms = lasted.as_millis(),
                 "code blocks its shard"
             );

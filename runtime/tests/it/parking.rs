@@ -1,10 +1,11 @@
 //! Code that cannot go on: its run is parked, records what comes, and goes on when it can.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::{InstanceStatus, ParkReason, ResultError, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun_testkit::{SimConfig, SimHost};
 
 use crate::support::{DOUBLE, Store, described};
 
@@ -169,5 +170,101 @@ async fn awaiting_something_foreign_parks_the_run() {
     };
     assert!(matches!(*reason, ParkReason::Stuck { .. }), "{reason}");
     run.terminate("it never worked").await.unwrap();
+    runtime.shutdown().await.unwrap();
+}
+
+async fn panics(cx: WorkflowContext, log: impl Fn()) -> Result<u64, WorkflowError> {
+    cx.signal(GO).await?;
+    log();
+    panic!("again")
+}
+
+/// When the code of a run panicked, in seconds after the first time: `lives` say when each begins
+/// and ends.
+fn panics_at(lives: &[(u64, u64)]) -> Vec<u64> {
+    let store = Store::new();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    for (life, (begins, ends)) in (0..).zip(lives) {
+        let mut config = SimConfig::seeded(life);
+        config.starts_at = config.starts_at + Duration::from_secs(*begins);
+        let world = SimHost::new(config);
+        let (host, log) = (world.host(), Arc::clone(&times));
+        let flow = move |cx: WorkflowContext, _: u64| {
+            let (host, log) = (Arc::clone(&host), Arc::clone(&log));
+            panics(cx, move || log.lock().unwrap().push(host.now()))
+        };
+        let builder = store.bare().host(world.host()).register(FLOW, flow);
+        let host = world.host();
+        let script = async {
+            let until = host.now() + Duration::from_secs(ends - begins);
+            let runtime = builder.start().await.unwrap();
+            let run = runtime.start(FLOW, "f", 1).await.unwrap();
+            if life == 0 {
+                run.signal(GO, 1).await.unwrap();
+            }
+            host.sleep_until(until).await;
+            let parked = run.describe().await.unwrap().parked;
+            assert!(matches!(parked, Some(ParkReason::Panicked { .. })), "{parked:?}");
+            runtime
+        };
+        let runtime = world.block_on(script).unwrap();
+        world.crash();
+        drop(runtime);
+    }
+    let times = times.lock().unwrap();
+    let since = times.iter().map(|at| at.saturating_since(times[0]).as_secs());
+    since.collect()
+}
+
+#[test]
+fn a_run_that_panics_is_brought_back_after_pauses_that_grow_and_so_often_whatever_restarts_come() {
+    assert_eq!(panics_at(&[(0, 3_600)]), [0, 1, 3, 7, 15]);
+    // A restart within a pause does not shorten it; when one comes late the pause is over.
+    assert_eq!(panics_at(&[(0, 2), (2, 3_600)]), [0, 1, 3, 7, 15]);
+    assert_eq!(panics_at(&[(0, 2), (10, 3_600)]), [0, 1, 10, 14, 22]);
+    // What is brought back no more is tried once by the next process, whose code may be another.
+    assert_eq!(panics_at(&[(0, 100), (100, 200)]), [0, 1, 3, 7, 15, 100]);
+}
+
+#[tokio::test]
+async fn awaiting_a_task_parks_the_run_at_once_or_when_the_task_wakes_it() {
+    let has_run = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&has_run);
+    // A task beside nothing that the engine knows, or beside a signal.
+    let spawns = move |cx: WorkflowContext, is_alone: u64| {
+        let flag = Arc::clone(&flag);
+        async move {
+            let task = tokio::spawn(async move {
+                flag.store(true, Ordering::SeqCst);
+                7
+            });
+            if is_alone == 1 {
+                return Ok::<_, WorkflowError>(task.await?);
+            }
+            let (value, go) = cx.join(task, cx.signal(GO)).await;
+            Ok(value? + go?)
+        }
+    };
+    let store = Store::new();
+    let runtime = store.bare().register(FLOW, spawns).start().await.unwrap();
+    for (is_alone, expected) in [(1, "no operation"), (0, "from outside")] {
+        has_run.store(false, Ordering::SeqCst);
+        let id = is_alone.to_string();
+        let run = runtime.start(FLOW, &id, is_alone).await.unwrap();
+        if is_alone == 0 {
+            while !has_run.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+            // It is noticed with the next thing that happens to the run.
+            run.signal(GO, 1).await.unwrap();
+        }
+        let Err(ResultError::Parked(reason)) = run.result().await else {
+            panic!("the run is not parked")
+        };
+        assert!(
+            matches!(&*reason, ParkReason::Stuck { message } if message.contains(expected)),
+            "{reason}"
+        );
+    }
     runtime.shutdown().await.unwrap();
 }
