@@ -10,6 +10,7 @@ mod activities;
 mod asking;
 mod beginnings;
 mod codecs;
+mod crashes;
 mod family;
 mod heartbeats;
 mod kill;
