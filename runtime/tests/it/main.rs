@@ -11,6 +11,7 @@ mod asking;
 mod beginnings;
 mod codecs;
 mod crashes;
+mod describing;
 mod family;
 mod heartbeats;
 mod kill;

@@ -1,14 +1,12 @@
 //! The broker joined in, promises, pauses, checkpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    Activity, ActivityContext, ActivityError, Awaited, InstanceStatus, OpenError, ParkReason,
-    PendingDescription, PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, InstanceStatus, OpenError, ParkReason, PendingDescription,
+    PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -525,95 +523,4 @@ async fn checkpoints_keep_a_history_short_and_survive_a_crash() {
     run.signal(GO, 0).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 1_103);
     runtime.shutdown().await.unwrap();
-}
-
-#[tokio::test]
-async fn what_an_instance_waits_for_is_told_with_the_time_since_when() {
-    const WAITS: Workflow<(), ()> = Workflow::named("waits");
-    async fn waits(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
-        let promise = cx.promise::<()>();
-        let (timer, kept, called, told) = cx
-            .join(
-                cx.join(cx.sleep(Duration::from_secs(3_600)), promise),
-                cx.join(cx.call(Activity::<(), ()>::named("nowhere"), ()), cx.signal(GO)),
-            )
-            .await
-            .into_parts();
-        timer?;
-        kept?;
-        called?;
-        told?;
-        Ok(())
-    }
-    trait IntoParts<A, B, C, D> {
-        fn into_parts(self) -> (A, B, C, D);
-    }
-    impl<A, B, C, D> IntoParts<A, B, C, D> for ((A, B), (C, D)) {
-        fn into_parts(self) -> (A, B, C, D) {
-            let ((a, b), (c, d)) = self;
-            (a, b, c, d)
-        }
-    }
-    let store = Store::new();
-    let runtime = store.bare().register(WAITS, waits).start().await.unwrap();
-    let run = runtime.start(WAITS, "w", ()).await.unwrap();
-    let told = run.describe().await.unwrap();
-    let sinces: Vec<_> = told
-        .pending
-        .iter()
-        .map(|pending| match pending {
-            PendingDescription::Activity { since, .. }
-            | PendingDescription::Promise { since, .. }
-            | PendingDescription::Timer { since, .. } => *since,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(sinces, [told.started_at; 3]);
-    assert_eq!(told.last_at, told.started_at);
-    let name = "go".to_owned();
-    let since = told.started_at;
-    assert_eq!(told.awaited, [Awaited::Signal { name, since }]);
-    runtime.shutdown().await.unwrap();
-}
-
-#[test]
-fn what_no_history_has_is_told_with_the_time_since_when_it_is_waited_for_also_after_a_restart() {
-    const LATER: Workflow<(), ()> = Workflow::named("later");
-    async fn later(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
-        let state = cx.state(0_u32);
-        cx.sleep(Duration::from_secs(60)).await?;
-        let signals = cx.join(cx.signal(GO), cx.signal(GO));
-        let never = cx.join(state.until(|state| *state == 1), cx.cancelled());
-        drop(cx.join(signals, never).await);
-        Ok(())
-    }
-    let store = Store::new();
-    let mut told = Vec::new();
-    for life in 0..2 {
-        let mut config = SimConfig::seeded(life);
-        config.starts_at = config.starts_at + Duration::from_secs(life * 7_200);
-        let world = SimHost::new(config);
-        let builder = store.bare().host(world.host()).register(LATER, later);
-        let host = world.host();
-        let script = async move {
-            let runtime = builder.start().await.unwrap();
-            let run = runtime.start(LATER, "l", ()).await.unwrap();
-            let now = host.now();
-            host.sleep_until(now + Duration::from_secs(3_600)).await;
-            let told = run.describe().await.unwrap();
-            runtime.shutdown().await.unwrap();
-            told
-        };
-        told.push(world.block_on(script).unwrap());
-    }
-    let name = "go".to_owned();
-    let since = told[0].last_at;
-    assert!(since >= told[0].started_at + Duration::from_secs(60));
-    let expected = [
-        Awaited::Signal { name, since },
-        Awaited::Condition { since },
-        Awaited::CancelRequest { since },
-    ];
-    assert_eq!(told[0].awaited, expected);
-    assert_eq!(told[1].awaited, expected);
 }

@@ -1,13 +1,18 @@
 //! Starts, results, signals, timers, cancelling: what a workflow and its caller say to each other.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrun::{
-    Either, OnConflict, ResultError, RunError, Runtime, Signal, StartError, Workflow, WorkflowContext,
-    WorkflowError,
+    Either, MemoryJournal, OnConflict, ResultError, RunError, Runtime, Signal, StartError, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
+use millrun_persistence::JournalConfig;
+
 use crate::support::{DOUBLE, QUADRUPLE, Store, described};
+use crate::tapped::Tapped;
 
 const APPROVED: Signal<String> = Signal::named("approved");
 const WAIT: Workflow<u64, String> = Workflow::named("wait");
@@ -165,6 +170,31 @@ async fn signals_arrive_in_order_and_none_is_lost() {
         run.signal(APPROVED, "late".into()).await,
         Err(RunError::Finished)
     ));
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn signals_sent_at_once_become_durable_together_and_stay_in_order() {
+    let batches = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&batches);
+    let journal = MemoryJournal::new(JournalConfig::default()).unwrap();
+    let journal = Tapped::new(Arc::new(journal), move |journal, batch| {
+        counter.fetch_add(u64::from(!batch.is_empty()), Ordering::SeqCst);
+        journal.enqueue(batch)
+    });
+    let builder = Runtime::volatile().register(COLLECT, collect);
+    let runtime = builder.journal(journal).start().await.unwrap();
+    let run = runtime.start(COLLECT, "c", 500).await.unwrap();
+    let before = batches.load(Ordering::SeqCst);
+    // The futures are polled in their order, so that is the order of the requests.
+    let sent = (0..500_u64).map(|number| run.signal(APPROVED, number.to_string()));
+    for answer in futures_util::future::join_all(sent).await {
+        answer.unwrap();
+    }
+    let batches = batches.load(Ordering::SeqCst) - before;
+    assert!(batches <= 20, "{batches} batches");
+    let expected: Vec<_> = (0..500_u64).map(|number| number.to_string()).collect();
+    assert_eq!(run.result().await.unwrap(), expected);
     runtime.shutdown().await.unwrap();
 }
 

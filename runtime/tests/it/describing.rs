@@ -1,0 +1,167 @@
+//! What an instance waits for, as it is described: on which attempt, timer, signal or promise, and since
+//! when.
+
+use std::time::Duration;
+
+use millrun::{
+    Activity, ActivityContext, ActivityError, Awaited, PendingDescription, Retry, Signal, Workflow,
+    WorkflowContext, WorkflowError,
+};
+use millrun_testkit::{SimConfig, SimHost};
+
+use crate::support::Store;
+
+const GO: Signal<u64> = Signal::named("go");
+
+#[test]
+fn the_attempt_that_is_waited_for_is_told_and_when_it_is_due_also_after_a_restart() {
+    const STEP: Activity<(), u64> = Activity::named("step");
+    const CALL: Workflow<(), u64> = Workflow::named("call");
+    async fn call(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+        let retry = Retry::exponential().first_pause(Duration::from_secs(10));
+        let call = cx.call(STEP, ()).start_to_close(Duration::from_secs(86_400));
+        Ok(call.retry(retry).await?)
+    }
+    /// The first two attempts fail, the next one does not end.
+    async fn step(cx: ActivityContext, (): ()) -> Result<u64, ActivityError> {
+        if cx.attempt() < 3 {
+            return Err(ActivityError::retryable("busy"));
+        }
+        std::future::pending().await
+    }
+    let store = Store::new();
+    let mut told = Vec::new();
+    for life in 0..2 {
+        let mut config = SimConfig::seeded(life);
+        let begins = config.starts_at;
+        config.starts_at = begins + Duration::from_secs(life * 10_000);
+        let world = SimHost::new(config);
+        let host = world.host();
+        let builder = store.bare().host(world.host());
+        let builder = builder.register(CALL, call).register(STEP, step);
+        let script = async {
+            let runtime = builder.start().await.unwrap();
+            let run = runtime.start(CALL, "c", ()).await.unwrap();
+            for seconds in [1, 12, 100] {
+                host.sleep_until(begins + Duration::from_secs(life * 10_000 + seconds))
+                    .await;
+                let pending = run.describe().await.unwrap().pending;
+                let [
+                    PendingDescription::Activity {
+                        since,
+                        attempt,
+                        retry_at,
+                        is_registered: true,
+                        ..
+                    },
+                ] = pending[..]
+                else {
+                    panic!("{pending:?}");
+                };
+                assert!(since < begins + Duration::from_secs(1), "since the call");
+                let is_pausing = retry_at.map(|at| at > host.now());
+                told.push((attempt, is_pausing));
+            }
+            runtime
+        };
+        let runtime = world.block_on(script).unwrap();
+        world.crash();
+        drop(runtime);
+    }
+    // The second is due after ten seconds, the third after twenty more; what a crash cut off is tried
+    // again under a higher number.
+    let (first, second) = told.split_at(3);
+    assert_eq!(first, [(2, Some(true)), (3, Some(true)), (3, Some(false))]);
+    assert_eq!(second, [(4, Some(false)); 3]);
+}
+
+#[tokio::test]
+async fn what_an_instance_waits_for_is_told_with_the_time_since_when() {
+    const WAITS: Workflow<(), ()> = Workflow::named("waits");
+    async fn waits(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let promise = cx.promise::<()>();
+        let (timer, kept, called, told) = cx
+            .join(
+                cx.join(cx.sleep(Duration::from_secs(3_600)), promise),
+                cx.join(cx.call(Activity::<(), ()>::named("nowhere"), ()), cx.signal(GO)),
+            )
+            .await
+            .into_parts();
+        timer?;
+        kept?;
+        called?;
+        told?;
+        Ok(())
+    }
+    trait IntoParts<A, B, C, D> {
+        fn into_parts(self) -> (A, B, C, D);
+    }
+    impl<A, B, C, D> IntoParts<A, B, C, D> for ((A, B), (C, D)) {
+        fn into_parts(self) -> (A, B, C, D) {
+            let ((a, b), (c, d)) = self;
+            (a, b, c, d)
+        }
+    }
+    let store = Store::new();
+    let runtime = store.bare().register(WAITS, waits).start().await.unwrap();
+    let run = runtime.start(WAITS, "w", ()).await.unwrap();
+    let told = run.describe().await.unwrap();
+    let sinces: Vec<_> = told
+        .pending
+        .iter()
+        .map(|pending| match pending {
+            PendingDescription::Activity { since, .. }
+            | PendingDescription::Promise { since, .. }
+            | PendingDescription::Timer { since, .. } => *since,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(sinces, [told.started_at; 3]);
+    assert_eq!(told.last_at, told.started_at);
+    let name = "go".to_owned();
+    let since = told.started_at;
+    assert_eq!(told.awaited, [Awaited::Signal { name, since }]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[test]
+fn what_no_history_has_is_told_with_the_time_since_when_it_is_waited_for_also_after_a_restart() {
+    const LATER: Workflow<(), ()> = Workflow::named("later");
+    async fn later(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let state = cx.state(0_u32);
+        cx.sleep(Duration::from_secs(60)).await?;
+        let signals = cx.join(cx.signal(GO), cx.signal(GO));
+        let never = cx.join(state.until(|state| *state == 1), cx.cancelled());
+        drop(cx.join(signals, never).await);
+        Ok(())
+    }
+    let store = Store::new();
+    let mut told = Vec::new();
+    for life in 0..2 {
+        let mut config = SimConfig::seeded(life);
+        config.starts_at = config.starts_at + Duration::from_secs(life * 7_200);
+        let world = SimHost::new(config);
+        let builder = store.bare().host(world.host()).register(LATER, later);
+        let host = world.host();
+        let script = async move {
+            let runtime = builder.start().await.unwrap();
+            let run = runtime.start(LATER, "l", ()).await.unwrap();
+            let now = host.now();
+            host.sleep_until(now + Duration::from_secs(3_600)).await;
+            let told = run.describe().await.unwrap();
+            runtime.shutdown().await.unwrap();
+            told
+        };
+        told.push(world.block_on(script).unwrap());
+    }
+    let name = "go".to_owned();
+    let since = told[0].last_at;
+    assert!(since >= told[0].started_at + Duration::from_secs(60));
+    let expected = [
+        Awaited::Signal { name, since },
+        Awaited::Condition { since },
+        Awaited::CancelRequest { since },
+    ];
+    assert_eq!(told[0].awaited, expected);
+    assert_eq!(told[1].awaited, expected);
+}
