@@ -37,7 +37,8 @@ pub struct RuntimeConfig {
     pub live_len_max: usize,
     /// How many instances of one shard are kept in memory with their code, 100,000 by default. At
     /// the bound those that waited longest are unloaded; a message to one brings it back by
-    /// replay.
+    /// replay. Zero keeps none once its turns are durable, so that each turn of a run begins with a
+    /// replay of all before it: with [`Limits::strict`], what a test of workflows wants.
     pub hot_len_max: usize,
     /// How many bytes these hold together, 40 MiB by default, as far as is known: what code has behind
     /// pointers of its own is not counted. At the bound it is as at
@@ -128,7 +129,6 @@ impl RuntimeConfig {
             ("sweep_len_max", self.sweep_len_max),
             ("sweeps_in_flight_max", self.sweeps_in_flight_max),
             ("live_len_max", self.live_len_max),
-            ("hot_len_max", self.hot_len_max),
             ("hot_bytes_max", self.hot_bytes_max),
             ("loads_in_flight_max", self.loads_in_flight_max),
             ("task_queue_len_max", self.task_queue_len_max),

@@ -1,13 +1,13 @@
 //! What whoever runs a runtime sees and does: kills, budgets, slow code, replays of a sample.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    KillError, PartChange, PartEvent, Runtime, Signal, StartError, StopCause, Workflow, WorkflowContext,
-    WorkflowError,
+    KillError, ParkReason, PartChange, PartEvent, ResultError, Runtime, Signal, StartError, StopCause,
+    Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -312,6 +312,53 @@ async fn a_sample_of_finished_runs_is_replayed_and_differences_are_counted() {
     }
     assert_eq!(runtime.stats().replay_checks, 2, "every second");
     runtime.shutdown().await.unwrap();
+}
+
+/// Ten calls in a row, each with a number that `next` gives.
+async fn ten(cx: WorkflowContext, next: impl Fn() -> u64) -> Result<u64, WorkflowError> {
+    let mut sum = 0;
+    for _ in 0..10 {
+        sum += cx.call(DOUBLE, next()).await?;
+    }
+    Ok(sum)
+}
+
+#[test]
+fn without_room_in_memory_each_turn_begins_with_a_replay_that_finds_what_is_not_the_same() {
+    for is_fickle in [false, true] {
+        let store = Store::new();
+        let world = SimHost::new(SimConfig::seeded(1));
+        let calls = Arc::new(AtomicU64::new(0));
+        let code = move |cx: WorkflowContext, _: u64| {
+            let calls = Arc::clone(&calls);
+            ten(cx, move || match is_fickle {
+                true => calls.fetch_add(1, Ordering::SeqCst),
+                false => 7,
+            })
+        };
+        let builder = store.bare().host(world.host()).register(DOUBLE, double);
+        let builder = builder.register(COUNT, code).configure(|config| {
+            config.hot_len_max = 0;
+            config.limits.strict = true;
+        });
+        let script = async {
+            let runtime = builder.start().await.unwrap();
+            let run = runtime.start(COUNT, "c", 0).await.unwrap();
+            let end = run.result().await;
+            let loads = runtime.stats().loads;
+            runtime.shutdown().await.unwrap();
+            (end, loads)
+        };
+        let (end, loads) = world.block_on(script).unwrap();
+        if is_fickle {
+            let Err(ResultError::Parked(reason)) = end else {
+                panic!("{end:?}")
+            };
+            assert!(matches!(*reason, ParkReason::Nondeterminism(_)), "{reason}");
+        } else {
+            assert_eq!((end.unwrap(), loads), (140, 10));
+        }
+    }
 }
 
 #[tokio::test]

@@ -130,6 +130,13 @@ fn play(seed: u64, crashes: u64) {
             .host(world.host())
             .broker(broker)
             .topic(SAID)
+            .configure(|config| {
+                // Every second time each turn is preceded by a replay that compares values too.
+                config.limits.strict = seed % 2 == 0;
+                if config.limits.strict {
+                    config.hot_len_max = 0;
+                }
+            })
             .register(STEP, step)
             .register(SEND, move |_: ActivityContext, errand| {
                 send(Arc::clone(&errands), errand)
