@@ -132,7 +132,7 @@ fn play(seed: u64, crashes: u64) {
             .topic(SAID)
             .configure(|config| {
                 // Every second time each turn is preceded by a replay that compares values too.
-                config.limits.strict = seed % 2 == 0;
+                config.limits.strict = seed.is_multiple_of(2);
                 if config.limits.strict {
                     config.hot_len_max = 0;
                 }
