@@ -39,8 +39,8 @@ pub struct Case {
 
 #[derive(Clone)]
 enum Drive {
-    /// One-row commits with redb alone.
-    Floor,
+    /// So many one-row commits in a row with redb alone.
+    Floor(u64),
     /// A closed loop for a time.
     Loop(Operation),
     /// A closed loop for a number of runs.
@@ -50,15 +50,19 @@ enum Drive {
 }
 
 impl Case {
-    /// The price that no durable step can avoid: a commit of one row with redb alone.
+    /// The price that no durable step can avoid: `in_a_row` commits of one row with redb alone, timed
+    /// together, since what a run of many steps waits for is the sum of its commits, slow ones too.
     #[must_use]
-    pub fn floor() -> Self {
+    pub fn floor(in_a_row: u64) -> Self {
         Self {
-            workload: "one-row commit".into(),
+            workload: match in_a_row {
+                1 => "one-row commit".into(),
+                _ => format!("{in_a_row} one-row commits"),
+            },
             steps: 0,
             store: Store::Durable,
             concurrency: 1,
-            drive: Drive::Floor,
+            drive: Drive::Floor(in_a_row),
         }
     }
 
@@ -118,7 +122,7 @@ impl Case {
     pub fn times(mut self, runs: u64) -> Self {
         self.drive = match self.drive {
             Drive::Loop(operation) | Drive::OneByOne(operation) => Drive::Count(operation, runs),
-            other @ (Drive::Floor | Drive::Count(..)) => other,
+            other @ (Drive::Floor(_) | Drive::Count(..)) => other,
         };
         self
     }
@@ -126,7 +130,7 @@ impl Case {
     fn level(&self, threads: usize) -> Level {
         Level {
             engine: match self.drive {
-                Drive::Floor => "redb".into(),
+                Drive::Floor(_) => "redb".into(),
                 Drive::Loop(_) | Drive::Count(..) | Drive::OneByOne(_) => "millrun".into(),
             },
             workload: self.workload.clone(),
@@ -235,8 +239,15 @@ impl<'a> Runner<'a> {
             source,
         })?;
         let path = store.path().join("store.redb");
-        if let Drive::Floor = case.drive {
-            return bare_commits(&path, self.effort.repeats * 20).map(|times| Sample::of(&times));
+        if let Drive::Floor(in_a_row) = case.drive {
+            let times = bare_commits(
+                &path,
+                (self.effort.repeats * 20).max(self.effort.repeats * in_a_row),
+            )?;
+            let in_rows = times.chunks_exact(usize::try_from(in_a_row).unwrap_or(usize::MAX));
+            return Ok(Sample::of(
+                &in_rows.map(|row| row.iter().sum()).collect::<Vec<Duration>>(),
+            ));
         }
         let threads = Builder::new_multi_thread()
             .worker_threads(self.effort.threads)
@@ -263,7 +274,7 @@ impl<'a> Runner<'a> {
         };
         let on = runtime.clone();
         match case.drive.clone() {
-            Drive::Floor => Ok(Sample::of(&[])),
+            Drive::Floor(_) => Ok(Sample::of(&[])),
             Drive::Loop(operation) => saturate(load, move |number| operation(on.clone(), number)).await,
             Drive::Count(operation, runs) => {
                 let load = Saturation {

@@ -7,7 +7,7 @@ const SEQUENCE_STEPS: u64 = 40;
 const PARALLEL_CALLS: u64 = 1_000;
 
 /// One, three and five activities at a time, forty in sequence, a thousand at once, and the bare
-/// commit beside them.
+/// commits beside them.
 #[must_use]
 pub fn suite() -> Vec<Case> {
     let one_step =
@@ -45,13 +45,14 @@ pub fn suite() -> Vec<Case> {
         Store::Durable,
     );
     vec![
-        Case::floor(),
+        Case::floor(1),
+        Case::floor(SEQUENCE_STEPS + 1),
+        sequence,
         one_step(Store::Durable, 32),
         one_step(Store::Durable, 1_024),
         three_steps(32),
         three_steps(1_024),
         five_tasks,
-        sequence,
         parallel,
         one_step(Store::Volatile, 1_024),
     ]

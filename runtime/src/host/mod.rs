@@ -35,6 +35,7 @@ mod dice;
 mod driven;
 mod own_thread;
 mod parts;
+mod patience;
 mod tasks;
 #[cfg(test)]
 mod tests;

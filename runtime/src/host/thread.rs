@@ -10,6 +10,7 @@ use millrun_core::{Next, PartExit, Stop, Timestamp};
 
 use super::clock::Clock;
 use super::driven::Driven;
+use super::patience::Patience;
 
 /// Tells a part's thread to end. A cheap clone.
 #[derive(Clone)]
@@ -71,14 +72,19 @@ impl PartThread {
 
 fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, clock: Clock) {
     let mut wake_at = None::<Timestamp>;
+    let mut patience = Patience::default();
     while !asked_to_stop.load(Ordering::SeqCst) {
         let due = wake_at.is_some_and(|at| clock.now() >= at);
         if !driven.bell.answer() && !due {
+            // Whether a ring, a stop or the time ends the wait: the top of the loop looks.
             match wake_at {
-                // Whether a ring, a stop or the time ended the wait: the top of the loop looks.
-                Some(at) => woken.recv_deadline(clock.instant(at)).ok(),
-                None => woken.recv().ok(),
-            };
+                Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
+                None => patience.wait(
+                    clock,
+                    || woken.try_recv().is_ok(),
+                    || woken.recv().unwrap_or_default(),
+                ),
+            }
             continue;
         }
         wake_at = None;

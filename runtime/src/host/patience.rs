@@ -1,0 +1,109 @@
+//! How long a thread looks for work before it sleeps.
+//!
+//! Waking a thread that sleeps takes 10 to 60 us, more where its core has gone idle: up to a third of a
+//! commit. Whoever answers within that time finds this thread awake. Between two looks it lets others
+//! run.
+//!
+//! It looks only where that has paid: three of four of the latest waits were short. What it costs at
+//! most is [`LOOK_MAX`] in each wait, of which the last sixteen were mostly shorter.
+
+use std::thread;
+use std::time::Duration;
+
+use super::clock::Clock;
+
+/// So long is looked at most.
+const LOOK_MAX: Duration = Duration::from_micros(100);
+
+/// How many of the latest sixteen waits must have been short.
+const SHORT_MIN: u32 = 12;
+
+/// What the latest waits of one thread were like.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    /// A bit for each wait, set where it was short; the last one lowest.
+    short: u16,
+}
+
+impl Patience {
+    /// Waits for work: looks for it, if that has paid lately, then sleeps. `take` says whether there is
+    /// any; `sleep` returns when there may be.
+    pub(super) fn wait(&mut self, clock: Clock, take: impl FnMut() -> bool, sleep: impl FnOnce()) {
+        let began = clock.elapsed();
+        let is_over = || clock.elapsed().saturating_sub(began) >= LOOK_MAX;
+        if !(self.looks() && look(take, is_over)) {
+            sleep();
+        }
+        self.note(!is_over());
+    }
+
+    fn looks(&self) -> bool {
+        self.short.count_ones() >= SHORT_MIN
+    }
+
+    fn note(&mut self, is_short: bool) {
+        self.short = self.short << 1 | u16::from(is_short);
+    }
+}
+
+/// Says whether there was work before the time was over.
+fn look(mut take: impl FnMut() -> bool, is_over: impl Fn() -> bool) -> bool {
+    loop {
+        if take() {
+            return true;
+        }
+        if is_over() {
+            return false;
+        }
+        thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a thread with these waits behind it would look.
+    fn looks_after(waits: impl IntoIterator<Item = bool>) -> bool {
+        let mut patience = Patience::default();
+        waits.into_iter().for_each(|is_short| patience.note(is_short));
+        patience.looks()
+    }
+
+    #[test]
+    fn it_looks_where_most_waits_are_short() {
+        assert!(!looks_after([]));
+        assert!(!looks_after([true; 11]));
+        assert!(looks_after([true; 12]));
+        assert!(looks_after((0..160).map(|number| number % 4 != 0)));
+        assert!(!looks_after((0..160).map(|number| number % 3 != 0)));
+    }
+
+    #[test]
+    fn it_stops_looking_after_a_few_long_waits_and_looks_again_after_short_ones() {
+        let with_long = |long| [true; 16].into_iter().chain(vec![false; long]);
+        assert!(looks_after(with_long(4)));
+        assert!(!looks_after(with_long(5)));
+        assert!(looks_after(with_long(16).chain([true; 12])));
+    }
+
+    #[test]
+    fn work_that_is_there_is_taken_without_sleeping_only_by_one_who_looks() {
+        let clock = Clock::start();
+        let mut patience = Patience::default();
+        let mut slept = false;
+        patience.wait(clock, || panic!("nobody looks yet"), || slept = true);
+        assert!(slept);
+        patience.short = u16::MAX;
+        patience.wait(clock, || true, || panic!("there was work"));
+    }
+
+    #[test]
+    fn one_who_finds_nothing_sleeps() {
+        let mut patience = Patience { short: u16::MAX };
+        let mut slept = false;
+        patience.wait(Clock::start(), || false, || slept = true);
+        assert!(slept);
+        assert_eq!(patience.short, u16::MAX << 1, "looking in vain is a long wait");
+    }
+}
