@@ -225,11 +225,10 @@ impl State {
         }
         for (turn, frames) in self.closing.drain(..) {
             let bytes = frames.bytes.len() as u64;
-            let id = scan::instance_id(&frames.bytes).expect("this journal framed it itself");
             self.live_bytes -= bytes;
             self.finished.add(Finished {
                 run: turn.run,
-                id: IdHash::of(id.as_str()),
+                id: scan::id_hash(&frames.bytes),
                 closed_at: turn.time,
                 head: turn.last,
                 bytes,
