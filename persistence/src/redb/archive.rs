@@ -20,9 +20,9 @@ use millrun_core::{Next, Part, Sequence, Timestamp};
 
 use super::closed;
 use super::log;
+use super::moment::Moment;
 use super::open::sync_folder;
 use super::shared::Shared;
-use super::store::Moment;
 use crate::config::Archive;
 use crate::error::ReadError;
 use crate::finished::{Finished, Place};

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use millrun_core::{RunId, Timestamp};
 
 use super::filter::Sought;
+use super::moment::Moment;
 use super::segment::{By, Segment, damaged};
-use super::store::Moment;
 use crate::config::Retention;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Expired, Finished, FinishedIndex, IdHash, Place};

@@ -16,9 +16,9 @@ use millrun_core::RunId;
 use rustc_hash::FxHashSet;
 
 use super::closed::{self, Settled};
+use super::moment::Moment;
 use super::segment::{Segment, damaged};
 use super::settler::Rows;
-use super::store::Moment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, Manifest, SegmentEntry};
 

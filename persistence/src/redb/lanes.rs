@@ -18,7 +18,7 @@ use crossbeam_channel::bounded;
 use millrun_core::RunId;
 
 use super::log;
-use super::store::Moment;
+use super::moment::Moment;
 use crate::error::JournalFailure;
 
 /// Rows that may wait for a lane.

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
+use super::kept::KEPT_PIECE_BYTES;
 use super::lanes::{self, Row, Source};
-use super::store::{KEPT_PIECE_BYTES, Moment};
+use super::moment::Moment;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::Place;
 use crate::scan;

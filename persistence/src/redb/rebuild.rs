@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::lanes::{Row, Source, Span, each_row};
 use super::log::{self, Damage};
-use super::store::{Moment, Opened};
+use super::moment::{Moment, Opened};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::fold::{Fold, Nothing};

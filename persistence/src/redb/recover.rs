@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::lanes::{Row, Source, Span, each_row};
 use super::log;
-use super::store::Moment;
+use super::moment::Moment;
 use crate::error::ReadError;
 use crate::journal::{Lane, Progress};
 use crate::scan;

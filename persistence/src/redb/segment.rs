@@ -10,7 +10,7 @@
 //! as far as they are in the same sorted run.
 
 use super::filter::{Filter, Sought};
-use super::store::Moment;
+use super::moment::Moment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError};
 

@@ -22,10 +22,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::closed::{self, Settled};
 use super::log;
+use super::moment::Moment;
 use super::settler::{Rows, Settler, Step};
 use super::shared::Shared;
 use super::state::State;
-use super::store::{Moment, Slice, Store};
+use super::store::{Slice, Store};
 use crate::error::JournalFailure;
 use crate::wire::settled::run_hash;
 use crate::wire::{piece, v1};

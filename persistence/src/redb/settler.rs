@@ -15,8 +15,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use super::closed::{ClosedRuns, Segments, Settled};
+use super::moment::Moment;
 use super::segment::Segment;
-use super::store::Moment;
 use crate::error::JournalFailure;
 use crate::finished::{Finished, Place};
 use crate::wire::settled::{self, CLOSED_PER_ROW, Manifest, PAIRS_PER_ROW, Pair, SPAN_MAX};

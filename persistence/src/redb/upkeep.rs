@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::RedbJournal;
 use super::index::Index;
+use super::moment::Moment;
 use super::open;
 use super::rebuild::{self, Known};
-use super::store::{Moment, Rows, Store};
+use super::store::{Rows, Store};
 use crate::error::{JournalFailure, OpenError, ReadError};
 
 /// How many bytes of rows a backup copies in one transaction.

@@ -1,0 +1,145 @@
+//! Reading the file: one moment of it, which does not change.
+//!
+//! Invariants: nothing is read through a guard that outlives the call (an open guard pins pages and grows
+//! the file), so rows are copied, or shown to the caller while they are open.
+//!
+//! Left out: the turns that were moved out of the log, which are read in [`kept`](super::kept); and what
+//! the rows mean.
+
+use millrun_core::RunId;
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::guard::guarded;
+use super::tables::{CLOSED, INDEX, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
+use crate::error::JournalFailure;
+use crate::wire::piece;
+
+/// What a store says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// How often the store has been opened, this time included, and taken over while it was open.
+    pub(crate) opens: u64,
+    /// Where the log begins.
+    pub(crate) low: u64,
+}
+
+/// A moment of the store that does not change.
+pub(crate) struct Moment(pub(super) ReadTransaction);
+
+impl Moment {
+    /// Everything as it is now.
+    pub(super) fn of(db: &Database) -> Result<Self, JournalFailure> {
+        guarded(|| Ok(Self(db.begin_read()?)))
+    }
+
+    /// How often the store has been opened, and where its log begins.
+    pub(crate) fn opened(&self) -> Result<Opened, JournalFailure> {
+        guarded(|| {
+            let meta = self.0.open_table(META)?;
+            let number =
+                |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |row| row.value())) };
+            Ok(Opened {
+                opens: number(OPENS)?,
+                low: number(LOW)?,
+            })
+        })
+    }
+
+    /// Where the log ends; zero if it is empty.
+    pub(crate) fn log_end(&self) -> Result<u64, JournalFailure> {
+        guarded(|| {
+            let log = self.0.open_table(LOG)?;
+            Ok(log.last()?.map_or(0, |(position, row)| {
+                position.value() + row.value().len().saturating_sub(piece::HEADER_BYTES) as u64
+            }))
+        })
+    }
+
+    /// The snapshot of a run, as a row.
+    pub(crate) fn snapshot(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(SNAPSHOTS)?;
+            Ok(table.get(run.bits())?.map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// The runs that have a snapshot.
+    pub(crate) fn snapshots(&self) -> Result<Vec<RunId>, JournalFailure> {
+        guarded(|| {
+            let mut runs = Vec::new();
+            for row in self.0.open_table(SNAPSHOTS)?.iter()? {
+                runs.extend(RunId::from_bits(row?.0.value()));
+            }
+            Ok(runs)
+        })
+    }
+
+    /// What is settled of finished runs, as a row; `None` if nothing is.
+    pub(crate) fn manifest(&self) -> Result<Option<Vec<u8>>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(MANIFEST)?;
+            Ok(table.get(0)?.map(|row| row.value().to_vec()))
+        })
+    }
+
+    /// What `read` makes of a row of the index.
+    pub(crate) fn index_row<T>(
+        &self,
+        key: u64,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(INDEX)?;
+            Ok(table.get(key)?.map(|row| read(row.value())))
+        })
+    }
+
+    /// The row of settled runs in which this number stands, with its key.
+    pub(crate) fn closed_row(&self, number: u64) -> Result<Option<(u64, Vec<u8>)>, JournalFailure> {
+        guarded(|| {
+            let table = self.0.open_table(CLOSED)?;
+            let Some(row) = table.range(..=number)?.next_back() else {
+                return Ok(None);
+            };
+            let (key, bytes) = row?;
+            Ok(Some((key.value(), bytes.value().to_vec())))
+        })
+    }
+
+    /// The keys of all settled rows: of finished runs, and of the index.
+    pub(crate) fn settled_keys(&self) -> Result<(Vec<u64>, Vec<u64>), JournalFailure> {
+        guarded(|| {
+            let keys = |table: TableDefinition<'static, u64, &'static [u8]>| {
+                let mut keys = Vec::new();
+                for row in self.0.open_table(table)?.iter()? {
+                    keys.push(row?.0.value());
+                }
+                Ok::<_, redb::Error>(keys)
+            };
+            Ok((keys(CLOSED)?, keys(INDEX)?))
+        })
+    }
+
+    /// Calls `visit` with each row of the log that may hold something at or behind `from`, in
+    /// order, until it says `false`.
+    pub(crate) fn rows(
+        &self,
+        from: u64,
+        visit: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), JournalFailure> {
+        guarded(|| {
+            let log = self.0.open_table(LOG)?;
+            let first = match log.range(..=from)?.next_back() {
+                Some(row) => row?.0.value(),
+                None => from,
+            };
+            for row in log.range(first..)? {
+                let (position, bytes) = row?;
+                if !visit(position.value(), bytes.value()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}

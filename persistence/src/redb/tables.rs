@@ -1,0 +1,32 @@
+//! The eight tables of the file.
+//!
+//! ```text
+//!   meta   "opens" ─► how often the store has been opened, and taken over while it was open
+//!          "low"   ─► log position below which there are no rows any more
+//!   log    position ─► piece (see `wire::piece`), without gaps
+//!   kept   run ─► piece: the turns of a run that stood in the log below "low",
+//!   kept2  run, sequence of the first record ─► piece: as far as they did not fit into the first
+//!
+//!   closed    number of the first ─► finished runs (see `wire::settled`)    ┐ derived from the log;
+//!   index     sorted run and row ─► hashes and numbers                      │ may be lost and are
+//!   manifest  0 ─► which sorted runs there are, and what they cover         ┘ written anew
+//!   snapshots run ─► folded state (see `wire::snapshot`); may be lost
+//! ```
+//!
+//! Invariants: every table has its name and its types here and nowhere else; a new store has all of them
+//! from its first opening on ([`count_open`](super::store::Store::count_open)). What the rows mean is
+//! said in `wire` and by those who write them.
+
+use redb::TableDefinition;
+
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("millrun.meta");
+pub(super) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log");
+pub(super) const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
+pub(super) const KEPT_MORE: TableDefinition<'_, (u128, u64), &[u8]> =
+    TableDefinition::new("millrun.kept.more");
+pub(super) const CLOSED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.closed");
+pub(super) const INDEX: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.index");
+pub(super) const MANIFEST: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.manifest");
+pub(super) const SNAPSHOTS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.snapshots");
+pub(super) const OPENS: &str = "opens";
+pub(super) const LOW: &str = "low";
