@@ -173,7 +173,11 @@ impl Bar {
         let mut name = self.name.clone();
         for (field, value) in &cell.at {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            name.push_str(&format!(", {field} {value}"));
+            name.push_str(&match field.as_str() {
+                // Its values say all.
+                "what" => format!(", {value}"),
+                field => format!(", {field} {value}"),
+            });
         }
         name
     }

@@ -77,10 +77,11 @@ pub fn grouped(value: f64) -> String {
     out
 }
 
-/// A value with about three significant digits: `0.123`, `4.57`, `89.1`, `12,345`.
+/// A value with about three significant digits: `0`, `0.123`, `4.57`, `89.1`, `12,345`.
 #[must_use]
 pub fn approximate(value: f64) -> String {
     match value.abs() {
+        0.0 => "0".to_owned(),
         size if size >= 100.0 => grouped(value),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),

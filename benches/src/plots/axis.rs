@@ -44,7 +44,7 @@ pub enum Axis {
 
 impl Axis {
     /// What is written along the axis.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Linear(name) | Self::Log(name) => name,
             Self::Quantile => "share of all that stayed within",

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Marked, short};
-use super::{Axis, Drawn, FAINT, FONT, INK, colour, paper, place};
+use super::{Axis, Drawn, FAINT, FONT, INK, WIDTH, colour, paper, place};
 
 /// Groups of bars: a group per contestant, a bar in it per shape of load.
 #[derive(Clone, Debug)]
@@ -91,7 +91,9 @@ impl BarChart {
             .y_desc(&self.unit)
             .draw()?;
         let width = 0.86 / self.shapes.len().max(1) as f64;
-        let has_room = self.bars.len() <= 28;
+        // A figure is about as wide as five of its letters.
+        let slots = self.contestants.len() * self.shapes.len();
+        let has_room = slots <= WIDTH as usize / 28;
         for (contestant, shape, top, value) in bars {
             let left = contestant as f64 + 0.07 + shape as f64 * width;
             chart.draw_series([Rectangle::new(

@@ -1,9 +1,10 @@
 //! Plots as SVG files: bars of contestants, and curves over what was swept.
 //!
 //! ```text
-//!   ┌ title ───────────────────────┬───────────┐
-//!   │ chart                        │ ■ names   │
-//!   └──────────────────────────────┴───────────┘
+//!   ┌ title ───────────────────────────────────┐
+//!   │ ■ name  ■ name  ■ name                   │
+//!   │ chart                                    │
+//!   └──────────────────────────────────────────┘
 //! ```
 //!
 //! Colours are Okabe and Ito's, which people with any kind of colour vision can tell apart.
@@ -23,9 +24,12 @@ pub use lines::LineChart;
 
 use crate::BenchError;
 
-const WIDTH: u32 = 940;
-const HEIGHT: u32 = 430;
-const NAMES_WIDTH: u32 = 190;
+const WIDTH: u32 = 760;
+const HEIGHT: u32 = 420;
+const EDGE: i32 = 18;
+/// A line of names of colours, and about the width of a letter in it.
+const NAMES_HEIGHT: i32 = 20;
+const LETTER_WIDTH: i32 = 6;
 const FONT: &str = "system-ui, sans-serif";
 const INK: RGBColor = RGBColor(34, 40, 49);
 const FAINT: RGBColor = RGBColor(225, 228, 232);
@@ -81,26 +85,35 @@ impl Chart {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// White paper with a title and the names of the colours at the right; gives the rest.
+/// White paper with a title and, in as many lines as they need, the names of the colours; gives the
+/// rest.
 fn paper<'a>(path: &'a Path, title: &str, names: &[String]) -> Drawn<Area<'a>> {
     let root = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
     root.fill(&WHITE)?;
     root.draw(&Text::new(
         title.to_owned(),
-        (18, 14),
+        (EDGE, 14),
         (FONT, 18).into_font().color(&INK),
     ))?;
-    let (chart, legend) = root.split_horizontally(WIDTH - NAMES_WIDTH);
-    for (place, name) in (0_i32..).zip(names) {
-        let (y, colour) = (58 + 22 * place, colour(usize::try_from(place)?));
-        legend.draw(&Rectangle::new([(6, y), (20, y + 12)], colour.filled()))?;
-        legend.draw(&Text::new(
+    let right = i32::try_from(WIDTH)? - EDGE;
+    let (mut x, mut y) = (EDGE, 44);
+    for (place, name) in names.iter().enumerate() {
+        let width = 20 + LETTER_WIDTH * i32::try_from(name.chars().count())?;
+        if x > EDGE && x + width > right {
+            (x, y) = (EDGE, y + NAMES_HEIGHT);
+        }
+        root.draw(&Rectangle::new(
+            [(x, y), (x + 12, y + 12)],
+            colour(place).filled(),
+        ))?;
+        root.draw(&Text::new(
             name.clone(),
-            (28, y),
+            (x + 18, y),
             (FONT, 13).into_font().color(&INK),
         ))?;
+        x += width + 18;
     }
-    Ok(chart.margin(46, 8, 8, 4))
+    Ok(root.margin(y + NAMES_HEIGHT + 2, 8, 8, 12))
 }
 
 fn colour(place: usize) -> RGBColor {

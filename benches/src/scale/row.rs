@@ -180,7 +180,7 @@ const CURVES: [Curve; 9] = [
         "payload",
         "rate",
         |row| Some(row.median_per_s),
-        Axis::Log("bytes of input"),
+        Axis::Log("bytes of input (none stands at 1)"),
         Axis::Log("runs/s"),
     ),
     (
@@ -205,11 +205,12 @@ pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
     let mut charts = Vec::new();
     for (group, what, figure, x, y) in CURVES {
         let of_group = rows.iter().filter(|row| row.group == group);
+        let least = if matches!(x, Axis::Log(_)) { 1.0 } else { 0.0 };
         let points: Vec<_> = of_group
-            .filter_map(|row| Some((row.level as f64, figure(row)?)))
+            .filter_map(|row| Some(((row.level as f64).max(least), figure(row)?)))
             .collect();
         if points.len() > 1 {
-            let mut chart = LineChart::new(format!("Scaling: {group}, {what}"), x, y);
+            let mut chart = LineChart::new(format!("{group}: {} by {}", y.name(), x.name()), x, y);
             chart.line("millrun, fsync", points);
             charts.push((format!("scale-{group}-{what}"), chart.into()));
         }
