@@ -39,6 +39,15 @@ pub enum BenchError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// There is nothing to measure, or nothing to report: nothing was written.
+    #[error("{0}")]
+    Nothing(String),
+    /// Some measurements failed. The rest was written.
+    #[error("{failed} of the measurements failed and have no row; the rest was written")]
+    Incomplete {
+        /// How many.
+        failed: usize,
+    },
     /// `bars.toml` does not have the expected shape.
     #[error("bars.toml: {0}")]
     Bars(String),

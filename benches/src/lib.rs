@@ -15,12 +15,14 @@
 mod bars;
 mod error;
 mod machine;
+mod measured;
 mod output;
 mod plots;
 mod process;
 mod program;
 mod progress;
 mod rounds;
+mod stores;
 mod tables;
 
 #[cfg(feature = "suites")]
@@ -42,12 +44,14 @@ pub mod runs;
 pub use bars::{Bars, Verdict};
 pub use error::BenchError;
 pub use machine::{ALLOCATOR, Machine, locked_version};
+pub use measured::{Failure, Measured};
 pub use output::Output;
 pub use plots::{Axis, BarChart, Chart, LineChart};
-pub use process::{resident_bytes, written_bytes};
-pub use program::{CommonArguments, Program, ThreadArguments, exit};
+pub use process::{end_with_parent, free_bytes, resident_bytes, written_bytes};
+pub use program::{CommonArguments, Program, ThreadArguments, exit, workers};
 pub use progress::Progress;
-pub use rounds::{Spread, interleaved};
+pub use rounds::{Spread, Turns, each_interleaved, interleaved};
+pub use stores::{StoreFolder, store_in};
 pub use tables::{Table, approximate, grouped};
 
 #[cfg(feature = "mimalloc")]

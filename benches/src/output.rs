@@ -1,27 +1,33 @@
-//! Result files: `target/bench/<suite>.json`, `<suite>-bars.json` and `<suite>-machine.json`.
+//! Result files: `target/bench/<suite>.json`, `<suite>-bars.json`, `<suite>-machine.json` and, if
+//! something failed, `<suite>-failed.json`.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
-use crate::{BenchError, Machine, Verdict};
+use crate::{BenchError, Failure, Machine, Verdict};
 
 /// A folder for results.
 #[derive(Clone, Debug)]
 pub struct Output(PathBuf);
 
 impl Output {
-    /// `folder`, or `target/bench` of this workspace; it is created if absent.
+    /// `folder`, or `target/bench` of this workspace; it is created if absent. Whether it can be
+    /// written to is found out now, rather than when minutes have been measured.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When it cannot be created or written to.
     pub fn open(folder: Option<PathBuf>) -> Result<Self, BenchError> {
         let folder = folder.unwrap_or_else(|| {
             let package = Path::new(env!("CARGO_MANIFEST_DIR"));
             package.parent().unwrap_or(package).join("target").join("bench")
         });
-        match fs::create_dir_all(&folder) {
+        let is_writable = fs::create_dir_all(&folder)
+            .and_then(|()| NamedTempFile::new_in(&folder)?.write_all(b"a folder for results"));
+        match is_writable {
             Ok(()) => Ok(Self(folder)),
             Err(source) => Err(BenchError::File { path: folder, source }),
         }
@@ -33,8 +39,8 @@ impl Output {
         &self.0
     }
 
-    /// Writes the rows of a suite, the verdicts on its bars, and where they were measured.
-    /// Gives the path of the rows.
+    /// Writes the rows of a suite, the verdicts on its bars, where they were measured, and what
+    /// failed. Gives the path of the rows.
     ///
     /// # Errors
     /// When a row cannot be encoded or a file cannot be written.
@@ -44,19 +50,60 @@ impl Output {
         machine: &Machine,
         rows: &[impl Serialize],
         verdicts: &[Verdict],
+        failures: &[Failure],
     ) -> Result<PathBuf, BenchError> {
+        let failed = format!("{suite}-failed.json");
+        if failures.is_empty() {
+            self.remove(&failed)?;
+        } else {
+            self.write_one(&failed, failures)?;
+        }
         self.write_one(&format!("{suite}-machine.json"), machine)?;
         self.write_one(&format!("{suite}-bars.json"), verdicts)?;
         self.write_one(&format!("{suite}.json"), rows)
     }
 
     fn write_one(&self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<PathBuf, BenchError> {
-        let path = self.0.join(name);
         let mut text = serde_json::to_string_pretty(value)?;
         text.push('\n');
-        match fs::write(&path, text) {
+        self.write_text(name, &text)
+    }
+
+    /// Writes a file, all of it or none: what was there before stays if the disk is full.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_text(&self, name: &str, text: &str) -> Result<PathBuf, BenchError> {
+        let path = self.0.join(name);
+        let written = NamedTempFile::new_in(&self.0).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            allow_reading(&file)?;
+            file.persist(&path)?;
+            Ok(())
+        });
+        match written {
             Ok(()) => Ok(path),
             Err(source) => Err(BenchError::File { path, source }),
         }
     }
+
+    fn remove(&self, name: &str) -> Result<(), BenchError> {
+        let path = self.0.join(name);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(BenchError::File { path, source }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A temporary file is its owner's alone; a result is for everyone.
+#[cfg(unix)]
+fn allow_reading(file: &NamedTempFile) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn allow_reading(_file: &NamedTempFile) -> io::Result<()> {
+    Ok(())
 }

@@ -1,6 +1,7 @@
-//! What this process holds and has written, as the operating system counts it.
+//! What the operating system knows of this process and its disk, and does for it.
 
 use std::fs;
+use std::path::Path;
 
 /// Resident memory, in bytes; `None` where `/proc` does not tell.
 #[must_use]
@@ -17,6 +18,31 @@ pub fn resident_bytes() -> Option<u64> {
 #[must_use]
 pub fn written_bytes() -> Option<u64> {
     field("/proc/self/io", "write_bytes:")?.parse().ok()
+}
+
+/// Bytes that can still be written in a folder; `None` where the system does not tell.
+#[cfg(unix)]
+#[must_use]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Bytes that can still be written in a folder; `None` where the system does not tell.
+#[cfg(not(unix))]
+#[must_use]
+pub fn free_bytes(_folder: &Path) -> Option<u64> {
+    None
+}
+
+/// Asks that this process be terminated when the one that started it ends, however that ends. Where the
+/// system cannot do so, it goes on to its own end.
+pub fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+    {
+        eprintln!("this goes on if its parent is killed: {error}");
+    }
 }
 
 fn field(path: &str, name: &str) -> Option<String> {

@@ -42,6 +42,36 @@ impl Spread {
     }
 }
 
+/// How often a contestant is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Whether once before, unmeasured, in the round before the first.
+    pub is_warmed: bool,
+    /// Then once in each of so many rounds.
+    pub rounds: usize,
+}
+
+impl Turns {
+    /// All of them.
+    #[must_use]
+    pub const fn samples(self) -> usize {
+        self.is_warmed as usize + self.rounds
+    }
+}
+
+/// Whose turn it is, one after the other, and whether it is measured.
+fn order(turns: &[Turns]) -> impl Iterator<Item = (usize, bool)> {
+    let contestants = turns.len();
+    let warming = (0..contestants).filter(|contestant| turns[*contestant].is_warmed);
+    let rounds = turns.iter().map(|turns| turns.rounds).max().unwrap_or(0);
+    let measured = (0..rounds)
+        .flat_map(move |round| (0..contestants).map(move |place| (round, (place + round) % contestants)))
+        .filter(|(round, contestant)| *round < turns[*contestant].rounds);
+    warming
+        .map(|contestant| (contestant, false))
+        .chain(measured.map(|(_, contestant)| (contestant, true)))
+}
+
 /// Runs `sample(contestant)` once per round for each of `contestants`, after one unmeasured
 /// round, and gives the samples of each contestant in the order of the rounds.
 ///
@@ -52,17 +82,41 @@ pub fn interleaved<T>(
     rounds: usize,
     mut sample: impl FnMut(usize) -> Result<T, BenchError>,
 ) -> Result<Vec<Vec<T>>, BenchError> {
-    for contestant in 0..contestants {
-        sample(contestant)?;
-    }
+    let turns = Turns {
+        is_warmed: true,
+        rounds,
+    };
     let mut samples: Vec<Vec<T>> = (0..contestants).map(|_| Vec::with_capacity(rounds)).collect();
-    for round in 0..rounds {
-        for place in 0..contestants {
-            let contestant = (place + round) % contestants;
-            samples[contestant].push(sample(contestant)?);
+    for (contestant, is_measured) in order(&vec![turns; contestants]) {
+        let sample = sample(contestant)?;
+        if is_measured {
+            samples[contestant].push(sample);
         }
     }
     Ok(samples)
+}
+
+/// The same with turns of each contestant's own. An error ends those of its contestant, and is what
+/// it gives; the others go on.
+pub fn each_interleaved<T>(
+    turns: &[Turns],
+    mut sample: impl FnMut(usize) -> Result<T, BenchError>,
+) -> Vec<Result<Vec<T>, BenchError>> {
+    let mut outcomes: Vec<_> = turns
+        .iter()
+        .map(|turns| Ok(Vec::with_capacity(turns.rounds)))
+        .collect();
+    for (contestant, is_measured) in order(turns) {
+        let outcome = &mut outcomes[contestant];
+        if let Ok(samples) = outcome {
+            match sample(contestant) {
+                Ok(sample) if is_measured => samples.push(sample),
+                Ok(_) => {}
+                Err(error) => *outcome = Err(error),
+            }
+        }
+    }
+    outcomes
 }
 
 #[cfg(test)]
@@ -87,5 +141,22 @@ mod tests {
         .unwrap();
         assert_eq!(order, [0, 1, 2, 0, 1, 2, 1, 2, 0]);
         assert_eq!(samples, [vec![4, 9], vec![5, 7], vec![6, 8]]);
+    }
+
+    #[test]
+    fn a_contestant_has_its_own_turns_and_its_failure_is_its_own() {
+        let turns = |is_warmed, rounds| Turns { is_warmed, rounds };
+        let mut order = Vec::new();
+        let outcomes = each_interleaved(&[turns(true, 2), turns(false, 1), turns(true, 2)], |contestant| {
+            order.push(contestant);
+            match contestant {
+                2 => Err(BenchError::failed("it", "no")),
+                _ => Ok(order.len()),
+            }
+        });
+        assert_eq!(order, [0, 2, 0, 1, 0]);
+        assert_eq!(outcomes[0].as_ref().unwrap(), &[3, 5]);
+        assert_eq!(outcomes[1].as_ref().unwrap(), &[4]);
+        assert!(outcomes[2].is_err());
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Ends with failure if something became worse.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use millrun_benches::report::{SuiteResult, Tolerance, compare};
-use millrun_benches::{BenchError, Table, approximate, exit};
+use millrun_benches::{BenchError, Machine, Table, approximate, exit};
 
 /// What moved between two runs of the benchmarks on one machine.
 #[derive(Debug, Parser)]
@@ -31,13 +31,46 @@ fn main() -> ExitCode {
     }
 }
 
+fn results(folder: &Path) -> Result<Vec<SuiteResult>, BenchError> {
+    let suites = SuiteResult::load_all(folder)?;
+    if suites.is_empty() {
+        return Err(BenchError::Nothing(format!("no results in {}", folder.display())));
+    }
+    Ok(suites)
+}
+
+/// What was measured elsewhere, or otherwise built, moves without a change of the code.
+fn note_another_machine(before: Option<&SuiteResult>, after: &SuiteResult) {
+    let (Some(old), Some(new)) = (before.and_then(|old| old.machine.as_ref()), &after.machine) else {
+        return;
+    };
+    let what = |machine: &Machine| {
+        let Machine {
+            processor,
+            cores,
+            system,
+            rustc,
+            profile,
+            ..
+        } = machine;
+        format!("{processor}, {cores} cores, {system}, {rustc}, {profile} build")
+    };
+    let (old, new) = (what(old), what(new));
+    if old != new {
+        println!("note: {} was measured on {old}, and then on {new}", after.name);
+    }
+}
+
 fn run(arguments: &Arguments) -> Result<bool, BenchError> {
-    let before = SuiteResult::load_all(&arguments.before)?;
-    let after = SuiteResult::load_all(&arguments.after)?;
+    let before = results(&arguments.before)?;
+    let after = results(&arguments.after)?;
     let tolerance = Tolerance {
         sampled: arguments.tolerance,
         once: arguments.tolerance_once,
     };
+    for suite in &after {
+        note_another_machine(before.iter().find(|old| old.name == suite.name), suite);
+    }
     let comparison = compare(&before, &after, tolerance);
     let mut table = Table::new(
         "Moved by more than the noise, the largest loss first",

@@ -64,7 +64,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         .into_iter()
         .filter(|path| only.is_none_or(|only| path.name().contains(only)))
         .collect();
-    let progress = Progress::new(paths.len() as u64);
+    let progress = Progress::ticking(paths.len() as u64);
     let mut rows = Vec::new();
     for path in paths {
         progress.running(path.name());

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use millrun_benches::journal::{Effort, Runner, charts, tables};
-use millrun_benches::{BenchError, CommonArguments, Program, ThreadArguments, exit};
+use millrun_benches::{BenchError, CommonArguments, Measured, Program, ThreadArguments, exit};
 
 /// The journal: 1 to 16,384 appenders, recovery, and a fixed pace with settling.
 #[derive(Debug, Parser)]
@@ -23,8 +23,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<(), BenchError> {
-    let program = Program::begin("journal", &arguments.common)?;
+    let mut program = Program::begin("journal", &arguments.common)?;
     let effort = Effort::of(&arguments.common, arguments.threads.threads());
-    let rows = Runner::new(effort, program.output()).run(arguments.common.only.as_deref())?;
+    let runner = Runner::new(effort, program.output());
+    let Measured { rows, failures } = runner.run(arguments.common.only.as_deref());
+    program.leave_out(failures);
     program.finish(&rows, &tables(&rows), &charts(&rows))
 }

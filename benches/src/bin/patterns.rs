@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use millrun_benches::workflows::{Effort, Runner, patterns};
-use millrun_benches::{BenchError, CommonArguments, Program, ThreadArguments, exit};
+use millrun_benches::{BenchError, CommonArguments, Measured, Program, ThreadArguments, exit};
 
 /// Simple, parallel and pipeline workflows, and how they scale.
 #[derive(Debug, Parser)]
@@ -29,10 +29,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<(), BenchError> {
-    let program = Program::begin("patterns", &arguments.common)?;
+    let mut program = Program::begin("patterns", &arguments.common)?;
     let effort = Effort::of(&arguments.common, arguments.threads.threads());
     let cases = patterns::suite(arguments.iterations, arguments.concurrency);
-    let rows = Runner::new(effort, program.output()).run(&cases, arguments.common.only.as_deref())?;
+    let runner = Runner::new(effort, program.output());
+    let Measured { rows, failures } = runner.run(&cases, arguments.common.only.as_deref());
+    program.leave_out(failures);
     let tables = patterns::tables(&rows, arguments.iterations, arguments.concurrency);
     program.finish(&rows, &tables, &patterns::charts(&rows))
 }

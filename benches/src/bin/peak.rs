@@ -11,9 +11,12 @@ use clap::Parser;
 use millrun_benches::report::{SuiteResult, allocators};
 use millrun_benches::runs::table;
 use millrun_benches::workflows::{Effort, Runner, peak};
-use millrun_benches::{ALLOCATOR, BenchError, CommonArguments, Program, ThreadArguments, exit};
+use millrun_benches::{ALLOCATOR, BenchError, CommonArguments, Measured, Program, ThreadArguments, exit};
 
 /// A sweep over concurrency, with latency per level.
+///
+/// It says beforehand how long it will take: levels, times two stores, times rounds and one, times
+/// seconds. A level that fails is named and has no row; the others do.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -38,7 +41,7 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     } else {
         "peak"
     };
-    let program = Program::begin(suite, &arguments.common)?;
+    let mut program = Program::begin(suite, &arguments.common)?;
     let mut effort = Effort::of(&arguments.common, arguments.threads.threads());
     if let Some(seconds) = arguments.seconds {
         effort.measured = Duration::from_secs(seconds.into());
@@ -47,17 +50,18 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let levels = arguments
         .levels
         .unwrap_or_else(|| peak::levels(arguments.common.quick));
-    let rows =
-        Runner::new(effort, program.output()).run(&peak::suite(&levels), arguments.common.only.as_deref())?;
+    let runner = Runner::new(effort, program.output());
+    let Measured { rows, failures } = runner.run(&peak::suite(&levels), arguments.common.only.as_deref());
+    program.leave_out(failures);
     let charts = peak::charts(suite, &rows);
     let tables = [
         table("Two activities, by runs at a time", &rows),
         peak::alone(&rows),
     ];
     let folder = program.output().folder().to_owned();
-    program.finish(&rows, &tables, &charts)?;
+    let outcome = program.finish(&rows, &tables, &charts);
     if let Some(beside) = allocators(&SuiteResult::load_all(&folder)?) {
         print!("{}", beside.table());
     }
-    Ok(())
+    outcome
 }

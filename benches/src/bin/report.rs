@@ -1,6 +1,5 @@
 //! Turns the results of all suites into one HTML page and one Markdown file beside them.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,22 +24,16 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let output = Output::open(arguments.out)?;
     let suites = SuiteResult::load_all(output.folder())?;
     if suites.is_empty() {
-        println!(
-            "no results in {}: run a benchmark first",
-            output.folder().display()
-        );
-        return Ok(());
+        let folder = output.folder().display();
+        return Err(BenchError::Nothing(format!(
+            "no results in {folder}: run a benchmark first"
+        )));
     }
     for beside in [engines(&suites), allocators(&suites)].into_iter().flatten() {
         print!("{}", beside.table());
     }
     for (name, text) in [("report.html", html(&suites)), ("report.md", markdown(&suites))] {
-        let path = output.folder().join(name);
-        fs::write(&path, text).map_err(|source| BenchError::File {
-            path: path.clone(),
-            source,
-        })?;
-        println!("{}", path.display());
+        println!("{}", output.write_text(name, &text)?.display());
     }
     Ok(())
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use millrun_benches::scale::{Row, charts, history, journal, payload, sustained, tables, threads, waiting};
-use millrun_benches::{BenchError, CommonArguments, Program, Progress, ThreadArguments, exit};
+use millrun_benches::{
+    BenchError, CommonArguments, Measured, Program, Progress, ThreadArguments, end_with_parent, exit,
+};
 
 /// Scaling curves of durable workflows.
 #[derive(Debug, Parser)]
@@ -67,10 +69,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let workers = arguments.threads.threads();
     if let (Some(level), Some(folder)) = (arguments.waiting_level, &arguments.common.out) {
+        end_with_parent();
         println!("{}", serde_json::to_string(&waiting(folder, level, workers)?)?);
         return Ok(());
     }
-    let program = Program::begin("scale", &arguments.common)?;
+    let mut program = Program::begin("scale", &arguments.common)?;
     let folder = program.output().folder();
     let levels = if arguments.common.quick { QUICK } else { FULL };
     let periods = if arguments.common.quick {
@@ -85,43 +88,53 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
             .as_deref()
             .is_none_or(|only| curve.contains(only))
     };
-    let progress = Progress::new(0);
-    let mut rows = Vec::new();
+    let progress = Progress::ticking(0);
+    let mut measured = Measured::default();
+    let mut point = |what: String, measure: &dyn Fn() -> Result<Row, BenchError>| {
+        progress.running(&what);
+        measured.keep(what, measure().map(Some));
+    };
     if wanted("waiting") {
         for level in levels.instances {
-            progress.running(format!("{level} waiting instances"));
-            rows.push(waiting_apart(folder, *level, workers)?);
+            let what = format!("{level} waiting instances");
+            point(what, &|| waiting_apart(folder, *level, workers));
         }
     }
     if wanted("history") {
         for level in levels.steps {
-            progress.running(format!("a history of {level} steps"));
-            rows.push(history(folder, *level, workers)?);
+            point(format!("a history of {level} steps"), &|| {
+                history(folder, *level, workers)
+            });
         }
-    }
-    if wanted("journal") {
-        rows.extend(journal(folder, levels.events, workers, |what| {
-            progress.running(format!("a journal of {} events, {what}", levels.events));
-        })?);
     }
     if wanted("threads") {
         for level in 1..=workers {
-            progress.running(format!("{level} worker threads"));
-            rows.push(threads(folder, level, levels.measured)?);
+            let what = format!("{level} worker threads");
+            point(what, &|| threads(folder, level, levels.measured));
         }
     }
     if wanted("payload") {
         for level in levels.payloads {
-            progress.running(format!("payloads of {level} bytes"));
-            rows.push(payload(folder, *level, workers, levels.measured)?);
+            let what = format!("payloads of {level} bytes");
+            point(what, &|| payload(folder, *level, workers, levels.measured));
         }
     }
+    if wanted("journal") {
+        let what = format!("a journal of {} events", levels.events);
+        let rows = journal(folder, levels.events, workers, |tenth| {
+            progress.running(format!("{what}, {tenth}"));
+        });
+        measured.keep(what.clone(), rows);
+    }
     if wanted("sustained") {
-        rows.extend(sustained(folder, periods, levels.period, workers, |place| {
+        let rows = sustained(folder, periods, levels.period, workers, |place| {
             progress.running(format!("sustained load, period {place} of {periods}"));
-        })?);
+        });
+        measured.keep("sustained load", rows);
     }
     progress.finish();
+    let Measured { rows, failures } = measured;
+    program.leave_out(failures);
     program.finish(&rows, &tables(&rows), &charts(&rows))
 }
 

@@ -10,7 +10,9 @@ use clap::Parser;
 use millrun_benches::figures::{self, Figure, Subject};
 use millrun_benches::runs::{Row, charts, table};
 use millrun_benches::workflows::{Effort, Runner, suite};
-use millrun_benches::{BenchError, CommonArguments, Program, Progress, ThreadArguments, exit};
+use millrun_benches::{
+    BenchError, CommonArguments, Measured, Output, Program, Progress, ThreadArguments, end_with_parent, exit,
+};
 use serde::Serialize;
 
 /// Durable workflows: throughput at 32 and 1,024 at a time, latency of long ones, memory, recovery.
@@ -21,7 +23,7 @@ struct Arguments {
     #[command(flatten)]
     threads: ThreadArguments,
     /// Measures one figure in this process, which may be killed for it, and prints it as JSON.
-    #[arg(long, value_name = "NAME", requires = "out")]
+    #[arg(long, value_name = "NAME")]
     figure: Option<Subject>,
     /// How much of it; otherwise as much as its bar wants, or less with `--quick`.
     #[arg(long, value_name = "N")]
@@ -43,25 +45,31 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), BenchError> {
     let threads = arguments.threads.threads();
     let level = |subject: Subject| arguments.level.unwrap_or(subject.level(arguments.common.quick));
-    if let (Some(subject), Some(folder)) = (arguments.figure, &arguments.common.out) {
-        return subject.measure(level(subject), folder, threads);
+    if let Some(subject) = arguments.figure {
+        end_with_parent();
+        let output = Output::open(arguments.common.out.clone())?;
+        return subject.measure(level(subject), output.folder(), threads);
     }
-    let program = Program::begin("workflows", &arguments.common)?;
+    let mut program = Program::begin("workflows", &arguments.common)?;
     let only = arguments.common.only.as_deref();
     let effort = Effort::of(&arguments.common, threads);
-    let rows = Runner::new(effort, program.output()).run(&suite(), only)?;
+    let Measured { rows, failures } = Runner::new(effort, program.output()).run(&suite(), only);
+    program.leave_out(failures);
     let wanted: Vec<_> = Subject::ALL
         .into_iter()
         .filter(|subject| only.is_none_or(|only| subject.name().contains(only)))
         .collect();
-    let progress = Progress::new(wanted.len() as u64);
-    let mut figures = Vec::new();
+    let progress = Progress::ticking(wanted.len() as u64);
+    let mut figures = Measured::default();
     for subject in wanted {
         progress.running(subject.name());
-        figures.extend(subject.measure_apart(level(subject), program.output().folder(), threads)?);
+        let outcome = subject.measure_apart(level(subject), program.output().folder(), threads);
+        figures.keep(subject.name(), outcome);
         progress.step();
     }
     progress.finish();
+    program.leave_out(figures.failures);
+    let figures = figures.rows;
     let tables = [
         table("Workflows, start to result", &rows),
         figures::table(&figures),

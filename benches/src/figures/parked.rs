@@ -14,8 +14,8 @@ use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use super::Figure;
 use super::definitions::{ANNOUNCE, ANNOUNCED, registered};
 use super::waiting::start_all;
-use crate::scale::{failed, store_in, workers};
-use crate::{BenchError, resident_bytes};
+use crate::scale::failed;
+use crate::{BenchError, resident_bytes, store_in, workers};
 
 pub(super) const NAME: &str = "parked publishers";
 

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 
 use super::definitions::{LONG, ONE_STEP, registered};
 use super::{Figure, Subject};
-use crate::BenchError;
-use crate::scale::{failed, store_in, workers};
+use crate::scale::failed;
+use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "recovery after a kill";
 

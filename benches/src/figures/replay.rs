@@ -8,8 +8,8 @@ use millrun::Runtime;
 
 use super::Figure;
 use super::definitions::{GO, WIDE, registered};
-use crate::BenchError;
-use crate::scale::{failed, store_in, workers};
+use crate::scale::failed;
+use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "replay of one run";
 

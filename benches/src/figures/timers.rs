@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 
 use super::Figure;
 use super::definitions::{ALARM, registered};
-use crate::BenchError;
 use crate::runs::Sample;
-use crate::scale::{failed, store_in, workers};
+use crate::scale::failed;
+use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "timers due in one second";
 

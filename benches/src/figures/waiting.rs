@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 use super::Figure;
 use super::definitions::{GO, WAITING, registered};
 use crate::runs::Sample;
-use crate::scale::{failed, store_in, workers};
+use crate::scale::failed;
 use crate::workflows::bare_commits;
-use crate::{BenchError, resident_bytes};
+use crate::{BenchError, resident_bytes, store_in, workers};
 
 pub(super) const NAME: &str = "waiting instances";
 

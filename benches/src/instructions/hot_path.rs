@@ -13,10 +13,9 @@ use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, TurnHeader
 use millrun_testkit::{Outcome, SimConfig, SimHost};
 
 use super::memory_disk::MemoryDisk;
-use crate::BenchError;
 use crate::runs::{Saturation, saturate};
-use crate::scale::{store_in, workers};
 use crate::workflows::{ONE_STEP, registered};
+use crate::{BenchError, store_in, workers};
 
 /// How many turns each commit of [`HotPath::Append`] has.
 const TURNS_PER_COMMIT: u64 = 1_000;

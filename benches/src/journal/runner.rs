@@ -1,6 +1,5 @@
 //! Runs the contestants of each cell in interleaved rounds.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +7,12 @@ use std::time::Duration;
 use millrun::{HostConfig, TokioHost};
 use millrun_core::Host;
 use millrun_persistence::{Durability, Journal, JournalConfig, MemoryJournal, RedbJournal};
-use tempfile::TempDir;
 
 use super::row::{Cell, Row, Sample};
 use super::{appenders, floor, recovery, sustained};
-use crate::{BenchError, CommonArguments, Output, Progress, interleaved};
+use crate::{
+    BenchError, CommonArguments, Measured, Output, Progress, StoreFolder, interleaved, store_in, workers,
+};
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -102,41 +102,41 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs all groups, or those with `only` in their name; `append: 32 appenders, 100 B` is the name of
-    /// a part.
-    ///
-    /// # Errors
-    /// When a journal gives a wrong answer, or the disk fails.
-    pub fn run(&self, only: Option<&str>) -> Result<Vec<Row>, BenchError> {
+    /// a part. A part that fails has no row; the others do.
+    #[must_use]
+    pub fn run(&self, only: Option<&str>) -> Measured<Row> {
         let is_wanted = |group: &str| only.is_none_or(|only| group.contains(only));
-        let mut rows = Vec::new();
+        let mut measured = Measured::default();
         let sizes = self.effort.body_bytes.iter();
         let parts = sizes.flat_map(|bytes| [1, 32, 1_024, 16_384].map(|appenders| (appenders, *bytes)));
         let name = |(appenders, bytes): (usize, usize)| format!("append: {appenders} appenders, {bytes} B");
         let parts: Vec<_> = parts.filter(|part| is_wanted(&name(*part))).collect();
         if !parts.is_empty() {
-            let progress = Progress::new(parts.len() as u64);
+            let progress = Progress::ticking(parts.len() as u64);
             for (appenders, body_bytes) in parts {
-                progress.running(name((appenders, body_bytes)));
-                rows.extend(self.appends(appenders, body_bytes)?);
+                let name = name((appenders, body_bytes));
+                progress.running(&name);
+                measured.keep(name, self.appends(appenders, body_bytes));
                 progress.step();
             }
             progress.finish();
         }
         if is_wanted("recovery") || is_wanted("fill") {
-            let progress = Progress::new(0);
+            let progress = Progress::ticking(0);
             for events in &self.effort.recover {
-                rows.extend(self.recovery(*events, &progress)?);
+                let name = format!("recovery: {events} events");
+                measured.keep(name, self.recovery(*events, &progress));
             }
             progress.finish();
         }
         if is_wanted("sustained") && !self.effort.sustained.is_zero() {
-            rows.extend(self.sustained()?);
+            measured.keep("sustained", self.sustained());
         }
-        Ok(rows)
+        measured
     }
 
     fn sustained(&self) -> Result<Vec<Row>, BenchError> {
-        let progress = Progress::new(0);
+        let progress = Progress::ticking(0);
         let (folder, time) = (self.folder()?, self.effort.sustained);
         flush_disks();
         let outcome = self.on_host(|host| {
@@ -251,7 +251,7 @@ impl<'a> Runner<'a> {
         appenders: usize,
         body_bytes: usize,
     ) -> Result<Sample, BenchError> {
-        let runtime = self.tokio()?;
+        let runtime = workers(self.effort.threads)?;
         runtime.block_on(async {
             let owner = TokioHost::spawn(HostConfig::default()).await;
             let owner = owner.map_err(|error| BenchError::failed("millrun", error))?;
@@ -294,7 +294,7 @@ impl<'a> Runner<'a> {
 
     /// Runs something that blocks, on a host.
     fn on_host<T>(&self, run: impl FnOnce(&Arc<dyn Host>) -> Result<T, BenchError>) -> Result<T, BenchError> {
-        let runtime = self.tokio()?;
+        let runtime = workers(self.effort.threads)?;
         let owner = runtime.block_on(TokioHost::spawn(HostConfig::default()));
         let owner = owner.map_err(|error| BenchError::failed("millrun", error))?;
         let outcome = run(&owner.host());
@@ -303,20 +303,8 @@ impl<'a> Runner<'a> {
         outcome
     }
 
-    fn tokio(&self) -> Result<tokio::runtime::Runtime, BenchError> {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.effort.threads)
-            .enable_all()
-            .build()
-            .map_err(BenchError::Runtime)
-    }
-
-    fn folder(&self) -> Result<TempDir, BenchError> {
-        let parent: &Path = self.output.folder();
-        tempfile::tempdir_in(parent).map_err(|source| BenchError::File {
-            path: parent.to_owned(),
-            source,
-        })
+    fn folder(&self) -> Result<StoreFolder, BenchError> {
+        store_in(self.output.folder())
     }
 }
 

@@ -213,6 +213,7 @@ mod tests {
             machine: None,
             rows: rows.collect(),
             verdicts: Vec::new(),
+            failures: Vec::new(),
             charts: Vec::new(),
         }
     }

@@ -208,6 +208,7 @@ mod tests {
             machine: None,
             rows: rows.iter().map(|row| row.as_object().unwrap().clone()).collect(),
             verdicts: Vec::new(),
+            failures: Vec::new(),
             charts: Vec::new(),
         }]
     }

@@ -19,6 +19,9 @@ const FIRST: [&str; 8] = [
 /// Results of one thing, in the order in which they are read.
 const RESULTS: [&str; 6] = ["median", "min", "max", "p50", "p99", "p999"];
 
+/// Somebody else's figures do not say how they were measured.
+const UNKNOWN_IF_ZERO: [&str; 3] = ["completed", "rounds", "threads"];
+
 type Fields<'a> = &'a Map<String, Value>;
 
 /// Rows as text.
@@ -93,7 +96,10 @@ impl Grid {
                 is_number: values.iter().flatten().any(|value| value.is_number()),
             });
             for (line, value) in grid.lines.iter_mut().zip(values) {
-                line.push(value.map_or_else(|| "-".into(), text));
+                let is_unknown =
+                    |value: &&Value| UNKNOWN_IF_ZERO.contains(&field) && value.as_f64() == Some(0.0);
+                let known = value.filter(|value| !is_unknown(value));
+                line.push(known.map_or_else(|| "-".into(), text));
             }
         }
         grid

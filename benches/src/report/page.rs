@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::grid::Grid;
 use super::{Beside, SuiteResult, allocators, engines};
-use crate::runs::NOT_RUN;
-use crate::{Machine, Verdict, approximate};
+use crate::runs::{NOT_RUN, PEERS};
+use crate::{Failure, Machine, Verdict, approximate};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #222831; --soft: #667; --line: #dfe3e8; --paper: #fff; --card: #f7f9fb; --good: #0a7d4f; --bad: #c0392b; }
@@ -28,6 +28,7 @@ th, td { padding: .22rem .75rem .22rem 0; text-align: left; white-space: nowrap;
 td { border-bottom: 1px solid var(--line); }
 tr:hover td { background: var(--card); }
 td.n, th.n { text-align: right; }
+td.long { white-space: normal; }
 td.yes { color: var(--good); }
 td.no { font-weight: 600; color: var(--bad); }
 .scroll { overflow-x: auto; }
@@ -64,14 +65,42 @@ pub fn html(suites: &[SuiteResult]) -> String {
     for suite in suites {
         html_suite(&mut page, suite);
     }
-    page.push_str(
-        "<h2 id=\"not-run\">not run</h2>\n<div class=\"scroll\"><table>\n<tr><th>engine<th>why</tr>\n",
-    );
-    for (engine, why) in NOT_RUN {
-        page.push_str(&format!("<tr><td>{engine}<td>{why}</tr>\n"));
-    }
-    page.push_str("</table></div>\n</html>\n");
+    page.push_str("<h2 id=\"not-run\">not run</h2>\n");
+    html_failures(&mut page, "engine", &not_run(suites));
+    page.push_str("</html>\n");
     page
+}
+
+/// Engines that have no rows here: those that a program of their own would have measured, and those
+/// that the comparison leaves out.
+fn not_run(suites: &[SuiteResult]) -> Vec<Failure> {
+    let has_rows = |suite: &str| {
+        suites
+            .iter()
+            .any(|result| result.name == suite && !result.rows.is_empty())
+    };
+    let missing = PEERS.into_iter().filter(|(_, suite)| !has_rows(suite));
+    let missing = missing.map(|(engine, suite)| (engine, format!("no {suite}.json here: just bench-peers")));
+    let left_out = NOT_RUN.into_iter().map(|(engine, why)| (engine, why.to_owned()));
+    let failure = |(engine, why): (&str, String)| Failure {
+        what: engine.to_owned(),
+        why,
+    };
+    missing.chain(left_out).map(failure).collect()
+}
+
+fn html_failures(page: &mut String, what: &str, failures: &[Failure]) {
+    page.push_str(&format!(
+        "<div class=\"scroll\"><table>\n<tr><th>{what}<th>why</tr>\n"
+    ));
+    for Failure { what, why } in failures {
+        page.push_str(&format!(
+            "<tr><td>{}<td class=\"long\">{}</tr>\n",
+            escaped(what),
+            escaped(why)
+        ));
+    }
+    page.push_str("</table></div>\n");
 }
 
 /// What stands beside each other of several suites.
@@ -109,6 +138,10 @@ fn html_suite(page: &mut String, suite: &SuiteResult) {
     }
     for grid in Grid::of(&suite.rows) {
         html_grid(page, &grid);
+    }
+    if !suite.failures.is_empty() {
+        page.push_str("<p class=\"missed\">failed, and without a row</p>\n");
+        html_failures(page, "what", &suite.failures);
     }
 }
 
@@ -194,12 +227,21 @@ pub fn markdown(suites: &[SuiteResult]) -> String {
             page.push_str(&format!("\n{}\n\n", in_common(&grid)));
             markdown_grid(&mut page, &grid);
         }
+        if !suite.failures.is_empty() {
+            page.push_str("\nFailed, and without a row:\n\n");
+            markdown_failures(&mut page, "what", &suite.failures);
+        }
     }
-    page.push_str("\n## not run\n\n| engine | why |\n|---|---|\n");
-    for (engine, why) in NOT_RUN {
-        page.push_str(&markdown_line(&[engine.to_owned(), why.to_owned()]));
-    }
+    page.push_str("\n## not run\n\n");
+    markdown_failures(&mut page, "engine", &not_run(suites));
     page
+}
+
+fn markdown_failures(page: &mut String, what: &str, failures: &[Failure]) {
+    page.push_str(&format!("| {what} | why |\n|---|---|\n"));
+    for Failure { what, why } in failures {
+        page.push_str(&markdown_line(&[what.clone(), why.clone()]));
+    }
 }
 
 fn markdown_grid(page: &mut String, grid: &Grid) {
@@ -299,6 +341,7 @@ mod tests {
                 json!({ "framework": "b" }).as_object().unwrap().clone(),
             ],
             verdicts: Vec::new(),
+            failures: Vec::new(),
             charts: Vec::new(),
         };
         assert!(html(std::slice::from_ref(&suite)).contains("&lt;b&gt;|"));

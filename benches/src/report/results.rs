@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::{BenchError, Machine, Verdict};
+use crate::{BenchError, Failure, Machine, Verdict};
+
+/// What else a suite writes beside its rows.
+const BESIDE_ROWS: [&str; 3] = ["-bars", "-failed", "-machine"];
 
 /// What one suite wrote.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct SuiteResult {
     pub rows: Vec<Map<String, Value>>,
     /// What it says of its bars.
     pub verdicts: Vec<Verdict>,
+    /// What it could not measure.
+    pub failures: Vec<Failure>,
     /// Its charts: file name and SVG text.
     pub charts: Vec<(String, String)>,
 }
@@ -37,8 +42,7 @@ impl SuiteResult {
         files.sort();
         let mut suites: Vec<Self> = Vec::new();
         for path in with_extension(&files, "json") {
-            let Some(name) =
-                stem(path).filter(|name| !name.ends_with("-bars") && !name.ends_with("-machine"))
+            let Some(name) = stem(path).filter(|name| BESIDE_ROWS.iter().all(|what| !name.ends_with(what)))
             else {
                 continue;
             };
@@ -46,6 +50,7 @@ impl SuiteResult {
                 machine: read_if_there(&folder.join(format!("{name}-machine.json")))?,
                 rows: read(path)?,
                 verdicts: read_if_there(&folder.join(format!("{name}-bars.json")))?.unwrap_or_default(),
+                failures: read_if_there(&folder.join(format!("{name}-failed.json")))?.unwrap_or_default(),
                 charts: Vec::new(),
                 name: name.to_owned(),
             });

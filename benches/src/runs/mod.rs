@@ -6,6 +6,6 @@ mod peer;
 mod row;
 mod saturate;
 
-pub use peer::{NOT_RUN, PeerArguments, Setting, Shape, Workload, measure_peer, not_run};
+pub use peer::{NOT_RUN, PEERS, PeerArguments, Setting, Shape, Workload, measure_peer, not_run};
 pub use row::{Level, Row, Store, charts, table};
 pub use saturate::{Sample, Saturation, saturate};

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Parser;
 
 use super::{Level, Row, Sample, Saturation, Store, charts, table};
-use crate::{BenchError, CommonArguments, Program, Progress, Table, ThreadArguments};
+use crate::{BenchError, CommonArguments, Failure, Program, Progress, Table, ThreadArguments};
 
 /// Arguments of a peer's program.
 #[derive(Debug, Parser)]
@@ -143,7 +143,7 @@ pub fn measure_peer<S>(
     mut sample: impl FnMut(&S, &Workload, &Path, usize) -> Result<Sample, BenchError>,
 ) -> Result<(), BenchError> {
     let PeerArguments { common, threads } = PeerArguments::parse();
-    let program = Program::begin(suite, &common)?;
+    let mut program = Program::begin(suite, &common)?;
     let threads = threads.threads();
     let rounds = common.rounds.unwrap_or(if common.quick { 1 } else { 3 });
     let level_max = if common.quick { 32 } else { usize::MAX };
@@ -157,9 +157,9 @@ pub fn measure_peer<S>(
                 .is_none_or(|only| workload.name.contains(only))
         })
         .collect();
-    let progress = Progress::new((settings.len() * wanted.len() * usize::from(rounds)) as u64);
+    let progress = Progress::ticking((settings.len() * wanted.len() * usize::from(rounds)) as u64);
     let mut rows = Vec::new();
-    let mut left_out = not_run();
+    let mut failures = Vec::new();
     for setting in settings {
         for workload in &wanted {
             let name = format!(
@@ -174,7 +174,7 @@ pub fn measure_peer<S>(
                     Ok(sample) => samples.push(sample),
                     Err(error @ BenchError::Wrong { .. }) => return Err(error),
                     Err(error) => {
-                        left_out.line([name.clone(), error.to_string()]);
+                        failures.push(Failure::new(&name, &error));
                         samples.clear();
                         break;
                     }
@@ -193,9 +193,17 @@ pub fn measure_peer<S>(
         }
     }
     progress.finish();
-    let tables = [table(title, &rows), left_out];
-    program.finish(&rows, &tables, &charts(suite, title, &rows))
+    program.leave_out(failures);
+    let tables = [table(title, &rows), not_run()];
+    match program.finish(&rows, &tables, &charts(suite, title, &rows)) {
+        // What a peer cannot do is a result too, and was said.
+        Err(BenchError::Incomplete { .. }) => Ok(()),
+        outcome => outcome,
+    }
 }
+
+/// Engines that are measured by a program of their own, with the name of its results.
+pub const PEERS: [(&str, &str); 2] = [("duroxide", "peers-duroxide"), ("Cloacina", "peers-cloacina")];
 
 /// Engines that the comparison leaves out, with the reason.
 pub const NOT_RUN: [(&str, &str); 6] = [

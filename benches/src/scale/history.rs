@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::definitions::{GO, LONG};
-use super::{Row, failed, open, store_in, workers};
-use crate::BenchError;
+use super::{Row, failed, open};
+use crate::{BenchError, store_in, workers};
 
 /// Runs `steps` steps in sequence, closes the store, and wakes the run after opening it again.
 ///

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use millrun::{HostConfig, TokioHost};
 
-use super::{Row, failed, store_in, workers};
-use crate::BenchError;
+use super::{Row, failed};
 use crate::journal::fill_and_recover;
+use crate::{BenchError, store_in, workers};
 
 /// Appends `events` events of 100 bytes, a row for each tenth; the last row also has the time from
 /// opening the file, as a kill leaves it, to the last of its records.

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::definitions::CARRY;
-use super::{Row, failed, open, store_in, workers};
-use crate::BenchError;
+use super::{Row, failed, open};
 use crate::runs::{Saturation, saturate};
+use crate::workflows::run_once;
+use crate::{BenchError, store_in, workers};
 
 const CONCURRENCY: usize = 32;
 
@@ -27,21 +28,7 @@ pub fn payload(folder: &Path, bytes: u64, threads: usize, measured: Duration) ->
         };
         let on = runtime.clone();
         let sample = saturate(load, move |number| {
-            let runtime = on.clone();
-            async move {
-                let input = "m".repeat(length);
-                let run = runtime
-                    .start(CARRY, &format!("c-{number}"), input)
-                    .await
-                    .map_err(failed)?;
-                match run.result().await.map_err(failed)? {
-                    result if result == bytes => Ok(()),
-                    result => Err(BenchError::Wrong {
-                        contestant: "millrun".into(),
-                        what: format!("{result} of {bytes} bytes arrived"),
-                    }),
-                }
-            }
+            run_once(on.clone(), CARRY, number, "m".repeat(length), bytes)
         })
         .await?;
         runtime.shutdown().await.map_err(failed)?;

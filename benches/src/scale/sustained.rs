@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::definitions::ONE_STEP;
-use super::{Row, failed, open, resident_bytes, store_in, workers};
-use crate::BenchError;
+use super::{Row, failed, open, resident_bytes};
 use crate::runs::{Saturation, saturate};
+use crate::workflows::run_once;
+use crate::{BenchError, store_in, workers};
 
 const CONCURRENCY: usize = 256;
 
@@ -38,18 +39,8 @@ pub fn sustained(
             };
             let (on, numbers) = (runtime.clone(), Arc::clone(&numbers));
             let sample = saturate(load, move |_| {
-                let (runtime, number) = (on.clone(), numbers.fetch_add(1, Ordering::Relaxed));
-                async move {
-                    let id = format!("s-{number}");
-                    let run = runtime.start(ONE_STEP, &id, number).await.map_err(failed)?;
-                    match run.result().await.map_err(failed)? {
-                        result if result == number + 1 => Ok(()),
-                        result => Err(BenchError::Wrong {
-                            contestant: "millrun".into(),
-                            what: format!("one step from {number} gave {result}"),
-                        }),
-                    }
-                }
+                let number = numbers.fetch_add(1, Ordering::Relaxed);
+                run_once(on.clone(), ONE_STEP, number, number, number + 1)
             })
             .await?;
             let micros = |quantile: f64| sample.nanos.value_at_quantile(quantile) as f64 / 1e3;

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::definitions::ONE_STEP;
-use super::{Row, failed, open, store_in, workers};
-use crate::BenchError;
+use super::{Row, failed, open};
 use crate::runs::{Saturation, saturate};
+use crate::workflows::run_once;
+use crate::{BenchError, store_in, workers};
 
 const CONCURRENCY: usize = 1_024;
 
@@ -30,20 +31,7 @@ pub fn threads(folder: &Path, threads: usize, measured: Duration) -> Result<Row,
         };
         let on = runtime.clone();
         let sample = saturate(load, move |number| {
-            let runtime = on.clone();
-            async move {
-                let run = runtime
-                    .start(ONE_STEP, &format!("o-{number}"), number)
-                    .await
-                    .map_err(failed)?;
-                match run.result().await.map_err(failed)? {
-                    result if result == number + 1 => Ok(()),
-                    result => Err(BenchError::Wrong {
-                        contestant: "millrun".into(),
-                        what: format!("one step from {number} gave {result}"),
-                    }),
-                }
-            }
+            run_once(on.clone(), ONE_STEP, number, number, number + 1)
         })
         .await?;
         runtime.shutdown().await.map_err(failed)?;

@@ -8,9 +8,9 @@ use millrun::Runtime;
 use tokio::task::JoinSet;
 
 use super::definitions::{GO, WAITING};
-use super::{Row, failed, open, resident_bytes, store_in, workers};
-use crate::BenchError;
+use super::{Row, failed, open, resident_bytes};
 use crate::runs::Sample;
+use crate::{BenchError, store_in, workers};
 
 /// Clients that start the instances.
 const CLIENTS: usize = 1_024;

@@ -1,27 +1,28 @@
-//! A workload at one level, and how it is sampled.
+//! A workload at one level, and how much of it is measured.
 
 use std::fmt;
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use millrun::{Durability, Runtime, RuntimeBuilder, Workflow};
+use millrun::{Runtime, Workflow};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::runtime::Builder;
 
-use super::{bare_commits, registered};
-use crate::runs::{Level, Row, Sample, Saturation, Store, saturate};
-use crate::{BenchError, CommonArguments, Output, Progress, interleaved};
+use crate::runs::{Level, Store};
+use crate::{BenchError, CommonArguments, Turns};
 
-/// How often a relaxed store is synced.
-const RELAXED_WINDOW: Duration = Duration::from_millis(100);
+/// About what a step takes while nothing else runs: a commit, or nothing but the processor. Only for
+/// saying beforehand how long a suite will take.
+const DURABLE_STEP: Duration = Duration::from_micros(300);
+const OTHER_STEP: Duration = Duration::from_micros(20);
+/// About what it takes to open and to close a store.
+const OPENING: Duration = Duration::from_millis(200);
 
 type Running = Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send>>;
 /// Starts one run, waits for its result and checks it.
-type Operation = Arc<dyn Fn(Runtime, u64) -> Running + Send + Sync>;
+pub(super) type Operation = Arc<dyn Fn(Runtime, u64) -> Running + Send + Sync>;
 
 /// One workload at one level.
 #[derive(Clone)]
@@ -34,11 +35,15 @@ pub struct Case {
     pub store: Store,
     /// Runs at a time.
     pub concurrency: usize,
-    drive: Drive,
+    pub(super) drive: Drive,
+    /// About how long one run takes, where that is not for its steps to say.
+    run_time: Option<Duration>,
+    is_long: bool,
 }
 
+/// What a sample of a case is.
 #[derive(Clone)]
-enum Drive {
+pub(super) enum Drive {
     /// So many one-row commits in a row with redb alone.
     Floor(u64),
     /// A closed loop for a time.
@@ -63,6 +68,8 @@ impl Case {
             store: Store::Durable,
             concurrency: 1,
             drive: Drive::Floor(in_a_row),
+            run_time: None,
+            is_long: false,
         }
     }
 
@@ -90,6 +97,8 @@ impl Case {
             } else {
                 Drive::Loop(operation)
             },
+            run_time: None,
+            is_long: false,
         }
     }
 
@@ -114,6 +123,8 @@ impl Case {
             store,
             concurrency: 1,
             drive: Drive::OneByOne(operation),
+            run_time: None,
+            is_long: false,
         }
     }
 
@@ -127,7 +138,73 @@ impl Case {
         self
     }
 
-    fn level(&self, threads: usize) -> Level {
+    /// Says about how long one run takes. What takes `long` or more is measured in a single run per
+    /// round, without one before that does not count, and by default in a single round.
+    #[must_use]
+    pub fn taking(mut self, run_time: Duration, long: Duration) -> Self {
+        self.is_long = run_time >= long;
+        self.run_time = Some(run_time);
+        self
+    }
+
+    /// What it is called while it runs.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Self {
+            workload,
+            store,
+            concurrency,
+            ..
+        } = self;
+        format!("{workload}, {}, {concurrency} at a time", store.name())
+    }
+
+    /// Runs of one sample that is timed run by run, and how many of them come first and do not count.
+    pub(super) fn repeats(&self, effort: &Effort) -> (u64, usize) {
+        if self.is_long {
+            (1, 0)
+        } else {
+            (effort.repeats + 1, 1)
+        }
+    }
+
+    pub(super) fn turns(&self, effort: &Effort) -> Turns {
+        Turns {
+            is_warmed: !self.is_long,
+            rounds: if self.is_long {
+                effort.rounds_of_long
+            } else {
+                effort.rounds
+            },
+        }
+    }
+
+    /// About how long one sample takes.
+    fn sample_time(&self, effort: &Effort) -> Duration {
+        let steps = u32::try_from(self.steps).unwrap_or(u32::MAX);
+        let run_time = self.run_time.unwrap_or(match self.store {
+            Store::Durable => DURABLE_STEP * (steps + 1),
+            Store::Relaxed | Store::Unsynced | Store::Volatile => OTHER_STEP * (steps + 1),
+        });
+        let times = |runs: u64| run_time.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX));
+        OPENING
+            + match &self.drive {
+                Drive::Floor(in_a_row) => {
+                    DURABLE_STEP * u32::try_from(effort.commits(*in_a_row)).unwrap_or(u32::MAX)
+                }
+                Drive::Loop(_) => effort.warm_up_of(self.concurrency) + effort.measured_of(self.concurrency),
+                Drive::Count(_, runs) => times(runs / self.concurrency.max(1) as u64),
+                Drive::OneByOne(_) => times(self.repeats(effort).0),
+            }
+    }
+
+    /// About how long all its samples take.
+    pub(super) fn time(&self, effort: &Effort) -> Duration {
+        let samples = self.turns(effort).samples();
+        self.sample_time(effort) * u32::try_from(samples).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn level(&self, threads: usize) -> Level {
         Level {
             engine: match self.drive {
                 Drive::Floor(_) => "redb".into(),
@@ -157,6 +234,8 @@ impl fmt::Debug for Case {
 pub struct Effort {
     /// Samples per case, besides one that is thrown away.
     pub rounds: usize,
+    /// Samples of what takes long; none is thrown away.
+    pub rounds_of_long: usize,
     /// How long a closed loop runs before it counts.
     pub warm_up: Duration,
     /// How long it counts,
@@ -180,6 +259,7 @@ impl Effort {
         };
         Self {
             rounds: arguments.rounds.map_or(rounds, usize::from),
+            rounds_of_long: arguments.rounds.map_or(1, usize::from),
             warm_up: Duration::from_millis(warm_up_ms),
             measured: Duration::from_millis(measured_ms),
             per_client: Duration::from_micros(150),
@@ -187,151 +267,43 @@ impl Effort {
             threads,
         }
     }
-}
 
-/// Samples cases, each on a store of its own.
-#[derive(Debug)]
-pub struct Runner<'a> {
-    effort: Effort,
-    output: &'a Output,
-}
-
-impl<'a> Runner<'a> {
-    /// Stores go beside the results, which are on the disk that is to be measured.
-    #[must_use]
-    pub fn new(effort: Effort, output: &'a Output) -> Self {
-        Self { effort, output }
+    /// How many bare commits are timed where so many in a row count as one.
+    pub(super) fn commits(&self, in_a_row: u64) -> u64 {
+        self.repeats * in_a_row.max(20)
     }
 
-    /// Runs all cases whose workload contains `only`, interleaved.
-    ///
-    /// # Errors
-    /// When a run gives a wrong result, or anything fails.
-    pub fn run(&self, cases: &[Case], only: Option<&str>) -> Result<Vec<Row>, BenchError> {
-        let cases: Vec<&Case> = cases
-            .iter()
-            .filter(|case| only.is_none_or(|only| case.workload.contains(only)))
-            .collect();
-        let progress = Progress::new(((self.effort.rounds + 1) * cases.len()) as u64);
-        let samples = interleaved(cases.len(), self.effort.rounds, |place| {
-            let Case {
-                workload,
-                store,
-                concurrency,
-                ..
-            } = cases[place];
-            progress.running(format!("{workload}, {}, {concurrency} at a time", store.name()));
-            let sample = self.sample(cases[place]);
-            progress.step();
-            sample
-        })?;
-        progress.finish();
-        let rows = cases.iter().zip(&samples);
-        Ok(rows
-            .filter_map(|(case, samples)| Row::new(&case.level(self.effort.threads), samples))
-            .collect())
+    /// Long enough that each client completes a few, however many there are.
+    pub(super) fn measured_of(&self, concurrency: usize) -> Duration {
+        self.measured.max(self.few(concurrency))
     }
 
-    fn sample(&self, case: &Case) -> Result<Sample, BenchError> {
-        let folder = self.output.folder();
-        let store = tempfile::tempdir_in(folder).map_err(|source| BenchError::File {
-            path: folder.to_owned(),
-            source,
-        })?;
-        let path = store.path().join("store.redb");
-        if let Drive::Floor(in_a_row) = case.drive {
-            let times = bare_commits(
-                &path,
-                (self.effort.repeats * 20).max(self.effort.repeats * in_a_row),
-            )?;
-            let in_rows = times.chunks_exact(usize::try_from(in_a_row).unwrap_or(usize::MAX));
-            return Ok(Sample::of(
-                &in_rows.map(|row| row.iter().sum()).collect::<Vec<Duration>>(),
-            ));
-        }
-        let threads = Builder::new_multi_thread()
-            .worker_threads(self.effort.threads)
-            .enable_all()
-            .build()
-            .map_err(BenchError::Runtime)?;
-        threads.block_on(async {
-            let builder = builder(case.store, path);
-            let runtime = registered(builder).start().await.map_err(failed)?;
-            let sample = self.drive(&runtime, case).await;
-            runtime.shutdown().await.map_err(failed)?;
-            sample
-        })
+    pub(super) fn warm_up_of(&self, concurrency: usize) -> Duration {
+        self.warm_up.max(self.few(concurrency) / 2)
     }
 
-    async fn drive(&self, runtime: &Runtime, case: &Case) -> Result<Sample, BenchError> {
-        // Long enough that each client completes a few, however many there are.
-        let few = self.effort.per_client * u32::try_from(case.concurrency).unwrap_or(u32::MAX);
-        let load = Saturation {
-            concurrency: case.concurrency,
-            warm_up: self.effort.warm_up.max(few / 2),
-            measured: self.effort.measured.max(few),
-            runs_max: u64::MAX,
-        };
-        let on = runtime.clone();
-        match case.drive.clone() {
-            Drive::Floor(_) => Ok(Sample::of(&[])),
-            Drive::Loop(operation) => saturate(load, move |number| operation(on.clone(), number)).await,
-            Drive::Count(operation, runs) => {
-                let load = Saturation {
-                    warm_up: Duration::ZERO,
-                    measured: Duration::from_secs(600),
-                    runs_max: runs,
-                    ..load
-                };
-                saturate(load, move |number| operation(on.clone(), number)).await
-            }
-            Drive::OneByOne(operation) => {
-                let mut times = Vec::new();
-                for number in 0..=self.effort.repeats {
-                    let started = Instant::now();
-                    operation(on.clone(), number).await?;
-                    times.push(started.elapsed());
-                }
-                // The first one also filled caches.
-                Ok(Sample::of(&times[1..]))
-            }
-        }
+    fn few(&self, concurrency: usize) -> Duration {
+        self.per_client * u32::try_from(concurrency).unwrap_or(u32::MAX)
     }
 }
 
-fn builder(store: Store, path: PathBuf) -> RuntimeBuilder {
-    let with = |durability| Runtime::open(path).configure(|config| config.journal.durability = durability);
-    match store {
-        Store::Durable => with(Durability::Durable),
-        Store::Relaxed => with(Durability::Eventual {
-            window: RELAXED_WINDOW,
-        }),
-        Store::Unsynced => with(Durability::Volatile),
-        Store::Volatile => Runtime::volatile(),
-    }
-}
-
-async fn run_once<I: Serialize + fmt::Debug + Clone>(
+/// Starts a run, waits for its result, and refuses another one than is expected.
+pub(crate) async fn run_once<I: Serialize>(
     runtime: Runtime,
     workflow: Workflow<I, u64>,
     number: u64,
     input: I,
     expected: u64,
 ) -> Result<(), BenchError> {
-    let run = runtime
-        .start(workflow, &format!("run-{number}"), input.clone())
-        .await
-        .map_err(failed)?;
+    let id = format!("run-{number}");
+    let run = runtime.start(workflow, &id, input).await.map_err(failed)?;
     let result = run.result().await.map_err(failed)?;
     if result == expected {
         return Ok(());
     }
     Err(BenchError::Wrong {
         contestant: "millrun".into(),
-        what: format!(
-            "{} of {input:?} gave {result}, expected {expected}",
-            workflow.name()
-        ),
+        what: format!("{id} of {} gave {result}, expected {expected}", workflow.name()),
     })
 }
 

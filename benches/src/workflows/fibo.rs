@@ -1,5 +1,8 @@
 //! The cases of `bench-fibo`, and what others published for them.
 
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
 use millrun::process::Process;
 use millrun::{
     Activity, ActivityContext, ActivityError, Call, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError,
@@ -7,7 +10,7 @@ use millrun::{
 
 use super::Case;
 use crate::runs::{Row, Store};
-use crate::{BarChart, Chart, Spread, Table, approximate};
+use crate::{BarChart, Chart, Table, approximate, grouped};
 
 /// Ends at once.
 const FIBO: Activity<u64, u64> = Activity::named("bench.fibo");
@@ -19,6 +22,13 @@ const PROCESSES: &str = "bench.processes";
 const NATIVE_FIBO: Activity<u64, u64> = Activity::named("bench.fibo-native").on_queue(PROCESSES);
 /// How many of them run at once, whatever a workflow asks for.
 const PROCESSES_MAX: usize = 16;
+/// About what a call costs besides computing. Only for saying beforehand how long it will take.
+const CALL: Duration = Duration::from_micros(300);
+const PROCESS_CALL: Duration = Duration::from_micros(1_500);
+/// A run that takes as long as this is measured once, others several times.
+const LONG: Duration = Duration::from_secs(3);
+/// What tells how fast this machine computes.
+const TRIED: u64 = 27;
 
 type Fibos = Workflow<(u64, u64), u64>;
 
@@ -90,6 +100,16 @@ const WORKLOADS: [Workload; 5] = [
 ];
 
 impl Workload {
+    /// About how long one run takes on `threads` threads, if [`TRIED`] is computed in `tried`. Each
+    /// number takes as much longer than the one before it as it is larger.
+    fn run_time(&self, tried: Duration, call: Duration, threads: usize) -> Duration {
+        let golden = f64::midpoint(1.0, 5_f64.sqrt());
+        let exponent = self.n as f64 - TRIED as f64;
+        let computing = tried.mul_f64(golden.powf(exponent));
+        let at_once = if self.at_once { threads } else { 1 };
+        (computing + call).mul_f64(self.calls as f64 / at_once.max(1) as f64)
+    }
+
     fn name(&self) -> String {
         let order = if self.at_once {
             "in parallel"
@@ -109,9 +129,12 @@ pub fn fibonacci(n: u64) -> u64 {
     }
 }
 
-/// Every workload with both kinds of activity, synced and relaxed.
+/// Every workload with both kinds of activity, synced and relaxed, for so many worker threads.
 #[must_use]
-pub fn suite(quick: bool) -> Vec<Case> {
+pub fn suite(quick: bool, threads: usize) -> Vec<Case> {
+    let started = Instant::now();
+    black_box(fibonacci(black_box(TRIED)));
+    let tried = started.elapsed();
     let mut cases = Vec::new();
     for workload in WORKLOADS.iter().filter(|workload| !(quick && workload.is_long)) {
         let (input, expected) = (
@@ -119,20 +142,22 @@ pub fn suite(quick: bool) -> Vec<Case> {
             fibonacci(workload.n) * workload.calls,
         );
         let kinds = match workload.at_once {
-            false => [("function", SEQUENCE), ("process", NATIVE_SEQUENCE)],
-            true => [("function", PARALLEL), ("process", NATIVE_PARALLEL)],
+            false => [
+                ("function", SEQUENCE, CALL),
+                ("process", NATIVE_SEQUENCE, PROCESS_CALL),
+            ],
+            true => [
+                ("function", PARALLEL, CALL),
+                ("process", NATIVE_PARALLEL, PROCESS_CALL),
+            ],
         };
-        for (kind, workflow) in kinds {
-            for store in [Store::Durable, Store::Relaxed] {
-                let name = format!("{}, {kind}", workload.name());
-                cases.push(Case::repeated(
-                    &name,
-                    workflow,
-                    workload.calls,
-                    (input, expected),
-                    store,
-                ));
-            }
+        for (kind, workflow, call) in kinds {
+            let name = format!("{}, {kind}", workload.name());
+            let run_time = workload.run_time(tried, call, threads);
+            cases.extend([Store::Durable, Store::Relaxed].map(|store| {
+                let case = Case::repeated(&name, workflow, workload.calls, (input, expected), store);
+                case.taking(run_time, LONG)
+            }));
         }
     }
     cases
@@ -201,7 +226,7 @@ pub fn published() -> Vec<Row> {
             [
                 ("obelisk", "WASM", workload.obelisk),
                 ("obelisk", "process", workload.obelisk_native),
-                ("windmill", "best of its languages", workload.windmill),
+                ("windmill", "its best", workload.windmill),
             ]
             .into_iter()
             .filter_map(|(engine, kind, seconds)| {
@@ -222,7 +247,7 @@ pub fn published() -> Vec<Row> {
 #[must_use]
 pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
     let mut chart = BarChart::new(
-        "Fibonacci workloads: milliseconds per run, less is better; those of others as published, on a t2.medium",
+        "Fibonacci, ms per run (less is better); others as published, on a t2.medium",
         "ms",
     )
     .logarithmic();
@@ -250,10 +275,11 @@ pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
 #[must_use]
 pub fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
-        "Milliseconds per run, median; the last three as published, measured on a t2.medium",
+        "Milliseconds per run, the median of so many rounds; the last three as published, measured on a t2.medium",
         1,
         [
             "workload",
+            "rounds",
             "function, fsync",
             "function, relaxed",
             "process, fsync",
@@ -266,17 +292,16 @@ pub fn table(rows: &[Row]) -> Table {
     let millis =
         |seconds: Option<f64>| seconds.map_or_else(|| "-".into(), |seconds| approximate(seconds * 1e3));
     for workload in &WORKLOADS {
-        let ours = |kind: &str, store: Store| {
+        let own = |kind: &str, store: Store| {
             let name = format!("{}, {kind}", workload.name());
-            let times: Vec<f64> = rows
-                .iter()
-                .filter(|row| row.workload == name && row.store == store)
-                .map(|row| row.p50_us / 1e6)
-                .collect();
-            millis(Spread::of(&times).map(|spread| spread.median))
+            rows.iter()
+                .find(move |row| row.workload == name && row.store == store)
         };
+        let ours = |kind: &str, store: Store| millis(own(kind, store).map(|row| row.p50_us / 1e6));
+        let any = rows.iter().find(|row| row.workload.starts_with(&workload.name()));
         table.line([
             workload.name(),
+            any.map_or_else(|| "-".into(), |row| grouped(row.rounds as f64)),
             ours("function", Store::Durable),
             ours("function", Store::Relaxed),
             ours("process", Store::Durable),
@@ -291,7 +316,29 @@ pub fn table(rows: &[Row]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::fibonacci;
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_run_grows_with_the_number_and_shrinks_with_threads() {
+        let time = |place: usize, threads| {
+            let workload: &Workload = &WORKLOADS[place];
+            workload
+                .run_time(Duration::from_millis(1), Duration::ZERO, threads)
+                .as_secs_f64()
+        };
+        assert!(
+            (1.9..2.1).contains(&(time(2, 2) / time(3, 2))),
+            "{} {}",
+            time(2, 2),
+            time(3, 2)
+        );
+        let eleven_steps_apart = 1.618_034_f64.powi(11) * 0.1;
+        assert!(
+            (time(2, 1) / eleven_steps_apart - 1.0).abs() < 1e-3,
+            "{}",
+            time(2, 1)
+        );
+    }
 
     #[test]
     fn the_slow_way_is_right() {

@@ -12,15 +12,18 @@
 mod case;
 mod definitions;
 mod floor;
+mod runner;
 mod suite;
 
 pub mod fibo;
 pub mod patterns;
 pub mod peak;
 
-pub use case::{Case, Effort, Runner};
+pub(crate) use case::run_once;
+pub use case::{Case, Effort};
 pub use definitions::{
     FIVE_TASKS, ONE_STEP, PARALLEL, SEQUENCE, STEP, THREE_STEPS, TWO_STEPS, registered, sum_of_parallel,
 };
 pub use floor::bare_commits;
+pub use runner::Runner;
 pub use suite::suite;

@@ -19,9 +19,8 @@ use cloacina::{
     Context, DefaultRunner, DefaultRunnerConfig, Runtime, Task, TaskError, TaskNamespace, Workflow,
 };
 use millrun_benches::runs::{Sample, Setting, Shape, Store, Workload, measure_peer, saturate};
-use millrun_benches::{BenchError, exit};
+use millrun_benches::{BenchError, exit, store_in, workers};
 use serde_json::{Value, json};
-use tokio::runtime::Builder;
 
 const RUN_LIMIT: Duration = Duration::from_secs(900);
 /// So many clients ask as often as [`Way::ask_every`] says; more of them each ask less often, but
@@ -206,22 +205,14 @@ fn sample(
     folder: &Path,
     threads: usize,
 ) -> Result<Sample, BenchError> {
-    let store = tempfile::tempdir_in(folder).map_err(|source| BenchError::File {
-        path: folder.to_owned(),
-        source,
-    })?;
+    let store = store_in(folder)?;
     let url = format!("sqlite://{}", store.path().join("store.db").display());
-    let tokio = Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(BenchError::Runtime)?;
     let way = if workload.concurrency == 1 {
         &options.one
     } else {
         &options.many
     };
-    tokio.block_on(async {
+    workers(threads)?.block_on(async {
         let runner = DefaultRunner::builder()
             .database_url(&url)
             .with_config(way.config.clone())

@@ -19,8 +19,7 @@ use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus};
 use millrun_benches::runs::{Sample, Setting, Shape, Store, Workload, measure_peer, saturate};
-use millrun_benches::{BenchError, exit};
-use tokio::runtime::Builder;
+use millrun_benches::{BenchError, exit, store_in, workers};
 
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 const MANY_MAX: usize = 128;
@@ -76,22 +75,14 @@ fn sample(
     folder: &Path,
     threads: usize,
 ) -> Result<Sample, BenchError> {
-    let store = tempfile::tempdir_in(folder).map_err(|source| BenchError::File {
-        path: folder.to_owned(),
-        source,
-    })?;
+    let store = store_in(folder)?;
     let url = format!("sqlite:{}?mode=rwc", store.path().join("store.db").display());
-    let tokio = Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(BenchError::Runtime)?;
     let options = match workload.concurrency {
         1 => &options.one,
         2..=MANY_MAX => &options.many,
         _ => &options.crowd,
     };
-    tokio.block_on(async {
+    workers(threads)?.block_on(async {
         let provider = Arc::new(SqliteProvider::new(&url, None).await.map_err(failed)?);
         let runtime =
             Runtime::start_with_options(provider.clone(), activities(), orchestrations(), options.clone())
