@@ -72,10 +72,17 @@ bench-journal *ARGS:
 bench-fibo *ARGS:
     cargo run --release -p millrun-benches --bin bench-fibo -- {{ARGS}}
 
-# A sweep over concurrency, with the system's allocator and with mimalloc.
+# A sweep over concurrency, with the system's allocator and with mimalloc; a level that fails does not
+# keep the other allocator from its turn.
 bench-peak *ARGS:
-    cargo run --release -p millrun-benches --bin bench-peak -- {{ARGS}}
-    cargo run --release -p millrun-benches --features mimalloc --bin bench-peak -- {{ARGS}}
+    #!/usr/bin/env bash
+    set -uo pipefail
+    trap 'exit 130' INT TERM
+    status=0
+    cargo run --release -p millrun-benches --bin bench-peak -- {{ARGS}} || status=$?
+    [ "$status" -lt 2 ] || exit "$status" # the arguments are wrong, or it was interrupted
+    cargo run --release -p millrun-benches --features mimalloc --bin bench-peak -- {{ARGS}} || status=$?
+    exit "$status"
 
 # Simple, parallel and pipeline workflows: `--iterations`, `--concurrency`.
 bench-patterns *ARGS:
@@ -86,12 +93,23 @@ bench-scale *ARGS:
     cargo run --release -p millrun-benches --bin bench-scale -- {{ARGS}}
 
 # The same workloads on engines that can be embedded as well, run live; each builds on its own. The
-# last table has all of them beside each other.
+# last table has all of them beside each other. One that does not build or fails is left out, and said.
 bench-peers *ARGS:
-    cargo run --release -p millrun-benches --bin bench-workflows -- {{ARGS}}
-    cargo run --release --manifest-path benches/peers/duroxide/Cargo.toml -- {{ARGS}}
-    cargo run --release --manifest-path benches/peers/cloacina/Cargo.toml -- {{ARGS}}
+    #!/usr/bin/env bash
+    set -uo pipefail
+    trap 'exit 130' INT TERM
+    left_out=()
+    run() {
+        local status=0
+        cargo run --release "${@:2}" -- {{ARGS}} || status=$?
+        [ "$status" -eq 2 ] || [ "$status" -eq 130 ] && exit "$status" # wrong arguments, or interrupted
+        [ "$status" -eq 0 ] || left_out+=("$1")
+    }
+    run millrun -p millrun-benches --bin bench-workflows
+    run duroxide --manifest-path benches/peers/duroxide/Cargo.toml
+    run cloacina --manifest-path benches/peers/cloacina/Cargo.toml
     cargo run --release -p millrun-benches --bin bench-report
+    [ "${#left_out[@]}" -eq 0 ] || { echo "not run, or not to its end: ${left_out[*]}" >&2; exit 1; }
 
 # Instructions of the hot paths, counted by valgrind's callgrind: a guard that no noise can reach.
 bench-instructions *ARGS:
@@ -112,7 +130,8 @@ bench-report *ARGS:
 bench-compare BEFORE AFTER *ARGS:
     cargo run --release -p millrun-benches --bin bench-compare -- {{BEFORE}} {{AFTER}} {{ARGS}}
 
-# A flame graph of a benchmark program (needs cargo-flamegraph and perf): `just profile workflows --only one-step`.
+# A flame graph of a benchmark program, target/bench/flame-SUITE.svg (needs perf):
+# `just profile workflows --quick --only one-step`.
 profile SUITE *ARGS:
-    @cargo flamegraph --version || { echo "for flame graphs: cargo install flamegraph, and perf" >&2; exit 1; }
-    cargo flamegraph --release -p millrun-benches --bin bench-{{SUITE}} -o target/bench/{{SUITE}}-flame.svg -- {{ARGS}}
+    cargo build --release -p millrun-benches --bin bench-{{SUITE}}
+    cargo run --release -p millrun-benches --bin bench-profile -- {{SUITE}} {{ARGS}}

@@ -34,6 +34,8 @@ pub mod instructions;
 #[cfg(feature = "suites")]
 pub mod journal;
 #[cfg(feature = "suites")]
+pub mod profile;
+#[cfg(feature = "suites")]
 pub mod scale;
 #[cfg(feature = "suites")]
 pub mod workflows;

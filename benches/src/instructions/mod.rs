@@ -23,4 +23,5 @@ mod samples;
 pub use breakdown::breakdown;
 pub use callgrind::{Row, is_installed, judge, measure, table};
 pub use hot_path::HotPath;
+pub(crate) use owner::Owners;
 pub use samples::times;

@@ -1,7 +1,5 @@
 //! Whose a function is: parts of the program, by the names of their functions.
 
-/// The owner of what the kernel does.
-pub(super) const KERNEL: usize = OWNERS.len() - 2;
 const OTHERS: usize = OWNERS.len() - 1;
 
 /// Each owner, and what the names of its functions contain.
@@ -83,16 +81,20 @@ const OWNERS: [(&str, &[&str]); 16] = [
 ];
 
 /// The list of owners.
-pub(super) struct Owners;
+pub(crate) struct Owners;
 
 impl Owners {
-    pub(super) const fn name(owner: usize) -> &'static str {
+    pub(crate) const COUNT: usize = OWNERS.len();
+    /// The owner of what the kernel does.
+    pub(crate) const KERNEL: usize = OWNERS.len() - 2;
+
+    pub(crate) const fn name(owner: usize) -> &'static str {
         OWNERS[owner].0
     }
 
     /// The owner whose name stands first in that of the function; of names that begin at the same
     /// place, the longest.
-    pub(super) fn of(function: &str) -> usize {
+    pub(crate) fn of(function: &str) -> usize {
         let mut found = (usize::MAX, 0, OTHERS);
         for (place, (_, names)) in OWNERS.iter().enumerate() {
             for name in *names {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use clap::ValueEnum;
 
 use super::HotPath;
-use super::owner::{KERNEL, Owners};
+use super::owner::Owners;
 use crate::BenchError;
 
 /// Samples per second of processor time; odd, so as not to keep step with what happens regularly.
@@ -99,7 +99,7 @@ impl Samples {
                 continue;
             };
             let owner = if symbol.starts_with("[k]") || object.starts_with("[kernel") {
-                KERNEL
+                Owners::KERNEL
             } else {
                 Owners::of(symbol.trim_start_matches("[.] "))
             };
@@ -160,7 +160,7 @@ mod tests {
     fn samples_are_added_up_by_thread_and_owner() {
         let samples = Samples::of(REPORT);
         assert_eq!(samples.0.values().sum::<u64>(), 100);
-        assert_eq!(samples.0[&(KERNEL, "b".to_owned())], 20);
+        assert_eq!(samples.0[&(Owners::KERNEL, "b".to_owned())], 20);
         let table = samples.table("it");
         let lines: Vec<&str> = table.lines().skip(2).collect();
         assert!(lines[0].starts_with("| owner | a | b | others |"), "{table}");
