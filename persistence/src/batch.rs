@@ -330,7 +330,7 @@ impl TurnWriter<'_> {
             };
             let (frame, after) = rest.split_at_mut(v1::len(rest));
             let crc = v1::seal(frame, flags);
-            digest = crc32c::crc32c_append(digest, &crc.to_le_bytes());
+            digest = v1::digest(digest, crc);
             rest = after;
         }
         digest

@@ -24,7 +24,7 @@ impl LastTurn {
             (self.before, self.digest) = (self.last, 0);
         }
         self.last = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
-        self.digest = crc32c::crc32c_append(self.digest, &frame.checksum.to_le_bytes());
+        self.digest = v1::digest(self.digest, frame.checksum);
     }
 }
 

@@ -134,6 +134,12 @@ pub(crate) fn seal(frame: &mut [u8], flags: u8) -> u32 {
     crc
 }
 
+/// Takes the checksum of the next frame of a turn into what tells turns of one run apart, as
+/// `FxHasher` would, in 32 bits. It begins at zero and is never stored.
+pub(crate) fn digest(before: u32, checksum: u32) -> u32 {
+    (before.rotate_left(5) ^ checksum).wrapping_mul(0x9e37_79b9)
+}
+
 /// Sets the back-pointer of the frame at the start of `frame`.
 pub(crate) fn set_back(frame: &mut [u8], position: u64) {
     put(frame, BACK, &position.to_le_bytes());

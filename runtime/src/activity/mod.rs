@@ -7,6 +7,7 @@
 //! ```
 
 mod attempt;
+mod attempt_list;
 mod blocking;
 mod context;
 mod pace;

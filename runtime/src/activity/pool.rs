@@ -16,7 +16,7 @@ use std::time::Duration;
 use millrun_broker::Envelope;
 use millrun_core::{Host, Next, Part, Timestamp};
 
-use super::running::Key;
+use super::attempt_list::Key;
 use super::{
     ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, PoolState, TaskQueue, TaskQueues, attempt,
 };

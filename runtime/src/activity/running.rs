@@ -6,22 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millrun_core::{Bell, Host, RunId, TaskHandle, Timestamp};
-use millrun_workflow::{ActivityFailure, OperationId, Payload, TimeoutKind};
+use millrun_core::{Bell, Host, TaskHandle, Timestamp};
+use millrun_workflow::{ActivityFailure, Payload, TimeoutKind};
 use rustc_hash::FxBuildHasher;
 use tokio::sync::Semaphore;
 
+use super::attempt_list::{Attempt, AttemptList, Key};
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError};
 use crate::shard::{ShardDoors, ShardMessage};
 
-/// Names an attempt under way: a step has one at a time.
-pub(super) type Key = (RunId, OperationId);
-
 /// How many steps cancelled in the queue a pool remembers.
 const CANCELLED_LEN_MAX: usize = 65_536;
-
-/// How long the pause between two recorded heartbeats is at most, and without a timeout.
-const HEARTBEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The attempts of one task queue.
 #[derive(Debug)]
@@ -39,7 +34,7 @@ pub(crate) struct PoolState {
 
 #[derive(Debug, Default)]
 struct Running {
-    attempts: HashMap<Key, Attempt, FxBuildHasher>,
+    attempts: AttemptList,
     /// How many have ended whose reports the pool has not sent.
     unsent_len: usize,
     /// How many have been started since the runtime was.
@@ -50,31 +45,6 @@ struct Running {
     queued: HashMap<Key, (u32, Timestamp), FxBuildHasher>,
     starts: BTreeSet<(Timestamp, Key)>,
     deadlines: BTreeSet<(Timestamp, Key)>,
-}
-
-#[derive(Debug)]
-struct Attempt {
-    number: u32,
-    /// When its time is up.
-    close_at: Timestamp,
-    /// When to look at it next: that time, or the end of its silence. An attempt that its pool
-    /// is running has none: it has ended, or has to wait, before the pool could look.
-    deadline: Option<Timestamp>,
-    handle: Option<TaskHandle>,
-    /// Only attempts that have said something, or must, have this.
-    pulse: Option<Box<AttemptPulse>>,
-}
-
-/// The heartbeats of an attempt.
-#[derive(Debug, Default)]
-struct AttemptPulse {
-    /// How long it may be silent.
-    silence_max: Option<Duration>,
-    heard_at: Timestamp,
-    /// What it said last.
-    details: Option<Payload>,
-    /// When the run was told last.
-    told_at: Option<Timestamp>,
 }
 
 impl PoolState {
@@ -139,7 +109,7 @@ impl PoolState {
             None => {}
         }
         // One that goes on while its shard is brought back had begun, though nothing says so yet.
-        let start_by = task.start_by.filter(|_| !running.attempts.contains_key(&key));
+        let start_by = task.start_by.filter(|_| running.attempts.get(key).is_none());
         let start_by = start_by.unwrap_or_else(|| self.host.now() + timeout);
         running.queued.insert(key, (task.attempt, start_by));
         running.starts.insert((start_by, key));
@@ -173,21 +143,8 @@ impl PoolState {
         {
             handle.abort();
         }
-        let pulse = silence_max.map(|_| {
-            Box::new(AttemptPulse {
-                silence_max,
-                heard_at: now,
-                ..AttemptPulse::default()
-            })
-        });
-        let attempt = Attempt {
-            number,
-            close_at,
-            deadline: None,
-            handle: None,
-            pulse,
-        };
-        running.attempts.insert(key, attempt);
+        let attempt = Attempt::new(number, close_at, silence_max, now);
+        running.attempts.begin(key, attempt);
         running.started_len += 1;
         true
     }
@@ -199,14 +156,12 @@ impl PoolState {
         let Running {
             attempts, deadlines, ..
         } = &mut *running;
-        let attempt = attempts.get_mut(&key);
+        attempts.go_on();
+        let attempt = attempts.get_mut(key);
         let Some(attempt) = attempt.filter(|attempt| attempt.number == number) else {
             return false;
         };
-        let silent_at = attempt.silent_at();
-        let deadline = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
-        attempt.deadline = Some(deadline);
-        deadlines.insert((deadline, key));
+        deadlines.insert((attempt.expect(), key));
         true
     }
 
@@ -220,7 +175,7 @@ impl PoolState {
     /// Keeps what stops an attempt, unless it has ended by now: its task may be sending its report, and
     /// must not be stopped.
     pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
-        if let Some(attempt) = self.lock().attempts.get_mut(&key)
+        if let Some(attempt) = self.lock().attempts.get_mut(key)
             && attempt.number == number
         {
             attempt.handle = Some(handle);
@@ -284,7 +239,7 @@ impl PoolState {
     pub(super) fn is_current(&self, task: &ActivityTask) -> bool {
         let key = (task.run, task.scheduled.operation);
         let running = self.lock();
-        let attempt = running.attempts.get(&key);
+        let attempt = running.attempts.get(key);
         attempt.is_some_and(|attempt| attempt.number == task.attempt)
     }
 
@@ -309,10 +264,10 @@ impl PoolState {
         let (run, operation) = (task.run, task.scheduled.operation);
         let told = {
             let mut running = self.lock();
-            let attempt = running.attempts.get_mut(&(run, operation));
+            let attempt = running.attempts.get_mut((run, operation));
             let attempt = attempt.filter(|attempt| attempt.number == task.attempt);
             let attempt = attempt.ok_or(HeartbeatError::Cancelled)?;
-            attempt.pulse.get_or_insert_default().beat(details, now)
+            attempt.hear(details, now)
         };
         if let Some(details) = told {
             let message = ShardMessage::Heartbeat {
@@ -376,57 +331,14 @@ impl PoolState {
     }
 }
 
-impl AttemptPulse {
-    /// Hears a heartbeat; gives it back if the run shall be told now.
-    fn beat(&mut self, details: Payload, now: Timestamp) -> Option<Payload> {
-        self.heard_at = now;
-        let pause = self.silence_max.map_or(HEARTBEAT_PAUSE_MAX, |silence_max| {
-            (silence_max / 4).min(HEARTBEAT_PAUSE_MAX)
-        });
-        self.details = Some(details.clone());
-        if self.told_at.is_some_and(|at| now.saturating_since(at) < pause) {
-            return None;
-        }
-        self.told_at = Some(now);
-        Some(details)
-    }
-}
-
-impl Attempt {
-    /// When it has been silent for too long.
-    fn silent_at(&self) -> Option<Timestamp> {
-        let pulse = self.pulse.as_ref()?;
-        Some(pulse.heard_at + pulse.silence_max?)
-    }
-
-    /// How it ended, to be told to its run.
-    fn report(self, (run, operation): Key, mut outcome: AttemptOutcome) -> ActivityReport {
-        let attempt = self.number;
-        if let Err(failure) = &mut outcome {
-            failure.details = self.last_words();
-        }
-        ActivityReport {
-            run,
-            operation,
-            attempt,
-            outcome,
-        }
-    }
-
-    /// What it said last. The run may have been told, or be told later than of its end.
-    fn last_words(self) -> Option<Box<Payload>> {
-        self.pulse.and_then(|pulse| pulse.details).map(Box::new)
-    }
-}
-
 impl Running {
     /// Takes an attempt off the list, if it is still this one.
     fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
-        let current = self.attempts.get(&key)?;
+        let current = self.attempts.get(key)?;
         if number.is_some_and(|number| number != current.number) {
             return None;
         }
-        let attempt = self.attempts.remove(&key)?;
+        let attempt = self.attempts.remove(key)?;
         if let Some(deadline) = attempt.deadline {
             self.deadlines.remove(&(deadline, key));
         }
@@ -441,20 +353,18 @@ impl Running {
 
     /// Which time of an attempt is up; if none is, it is listed for a later look.
     fn look_at(&mut self, deadline: Timestamp, key: Key, now: Timestamp) -> Option<TimeoutKind> {
-        let Some(attempt) = self.attempts.get_mut(&key) else {
+        let Some(attempt) = self.attempts.get_mut(key) else {
             self.deadlines.remove(&(deadline, key));
             return None;
         };
         if attempt.close_at <= now {
             return Some(TimeoutKind::StartToClose);
         }
-        let silent_at = attempt.silent_at();
-        if silent_at.is_some_and(|at| at <= now) {
+        if attempt.silent_at().is_some_and(|at| at <= now) {
             return Some(TimeoutKind::Heartbeat);
         }
+        let next = attempt.expect();
         self.deadlines.remove(&(deadline, key));
-        let next = silent_at.map_or(attempt.close_at, |at| at.min(attempt.close_at));
-        attempt.deadline = Some(next);
         self.deadlines.insert((next, key));
         None
     }

@@ -1,0 +1,209 @@
+//! The attempts under way, found by the step they are of.
+//!
+//! The one that a pool is polling itself has a place of its own: most of those end where they began,
+//! and never come into the table.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use millrun_core::{RunId, TaskHandle, Timestamp};
+use millrun_workflow::{OperationId, Payload};
+use rustc_hash::FxBuildHasher;
+
+use super::{ActivityReport, AttemptOutcome};
+
+/// Names an attempt under way: a step has one at a time.
+pub(super) type Key = (RunId, OperationId);
+
+/// How long the pause between two recorded heartbeats is at most, and without a timeout.
+const HEARTBEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct AttemptList {
+    /// The one that has begun and not gone on beside its pool.
+    begun: Option<(Key, Attempt)>,
+    beside: HashMap<Key, Attempt, FxBuildHasher>,
+}
+
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) number: u32,
+    /// When its time is up.
+    pub(super) close_at: Timestamp,
+    /// When to look at it next: that time, or the end of its silence. An attempt that its pool
+    /// is running has none: it has ended, or has to wait, before the pool could look.
+    pub(super) deadline: Option<Timestamp>,
+    pub(super) handle: Option<TaskHandle>,
+    /// Only attempts that have said something, or must, have this.
+    pulse: Option<Box<AttemptPulse>>,
+}
+
+/// The heartbeats of an attempt.
+#[derive(Debug, Default)]
+struct AttemptPulse {
+    /// How long it may be silent.
+    silence_max: Option<Duration>,
+    heard_at: Timestamp,
+    /// What it said last.
+    details: Option<Payload>,
+    /// When the run was told last.
+    told_at: Option<Timestamp>,
+}
+
+impl AttemptList {
+    pub(super) fn len(&self) -> usize {
+        self.beside.len() + usize::from(self.begun.is_some())
+    }
+
+    /// Lists an attempt that begins, of a step that has none.
+    pub(super) fn begin(&mut self, key: Key, attempt: Attempt) {
+        self.go_on();
+        self.begun = Some((key, attempt));
+    }
+
+    /// The one that began last goes on beside its pool.
+    pub(super) fn go_on(&mut self) {
+        self.beside.extend(self.begun.take());
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Attempt> {
+        match &self.begun {
+            Some((begun, attempt)) if *begun == key => Some(attempt),
+            _ => self.beside.get(&key),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Attempt> {
+        match &mut self.begun {
+            Some((begun, attempt)) if *begun == key => Some(attempt),
+            _ => self.beside.get_mut(&key),
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<Attempt> {
+        match self.begun.take_if(|(begun, _)| *begun == key) {
+            Some((_, attempt)) => Some(attempt),
+            None => self.beside.remove(&key),
+        }
+    }
+}
+
+impl AttemptPulse {
+    /// Hears a heartbeat; gives it back if the run shall be told now.
+    fn beat(&mut self, details: Payload, now: Timestamp) -> Option<Payload> {
+        self.heard_at = now;
+        let pause = self.silence_max.map_or(HEARTBEAT_PAUSE_MAX, |silence_max| {
+            (silence_max / 4).min(HEARTBEAT_PAUSE_MAX)
+        });
+        self.details = Some(details.clone());
+        if self.told_at.is_some_and(|at| now.saturating_since(at) < pause) {
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(details)
+    }
+}
+
+impl Attempt {
+    /// One that begins now, and may be silent for so long.
+    pub(super) fn new(
+        number: u32,
+        close_at: Timestamp,
+        silence_max: Option<Duration>,
+        now: Timestamp,
+    ) -> Self {
+        let pulse = silence_max.map(|_| {
+            Box::new(AttemptPulse {
+                silence_max,
+                heard_at: now,
+                ..AttemptPulse::default()
+            })
+        });
+        Self {
+            number,
+            close_at,
+            deadline: None,
+            handle: None,
+            pulse,
+        }
+    }
+
+    /// When to look at it next: that is its deadline from now on.
+    pub(super) fn expect(&mut self) -> Timestamp {
+        let silent_at = self.silent_at();
+        let deadline = silent_at.map_or(self.close_at, |at| at.min(self.close_at));
+        self.deadline = Some(deadline);
+        deadline
+    }
+
+    /// Hears what it says; gives it back if its run shall be told now.
+    pub(super) fn hear(&mut self, details: Payload, now: Timestamp) -> Option<Payload> {
+        self.pulse.get_or_insert_default().beat(details, now)
+    }
+
+    /// When it has been silent for too long.
+    pub(super) fn silent_at(&self) -> Option<Timestamp> {
+        let pulse = self.pulse.as_ref()?;
+        Some(pulse.heard_at + pulse.silence_max?)
+    }
+
+    /// How it ended, to be told to its run.
+    pub(super) fn report(self, (run, operation): Key, mut outcome: AttemptOutcome) -> ActivityReport {
+        let attempt = self.number;
+        if let Err(failure) = &mut outcome {
+            failure.details = self.last_words();
+        }
+        ActivityReport {
+            run,
+            operation,
+            attempt,
+            outcome,
+        }
+    }
+
+    /// What it said last. The run may have been told, or be told later than of its end.
+    pub(super) fn last_words(self) -> Option<Box<Payload>> {
+        self.pulse.and_then(|pulse| pulse.details).map(Box::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::InstanceId;
+
+    use super::*;
+
+    fn key(number: u64) -> Key {
+        let id = InstanceId::new("order-1").unwrap();
+        let run = RunId::new(id.partition(), Timestamp::EPOCH, number);
+        (run, OperationId::new(1))
+    }
+
+    fn attempt(number: u32) -> Attempt {
+        Attempt::new(number, Timestamp::EPOCH, None, Timestamp::EPOCH)
+    }
+
+    #[test]
+    fn an_attempt_is_found_where_it_began_and_beside_its_pool() {
+        let mut list = AttemptList::default();
+        list.begin(key(1), attempt(7));
+        assert_eq!(list.get(key(1)).map(|attempt| attempt.number), Some(7));
+        assert!(list.get(key(2)).is_none());
+        list.go_on();
+        assert_eq!(list.get_mut(key(1)).map(|attempt| attempt.number), Some(7));
+        assert_eq!(list.len(), 1);
+        assert_eq!(list.remove(key(1)).map(|attempt| attempt.number), Some(7));
+        assert_eq!(list.len(), 0);
+    }
+
+    #[test]
+    fn one_that_began_is_kept_when_another_begins() {
+        let mut list = AttemptList::default();
+        list.begin(key(1), attempt(1));
+        list.begin(key(2), attempt(2));
+        assert_eq!(list.len(), 2);
+        assert_eq!(list.remove(key(1)).map(|attempt| attempt.number), Some(1));
+        assert_eq!(list.remove(key(2)).map(|attempt| attempt.number), Some(2));
+    }
+}
