@@ -335,8 +335,7 @@ impl Model {
         places.sort_by_key(|place| match &set.leaves[*place] {
             Some((Node::Leaf(_, Some(operation)), true)) => (0, *operation, 0),
             Some((Node::Leaf(Program::Signal(index), _), true)) => (1, 0, *index),
-            Some((_, true)) => (2, 0, 0),
-            Some((_, false)) | None => (3, 0, 0),
+            Some(_) | None => (2, 0, 0),
         });
         for place in places {
             if set.taken == 0 && !set.is_finished {
