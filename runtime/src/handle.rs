@@ -227,8 +227,9 @@ impl<O, E> RunHandle<O, E> {
     }
 
     /// As [`update`](Self::update), under a name of the caller's choice of 1 to 255 bytes: asked
-    /// again under the same name, the run gives the answer it gave before, also when it has ended.
-    /// It remembers the last [1,000](crate::Limits).
+    /// again under the same name, the run gives the answer it gave before, also when it has ended. It
+    /// remembers the last 1,000, and when it goes on in another run, of these the latest that have
+    /// together 64 KiB.
     ///
     /// # Errors
     /// See [`UpdateError`].

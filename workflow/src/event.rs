@@ -21,7 +21,7 @@ use millrun_core::{RunId, Timestamp};
 
 use crate::{Payload, PayloadError};
 
-pub(crate) use beginning::Bounds;
+pub(crate) use beginning::{Bounds, answer_bytes};
 pub use beginning::{Origin, Parent, ParentClose, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure};
 pub use parking::{Nondeterminism, ParkReason};

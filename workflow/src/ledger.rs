@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 
 use crate::event::{
-    ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, Started,
+    ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, Started, answer_bytes,
 };
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
@@ -41,6 +41,10 @@ struct Updates {
 /// How many answered updates a run remembers, so that one asked for again gets its answer and
 /// not a second effect: those of the last 1,000. Older ones would be taken for new.
 pub const ANSWERS_LEN_MAX: usize = 1_000;
+
+/// How many bytes of them, with their requests, a run takes along that continues another: the latest that
+/// fit, and no more than half of what a payload may have.
+pub const ANSWERS_CARRIED_BYTES_MAX: usize = 64 << 10;
 
 /// How an update stands that was let in.
 #[derive(Clone, Debug, PartialEq)]
@@ -204,7 +208,12 @@ impl Ledger {
         self.sequence = self.sequence.next();
         self.last_at = time;
         match event {
-            Event::Started(started) => self.started = Some((started.clone(), time)),
+            Event::Started(started) => {
+                for (request, answer) in started.origin.iter().flat_map(|origin| &origin.answers) {
+                    self.answer(request, answer);
+                }
+                self.started = Some((started.clone(), time));
+            }
             Event::ActivityScheduled(scheduled) => {
                 let activity = PendingActivity {
                     scheduled: Arc::clone(scheduled),
@@ -334,6 +343,24 @@ impl Ledger {
     #[must_use]
     pub fn update(&self, request: &str) -> Option<&UpdateStanding> {
         self.updates.as_ref()?.standings.get(request)
+    }
+
+    /// The latest answers that have together at most so many bytes, the oldest first.
+    pub(crate) fn answers(&self, bytes_max: usize) -> Vec<(String, Result<Payload, String>)> {
+        let Some(updates) = &self.updates else {
+            return Vec::new();
+        };
+        let mut bytes = 0;
+        let latest = updates.answered.iter().rev().map_while(|request| {
+            let Some(UpdateStanding::Answered(answer)) = updates.standings.get(request) else {
+                return None;
+            };
+            bytes += answer_bytes(request, answer);
+            (bytes <= bytes_max).then(|| (request.clone(), answer.clone()))
+        });
+        let mut answers: Vec<_> = latest.collect();
+        answers.reverse();
+        answers
     }
 
     /// The sequence of the last event.

@@ -74,7 +74,9 @@ pub use event::{
 };
 pub use handlers::QueryError;
 pub use kind::ErrorKind;
-pub use ledger::{ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding};
+pub use ledger::{
+    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding,
+};
 pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError, Turn};
 pub use outstanding::Outstanding;
 pub use payload::{Payload, PayloadError};

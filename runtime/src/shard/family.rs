@@ -91,8 +91,7 @@ pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
 /// Whether the first event of the run that goes on fits a turn, before the former one ends.
 pub(super) fn check_beginning(started: &Started, turn_bytes_max: usize) -> Result<(), TurnError> {
     const OVERHEAD_BYTES: usize = 4_096;
-    let signals = started.origin.iter().flat_map(|origin| &origin.signals);
-    let carried: usize = signals.map(|(name, value)| name.len() + value.len() + 16).sum();
+    let carried = started.origin.as_ref().map_or(0, |origin| origin.carried_bytes());
     let bytes = OVERHEAD_BYTES + carried + started.input.len();
     if bytes > turn_bytes_max {
         let max = turn_bytes_max;

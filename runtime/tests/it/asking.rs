@@ -106,6 +106,45 @@ async fn an_answer_outlives_restarts_and_the_run_itself() {
 }
 
 #[tokio::test]
+async fn an_update_is_performed_once_although_its_run_goes_on_in_another_before_it_is_asked_again() {
+    async fn restocked(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
+        let items = cx.state(Vec::new());
+        items
+            .until(move |items: &Vec<String>| items.len() >= full)
+            .await?;
+        if full == 2 {
+            return Ok(items.read(Vec::clone));
+        }
+        Err(cx.continue_as_new(SHOP, full + 1).await.into())
+    }
+    let code = || {
+        let code = Implementation::new(SHOP, restocked).query(LEN, |items, ()| items.len());
+        code.update(ADD, |_, _| Ok(()), add)
+    };
+    let store = Store::new();
+    let runtime = store.bare().implement(code()).start().await.unwrap();
+    let run = runtime.start(SHOP, "s", 1).await.unwrap();
+    assert_eq!(add_as(&run, "1", "bread").await.unwrap(), 1);
+    let next = run.describe().await.unwrap().run;
+    assert_ne!(Some(next), run.run_id(), "it goes on in another run");
+    for _ in 0..2 {
+        assert_eq!(add_as(&run, "1", "bread").await.unwrap(), 1);
+        assert_eq!(run.query(LEN, ()).await.unwrap(), 0, "performed before");
+    }
+    drop((run, runtime));
+
+    let runtime = store.bare().implement(code()).start().await.unwrap();
+    let run = runtime.attach(SHOP, "s").unwrap();
+    assert_eq!(add_as(&run, "1", "bread").await.unwrap(), 1);
+    assert_eq!(add_as(&run, "2", "milk").await.unwrap(), 1);
+    assert_eq!(add_as(&run, "3", "eggs").await.unwrap(), 2);
+    assert_eq!(run.result().await.unwrap(), ["milk", "eggs"]);
+    // Of the run that has ended the answer is known as well.
+    assert_eq!(add_as(&run, "1", "bread").await.unwrap(), 1);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_unloaded_to_disk_answers_as_one_in_memory() {
     let store = Store::new();
     let builder = builder(&store).configure(|config| config.hot_len_max = 1);

@@ -122,8 +122,9 @@ impl WorkflowContext {
     /// and an empty history, in the same commit. Signals that were not taken go with it, and so do
     /// those who wait for the result. Operations that are outstanding are cancelled.
     ///
-    /// The future is ready only if that is not possible, and then says why. An update's answers are
-    /// not carried along: asked again of the next run, an update is performed again.
+    /// The future is ready only if that is not possible, and then says why. The latest answers to updates
+    /// go with it too, up to [64 KiB](crate::ANSWERS_CARRIED_BYTES_MAX): an update that is asked for again
+    /// of the next run has its answer.
     ///
     /// ```
     /// use millrun_workflow::{Signal, Workflow, WorkflowContext, WorkflowError};

@@ -59,6 +59,32 @@ pub struct Origin {
     /// The signals that are there before its code begins: those that the former run had not taken, in
     /// the order of their arrival by name, or [the one](Started::with_signal) that started it.
     pub signals: Vec<(Name, Payload)>,
+    /// What the former run [had answered](crate::ANSWERS_CARRIED_BYTES_MAX) to updates, by request, the
+    /// oldest first.
+    pub answers: Vec<(String, Result<Payload, String>)>,
+}
+
+impl Origin {
+    /// About how many bytes of signals and answers it carries.
+    #[must_use]
+    pub fn carried_bytes(&self) -> usize {
+        let signals = self
+            .signals
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 16);
+        let answers = self.answers.iter();
+        let answers = answers.map(|(request, answer)| answer_bytes(request, answer));
+        signals.chain(answers).sum()
+    }
+}
+
+/// About how many bytes an answer takes with its request.
+pub(crate) fn answer_bytes(request: &str, answer: &Result<Payload, String>) -> usize {
+    let len = match answer {
+        Ok(value) => value.len(),
+        Err(message) => message.len(),
+    };
+    request.len() + len + 32
 }
 
 /// The run that called a child.

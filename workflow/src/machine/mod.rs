@@ -36,7 +36,7 @@ use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Awaited, Decision, Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
-use crate::ledger::{Ledger, Pending};
+use crate::ledger::{ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending};
 use crate::registry::Implementation;
 use crate::retry::mix;
 use crate::{OperationId, TimeoutKind};
@@ -347,6 +347,9 @@ impl Instance {
                 parent: former.parent(),
                 continued: Some(self.run),
                 signals: self.shared.lock().take_signals(),
+                answers: self
+                    .ledger
+                    .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
             };
             let started = Started {
                 origin: Some(Box::new(origin)),
@@ -396,7 +399,9 @@ impl Instance {
         // What the allocator adds to a block: of the machine, the table, the code, the pulse, the id.
         const BLOCKS_BYTES: usize = 5 * 24;
         let code = self.code.as_ref().map_or(0, RunningCode::memory_bytes);
-        let input = self.ledger.started().map_or(0, |started| started.input.len());
+        let input = self.ledger.started().map_or(0, |started| {
+            started.input.len() + started.origin.as_ref().map_or(0, |origin| origin.carried_bytes())
+        });
         size_of::<Self>()
             + size_of::<Shared>()
             + BLOCKS_BYTES

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrun_workflow::{
-    ANSWERS_LEN_MAX, Event, Implementation, Input, ParkReason, Payload, Query, QueryError, Refused, Signal,
-    State, Update, Workflow, WorkflowContext, WorkflowError,
+    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, Command, Event, Implementation, Input, Limits, ParkReason,
+    Payload, Query, QueryError, Refused, Signal, State, Update, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::Serialize;
 
@@ -149,6 +149,76 @@ fn an_update_asked_for_twice_is_performed_once_and_answered_alike() {
     assert!(
         matches!(&world.history()[2].0, Event::UpdateAnswered { answer: recorded, .. } if *recorded == answer)
     );
+}
+
+/// Takes items of this size as they come, and goes on in another run at each signal.
+async fn endless(cx: WorkflowContext, first: usize) -> Result<Vec<String>, WorkflowError> {
+    let items: State<Vec<String>> = cx.state(vec![String::new(); first]);
+    cx.signal(GO).await?;
+    let len = items.read(Vec::len);
+    Err(cx.continue_as_new(SHOP, len).await.into())
+}
+
+/// The run in which this one goes on.
+fn continued(world: &World, code: Implementation) -> World {
+    let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
+        panic!("{:?}", world.commands);
+    };
+    World::start_as(Some(code), (**started).clone(), world.limits, world.moment)
+}
+
+#[test]
+fn an_update_asked_for_again_of_the_run_that_goes_on_has_its_answer() {
+    let code = || {
+        let add = |items: &mut Vec<String>, item| {
+            items.push(item);
+            items.len()
+        };
+        Implementation::new(SHOP, endless)
+            .query(LEN, |items, ()| items.len())
+            .update(ADD, |_, _| Ok(()), add)
+    };
+    let mut world = World::start(code(), &0);
+    add(&mut world, "1", "bread").unwrap();
+    for run in 2..5 {
+        world.signal(GO, &"on".into());
+        world = continued(&world, code());
+        for request in 1..run {
+            let again = add(&mut world, &request.to_string(), "bread").unwrap_err();
+            let answer = Ok(Payload::encode(&request).unwrap());
+            assert_eq!(again, Refused::Answered { answer });
+        }
+        add(&mut world, &run.to_string(), "more").unwrap();
+        assert_eq!(ask::<usize>(&world, "len", &()), run);
+        world.reopen();
+    }
+}
+
+#[test]
+fn of_the_answers_the_latest_that_fit_go_with_the_run_that_goes_on() {
+    const ECHO: Update<Vec<String>, String, String> = Update::named("echo");
+    let code = || Implementation::new(SHOP, endless).update(ECHO, |_, _| Ok(()), |_, item| item);
+    let echo = |request: usize| update(&request.to_string(), ECHO.name(), &"x".repeat(1_000));
+    // Half a payload is less than what may be carried otherwise.
+    for (payload_bytes_max, bytes_max) in [(1 << 20, ANSWERS_CARRIED_BYTES_MAX), (20_000, 10_000)] {
+        let mut limits = Limits::default();
+        limits.payload_bytes_max = payload_bytes_max;
+        let mut world = World::start_with(Some(code()), &0, limits);
+        for request in 0..100 {
+            world.apply(echo(request)).unwrap();
+        }
+        world.signal(GO, &"on".into());
+        let world = continued(&world, code());
+        let known = (0..100).map(|request| world.instance.ledger().update(&request.to_string()).is_some());
+        let known: Vec<_> = known.collect();
+        let forgotten = known.iter().position(|is_known| *is_known).unwrap();
+        assert!(known[forgotten..].iter().all(|is_known| *is_known));
+        let carried = (100 - forgotten) * 1_000;
+        assert!(
+            (bytes_max * 9 / 10..bytes_max).contains(&carried),
+            "{carried} bytes of answers of {bytes_max}"
+        );
+    }
 }
 
 #[test]

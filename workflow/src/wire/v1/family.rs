@@ -7,7 +7,7 @@ use millrun_core::{InstanceId, RunId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
-use super::body::{payload, raw};
+use super::body::{RecordedWire, payload, raw};
 use crate::event::{ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure};
 use crate::{OperationId, Payload};
 
@@ -24,6 +24,8 @@ pub(super) struct OriginWire<'a> {
     continued: Option<u128>,
     #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
     signals: Vec<(Cow<'a, str>, &'a Raw)>,
+    #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<(Cow<'a, str>, RecordedWire<'a>)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -67,6 +69,7 @@ impl CloseWire {
 impl<'a> OriginWire<'a> {
     pub(super) fn of(origin: &'a Origin) -> Self {
         let signals = origin.signals.iter();
+        let answers = origin.answers.iter();
         Self {
             parent: origin.parent.map(|parent| ParentWire {
                 run: parent.run.bits(),
@@ -76,6 +79,9 @@ impl<'a> OriginWire<'a> {
             continued: origin.continued.map(RunId::bits),
             signals: signals
                 .map(|(name, value)| (Cow::Borrowed(&**name), raw(value)))
+                .collect(),
+            answers: answers
+                .map(|(request, answer)| (Cow::Borrowed(&**request), RecordedWire::of(answer)))
                 .collect(),
         }
     }
@@ -89,11 +95,15 @@ impl<'a> OriginWire<'a> {
             })
         });
         let signals = self.signals.into_iter();
+        let answers = self.answers.into_iter();
         Ok(Box::new(Origin {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
             signals: signals
                 .map(|(name, value)| (Cow::Owned(name.into_owned()), payload(body, value)))
+                .collect(),
+            answers: answers
+                .map(|(request, answer)| (request.into_owned(), answer.into_event(body)))
                 .collect(),
         }))
     }

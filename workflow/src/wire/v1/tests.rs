@@ -116,6 +116,10 @@ fn samples() -> Vec<Event> {
                 parent: None,
                 continued: Some(run),
                 signals: signals.clone(),
+                answers: vec![
+                    ("7".into(), Ok(value.clone())),
+                    ("8".into(), Err("too large".into())),
+                ],
             })),
             ..started.clone()
         }),

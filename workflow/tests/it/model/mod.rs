@@ -116,6 +116,8 @@ enum Choice {
     Fire,
     Signal(usize, u64),
     Update(u64),
+    /// For the update at this place among those asked for before.
+    AskAgain(usize, u64),
     Cancel,
     Reload,
     Crash,
@@ -134,6 +136,7 @@ fn choices() -> impl Strategy<Value = Vec<Choice>> {
         5 => Just(Choice::Fire),
         4 => (0..2_usize, 0..100_u64).prop_map(|(index, value)| Choice::Signal(index, value)),
         2 => (0..20_u64).prop_map(Choice::Update),
+        1 => (0..8_usize, 0..20_u64).prop_map(|(at, value)| Choice::AskAgain(at, value)),
         1 => Just(Choice::Cancel),
         2 => Just(Choice::Reload),
         1 => Just(Choice::Crash),
@@ -148,7 +151,9 @@ struct Play {
     world: World,
     model: Model,
     failures: BTreeMap<u32, u32>,
-    updates_len: u32,
+    /// What was answered to each update asked for, also by the runs that this one continues; nothing to
+    /// those that came while it was parked.
+    answers: Vec<Option<Payload>>,
 }
 
 impl Play {
@@ -157,7 +162,7 @@ impl Play {
             world,
             model,
             failures: BTreeMap::new(),
-            updates_len: 0,
+            answers: Vec::new(),
         }
     }
 
@@ -222,20 +227,37 @@ impl Play {
         }
     }
 
-    fn update(&mut self, value: u64) {
-        self.updates_len += 1;
-        let update = Input::Update {
-            request: self.updates_len.to_string(),
+    fn ask(&mut self, request: usize, value: u64) -> Result<(), Refused> {
+        self.world.apply(Input::Update {
+            request: format!("request {request}"),
             name: ADD.name().into(),
             input: Payload::encode(&value).unwrap(),
-        };
-        let applied = self.world.apply(update);
+        })
+    }
+
+    fn update(&mut self, value: u64) {
+        let applied = self.ask(self.answers.len(), value);
         if self.model.deferred.is_some() {
             assert!(matches!(applied, Err(Refused::StillParked(_))), "{applied:?}");
-            return;
+            return self.answers.push(None);
         }
         applied.unwrap();
         self.model.happen(Happening::Update(value));
+        let answers = self.world.history().iter().rev();
+        let mut answers = answers.filter_map(|(event, _)| match event {
+            Event::UpdateAnswered { answer, .. } => answer.clone().ok(),
+            _ => None,
+        });
+        self.answers.push(answers.next());
+    }
+
+    /// An update that was answered before is answered alike.
+    fn ask_again(&mut self, at: usize, value: u64) {
+        let request = at % self.answers.len().max(1);
+        if let Some(Some(answer)) = self.answers.get(request).cloned() {
+            let answer = Ok(answer);
+            assert_eq!(self.ask(request, value), Err(Refused::Answered { answer }));
+        }
     }
 
     fn choose(&mut self, choice: Choice) {
@@ -262,6 +284,7 @@ impl Play {
                 self.model.happen(Happening::Signal(index, value));
             }
             Choice::Update(value) => self.update(value),
+            Choice::AskAgain(at, value) => self.ask_again(at, value),
             Choice::Cancel if !self.world.instance.ledger().is_cancel_requested() => {
                 self.world.cancel();
                 self.model.happen(Happening::Cancel);
@@ -312,7 +335,10 @@ impl Play {
         let started = (**started).clone();
         let code = Some(implementation());
         let world = World::start_as(code, started, Limits::default(), self.world.moment);
-        Some(Self::new(world, Model::new(flow.clone(), signals)))
+        Some(Self {
+            answers: self.answers.clone(),
+            ..Self::new(world, Model::new(flow.clone(), signals))
+        })
     }
 }
 
