@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrun_core::Timestamp;
+use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
-    Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, Implementation, Input, ParentClose,
-    Payload, Retry, Signal, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError,
-    wire,
+    Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, Implementation, Input, Limits,
+    Moment, Origin, ParentClose, Payload, Retry, Signal, Started, State, TimeoutKind, Topic, Update,
+    Workflow, WorkflowContext, WorkflowError, wire,
 };
 
 use crate::world::World;
@@ -163,6 +163,31 @@ fn shopped() -> World {
         .unwrap();
     world.activities.clear();
     assert!(world.fire_next());
+    world.complete(1, &14_u64);
+    world
+}
+
+/// A run that continues another, with a signal and answers of that one.
+fn resumed_shop() -> World {
+    let id = InstanceId::new("world").unwrap();
+    let mut started = Started::new(SHOP.name(), id, Payload::encode(&1).unwrap());
+    started.origin = Some(Box::new(Origin {
+        continued: Some(crate::world::run_id()),
+        signals: vec![(GO.name().into(), Payload::encode(&5).unwrap())],
+        answers: vec![
+            ("1".into(), Ok(Payload::encode(&1).unwrap())),
+            ("2".into(), Err("the answer could not be encoded".into())),
+        ],
+        ..Origin::default()
+    }));
+    let moment = Moment {
+        now: Timestamp::from_micros(2_000_000),
+        epoch: 3,
+    };
+    let mut world = World::start_as(Some(shop_implementation()), started, Limits::default(), moment);
+    let input = Payload::encode("bread").unwrap();
+    let (request, name) = ("3".into(), ADD.name().into());
+    world.apply(Input::Update { request, name, input }).unwrap();
     world.complete(1, &14_u64);
     world
 }
@@ -343,6 +368,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: shop_implementation,
             make: shopped,
             file: include_str!("../histories/v1-shop.txt"),
+        },
+        Recording {
+            name: "v1-answers",
+            code: shop_implementation,
+            make: resumed_shop,
+            file: include_str!("../histories/v1-answers.txt"),
         },
         Recording {
             name: "v1-checkpointed",
