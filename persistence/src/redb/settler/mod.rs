@@ -9,29 +9,33 @@
 //! only when they are complete, in the transaction that writes the last of them. So a crash at any
 //! point leaves the manifest of before and some rows that nobody names; these go when the store is
 //! opened again. Nothing here is needed to keep what was acknowledged: the log has all of it.
+//!
+//! Here one job at a time is begun, goes on with each commit and is finished; what a job does stands in
+//! `flush` and `merge`, and what is merged in `choice`.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+mod choice;
+mod flush;
+mod merge;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::closed::{ClosedRuns, Segments, Settled};
+use self::choice::mergeable;
+use self::flush::Flush;
+use self::merge::Merge;
+use super::closed::{ClosedRuns, Settled};
 use super::moment::Moment;
 use super::segment::Segment;
 use crate::error::JournalFailure;
 use crate::finished::{Finished, Place};
-use crate::wire::settled::{self, CLOSED_PER_ROW, Manifest, PAIRS_PER_ROW, Pair, SPAN_MAX};
+use crate::wire::settled::{self, Manifest, Pair};
 
-/// How many sorted runs of one level are merged into one of the next; half as many if no more fit.
-const FAN: usize = 8;
-/// How many are merged at once at most, when merging has fallen behind.
-const INPUTS_MAX: usize = 64;
 /// From so many sorted runs on, merging has its turn after each flush, however many runs wait meanwhile.
 const CROWDED_LEN: usize = 64;
 /// How many rows are removed at a time, at most.
 const REMOVED_LEN_MAX: usize = 64;
 /// Bytes of a row of the index, for the budget.
 const INDEX_ROW_BYTES: usize = 16_384;
-const CLOSED_ROW_BYTES: usize = 8_192;
 
 /// What one commit takes along of the index.
 #[derive(Debug, Default)]
@@ -88,40 +92,6 @@ pub(crate) enum Begin {
 enum Job {
     Flush(Flush),
     Merge(Merge),
-}
-
-/// Waiting runs on their way to disk.
-#[derive(Debug)]
-struct Flush {
-    number: u64,
-    runs: Vec<Finished<Place>>,
-    written: usize,
-    pairs: Vec<Pair>,
-    indexed: usize,
-    segment: Segment,
-    position: u64,
-}
-
-/// Sorted runs on their way into one.
-#[derive(Debug)]
-struct Merge {
-    inputs: Vec<Arc<Segment>>,
-    cursors: Vec<Cursor>,
-    /// The next pair of each input that has one, counted from the output's number.
-    heads: BinaryHeap<Reverse<(Pair, usize)>>,
-    /// Pairs that do not fill a row yet.
-    pairs: Vec<Pair>,
-    segment: Segment,
-    /// Numbers below are left out.
-    from: u64,
-    is_begun: bool,
-}
-
-#[derive(Debug)]
-struct Cursor {
-    row: Vec<Pair>,
-    at: usize,
-    next_row: u32,
 }
 
 impl Settler {
@@ -299,193 +269,6 @@ impl Settler {
     }
 }
 
-/// The sorted runs to be merged next, if there are any.
-fn mergeable(closed: &ClosedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
-    let segments: &Segments = &closed.settled.segments;
-    // Larger ones would keep the dropped runs in them on disk for too long.
-    let pairs_max = (closed.len_max() / 2).max(2 * FAN * len_min) as u64;
-    let mut end = segments.len();
-    while end > 0 {
-        let level = segments[end - 1].entry.level;
-        let same = segments[..end]
-            .iter()
-            .rev()
-            .take_while(|segment| segment.entry.level == level);
-        let start = end - same.count();
-        let inputs = &segments[start..end.min(start + INPUTS_MAX)];
-        // Behind a few that are as large as they become there may be enough small ones.
-        let windows = (0..inputs.len()).map(|from| &inputs[from..]);
-        let mut windows = windows.take_while(|window| window.len() >= FAN);
-        if let Some(fitting) = windows.find_map(|window| {
-            let fitting = fitting(window, pairs_max);
-            (fitting >= FAN / 2).then(|| window[..fitting].to_vec())
-        }) {
-            return Some(fitting);
-        }
-        end = start;
-    }
-    None
-}
-
-/// How many of these, from the first on, fit into one. When merging has fallen behind, each of them is
-/// larger than usual.
-fn fitting(inputs: &[Arc<Segment>], pairs_max: u64) -> usize {
-    let base = inputs.first().map_or(0, |first| first.entry.base);
-    let mut pairs = 0;
-    let fitting = inputs.iter().take_while(|segment| {
-        pairs += segment.entry.pairs;
-        pairs <= pairs_max && segment.entry.end - base <= SPAN_MAX
-    });
-    fitting.count()
-}
-
-impl Flush {
-    fn new(id: u64, number: u64, runs: Vec<Finished<Place>>, position: u64) -> Self {
-        let mut pairs: Vec<_> = (0..)
-            .zip(&runs)
-            .flat_map(|(relative, finished)| {
-                [
-                    Pair::of_run(finished.run, relative),
-                    Pair::of_id(finished.id, relative),
-                ]
-            })
-            .collect();
-        pairs.sort_unstable();
-        // The latest run of an id comes last among its equals.
-        pairs.dedup_by(|later, earlier| {
-            let is_older = is_older(*earlier, *later);
-            if is_older {
-                *earlier = *later;
-            }
-            is_older
-        });
-        Self {
-            number,
-            written: 0,
-            indexed: 0,
-            segment: Segment::new(id, number, number + runs.len() as u64, 0, pairs.len()),
-            runs,
-            pairs,
-            position,
-        }
-    }
-
-    /// Says whether that was all.
-    fn step(&mut self, bytes: usize, step: &mut Step, rows: &mut Rows) -> bool {
-        let mut written = 0;
-        while written < bytes {
-            if self.written < self.runs.len() {
-                let next = (self.written + CLOSED_PER_ROW).min(self.runs.len());
-                let number = self.number + self.written as u64;
-                step.closed.push((
-                    number,
-                    settled::closed_row(number, &self.runs[self.written..next]),
-                ));
-                rows.closed.push_back(number);
-                self.written = next;
-                written += CLOSED_ROW_BYTES;
-            } else if self.indexed < self.pairs.len() {
-                let next = (self.indexed + PAIRS_PER_ROW).min(self.pairs.len());
-                let pairs = &self.pairs[self.indexed..next];
-                let key = self.segment.push(pairs);
-                step.index.push((key, settled::index_row(self.number, pairs)));
-                self.indexed = next;
-                written += INDEX_ROW_BYTES;
-            } else {
-                return true;
-            }
-        }
-        self.written == self.runs.len() && self.indexed == self.pairs.len()
-    }
-}
-
-impl Merge {
-    fn new(id: u64, inputs: Vec<Arc<Segment>>, from: u64) -> Self {
-        let base = inputs[0].entry.base;
-        let end = inputs[inputs.len() - 1].entry.end;
-        let level = inputs[0].entry.level + 1;
-        let pairs: u64 = inputs.iter().map(|segment| segment.entry.pairs).sum();
-        let pairs = usize::try_from(pairs).expect("its filter is in memory");
-        let cursors = inputs
-            .iter()
-            .map(|_| Cursor {
-                row: Vec::new(),
-                at: 0,
-                next_row: 0,
-            })
-            .collect();
-        Self {
-            segment: Segment::new(id, base, end, level, pairs),
-            cursors,
-            inputs,
-            heads: BinaryHeap::new(),
-            pairs: Vec::with_capacity(PAIRS_PER_ROW),
-            from,
-            is_begun: false,
-        }
-    }
-
-    /// Says whether that was all.
-    fn step(&mut self, moment: &Moment, bytes: usize, step: &mut Step) -> Result<bool, JournalFailure> {
-        if !self.is_begun {
-            self.is_begun = true;
-            for input in 0..self.inputs.len() {
-                self.advance(moment, input)?;
-            }
-        }
-        let mut looked_at = bytes.div_ceil(INDEX_ROW_BYTES) * PAIRS_PER_ROW;
-        while looked_at > 0 {
-            let Some(Reverse((pair, input))) = self.heads.pop() else {
-                if !self.pairs.is_empty() {
-                    self.write(step);
-                }
-                return Ok(true);
-            };
-            looked_at -= 1;
-            self.advance(moment, input)?;
-            if self.segment.entry.base + u64::from(pair.relative()) < self.from {
-                continue;
-            }
-            match self.pairs.last_mut() {
-                Some(last) if is_older(*last, pair) => *last = pair,
-                _ => {
-                    if self.pairs.len() == PAIRS_PER_ROW {
-                        self.write(step);
-                    }
-                    self.pairs.push(pair);
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    fn write(&mut self, step: &mut Step) {
-        let key = self.segment.push(&self.pairs);
-        step.index
-            .push((key, settled::index_row(self.segment.entry.base, &self.pairs)));
-        self.pairs.clear();
-    }
-
-    /// Puts the next pair of an input among the heads.
-    fn advance(&mut self, moment: &Moment, input: usize) -> Result<(), JournalFailure> {
-        let (segment, cursor) = (&self.inputs[input], &mut self.cursors[input]);
-        while cursor.at == cursor.row.len() {
-            if cursor.next_row == segment.entry.rows {
-                return Ok(());
-            }
-            cursor.row = segment.row(moment, cursor.next_row)?;
-            cursor.at = 0;
-            cursor.next_row += 1;
-        }
-        let shift = u32::try_from(segment.entry.base - self.segment.entry.base)
-            .expect("what spans more is not merged");
-        let pair = cursor.row[cursor.at].shifted(shift);
-        cursor.at += 1;
-        self.heads.push(Reverse((pair, input)));
-        Ok(())
-    }
-}
-
 /// Whether both stand for runs of the same instance, of which only the later is needed.
 fn is_older(earlier: Pair, later: Pair) -> bool {
     earlier.hash == later.hash && !earlier.is_run() && !later.is_run()
@@ -501,45 +284,6 @@ mod tests {
     use crate::redb::disk::FileDisk;
     use crate::redb::state::Segment as Queued;
     use crate::redb::store::{Slice, Store};
-
-    /// How many are merged of sorted runs of one level, with so many pairs each, if 100,000 runs are
-    /// retained.
-    fn merged(sizes: &[u64]) -> Option<usize> {
-        merged_from(sizes).map(|(_, count)| count)
-    }
-
-    /// The same, with the place of the first.
-    fn merged_from(sizes: &[u64]) -> Option<(u64, usize)> {
-        let segments = (0..).zip(sizes).map(|(number, pairs)| {
-            let base = number * 1_000_000;
-            let mut segment = Segment::new(number, base, base + pairs / 2, 0, 0);
-            segment.entry.pairs = *pairs;
-            Arc::new(segment)
-        });
-        let retention = Retention {
-            len_max: 100_000,
-            ..Retention::default()
-        };
-        let settled = Settled {
-            segments: Arc::new(segments.collect()),
-            ..Settled::default()
-        };
-        let closed = ClosedRuns::new(retention, settled, 0);
-        mergeable(&closed, 2_048).map(|inputs| (inputs[0].entry.id, inputs.len()))
-    }
-
-    #[test]
-    fn as_many_are_merged_as_fit() {
-        assert_eq!(merged(&[4_096; 7]), None);
-        assert_eq!(merged(&[4_096; 8]), Some(8));
-        assert_eq!(merged(&[4_096; 20]), Some(12));
-        // Each took in more while the last merge went on.
-        assert_eq!(merged(&[8_000; 8]), Some(6));
-        assert_eq!(merged(&[8_000; 80]), Some(6));
-        // These are as large as they become.
-        assert_eq!(merged(&[20_000; 8]), None);
-        assert_eq!(merged(&[60_000; 8]), None);
-    }
 
     /// As many close with each commit as are settled at once; without a turn of its own, merging would
     /// wait for ever.
@@ -590,28 +334,5 @@ mod tests {
             assert!(waiting < 2_000, "{waiting} wait after {number} runs");
         }
         assert!(merges > 1, "{merges} merges");
-    }
-
-    /// An index that was written anew begins with one large sorted run.
-    #[test]
-    fn what_is_too_large_to_be_merged_keeps_no_small_ones_from_it() {
-        let large_first = |small: usize| {
-            let sizes: Vec<_> = [60_000].into_iter().chain(vec![4_096; small]).collect();
-            merged(&sizes)
-        };
-        assert_eq!(large_first(7), None);
-        assert_eq!(large_first(8), Some(8));
-        assert_eq!(
-            merged_from(&[
-                60_000, 60_000, 4_096, 4_096, 4_096, 4_096, 4_096, 4_096, 4_096, 4_096
-            ]),
-            Some((2, 8))
-        );
-        assert_eq!(
-            merged_from(&[
-                40_000, 40_000, 8_000, 8_000, 8_000, 8_000, 8_000, 8_000, 8_000, 8_000
-            ]),
-            Some((2, 6))
-        );
     }
 }
