@@ -17,7 +17,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use millrun_core::RunId;
 
-use super::log;
+use super::frames;
 use super::moment::Moment;
 use crate::error::JournalFailure;
 
@@ -131,7 +131,7 @@ pub(crate) fn each_row<L: Send>(
     if let [lane] = lanes {
         return read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
-            let frames = log::split(bytes, source.run(), 1);
+            let frames = frames::split(bytes, source.run(), 1);
             feed(
                 lane,
                 &Row {
@@ -169,7 +169,7 @@ pub(crate) fn each_row<L: Send>(
         let mut buffers = Buffers::default();
         read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
-            let mut frames = log::split(bytes, source.run(), count).map(Vec::into_iter);
+            let mut frames = frames::split(bytes, source.run(), count).map(Vec::into_iter);
             let bytes = buffers.copy(bytes);
             // A lane that panicked has closed its queue; the scope passes its panic on.
             queues.iter().all(|queue| {

@@ -1,16 +1,26 @@
-//! Reads turns out of the log, trusting nothing that it finds.
+//! Reads the turns of one run, trusting nothing that it finds.
+//!
+//! ```text
+//!   moved out of the log │ low ... turn ◄─back── turn ◄─back── last ... end
+//!      (see `kept`)        │                                    └─ known from the run's place
+//! ```
+//!
+//! Invariants: what is returned is the whole of what was asked for, in order, or an error; a back-pointer
+//! is a hint, and where one leads nowhere the whole log is looked at.
+//!
+//! Left out: what stands in the frames; see `scan`.
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
+use super::frames::walk;
 use super::kept::KEPT_PIECE_BYTES;
-use super::lanes::{self, Row, Source};
 use super::moment::Moment;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::Place;
 use crate::scan;
 use crate::wire::piece;
-use crate::wire::v1::{self, Frame};
+use crate::wire::v1;
 
 /// The frames of the turns of `run`, in order, in pieces with their positions. `end` is where the
 /// log ends.
@@ -295,241 +305,5 @@ fn sweep(
         (Ok(_), _) => Err(scan::damaged(run, last, &"the last turn is damaged")),
         (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(error),
-    }
-}
-
-/// A place in the log that holds no frame.
-#[derive(Clone, Debug)]
-pub(crate) struct Damage {
-    /// Whose record it seems to be, if its header can still be read.
-    pub(crate) run: Option<RunId>,
-    pub(crate) position: u64,
-    pub(crate) cause: String,
-}
-
-impl Damage {
-    pub(crate) fn into_error(self) -> ReadError {
-        ReadError::Damaged {
-            run: self.run,
-            position: self.position,
-            cause: self.cause,
-        }
-    }
-}
-
-/// What [`walk`] finds: a frame with its bytes, or damage.
-pub(crate) type Found<'a> = Result<(Frame<'a>, &'a [u8]), Damage>;
-
-/// Calls `visit` with each frame of a row of the log, and once for each stretch of it that holds none.
-pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
-    walk_of(None, key, row, visit);
-}
-
-/// As [`walk`]; what holds no frame is damage of `of`, if all of the row is of that run.
-fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
-    let (frames, count) = match piece::read(row) {
-        Ok(piece) => piece,
-        Err(error) => {
-            let damage = Damage {
-                run: None,
-                position: key,
-                cause: error.to_string(),
-            };
-            visit(key, Err(damage));
-            // The frames have checksums of their own.
-            (row.get(piece::HEADER_BYTES..).unwrap_or_default(), u32::MAX)
-        }
-    };
-    let (mut at, mut seen) = (0, 0_u32);
-    while at < frames.len() {
-        let position = key + at as u64;
-        match v1::read(&frames[at..]) {
-            Ok(frame) => {
-                visit(position, Ok((frame, &frames[at..at + frame.len])));
-                at += frame.len;
-            }
-            Err(error) => {
-                let run = of.or_else(|| peeked(&frames[at..]));
-                visit(
-                    position,
-                    Err(Damage {
-                        run,
-                        position,
-                        cause: error.to_string(),
-                    }),
-                );
-                at = next_frame(frames, at);
-            }
-        }
-        seen = seen.saturating_add(1);
-    }
-    if count != u32::MAX && count != seen {
-        let cause = format!("the piece has {seen} frames, its header says {count}");
-        visit(
-            key,
-            Err(Damage {
-                run: None,
-                position: key,
-                cause,
-            }),
-        );
-    }
-}
-
-/// As [`walk`], for the runs that are the lane's own: the frames of others are passed over by their
-/// lengths, unchecked.
-pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>)) {
-    let key = match row.source {
-        Source::Kept(_) => 0,
-        Source::Log(position) => position,
-    };
-    let of = row.source.run();
-    let (Some(starts), Some(frames)) = (row.frames, row.bytes.get(piece::HEADER_BYTES..)) else {
-        return walk_of(of, key, row.bytes, &mut |position, found| {
-            let run = match &found {
-                Ok((frame, _)) => Some(frame.run),
-                Err(damage) => damage.run,
-            };
-            if row.is_mine(run) {
-                visit(position, found);
-            }
-        });
-    };
-    for start in starts {
-        let at = usize::try_from(*start).expect("a usize holds a u32 here");
-        let position = key + at as u64;
-        let found = match v1::read(&frames[at..]) {
-            Ok(frame) => Ok((frame, &frames[at..at + frame.len])),
-            Err(error) => Err(Damage {
-                run: of.or_else(|| peeked(&frames[at..])),
-                position,
-                cause: error.to_string(),
-            }),
-        };
-        visit(position, found);
-    }
-}
-
-/// The runs that the lane's own frames in a row seem to be of, with where each frame begins; nothing if
-/// the frames' lengths do not lead through the row. Unchecked: good for a look ahead.
-pub(crate) fn runs<'a>(row: &Row<'a>) -> impl Iterator<Item = (u32, RunId)> + use<'a> {
-    let frames = row.bytes.get(piece::HEADER_BYTES..).unwrap_or_default();
-    row.frames.unwrap_or_default().iter().filter_map(move |start| {
-        let (run, _) = v1::peek(frames.get(usize::try_from(*start).ok()?..)?).ok()?;
-        Some((*start, RunId::from_bits(run)?))
-    })
-}
-
-/// Where the frames of each lane begin in a row, behind its header; `None` unless the frames'
-/// lengths lead, in the right number of steps, exactly to the row's end. All are of the lane of `of`, if
-/// all of the row is of that run.
-pub(crate) fn split(row: &[u8], of: Option<RunId>, lanes: usize) -> Option<Vec<Vec<u32>>> {
-    let (frames, count) = piece::read(row).ok()?;
-    // What the header says of its size is not trusted with memory.
-    let most = (frames.len() / v1::HEADER_BYTES).min(count as usize);
-    let mut starts = vec![Vec::with_capacity(most / lanes + 8); lanes];
-    let mut at = 0;
-    for _ in 0..count {
-        let (run, len) = v1::peek(&frames[at..]).ok()?;
-        starts[lanes::lane_of(of.or_else(|| RunId::from_bits(run)), lanes)].push(u32::try_from(at).ok()?);
-        at += len;
-    }
-    (at == frames.len()).then_some(starts)
-}
-
-/// Whose frame this seems to be.
-fn peeked(frame: &[u8]) -> Option<RunId> {
-    let (run, _) = v1::peek(frame).ok()?;
-    RunId::from_bits(run)
-}
-
-/// Where the next sound frame begins behind the damaged one at `at`.
-fn next_frame(frames: &[u8], at: usize) -> usize {
-    let behind = v1::peek(&frames[at..]).map_or(frames.len(), |(_, len)| at + len);
-    if behind < frames.len() && v1::read(&frames[behind..]).is_ok() {
-        return behind;
-    }
-    (at + 1..frames.len())
-        .find(|at| v1::read(&frames[*at..]).is_ok())
-        .unwrap_or(frames.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use millrun_core::{Partition, Sequence, Timestamp};
-
-    use super::*;
-
-    /// A row of nine frames of three partitions.
-    fn row() -> (Vec<u8>, Vec<RunId>) {
-        let runs: Vec<_> = (0..9)
-            .map(|number| {
-                let partition = Partition::from_index(number % 3).unwrap();
-                RunId::new(partition, Timestamp::EPOCH, u64::from(number))
-            })
-            .collect();
-        let mut frames = Vec::new();
-        for run in &runs {
-            let header = v1::FrameHeader {
-                run: *run,
-                sequence: Sequence::new(1),
-                time: Timestamp::EPOCH,
-                kind: 1,
-            };
-            let start = v1::begin(&mut frames, &header, Some("id"), v1::OPENS | v1::TURN_FIRST);
-            frames.resize(frames.len() + frames.len() % 17, 7);
-            v1::seal(&mut frames[start..], v1::TURN_LAST);
-        }
-        let mut row = piece::header(u32::try_from(frames.len()).unwrap(), 9).to_vec();
-        row.extend_from_slice(&frames);
-        (row, runs)
-    }
-
-    #[test]
-    fn each_lane_learns_where_its_frames_begin() {
-        let (row, runs) = row();
-        for lanes in 1..=4 {
-            let starts = split(&row, None, lanes).unwrap();
-            assert_eq!(starts.len(), lanes);
-            let found: Vec<Vec<_>> = starts
-                .iter()
-                .map(|starts| {
-                    let frames = starts.iter().map(|at| &row[piece::HEADER_BYTES + *at as usize..]);
-                    frames.map(|frame| v1::read(frame).unwrap().run).collect()
-                })
-                .collect();
-            for (lane, found) in found.iter().enumerate() {
-                let is_mine = |run: &&RunId| lanes::lane_of(Some(**run), lanes) == lane;
-                let expected: Vec<_> = runs.iter().filter(is_mine).copied().collect();
-                assert_eq!(*found, expected, "lane {lane} of {lanes}");
-            }
-        }
-    }
-
-    #[test]
-    fn all_of_a_kept_row_goes_to_the_lane_of_the_run_that_its_key_names() {
-        let (row, runs) = row();
-        for run in &runs[..3] {
-            let starts = split(&row, Some(*run), 3).unwrap();
-            for (lane, starts) in starts.iter().enumerate() {
-                let is_its = lane == lanes::lane_of(Some(*run), 3);
-                assert_eq!(starts.len(), if is_its { runs.len() } else { 0 });
-            }
-        }
-    }
-
-    #[test]
-    fn a_row_whose_lengths_lead_nowhere_is_not_split() {
-        let (row, _) = row();
-        let first = piece::HEADER_BYTES;
-        // The length of the first frame, its neighbours and the header, each bit.
-        for at in (0..piece::HEADER_BYTES).chain(first + 12..first + 16) {
-            for bit in 0..8 {
-                let mut bad = row.clone();
-                bad[at] ^= 1 << bit;
-                assert_eq!(split(&bad, None, 2), None, "bit {bit} of byte {at}");
-            }
-        }
-        assert_eq!(split(&row[..row.len() - 1], None, 2), None);
     }
 }

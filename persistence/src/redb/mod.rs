@@ -19,6 +19,7 @@ mod closed;
 mod convoy;
 mod disk;
 mod filter;
+mod frames;
 mod guard;
 mod index;
 mod kept;
@@ -50,9 +51,9 @@ use millrun_core::{Bell, Epoch, Host, InstanceId, Offset, Partition, Placement, 
 use self::archive::Archiver;
 use self::closed::{ClosedRuns, Trim};
 pub use self::disk::{Disk, FileDisk};
-use self::index::Index;
 #[cfg(feature = "fuzz")]
-pub(crate) use self::log::walk as walk_row;
+pub(crate) use self::frames::walk as walk_row;
+use self::index::Index;
 use self::moment::Moment;
 use self::rebuild::{Known, Rebuilt};
 use self::shared::Shared;

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::frames::{self, Damage};
 use super::lanes::{Row, Source, Span, each_row};
-use super::log::{self, Damage};
 use super::moment::{Moment, Opened};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
@@ -125,7 +125,7 @@ pub(crate) fn rebuild_folding(
     let records = AtomicU64::new(0);
     let feed = |share: &mut Share<'_>, row: &Row<'_>| {
         let before = share.records;
-        log::walk_share(row, &mut |position, found| match found {
+        frames::walk_share(row, &mut |position, found| match found {
             Ok((frame, _)) => {
                 let is_kept = matches!(row.source, Source::Kept(_));
                 share.frame((!is_kept).then_some(position), &frame);

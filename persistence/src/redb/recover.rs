@@ -7,8 +7,8 @@ use std::time::Duration;
 use millrun_core::{Host, RunId};
 use rustc_hash::FxBuildHasher;
 
+use super::frames;
 use super::lanes::{Row, Source, Span, each_row};
-use super::log;
 use super::moment::Moment;
 use crate::error::ReadError;
 use crate::journal::{Lane, Progress};
@@ -33,11 +33,11 @@ pub(crate) fn recover(
     let feed = |lane: &mut Lane<'_>, row: &Row<'_>| {
         let mut handed = 0;
         // Frames of other runs need not be checked.
-        let wanted: Vec<u32> = log::runs(row)
+        let wanted: Vec<u32> = frames::runs(row)
             .filter_map(|(start, run)| live.contains(&run).then_some(start))
             .collect();
         let row = row.only(&wanted);
-        log::walk_share(&row, &mut |_, found| {
+        frames::walk_share(&row, &mut |_, found| {
             // Damage was put down to its runs when the store was opened.
             if let Ok((frame, _)) = found
                 && live.contains(&frame.run)

@@ -21,7 +21,7 @@ use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::closed::{self, Settled};
-use super::log;
+use super::frames;
 use super::moment::Moment;
 use super::settler::{Rows, Settler, Step};
 use super::shared::Shared;
@@ -328,7 +328,7 @@ impl Beginning {
             if (total >= bytes && is_between_turns) || key >= end {
                 return false;
             }
-            log::walk(key, row, &mut |position, found| match found {
+            frames::walk(key, row, &mut |position, found| match found {
                 Ok((frame, _)) => {
                     is_between_turns = frame.has(v1::TURN_LAST);
                     // The frames of a turn follow each other.
@@ -362,7 +362,7 @@ impl Beginning {
             if key >= self.end {
                 return false;
             }
-            log::walk(key, row, &mut |_, found| match found {
+            frames::walk(key, row, &mut |_, found| match found {
                 Ok((frame, bytes)) if runs.contains(&frame.run) => {
                     moved.entry(frame.run).or_default().extend_from_slice(bytes);
                 }
