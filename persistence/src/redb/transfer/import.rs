@@ -1,50 +1,32 @@
-//! A whole store as lines of JSON, and back.
+//! Making a new store of lines of JSON.
 //!
 //! ```text
-//!   export:  finished runs in the order of closing, then live ones ──► file.new ──► sync, rename
-//!   import:  lines ──► turns ──► State (the same checks as ever) ──► commits into store.new ──► rename
+//!   first pass:   lines ──► which runs are cut off or stand there again
+//!   second pass:  lines ──► a turn of records of one time ──► batch ──► State ──► commit into store.new
 //! ```
 //!
-//! What is kept: every record of every run, and the order in which runs closed. What is not: how turns
-//! of one time were grouped, epochs, snapshots, and which runs were dropped.
+//! Invariants: what is taken passes the checks that every turn passes; a line that makes no sense ends all
+//! of it, with its number; there is no store at the place before all of it is durable.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
 
-use super::closed::{ClosedRuns, Settled};
-use super::open;
-use super::rebuild::{Known, rebuild};
-use super::state::State;
-use super::store::Store;
-use super::upkeep::BackupError;
-use super::{JournalConfig, RedbJournal};
+use super::PAGE_BYTES;
 use crate::batch::{Batch, TurnHeader};
-use crate::error::{EnqueueError, JournalFailure, OpenError, ReadError, TurnError, TurnRefused};
-use crate::journal::Journal;
+use crate::config::JournalConfig;
+use crate::error::{EnqueueError, JournalFailure, OpenError, TurnError, TurnRefused};
 use crate::record::Record;
+use crate::redb::closed::{ClosedRuns, Settled};
+use crate::redb::open;
+use crate::redb::rebuild::{Known, rebuild};
+use crate::redb::state::State;
+use crate::redb::store::Store;
 use crate::wire::ndjson::{self, LineRecord};
-
-/// How much of a history is in memory at a time, and how much is committed at a time.
-const PAGE_BYTES: usize = 4 << 20;
-/// How many finished runs are listed at a time.
-const LISTED: usize = 1_000;
-
-/// What an export has written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Exported {
-    /// Runs whose whole history was written.
-    pub runs: u64,
-    /// Records.
-    pub records: u64,
-    /// Runs that are left out because a record of theirs is damaged, with what is wrong.
-    pub damaged: Vec<ReadError>,
-}
 
 /// What an import has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,170 +69,8 @@ pub enum ImportError {
     Write(#[source] OpenError),
 }
 
-impl RedbJournal {
-    /// Writes all histories that are retained, and those of live runs, as lines of JSON, which
-    /// [`import`] makes a store of. Goes on while turns are appended: each run is as it was when its
-    /// turn came. For one moment of the whole, export a [backup](Self::backup).
-    ///
-    /// # Errors
-    /// See [`BackupError`].
-    pub fn export(&self, path: impl AsRef<Path>) -> Result<Exported, BackupError> {
-        let path = path.as_ref();
-        if path.exists() {
-            return Err(BackupError::Exists {
-                path: path.to_owned(),
-            });
-        }
-        let draft = open::draft(path);
-        let outcome = self.export_to(&draft);
-        if outcome.is_err() {
-            // Nobody knows of the draft.
-            fs::remove_file(&draft).ok();
-        }
-        let exported = outcome?;
-        fs::rename(&draft, path)
-            .and_then(|()| open::sync_folder(path))
-            .map_err(|error| write(path, error))?;
-        Ok(exported)
-    }
-
-    fn export_to(&self, path: &Path) -> Result<Exported, BackupError> {
-        let file = File::create(path).map_err(|error| write(path, error))?;
-        let mut out = Export {
-            journal: self,
-            path,
-            file,
-            written: 0,
-            lines: Vec::new(),
-            exported: Exported::default(),
-        };
-        ndjson::put_header(&mut out.lines, false);
-        let mut live: Vec<_> = self.moment(State::live)?.0.into_iter().collect();
-        live.sort_unstable();
-        let mut seen = HashSet::new();
-        let mut after = None;
-        loop {
-            let page = self.list_finished(after, LISTED).map_err(JournalFailure::from)?;
-            for finished in &page {
-                // It may have closed since the live ones were listed.
-                seen.insert(finished.run);
-                out.run(finished.run)?;
-            }
-            after = page.last().map(|finished| finished.run);
-            if page.len() < LISTED {
-                break;
-            }
-        }
-        for run in live {
-            if !seen.contains(&run) {
-                out.run(run)?;
-            }
-        }
-        out.finish()
-    }
-}
-
-struct Export<'a> {
-    journal: &'a RedbJournal,
-    path: &'a Path,
-    file: File,
-    /// Bytes in the file.
-    written: u64,
-    /// Lines on their way to it: those of about a page.
-    lines: Vec<u8>,
-    exported: Exported,
-}
-
-impl Export<'_> {
-    /// Writes a run, whole or not at all.
-    fn run(&mut self, run: RunId) -> Result<(), BackupError> {
-        let begin = self.written + self.lines.len() as u64;
-        let mut records = 0;
-        match self.pages(run, &mut records)? {
-            Ok(()) => {
-                self.exported.runs += 1;
-                self.exported.records += records;
-            }
-            Err(error) => {
-                self.cut(begin).map_err(|error| write(self.path, error))?;
-                match error {
-                    // Retention was faster, or it has no durable record yet.
-                    ReadError::UnknownRun { .. } | ReadError::Expired { .. } => {}
-                    damage => self.exported.damaged.push(damage),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the records of a run, a page at a time, and counts them. What is wrong with the run itself
-    /// is the inner error.
-    fn pages(&mut self, run: RunId, records: &mut u64) -> Result<Result<(), ReadError>, BackupError> {
-        let (mut after, mut id) = (Sequence::ZERO, None);
-        loop {
-            let page = match self.journal.history_page(run, after, PAGE_BYTES) {
-                Ok(page) => page,
-                Err(ReadError::Failed(failure)) => return Err(failure.into()),
-                Err(error) => return Ok(Err(error)),
-            };
-            if after == Sequence::ZERO {
-                match self.journal.instance_id(run) {
-                    Ok(found) => id = Some(found),
-                    Err(ReadError::Failed(failure)) => return Err(failure.into()),
-                    Err(error) => return Ok(Err(error)),
-                }
-            }
-            for record in &page.records {
-                let id = id.as_ref().filter(|_| record.sequence.get() == 1);
-                ndjson::put(&mut self.lines, run, id.map(InstanceId::as_str), record);
-                after = record.sequence;
-                *records += 1;
-            }
-            if self.lines.len() > PAGE_BYTES {
-                self.flush()?;
-            }
-            if page.is_end() {
-                return Ok(Ok(()));
-            }
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), BackupError> {
-        let outcome = self.file.write_all(&self.lines);
-        self.written += self.lines.len() as u64;
-        self.lines.clear();
-        outcome.map_err(|error| write(self.path, error))
-    }
-
-    /// Takes back what was written behind `begin`.
-    fn cut(&mut self, begin: u64) -> io::Result<()> {
-        if let Some(len) = begin.checked_sub(self.written) {
-            self.lines
-                .truncate(usize::try_from(len).expect("so much is in memory"));
-            return Ok(());
-        }
-        self.lines.clear();
-        self.written = begin;
-        self.file.set_len(begin)?;
-        self.file.seek(SeekFrom::Start(begin)).map(|_| ())
-    }
-
-    fn finish(mut self) -> Result<Exported, BackupError> {
-        self.flush()?;
-        self.file.sync_all().map_err(|error| write(self.path, error))?;
-        Ok(self.exported)
-    }
-}
-
-fn write(path: &Path, source: io::Error) -> BackupError {
-    BackupError::Write(OpenError::Io {
-        path: path.to_owned(),
-        source,
-    })
-}
-
 /// Makes a new store at `store` of the histories in the file `histories`, which an
-/// [export](RedbJournal::export) or an [archive](crate::Archive) has written. Open it afterwards as any
+/// [export](crate::RedbJournal::export) or an [archive](crate::Archive) has written. Open it afterwards as any
 /// other; what is beyond its retention is dropped then.
 ///
 /// # Errors

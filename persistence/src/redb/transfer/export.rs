@@ -1,0 +1,201 @@
+//! Writing all histories as lines of JSON.
+//!
+//! ```text
+//!   finished runs, a list at a time ─┐
+//!   then those that were live before ┴─► pages of a history ──► lines ──► file.new
+//! ```
+//!
+//! Invariants: a run is written whole or not at all, and once; there is no file at the place before all of
+//! it is synced; a page and its lines are in memory, however long a history is.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use millrun_core::{InstanceId, RunId, Sequence};
+
+use super::PAGE_BYTES;
+use crate::error::{JournalFailure, OpenError, ReadError};
+use crate::journal::Journal;
+use crate::redb::state::State;
+use crate::redb::upkeep::BackupError;
+use crate::redb::{RedbJournal, open};
+use crate::wire::ndjson;
+
+/// How many finished runs are listed at a time.
+const LISTED: usize = 1_000;
+
+/// What an export has written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// Runs whose whole history was written.
+    pub runs: u64,
+    /// Records.
+    pub records: u64,
+    /// Runs that are left out because a record of theirs is damaged, with what is wrong.
+    pub damaged: Vec<ReadError>,
+}
+
+impl RedbJournal {
+    /// Writes all histories that are retained, and those of live runs, as lines of JSON, which
+    /// [`import`](super::import) makes a store of. Goes on while turns are appended: each run is as it
+    /// was when its turn came. For one moment of the whole, export a [backup](Self::backup).
+    ///
+    /// # Errors
+    /// See [`BackupError`].
+    pub fn export(&self, path: impl AsRef<Path>) -> Result<Exported, BackupError> {
+        let path = path.as_ref();
+        if path.exists() {
+            return Err(BackupError::Exists {
+                path: path.to_owned(),
+            });
+        }
+        let draft = open::draft(path);
+        let outcome = self.export_to(&draft);
+        if outcome.is_err() {
+            // Nobody knows of the draft.
+            fs::remove_file(&draft).ok();
+        }
+        let exported = outcome?;
+        fs::rename(&draft, path)
+            .and_then(|()| open::sync_folder(path))
+            .map_err(|error| write(path, error))?;
+        Ok(exported)
+    }
+
+    fn export_to(&self, path: &Path) -> Result<Exported, BackupError> {
+        let file = File::create(path).map_err(|error| write(path, error))?;
+        let mut out = Export {
+            journal: self,
+            path,
+            file,
+            written: 0,
+            lines: Vec::new(),
+            exported: Exported::default(),
+        };
+        ndjson::put_header(&mut out.lines, false);
+        let mut live: Vec<_> = self.moment(State::live)?.0.into_iter().collect();
+        live.sort_unstable();
+        let mut seen = HashSet::new();
+        let mut after = None;
+        loop {
+            let page = self.list_finished(after, LISTED).map_err(JournalFailure::from)?;
+            for finished in &page {
+                // It may have closed since the live ones were listed.
+                seen.insert(finished.run);
+                out.run(finished.run)?;
+            }
+            after = page.last().map(|finished| finished.run);
+            if page.len() < LISTED {
+                break;
+            }
+        }
+        for run in live {
+            if !seen.contains(&run) {
+                out.run(run)?;
+            }
+        }
+        out.finish()
+    }
+}
+
+struct Export<'a> {
+    journal: &'a RedbJournal,
+    path: &'a Path,
+    file: File,
+    /// Bytes in the file.
+    written: u64,
+    /// Lines on their way to it: those of about a page.
+    lines: Vec<u8>,
+    exported: Exported,
+}
+
+impl Export<'_> {
+    /// Writes a run, whole or not at all.
+    fn run(&mut self, run: RunId) -> Result<(), BackupError> {
+        let begin = self.written + self.lines.len() as u64;
+        let mut records = 0;
+        match self.pages(run, &mut records)? {
+            Ok(()) => {
+                self.exported.runs += 1;
+                self.exported.records += records;
+            }
+            Err(error) => {
+                self.cut(begin).map_err(|error| write(self.path, error))?;
+                match error {
+                    // Retention was faster, or it has no durable record yet.
+                    ReadError::UnknownRun { .. } | ReadError::Expired { .. } => {}
+                    damage => self.exported.damaged.push(damage),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the records of a run, a page at a time, and counts them. What is wrong with the run itself
+    /// is the inner error.
+    fn pages(&mut self, run: RunId, records: &mut u64) -> Result<Result<(), ReadError>, BackupError> {
+        let (mut after, mut id) = (Sequence::ZERO, None);
+        loop {
+            let page = match self.journal.history_page(run, after, PAGE_BYTES) {
+                Ok(page) => page,
+                Err(ReadError::Failed(failure)) => return Err(failure.into()),
+                Err(error) => return Ok(Err(error)),
+            };
+            if after == Sequence::ZERO {
+                match self.journal.instance_id(run) {
+                    Ok(found) => id = Some(found),
+                    Err(ReadError::Failed(failure)) => return Err(failure.into()),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            for record in &page.records {
+                let id = id.as_ref().filter(|_| record.sequence.get() == 1);
+                ndjson::put(&mut self.lines, run, id.map(InstanceId::as_str), record);
+                after = record.sequence;
+                *records += 1;
+            }
+            if self.lines.len() > PAGE_BYTES {
+                self.flush()?;
+            }
+            if page.is_end() {
+                return Ok(Ok(()));
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), BackupError> {
+        let outcome = self.file.write_all(&self.lines);
+        self.written += self.lines.len() as u64;
+        self.lines.clear();
+        outcome.map_err(|error| write(self.path, error))
+    }
+
+    /// Takes back what was written behind `begin`.
+    fn cut(&mut self, begin: u64) -> io::Result<()> {
+        if let Some(len) = begin.checked_sub(self.written) {
+            self.lines
+                .truncate(usize::try_from(len).expect("so much is in memory"));
+            return Ok(());
+        }
+        self.lines.clear();
+        self.written = begin;
+        self.file.set_len(begin)?;
+        self.file.seek(SeekFrom::Start(begin)).map(|_| ())
+    }
+
+    fn finish(mut self) -> Result<Exported, BackupError> {
+        self.flush()?;
+        self.file.sync_all().map_err(|error| write(self.path, error))?;
+        Ok(self.exported)
+    }
+}
+
+fn write(path: &Path, source: io::Error) -> BackupError {
+    BackupError::Write(OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
