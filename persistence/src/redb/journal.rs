@@ -1,0 +1,251 @@
+//! The port, as the journal in a file has it.
+//!
+//! ```text
+//!   enqueue ──► State, under its lock ──► the writer's bell
+//!   reads   ──► a moment of the store that fits the state ──► log, closed, recover
+//! ```
+//!
+//! Invariants: the lock is held for no access to a record and for no bell; a read sees only what is
+//! durable; what is known from memory to be new costs no access to the store.
+//!
+//! Left out: opening ([`start`](super::start)), and committing ([`writer`](super::writer)).
+
+use std::sync::MutexGuard;
+
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
+
+use super::moment::Moment;
+use super::state::State;
+use super::{RedbJournal, closed, log, recover};
+use crate::batch::Batch;
+use crate::config::Durability;
+use crate::error::{EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused};
+use crate::finished::{Finished, IdHash, Place};
+use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
+use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
+use crate::{scan, wire};
+
+impl Journal for RedbJournal {
+    fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
+        let (enqueued, ringing) = self.enqueue_and_ring_later(batch)?;
+        drop(ringing);
+        Ok(enqueued)
+    }
+
+    fn enqueue_and_ring_later(&self, batch: &Batch) -> Result<(Enqueued, Ringing), EnqueueError> {
+        let mut state = self.shared.lock();
+        let (enqueued, rings) = match state.enqueue(batch) {
+            Ok(taken) => taken,
+            Err(error) => {
+                drop(state);
+                // The writer may be waiting for more: there will not be more.
+                self.shared.bell.ring();
+                return Err(error);
+            }
+        };
+        let ringing = self.queued(state, enqueued.offset, rings);
+        Ok((enqueued, ringing))
+    }
+
+    fn high_watermark(&self) -> Offset {
+        self.shared.watermark()
+    }
+
+    fn failure(&self) -> Option<JournalFailure> {
+        self.shared.failure()
+    }
+
+    fn watch(&self, bell: Bell) {
+        self.shared.lock().watchers.push(bell);
+    }
+
+    fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        let (epoch, rings) = state.take_over(partitions);
+        let offset = state.open.offset;
+        drop(self.queued(state, offset, rings));
+        Ok(epoch)
+    }
+
+    fn history(&self, run: RunId) -> Result<History, ReadError> {
+        let (place, end, moment) = self.place(run)?;
+        let (bytes, max) = (place.bytes, self.shared.config.history_bytes_max);
+        if bytes > max {
+            return Err(ReadError::TooLong { run, bytes, max });
+        }
+        scan::history(run, &log::turns(&moment, run, &place, end)?)
+    }
+
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let (place, end, moment) = self.place(run)?;
+        let (pieces, head) = log::page(&moment, run, &place, end, (after.get(), bytes_max))?;
+        Ok(HistoryPage {
+            records: scan::page(run, &pieces, after, bytes_max)?,
+            head: Sequence::new(head),
+        })
+    }
+
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        let outcome = self.shared.lock().put_snapshot(snapshot);
+        self.shared.bell.ring();
+        outcome
+    }
+
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        state.snapshots.remove(run);
+        drop(state);
+        self.shared.bell.ring();
+        Ok(())
+    }
+
+    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
+        let (is_live, moment) = self.moment(|state| state.is_live(run))?;
+        let row = if is_live { moment.snapshot(run)? } else { None };
+        Ok(row.and_then(|row| wire::snapshot::read(run, &row)))
+    }
+
+    fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        let hash = IdHash::of(id.as_str());
+        self.reader()?;
+        let lookup = {
+            let state = self.shared.lock();
+            let closed = &state.closed;
+            let is_waiting = closed.waiting.latest(hash).is_some() || closed.expired(hash).is_some();
+            (!is_waiting).then(|| closed.lookup())
+        };
+        // Nearly all ids that are asked for are new: they cost no access to the store.
+        if lookup.is_some_and(|lookup| !lookup.may_contain(hash.bits())) {
+            return Ok(None);
+        }
+        let ((waiting, lookup, expired), moment) = self.moment(|state| {
+            let closed = &state.closed;
+            let waiting = closed.waiting.latest(hash).copied();
+            (waiting, closed.lookup(), closed.expired(hash))
+        })?;
+        let found = match waiting {
+            Some(finished) => Some((finished, false)),
+            None => lookup
+                .id(&moment, hash)?
+                .map(|found| (found.finished, found.is_expired)),
+        };
+        match (found, expired) {
+            (Some((finished, false)), _) => {
+                let described = describe(&moment, &finished)?;
+                Ok((described.id == *id).then_some(described))
+            }
+            (Some((Finished { run, .. }, true)), _) | (None, Some(run)) => Err(ReadError::Expired { run }),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
+        let ((lookup, waiting, settled_end, first, damaged), moment) = self.moment(|state| {
+            let closed = &state.closed;
+            let from = after.and_then(|run| closed.waiting.number(run));
+            let waiting: Vec<_> = closed
+                .waiting
+                .list(from.map_or(0, |number| number + 1))
+                .take(limit)
+                .copied()
+                .collect();
+            let lookup = from.is_none().then(|| closed.lookup());
+            let damaged: Vec<_> = state.damaged.runs.keys().copied().collect();
+            (lookup, waiting, closed.settled.end, closed.first(), damaged)
+        })?;
+        let mut listed = Vec::new();
+        if let Some(lookup) = lookup {
+            let found = after.map(|run| lookup.run(&moment, run)).transpose()?.flatten();
+            let from = found.map_or(first, |found| found.number + 1).max(first);
+            closed::each(&moment, (from, settled_end), &mut |_, finished| {
+                if listed.len() < limit && !damaged.contains(&finished.run) {
+                    listed.push(finished);
+                }
+                listed.len() < limit
+            })?;
+        }
+        let missing = limit - listed.len();
+        listed.extend(waiting.into_iter().take(missing));
+        listed
+            .iter()
+            .map(|finished| describe(&moment, finished))
+            .collect()
+    }
+
+    fn recover(
+        &self,
+        lanes: &mut [Lane<'_>],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RecoveryReport, ReadError> {
+        let ((live, finished_runs, span, damaged), moment) = self.moment_from(|state, low| {
+            let damaged = state.damaged.list();
+            let finished_runs = state.closed.len();
+            (state.live(), finished_runs, state.live_span(low), damaged)
+        })?;
+        let host = &*self.shared.host;
+        let records = recover::recover(&moment, &live, span, lanes, host, progress)?;
+        Ok(RecoveryReport {
+            live_runs: live.len() as u64,
+            finished_runs,
+            records,
+            bytes: span.end - span.from,
+            elapsed: host.elapsed().saturating_sub(self.opened.at),
+            is_repaired: self.opened.is_repaired,
+            is_index_rebuilt: self.opened.is_index_rebuilt,
+            damaged,
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            file_bytes: self.shared.file_bytes(),
+            compacted_bytes: self.shared.compacted_bytes(),
+            ..self.shared.lock().stats()
+        }
+    }
+
+    fn begin_close(&self) {
+        self.shared.begin_close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.shared.begin_close();
+        self.shared.join();
+        match self.failure() {
+            Some(failure) if failure.kind() != FailureKind::Closed => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RedbJournal {
+    /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
+    /// `rings`, and those who watch where that is all that is waited for.
+    fn queued(&self, state: MutexGuard<'_, State>, offset: Offset, rings: bool) -> Ringing {
+        let mut bells = Vec::new();
+        if self.shared.config.durability != Durability::Durable {
+            self.shared.publish(offset);
+            bells.clone_from(&state.watchers);
+        }
+        drop(state);
+        if rings {
+            bells.push(self.shared.bell.clone());
+        }
+        Ringing::of(bells)
+    }
+}
+
+fn describe(store: &Moment, finished: &Finished<Place>) -> Result<FinishedRun, ReadError> {
+    Ok(FinishedRun {
+        run: finished.run,
+        id: log::instance_id(store, finished.run, &finished.place)?,
+        closed_at: finished.closed_at,
+        head: finished.head,
+    })
+}

@@ -1,0 +1,275 @@
+//! Opens a journal: finds out what its store holds, and starts the parts that work on it.
+//!
+//! ```text
+//!   open (the file) ──► Store ──► count ──► index ──► log ──► Read ──► State ──► writer, archiver
+//!                                        or anew       └─► folds
+//! ```
+//!
+//! Invariants: an opening is durably counted before anything of it is used, so that its epochs are above
+//! all earlier ones; a damaged index is written anew from the log; nothing is started before all is read.
+//!
+//! Left out: what makes a file ours ([`open`](super::open)), and how the log is read
+//! ([`rebuild`](super::rebuild)).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{Bell, Epoch, Host, Placement, RunId};
+
+use super::archive::Archiver;
+use super::closed::{self, ClosedRuns, Trim};
+use super::disk::Disk;
+use super::index::Index;
+use super::rebuild::{self, Known, Rebuilt};
+use super::shared::Shared;
+use super::state::State;
+use super::store::Store;
+use super::writer::Writer;
+use super::{Opened, RedbJournal, open, recover, settler};
+use crate::config::JournalConfig;
+use crate::error::{JournalFailure, OpenError, ReadError};
+use crate::finished::{Finished, Place};
+use crate::fold::{Fold, Nothing};
+use crate::heads::Heads;
+use crate::journal::{Progress, RecoveryReport};
+
+impl RedbJournal {
+    /// Opens the store at `path`, or creates it if there is no file, and starts its writer on
+    /// `host`. Returns when everything about runs is known; their records are handed out by
+    /// [`recover`](crate::Journal::recover).
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A second journal on the same file gets [`OpenError::AlreadyOpen`] at once.
+    pub fn open(
+        path: impl AsRef<Path>,
+        config: JournalConfig,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, OpenError> {
+        config.check()?;
+        let (path, at) = (path.as_ref(), host.elapsed());
+        let store = open::open_path(path, &config, &*host)?;
+        Self::start(store, path, config, host, at)
+    }
+
+    /// As [`open`](Self::open) and then [`recover`](crate::Journal::recover), in one pass over the log: all
+    /// that is read is handed to `folds`, and what has ended is taken back. The records of a run all
+    /// go to the fold `run.partition().index() % folds.len()`, from a thread of its own if there are
+    /// several. At the end the folds hold what they made of live runs, and of no other.
+    ///
+    /// The report counts the records of live runs, and the bytes of the whole log. `progress` is
+    /// called a few times a second at most, and counts all records.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Panics
+    /// When `folds` is empty.
+    pub fn open_folding(
+        path: impl AsRef<Path>,
+        config: JournalConfig,
+        host: Arc<dyn Host>,
+        folds: &mut [&mut dyn Fold],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        assert!(!folds.is_empty(), "somebody must fold the records");
+        config.check()?;
+        let (path, at) = (path.as_ref(), host.elapsed());
+        let store = open::open_path(path, &config, &*host)?;
+        let mut reported = host.elapsed();
+        let mut now_and_then = |so_far: Progress| {
+            if so_far.bytes_done == so_far.bytes_total
+                || host.elapsed().saturating_sub(reported) >= recover::PROGRESS_EVERY
+            {
+                reported = host.elapsed();
+                progress(so_far);
+            }
+        };
+        let read = Read::of(&store, &config, folds, &mut now_and_then);
+        let read = read.map_err(|failure| open::failed(&failure, path))?;
+        let (records, bytes) = (
+            read.live_records(),
+            read.rebuilt.end.saturating_sub(read.rebuilt.low),
+        );
+        let journal = Self::start_with(store, path, config, Arc::clone(&host), at, read)?;
+        let report = {
+            let state = journal.shared.lock();
+            let stats = state.stats();
+            RecoveryReport {
+                live_runs: stats.live_runs,
+                finished_runs: stats.finished_runs,
+                records,
+                bytes,
+                elapsed: host.elapsed().saturating_sub(at),
+                is_repaired: journal.opened.is_repaired,
+                is_index_rebuilt: journal.opened.is_index_rebuilt,
+                damaged: state.damaged.list(),
+            }
+        };
+        Ok((journal, report))
+    }
+
+    /// Opens the store on a disk of the caller's, or creates it if the disk is empty.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; the path in it is `name`.
+    pub fn open_disk(
+        disk: Arc<dyn Disk>,
+        name: &str,
+        config: JournalConfig,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, OpenError> {
+        config.check()?;
+        let (path, at) = (Path::new(name), host.elapsed());
+        let store = open::open_disk(disk, path, &config, &*host)?;
+        Self::start(store, path, config, host, at)
+    }
+
+    fn start(
+        store: Store,
+        path: &Path,
+        config: JournalConfig,
+        host: Arc<dyn Host>,
+        at: Duration,
+    ) -> Result<Self, OpenError> {
+        let mut nothing: Vec<_> = (0..store.lanes()).map(|_| Nothing).collect();
+        let mut folds: Vec<_> = nothing.iter_mut().map(|fold| fold as &mut dyn Fold).collect();
+        let read = Read::of(&store, &config, &mut folds, &mut |_| {});
+        let read = read.map_err(|failure| open::failed(&failure, path))?;
+        Self::start_with(store, path, config, host, at, read)
+    }
+
+    fn start_with(
+        store: Store,
+        path: &Path,
+        config: JournalConfig,
+        host: Arc<dyn Host>,
+        at: Duration,
+        read: Read,
+    ) -> Result<Self, OpenError> {
+        let failed = |failure: JournalFailure| open::failed(&failure, path);
+        let Read {
+            opens,
+            is_index_rebuilt,
+            rebuilt,
+            closed,
+            gone,
+            rows,
+        } = read;
+        let snapshots = store.moment().and_then(|moment| moment.snapshots());
+        let snapshots = snapshots.map_err(failed)?;
+        // Epochs of this opening are above all that earlier ones gave out: the count is durable.
+        let epoch = Epoch::new(opens << 32);
+        let opened = Opened {
+            at,
+            is_repaired: store.is_repaired,
+            is_index_rebuilt,
+        };
+        let store = Arc::new(store);
+        let state = State::new(&config, epoch, rebuilt, closed, gone, snapshots);
+        let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
+        let writer = Writer::new(Arc::clone(&shared), store, rows);
+        let ended = Arc::clone(&shared);
+        host.spawn_part(
+            "millrun-journal",
+            Placement::Thread,
+            shared.bell.clone(),
+            Box::new(writer),
+            Box::new(move |exit| ended.writer_ended(&exit)),
+        )?;
+        if let Some(archive) = shared.config.archive.clone() {
+            let bell = Bell::new();
+            // Rung after each commit, and when the journal ends.
+            shared.lock().watchers.push(bell.clone());
+            let archiver = Archiver::new(archive, Arc::downgrade(&shared));
+            host.spawn_part(
+                "millrun-archive",
+                Placement::Thread,
+                bell,
+                Box::new(archiver),
+                Box::new(|_| {}),
+            )?;
+        }
+        Ok(Self { shared, opened })
+    }
+}
+
+/// Everything that a store says when it is opened.
+struct Read {
+    /// How often it has been opened.
+    opens: u64,
+    is_index_rebuilt: bool,
+    /// What stands in its log.
+    rebuilt: Rebuilt,
+    /// Finished runs.
+    closed: ClosedRuns,
+    /// Those that were dropped while turns of theirs are kept.
+    gone: Vec<RunId>,
+    /// The rows of the index.
+    rows: settler::Rows,
+}
+
+impl Read {
+    fn of(
+        store: &Store,
+        config: &JournalConfig,
+        folds: &mut [&mut dyn Fold],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, JournalFailure> {
+        let opens = store.count_open()?;
+        let (index, is_index_rebuilt) = sound_index(store)?;
+        let moment = store.moment()?;
+        let known = if index.is_begun {
+            Known::Before(index.settled.position)
+        } else {
+            Known::Nothing
+        };
+        let mut rebuilt = rebuild::rebuild_folding(&moment, known, folds, progress)?;
+        let mut kept = std::mem::take(&mut rebuilt.kept);
+        index.remove_retained(&moment, &mut kept)?;
+        let mut gone: Vec<_> = kept.into_iter().collect();
+        gone.sort_unstable();
+        let mut closed = ClosedRuns::new(config.retention, index.settled, index.first);
+        if config.archive.is_some() {
+            closed.archive(index.archived);
+        }
+        let low = rebuilt.low;
+        for finished in std::mem::take(&mut rebuilt.closed) {
+            closed.waiting.add(finished);
+            let mut dropped = |dropped: &Finished<Place>| {
+                if dropped.place.first < low {
+                    gone.push(dropped.run);
+                }
+            };
+            while let Trim::Load(number) = closed.trim(finished.closed_at, &mut dropped) {
+                closed.load(closed::row(&moment, number));
+            }
+        }
+        Ok(Self {
+            opens,
+            is_index_rebuilt,
+            rebuilt,
+            closed,
+            gone,
+            rows: index.rows,
+        })
+    }
+
+    /// How many records live runs have: their sequences have no gaps.
+    fn live_records(&self) -> u64 {
+        let live = self.rebuilt.live.iter().flat_map(Heads::iter);
+        live.map(|(_, live)| u64::from(live.turn.last)).sum()
+    }
+}
+
+/// What is settled. A damaged index is thrown away, and says so.
+fn sound_index(store: &Store) -> Result<(Index, bool), JournalFailure> {
+    match Index::read(&store.moment()?) {
+        Ok(index) => Ok((index, false)),
+        Err(ReadError::Damaged { .. }) => {
+            store.forget_index()?;
+            Ok((Index::read(&store.moment()?)?, true))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
