@@ -166,3 +166,29 @@ fn an_attempt_that_had_begun_in_time_is_made_again_after_a_crash() {
     let script = async { end(builder.start().await.unwrap()).await };
     assert_eq!(third.block_on(script).unwrap(), ("7".to_owned(), 1_200));
 }
+
+#[test]
+fn a_shard_that_fails_takes_no_attempt_that_runs_for_one_that_never_began() {
+    async fn hangs_once(cx: ActivityContext, (): ()) -> Result<u64, ActivityError> {
+        match cx.attempt() {
+            1 => std::future::pending().await,
+            _ => Ok(7),
+        }
+    }
+    let (store, world) = (Store::new(), world(1, 0));
+    let builder = open(&store, &world).register(STEP, hangs_once);
+    let host = world.host();
+    let script = async {
+        let runtime = builder.start().await.unwrap();
+        drop(runtime.start(WAIT, "w", 0).await.unwrap());
+        // Ten times as long as an attempt may wait to begin.
+        host.sleep_until(host.now() + Duration::from_secs(600)).await;
+        assert_eq!(runtime.stats().attempts, 1);
+        runtime.kill("shard 0").unwrap();
+        while runtime.stats().attempts == 1 {
+            host.sleep_until(host.now() + Duration::from_millis(1)).await;
+        }
+        assert_eq!(end(runtime).await, ("7".to_owned(), 600));
+    };
+    world.block_on(script).unwrap();
+}
