@@ -130,7 +130,7 @@ impl Workload {
 }
 
 /// Measures each setting of a peer on all workloads: `sample` runs one workload on a store of its
-/// own in the folder, with so many worker threads. Prints tables and writes results as every suite
+/// own in the folder, with so many worker threads. The title names the peer and its store. Prints tables and writes results as every suite
 /// does, and says which engines were not run, and why; so it does of a workload at which the peer
 /// fails, which has no row.
 ///
@@ -138,7 +138,7 @@ impl Workload {
 /// When a run gives a wrong result, or the results cannot be written.
 pub fn measure_peer<S>(
     suite: &'static str,
-    title: &str,
+    (title, version): (&str, &str),
     settings: &[Setting<S>],
     mut sample: impl FnMut(&S, &Workload, &Path, usize) -> Result<Sample, BenchError>,
 ) -> Result<(), BenchError> {
@@ -183,6 +183,7 @@ pub fn measure_peer<S>(
             }
             let level = Level {
                 engine: setting.name.into(),
+                version: version.into(),
                 workload: workload.name.into(),
                 steps: workload.shape.steps(),
                 store: setting.store,
@@ -194,8 +195,9 @@ pub fn measure_peer<S>(
     }
     progress.finish();
     program.leave_out(failures);
-    let tables = [table(title, &rows), not_run()];
-    match program.finish(&rows, &tables, &charts(suite, title, &rows)) {
+    let title = format!("{title}, version {version}");
+    let tables = [table(&title, &rows), not_run()];
+    match program.finish(&rows, &tables, &charts(suite, &title, &rows)) {
         // What a peer cannot do is a result too, and was said.
         Err(BenchError::Incomplete { .. }) => Ok(()),
         outcome => outcome,

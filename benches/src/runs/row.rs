@@ -37,6 +37,8 @@ impl Store {
 pub struct Level {
     /// Who runs it.
     pub engine: String,
+    /// Its version.
+    pub version: String,
     /// What runs.
     pub workload: String,
     /// Activities in one run.
@@ -54,6 +56,9 @@ pub struct Level {
 pub struct Row {
     /// `millrun`, `redb` for the bare commit, or whose published figure this is.
     pub engine: String,
+    /// Its version; absent where it was not published.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// What ran.
     pub workload: String,
     /// Activities in one run.
@@ -106,6 +111,7 @@ impl Row {
         };
         Some(Self {
             engine: level.engine.clone(),
+            version: level.version.clone(),
             workload: level.workload.clone(),
             steps: level.steps,
             store: level.store,
@@ -133,6 +139,7 @@ impl Row {
         let (per_s, us) = (1.0 / seconds, seconds * 1e6);
         Self {
             engine: engine.into(),
+            version: String::new(),
             workload,
             steps,
             store: Store::Durable,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::runs::{Level, Store};
-use crate::{BenchError, CommonArguments, Turns};
+use crate::{BenchError, CommonArguments, Turns, locked_version};
 
 /// About what a step takes while nothing else runs: a commit, or nothing but the processor. Only for
 /// saying beforehand how long a suite will take.
@@ -205,11 +205,13 @@ impl Case {
     }
 
     pub(super) fn level(&self, threads: usize) -> Level {
+        let engine = match self.drive {
+            Drive::Floor(_) => "redb",
+            Drive::Loop(_) | Drive::Count(..) | Drive::OneByOne(_) => "millrun",
+        };
         Level {
-            engine: match self.drive {
-                Drive::Floor(_) => "redb".into(),
-                Drive::Loop(_) | Drive::Count(..) | Drive::OneByOne(_) => "millrun".into(),
-            },
+            engine: engine.into(),
+            version: locked_version(engine),
             workload: self.workload.clone(),
             steps: self.steps,
             store: self.store,

@@ -22,6 +22,8 @@ use millrun_benches::runs::{Sample, Setting, Shape, Store, Workload, measure_pee
 use millrun_benches::{BenchError, exit, store_in, workers};
 use serde_json::{Value, json};
 
+/// As in `Cargo.toml`.
+const VERSION: &str = "0.11.0";
 const RUN_LIMIT: Duration = Duration::from_secs(900);
 /// So many clients ask as often as [`Way::ask_every`] says; more of them each ask less often, but
 /// not less than its own function does.
@@ -60,11 +62,9 @@ fn main() -> ExitCode {
         };
         Ok([setting("cloacina", default), setting("cloacina, tuned", tuned)])
     });
-    exit(
-        settings.and_then(|settings| {
-            measure_peer("peers-cloacina", "Cloacina 0.11.0, SQLite", &settings, sample)
-        }),
-    )
+    exit(settings.and_then(|settings| {
+        measure_peer("peers-cloacina", ("Cloacina, SQLite", VERSION), &settings, sample)
+    }))
 }
 
 fn default_options() -> Result<Options, BenchError> {

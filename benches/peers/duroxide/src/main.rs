@@ -21,6 +21,8 @@ use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegis
 use millrun_benches::runs::{Sample, Setting, Shape, Store, Workload, measure_peer, saturate};
 use millrun_benches::{BenchError, exit, store_in, workers};
 
+/// As in `Cargo.toml`.
+const VERSION: &str = "0.1.32";
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 const MANY_MAX: usize = 128;
 
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
     ];
     exit(measure_peer(
         "peers-duroxide",
-        "duroxide 0.1.32, SQLite",
+        ("duroxide, SQLite", VERSION),
         &settings,
         sample,
     ))
