@@ -1,4 +1,9 @@
-//! The table of topics and subscriptions.
+//! The broker: its bounds, and the door to its topics and subscriptions.
+//!
+//! ```text
+//!   topic, subscribe ──► [ table ], locked ──► routes ◄── read by publishers, without a lock
+//!                            └─ news ──► told to the monitor once the lock is released
+//! ```
 //!
 //! The broker is not on the data path: it is a plain struct behind a lock that is taken when a
 //! topic is declared and when a subscription comes or goes. Each change rebuilds the routes it
@@ -6,8 +11,6 @@
 //!
 //! Lock order: table, then a topic's lanes, then a mailbox, then the topic's stage.
 
-use std::any::TypeId;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,12 +25,11 @@ use crate::inbox::Inbox;
 use crate::mailbox::{Mailbox, MailboxConfigError};
 use crate::monitor::BrokerEvent;
 use crate::name::{Filter, NameError, TopicName};
-use crate::route::GroupCore;
-use crate::subscription::{GroupConfig, SubscriptionConfig, SubscriptionCore, SubscriptionId};
+use crate::subscription::{SubscriptionConfig, SubscriptionId};
+use crate::table::{DEAD_LETTER_TOPIC, Table};
 use crate::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
-use crate::topic::{AnyMailbox, AnyTopic, Subscribed, Topic, TopicConfig, TopicCore};
+use crate::topic::{Subscribed, Topic, TopicConfig};
 use crate::topology::{SubscriptionInfo, TopicInfo, Topology};
-use crate::trie::Trie;
 use crate::wait::LongWait;
 
 /// The bounds of a broker.
@@ -116,9 +118,6 @@ pub enum SubscribeError {
     },
 }
 
-/// The first topic of each broker.
-const DEAD_LETTER_TOPIC: TopicId = TopicId(0);
-
 /// Topics and subscriptions of one process. A cheap clone; all clones are the same broker.
 #[derive(Clone)]
 pub struct Broker(Arc<Shared>);
@@ -127,19 +126,6 @@ pub(crate) struct Shared {
     config: BrokerConfig,
     hub: Arc<Hub>,
     table: Mutex<Table>,
-}
-
-struct Table {
-    topics: BTreeMap<TopicName, TopicId>,
-    entries: BTreeMap<TopicId, (TopicName, Arc<dyn AnyTopic>)>,
-    next_topic: u32,
-    names: Trie<TopicId>,
-    filters: Trie<SubscriptionId>,
-    subscriptions: BTreeMap<SubscriptionId, Subscribed>,
-    groups: BTreeMap<String, (usize, Arc<GroupCore>)>,
-    next_subscription: u64,
-    /// What is to be told once the table is free.
-    news: Vec<BrokerEvent>,
 }
 
 impl Broker {
@@ -159,17 +145,7 @@ impl Broker {
         let broker = Self(Arc::new(Shared {
             config,
             hub: Arc::new(Hub::new(host, DEAD_LETTER_TOPIC, config.wait_report_after)),
-            table: Mutex::new(Table {
-                topics: BTreeMap::new(),
-                entries: BTreeMap::new(),
-                next_topic: DEAD_LETTER_TOPIC.0,
-                names: Trie::new(),
-                filters: Trie::new(),
-                subscriptions: BTreeMap::new(),
-                groups: BTreeMap::new(),
-                next_subscription: 1,
-                news: Vec::new(),
-            }),
+            table: Mutex::new(Table::new()),
         }));
         let name = TopicName::new(DEAD_LETTERS).expect("the name follows the rules");
         let dead_letters = broker
@@ -208,7 +184,7 @@ impl Broker {
             name: name.to_owned(),
             source,
         })?;
-        let core = self.0.table().topic(&self.0, name, config);
+        let core = self.0.table().topic(self.0.config, &self.0.hub, name, config);
         self.0.tell_news();
         Ok(Topic::new(core?))
     }
@@ -241,7 +217,7 @@ impl Broker {
         if let Some(name) = parsed.as_name() {
             self.0
                 .table()
-                .topic::<T>(&self.0, name, &TopicConfig::default())?;
+                .topic::<T>(self.0.config, &self.0.hub, name, &TopicConfig::default())?;
         }
         let mailbox = Mailbox::lending(
             config.inbox,
@@ -417,149 +393,6 @@ impl Shared {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
-    fn topic<T: Send + Sync + 'static>(
-        &mut self,
-        broker: &Shared,
-        name: TopicName,
-        config: &TopicConfig<T>,
-    ) -> Result<Arc<TopicCore<T>>, TopicError> {
-        if let Some(id) = self.topics.get(&name) {
-            let (_, entry) = &self.entries[id];
-            if entry.payload_type_id() != TypeId::of::<T>() {
-                let declared = entry.payload_type();
-                let wanted = std::any::type_name::<T>();
-                return Err(TopicError::PayloadType {
-                    topic: name,
-                    declared,
-                    wanted,
-                });
-            }
-            let any = Arc::clone(entry).into_any();
-            return Ok(any.downcast().expect("the payload's type was compared"));
-        }
-        let topics_max = broker.config.topics_max;
-        if self.entries.len() >= topics_max {
-            self.forget_unused();
-        }
-        if self.entries.len() >= topics_max || self.next_topic == u32::MAX {
-            return Err(TopicError::TooMany { topics_max });
-        }
-        Ok(self.declare(&broker.hub, name, config))
-    }
-
-    fn declare<T: Send + Sync + 'static>(
-        &mut self,
-        hub: &Arc<Hub>,
-        name: TopicName,
-        config: &TopicConfig<T>,
-    ) -> Arc<TopicCore<T>> {
-        let id = TopicId(self.next_topic);
-        self.next_topic += 1;
-        let core = Arc::new(TopicCore::new(id, name.clone(), config, Arc::clone(hub)));
-        for subscription in self.filters.matching_filters(name.tokens()) {
-            let subscribed = &self.subscriptions[&subscription];
-            if !core.attach(subscribed) {
-                let payload = core.payload_type();
-                self.news.push(subscribed.core.pass_over(name.clone(), payload));
-            }
-        }
-        self.names.insert(name.tokens(), id);
-        self.topics.insert(name.clone(), id);
-        self.entries.insert(id, (name, Arc::<TopicCore<T>>::clone(&core)));
-        core
-    }
-
-    /// Forgets topics that have no handle, no subscription and no retained envelope.
-    fn forget_unused(&mut self) {
-        let unused: Vec<TopicId> = self
-            .entries
-            .iter()
-            .filter(|(id, (_, topic))| {
-                **id != DEAD_LETTER_TOPIC
-                    && Arc::strong_count(topic) == 1
-                    && topic.subscriptions().is_empty()
-                    && !topic.has_retained()
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        for id in unused {
-            if let Some((name, _)) = self.entries.remove(&id) {
-                self.names.remove(name.tokens(), id);
-                self.topics.remove(&name);
-            }
-        }
-    }
-
-    fn add(
-        &mut self,
-        bounds: BrokerConfig,
-        filter: Filter,
-        config: SubscriptionConfig,
-        mailbox: Arc<dyn AnyMailbox>,
-    ) -> Result<Arc<SubscriptionCore>, SubscribeError> {
-        let subscriptions_max = bounds.subscriptions_max;
-        if self.subscriptions.len() >= subscriptions_max {
-            return Err(SubscribeError::TooMany { subscriptions_max });
-        }
-        let group = config.group.as_ref().map(|group| self.join(group)).transpose()?;
-        let id = SubscriptionId(self.next_subscription);
-        self.next_subscription += 1;
-        let core = Arc::new(SubscriptionCore::new(id, filter, config));
-        let subscribed = Subscribed {
-            core: Arc::clone(&core),
-            group,
-            mailbox,
-        };
-        self.filters.insert(core.filter.tokens(), id);
-        for topic in self.names.matching_names(core.filter.tokens()) {
-            let (name, topic) = &self.entries[&topic];
-            if !topic.attach(&subscribed) {
-                let payload = topic.payload_type();
-                self.news.push(subscribed.core.pass_over(name.clone(), payload));
-            }
-        }
-        self.subscriptions.insert(id, subscribed);
-        Ok(core)
-    }
-
-    fn remove(&mut self, id: SubscriptionId) -> Option<Subscribed> {
-        let removed = self.subscriptions.remove(&id)?;
-        let filter = &removed.core.filter;
-        self.filters.remove(filter.tokens(), id);
-        for topic in self.names.matching_names(filter.tokens()) {
-            self.entries[&topic].1.detach(id);
-        }
-        if let Some(group) = &removed.core.group {
-            self.leave(group);
-        }
-        Some(removed)
-    }
-
-    fn join(&mut self, group: &GroupConfig) -> Result<Arc<GroupCore>, SubscribeError> {
-        let (members, core) = self
-            .groups
-            .entry(group.name.clone())
-            .or_insert_with(|| (0, Arc::new(GroupCore::new(group.choice))));
-        if core.choice != group.choice {
-            return Err(SubscribeError::GroupChoice {
-                group: group.name.clone(),
-            });
-        }
-        *members += 1;
-        Ok(Arc::clone(core))
-    }
-
-    fn leave(&mut self, group: &GroupConfig) {
-        if let Some((members, _)) = self.groups.get_mut(&group.name) {
-            *members -= 1;
-            if *members == 0 {
-                self.groups.remove(&group.name);
-            }
-        }
     }
 }
 

@@ -41,6 +41,7 @@ mod outcome;
 mod publish;
 mod route;
 mod stage;
+mod table;
 mod trie;
 
 mod ask;
