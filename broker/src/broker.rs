@@ -19,7 +19,8 @@ use millrun_core::{Bell, Host, Timestamp};
 
 use crate::dead_letter::{DEAD_LETTERS, Undeliverable};
 use crate::delivery::Delivery;
-use crate::envelope::{AnyEnvelope, Envelope, TopicId};
+use crate::envelope::{AnyEnvelope, Envelope};
+use crate::header::TopicId;
 use crate::hub::Hub;
 use crate::inbox::Inbox;
 use crate::mailbox::{Mailbox, MailboxConfigError};

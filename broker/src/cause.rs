@@ -8,7 +8,8 @@
 
 use std::cell::Cell;
 
-use crate::envelope::{AnyEnvelope, Lineage};
+use crate::envelope::AnyEnvelope;
+use crate::header::Lineage;
 use crate::subscription::SubscriptionId;
 
 #[derive(Clone, Copy)]

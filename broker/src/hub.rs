@@ -10,7 +10,8 @@ use millrun_core::Host;
 
 use crate::clock::{Alarm, Clock};
 use crate::dead_letter::{DeadLetter, Losses, Undeliverable};
-use crate::envelope::{AnyEnvelope, TopicId};
+use crate::envelope::AnyEnvelope;
+use crate::header::TopicId;
 use crate::monitor::{BrokerEvent, Monitor};
 use crate::subscription::SubscriptionId;
 use crate::tap::{FlowEvent, TapSlot};

@@ -30,6 +30,7 @@ mod topic;
 
 mod envelope;
 mod handling;
+mod header;
 mod inbox;
 mod publisher;
 mod receiver;
@@ -69,8 +70,9 @@ pub use ask::{AskError, Request};
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
 pub use dead_letter::{DEAD_LETTERS, DeadLetter, Undeliverable};
 pub use delivery::Batch;
-pub use envelope::{AnyEnvelope, Envelope, EnvelopeId, Headers, TopicId, TraceContext};
+pub use envelope::{AnyEnvelope, Envelope};
 pub use handling::Handling;
+pub use header::{EnvelopeId, Headers, TopicId, TraceContext};
 pub use inbox::Inbox;
 pub use monitor::BrokerEvent;
 pub use name::{Filter, NameError, TopicName};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::dead_letter::Undeliverable;
-use crate::envelope::EnvelopeId;
+use crate::header::EnvelopeId;
 use crate::name::TopicName;
 use crate::subscription::SubscriptionId;
 use crate::wait::LongWait;

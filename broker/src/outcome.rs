@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::envelope::{Envelope, EnvelopeId};
+use crate::envelope::Envelope;
+use crate::header::EnvelopeId;
 use crate::offer::Pending;
 use crate::subscription::SubscriptionId;
 

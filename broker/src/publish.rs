@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::clock::Alarm;
 use crate::delivery::Delivery;
-use crate::envelope::{Envelope, EnvelopeId};
+use crate::envelope::Envelope;
+use crate::header::EnvelopeId;
 use crate::hub::Hub;
 use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishBatchError, PublishError, Published, Refused};

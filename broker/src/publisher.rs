@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::delivery::Delivery;
-use crate::envelope::{Envelope, EnvelopeId, Headers, Mark, TopicId};
+use crate::envelope::Envelope;
+use crate::header::{EnvelopeId, Headers, Mark, TopicId};
 use crate::mailbox::{Mailbox, TryPushError};
 use crate::name::TopicName;
 use crate::offer::{Offer, Patience, Pending};

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::broker::{BrokerConfig, SubscribeError, TopicError};
-use crate::envelope::TopicId;
+use crate::header::TopicId;
 use crate::hub::Hub;
 use crate::monitor::BrokerEvent;
 use crate::name::{Filter, TopicName};

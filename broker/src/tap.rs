@@ -14,7 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Context;
 
 use crate::dead_letter::Undeliverable;
-use crate::envelope::{AnyEnvelope, Envelope, EnvelopeId};
+use crate::envelope::{AnyEnvelope, Envelope};
+use crate::header::EnvelopeId;
 use crate::mailbox::{Closed, MailboxStats, TryPushError};
 use crate::name::Filter;
 use crate::route::{Line, LinePlace};

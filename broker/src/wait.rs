@@ -19,7 +19,7 @@ use millrun_core::Timestamp;
 
 use crate::cause::Scope;
 use crate::clock::Clock;
-use crate::envelope::EnvelopeId;
+use crate::header::EnvelopeId;
 use crate::monitor::{BrokerEvent, Monitor};
 use crate::subscription::SubscriptionId;
 use crate::tap::{FlowEvent, TapSlot};

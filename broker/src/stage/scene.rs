@@ -7,7 +7,8 @@ use millrun_core::{Bell, Timestamp};
 use super::state::BundleBounds;
 use super::{Inbox, Stage, Staged};
 use crate::delivery::{Batch, Delivery};
-use crate::envelope::{Envelope, EnvelopeId, Headers, Mark, TopicId};
+use crate::envelope::Envelope;
+use crate::header::{EnvelopeId, Headers, Mark, TopicId};
 use crate::mailbox::{Mailbox, MailboxConfig};
 
 /// Inboxes of numbers, all on one stage.

@@ -1,0 +1,164 @@
+//! What stands on an envelope: what a publisher says of it, and what the broker does.
+//!
+//! ```text
+//!   Headers (a publisher's) ── key, trace, expiry: boxed, as few have them ──┐
+//!        └─ lineage: whose consequence it is                                  ├─► Envelope
+//!   Mark (the broker's) ── id, topic, time ───────────────────────────────────┘
+//! ```
+//!
+//! Invariants: an id is never zero, so that an `Option` of it is as small as it is; headers of which none
+//! is set allocate nothing.
+//!
+//! Left out: the payload and what it weighs; see `envelope`.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use millrun_core::Timestamp;
+
+use crate::cause::Scope;
+use crate::envelope::AnyEnvelope;
+
+/// Names one envelope: unique within its broker, and with a random start so that those of two
+/// runs of a program seldom meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EnvelopeId(NonZeroU64);
+
+impl EnvelopeId {
+    /// The id with this number; zero is none.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match NonZeroU64::new(bits) {
+            Some(bits) => Some(Self(bits)),
+            None => None,
+        }
+    }
+
+    pub(crate) fn from_counter(number: u64) -> Self {
+        // After 2^64 envelopes the counter passes zero once; that envelope shares its id.
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for EnvelopeId {
+    /// 16 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for EnvelopeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EnvelopeId({self})")
+    }
+}
+
+/// Names a topic within its broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicId(pub(crate) u32);
+
+impl fmt::Display for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topic-{}", self.0)
+    }
+}
+
+/// The caller's place in a distributed trace, as in the W3C `traceparent` header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// 16 bytes that all spans of the trace share.
+    pub trace_id: u128,
+    /// The span that published.
+    pub span_id: u64,
+    /// The trace flags; bit 0 says "sampled".
+    pub flags: u8,
+}
+
+/// What a publisher may say about an envelope besides its payload. The default says nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Headers {
+    pub(crate) lineage: Option<Lineage>,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// Where an envelope comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    pub(crate) correlation: EnvelopeId,
+    pub(crate) causation: EnvelopeId,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) key: Option<Arc<str>>,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) expires: Option<Timestamp>,
+}
+
+impl Headers {
+    /// Says nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the envelope is about, for consumers that sort by it.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.extras_mut().key = Some(key.into());
+        self
+    }
+
+    /// The publisher's place in a distributed trace.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.extras_mut().trace = Some(trace);
+        self
+    }
+
+    /// From this time on the envelope is not handed to anyone any more.
+    #[must_use]
+    pub fn expires(mut self, at: Timestamp) -> Self {
+        self.extras_mut().expires = Some(at);
+        self
+    }
+
+    /// The envelope is a consequence of `cause`: it takes over its correlation id, and its
+    /// causation id is the id of `cause`.
+    #[must_use]
+    pub fn caused_by(mut self, cause: &dyn AnyEnvelope) -> Self {
+        self.lineage = Some(Lineage {
+            correlation: cause.correlation(),
+            causation: cause.id(),
+        });
+        self
+    }
+
+    /// Names what is being handled on this thread as the cause, unless one is named.
+    #[inline]
+    pub(crate) fn in_scope(mut self) -> Self {
+        if self.lineage.is_none() {
+            self.lineage = Scope::current().map(|scope| scope.lineage);
+        }
+        self
+    }
+
+    fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+}
+
+/// What the broker says about an envelope.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    pub(crate) id: EnvelopeId,
+    pub(crate) topic: TopicId,
+    pub(crate) time: Timestamp,
+}
