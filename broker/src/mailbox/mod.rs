@@ -38,6 +38,7 @@ mod inlet;
 mod loom;
 mod push;
 mod queue;
+mod room;
 mod spent;
 mod state;
 #[cfg(test)]
@@ -60,7 +61,7 @@ pub(crate) use push::Place;
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use spent::Spent;
-use state::{Door, Limits, State, StillAsking, WakeList};
+use state::{Door, Limits, State};
 
 /// A bounded queue with a bell. A cheap clone; all clones are the same mailbox.
 ///
@@ -493,83 +494,6 @@ impl<T> Mailbox<T> {
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         lock(&self.0.state)
-    }
-
-    /// Whether one more value fits behind those that wait ahead of it. The hand is looked at only
-    /// if the mailbox seems full without that. If spent values are in the way, they are put into
-    /// `evicted`, to be dropped when the lock is released.
-    #[inline]
-    fn has_room(
-        &self,
-        state: &mut State<T>,
-        ahead: usize,
-        weight: u32,
-        evicted: &mut Option<Spent<T>>,
-    ) -> bool {
-        state.has_room(&self.0.limits, ahead, weight)
-            || self.has_room_after_all(state, ahead, weight, evicted)
-    }
-
-    #[cold]
-    fn has_room_after_all(
-        &self,
-        state: &mut State<T>,
-        ahead: usize,
-        weight: u32,
-        evicted: &mut Option<Spent<T>>,
-    ) -> bool {
-        if state.hand_places != 0 || state.hand_weight != 0 {
-            self.look_at_hand(state);
-            if state.has_room(&self.0.limits, ahead, weight) {
-                return true;
-            }
-        }
-        if state.spent.weight() == 0 || state.places + state.hand_places + ahead >= self.0.limits.capacity {
-            return false;
-        }
-        *evicted = state.spent.take_heavy();
-        state.has_room(&self.0.limits, ahead, weight)
-    }
-
-    fn look_at_hand(&self, state: &mut State<T>) {
-        state.hand_places = self.0.left.places.load(Ordering::Relaxed);
-        state.hand_weight = self.0.left.weight.load(Ordering::Relaxed);
-    }
-
-    /// Wakes all that are entitled to the room there is.
-    fn announce_room(&self) {
-        let mut state = self.lock();
-        self.look_at_hand(&mut state);
-        if !state.waiting.is_empty() {
-            self.wake_entitled(state);
-        }
-    }
-
-    /// Lets go of the lock once there may be room for others, or nobody who wants it.
-    #[inline]
-    fn let_go(&self, state: MutexGuard<'_, State<T>>) {
-        if !state.waiting.is_empty() {
-            self.wake_entitled(state);
-        } else if state.spent.weight() != 0 {
-            self.settle(state);
-        }
-    }
-
-    #[cold]
-    fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
-        let mut woken = WakeList::new();
-        loop {
-            let left = state.take_entitled(&self.0.limits, &mut woken);
-            self.0
-                .asking
-                .store(left != StillAsking::Nobody, Ordering::Relaxed);
-            drop(state);
-            woken.wake_all();
-            if left != StillAsking::Entitled {
-                return;
-            }
-            state = self.lock();
-        }
     }
 }
 
