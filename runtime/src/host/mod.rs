@@ -15,7 +15,8 @@
 //!
 //! A part is woken in one way only: its [`Bell`](millrun_core::Bell). The first turn, a turn that
 //! wants another ([`Next::Again`](millrun_core::Next)), a deadline and whoever filled its mailbox
-//! all ring it, so that many reasons make one turn.
+//! all ring it, so that many reasons make one turn. A thread whose waits are mostly short looks for a
+//! ring for a moment before it sleeps ([`patience`]).
 //!
 //! Invariants:
 //!
