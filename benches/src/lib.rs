@@ -53,7 +53,7 @@ pub use process::{end_with_parent, free_bytes, resident_bytes, written_bytes};
 pub use program::{CommonArguments, Program, ThreadArguments, exit, workers};
 pub use progress::Progress;
 pub use rounds::{Spread, Turns, each_interleaved, interleaved};
-pub use stores::{StoreFolder, store_in};
+pub use stores::{StoreFolder, end_after, store_in};
 pub use tables::{Table, approximate, grouped};
 
 #[cfg(feature = "mimalloc")]

@@ -1,30 +1,37 @@
 //! Folders for stores beside the results: gone when dropped, and when the program is interrupted.
 //!
 //! ```text
-//!   store_in ──► target/bench/store-x7Gq2c/   lock         held as long as its process lives
-//!                                             store.redb   what is measured
+//!   store_in ──► target/bench/millrun-bench-store-x7Gq2c/   lock         held as long as its process lives
+//!                                                           store.redb   what is measured
 //!   Ctrl-C, SIGTERM ──► those of this process are removed, and it ends with 130
 //!   kill -9         ──► the next program finds the lock free, and removes them
 //! ```
+//!
+//! A folder gets that name when its lock is held, and loses its lock last: so whatever has the name is
+//! in use, or may be removed. What was killed before that leaves a folder with no store in it.
 //!
 //! A signal needs a thread that waits for it. It begins with the first store: programs without one
 //! have no thread but their own.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::runtime::Builder;
 
 use crate::BenchError;
 
-const PREFIX: &str = "store-";
+const PREFIX: &str = "millrun-bench-store-";
+/// Until the lock is held.
+const NEW_PREFIX: &str = "millrun-bench-new-";
 const LOCK: &str = "lock";
+/// What a lock holds: a folder without it is somebody else's.
+const MARK: &str = "A store of millrun's benchmarks. It may be removed when its process has ended.\n";
 /// The usual exit code of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
 /// Whoever still writes into a folder may add a file while it is removed.
@@ -37,7 +44,7 @@ static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// A folder for one store.
 #[derive(Debug)]
 pub struct StoreFolder {
-    folder: TempDir,
+    path: PathBuf,
     _lock: File,
 }
 
@@ -45,13 +52,15 @@ impl StoreFolder {
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 }
 
 impl Drop for StoreFolder {
     fn drop(&mut self) {
-        live().remove(self.folder.path());
+        remove(&self.path);
+        // Only now: an interruption meanwhile removes the rest of it.
+        live().remove(&self.path);
     }
 }
 
@@ -77,11 +86,22 @@ pub fn store_in(folder: &Path) -> Result<StoreFolder, BenchError> {
 }
 
 fn made(folder: &Path) -> io::Result<StoreFolder> {
-    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder)?;
-    live().insert(folder.path().to_owned());
-    let lock = File::create(folder.path().join(LOCK))?;
+    // An interruption waits until it is there.
+    let mut live = live();
+    let new = tempfile::Builder::new().prefix(NEW_PREFIX).tempdir_in(folder)?;
+    let mut lock = File::create(new.path().join(LOCK))?;
+    lock.write_all(MARK.as_bytes())?;
     lock.lock()?;
-    Ok(StoreFolder { folder, _lock: lock })
+    let name = new.path().file_name().and_then(|name| name.to_str());
+    let own = name
+        .and_then(|name| name.strip_prefix(NEW_PREFIX))
+        .unwrap_or_default();
+    let path = folder.join(format!("{PREFIX}{own}"));
+    fs::rename(new.path(), &path)?;
+    // It is no longer where it would be removed from.
+    drop(new.keep());
+    live.insert(path.clone());
+    Ok(StoreFolder { path, _lock: lock })
 }
 
 fn live() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -91,25 +111,73 @@ fn live() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 /// Removes the stores in `folder` whose process no longer lives.
 fn remove_left_over(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let is_store = name.is_some_and(|name| name.starts_with(PREFIX));
-        let is_free = || File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
-        if is_store && is_free() {
-            remove(&path);
+    for entry in entries.flatten() {
+        let is_named = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(PREFIX));
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_named && is_folder && is_left_over(&entry.path()) {
+            remove(&entry.path());
         }
     }
 }
 
+/// Whether the lock is one of these and nobody holds it, or the folder is empty: then whoever removed it
+/// was killed after the lock.
+fn is_left_over(path: &Path) -> bool {
+    let lock = path.join(LOCK);
+    if fs::read_to_string(&lock).is_ok_and(|text| text == MARK) {
+        return File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok());
+    }
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
 fn remove(path: &Path) {
     for _ in 0..REMOVALS_MAX {
-        match fs::remove_dir_all(path) {
+        match remove_lock_last(path) {
             Ok(()) => return,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.exists() => return,
             Err(_) => {}
         }
     }
     eprintln!("could not remove {}", path.display());
+}
+
+/// As long as there is a store, there is the lock that says whose it is.
+fn remove_lock_last(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if entry.file_name() != LOCK {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    match fs::remove_file(path.join(LOCK)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::remove_dir(path)
+}
+
+/// Removes the stores of this process and ends it, with failure, if it still runs after so long.
+pub fn end_after(limit: Duration) {
+    let waiting = thread::Builder::new().name("bench-limit".into()).spawn(move || {
+        thread::sleep(limit);
+        end(&format!("it did not end within {limit:?}"), 1);
+    });
+    if let Err(error) = waiting {
+        eprintln!("there is no limit to the time this takes: {error}");
+    }
+}
+
+fn end(why: &str, code: i32) {
+    // Kept until the end, so that no other store is made meanwhile.
+    let stores = live();
+    stores.iter().for_each(|path| remove(path));
+    eprintln!("{why}");
+    process::exit(code);
 }
 
 fn end_when_interrupted() {
@@ -121,22 +189,16 @@ fn end_when_interrupted() {
         eprintln!("stores will be left behind if this is interrupted: {error}");
         return;
     }
-    // Kept until the end, so that no other store is made meanwhile.
-    let stores = live();
-    stores.iter().for_each(|path| remove(path));
-    eprintln!("interrupted: nothing was written");
-    process::exit(INTERRUPTED);
+    end("interrupted: nothing was written", INTERRUPTED);
 }
 
 #[cfg(unix)]
 async fn interrupted() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
     tokio::select! {
         outcome = tokio::signal::ctrl_c() => outcome,
         _ = terminate.recv() => Ok(()),
-        _ = hang_up.recv() => Ok(()),
     }
 }
 
@@ -163,13 +225,27 @@ mod tests {
     #[test]
     fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["store-left", "other"] {
+        let left = [format!("{PREFIX}left"), format!("{PREFIX}empty")];
+        let others = [format!("{PREFIX}foreign"), "other".into(), "store-other".into()];
+        for name in left.iter().chain(&others) {
             fs::create_dir(folder.path().join(name)).unwrap();
-            File::create(folder.path().join(name).join(LOCK)).unwrap();
         }
-        fs::write(folder.path().join("store-left").join("store.redb"), "x").unwrap();
+        for (name, text) in [
+            (&left[0], MARK),
+            (&others[0], ""),
+            (&others[1], MARK),
+            (&others[2], MARK),
+        ] {
+            fs::write(folder.path().join(name).join(LOCK), text).unwrap();
+        }
+        fs::create_dir(folder.path().join(&left[0]).join("data")).unwrap();
+        fs::write(folder.path().join(&left[0]).join("store.redb"), "x").unwrap();
         remove_left_over(folder.path());
-        assert!(!folder.path().join("store-left").exists());
-        assert!(folder.path().join("other").exists());
+        for name in left {
+            assert!(!folder.path().join(&name).exists(), "{name}");
+        }
+        for name in others {
+            assert!(folder.path().join(&name).join(LOCK).exists(), "{name}");
+        }
     }
 }
