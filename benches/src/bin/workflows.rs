@@ -5,13 +5,15 @@
 //! acknowledged, except in the rows that say otherwise. `--quick` takes less than a minute.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use millrun_benches::figures::{self, Figure, Subject};
 use millrun_benches::runs::{Row, charts, table};
 use millrun_benches::workflows::{Effort, Runner, suite};
 use millrun_benches::{
-    BenchError, CommonArguments, Measured, Output, Program, Progress, ThreadArguments, end_with_parent, exit,
+    BenchError, CommonArguments, Measured, Output, Program, Progress, ThreadArguments, end_after,
+    end_with_parent, exit,
 };
 use serde::Serialize;
 
@@ -38,6 +40,9 @@ enum Line {
     Figure(Figure),
 }
 
+/// What is measured in a process of its own takes seconds or minutes; after so long it does not end.
+const CHILD_TIME_MAX: Duration = Duration::from_secs(1_800);
+
 fn main() -> ExitCode {
     exit(run(Arguments::parse()))
 }
@@ -47,6 +52,7 @@ fn run(arguments: Arguments) -> Result<(), BenchError> {
     let level = |subject: Subject| arguments.level.unwrap_or(subject.level(arguments.common.quick));
     if let Some(subject) = arguments.figure {
         end_with_parent();
+        end_after(CHILD_TIME_MAX);
         let output = Output::open(arguments.common.out.clone())?;
         return subject.measure(level(subject), output.folder(), threads);
     }

@@ -14,7 +14,7 @@ use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use super::Figure;
 use super::definitions::{ANNOUNCE, ANNOUNCED, registered};
 use super::waiting::start_all;
-use crate::scale::failed;
+use crate::scale::{failed, unless_stopped};
 use crate::{BenchError, resident_bytes, store_in, workers};
 
 pub(super) const NAME: &str = "parked publishers";
@@ -34,15 +34,18 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
         let started = Instant::now();
         start_all(&runtime, ANNOUNCE, level).await?;
         // Of each: that it began, its decision, and that it is parked; the first one ends instead.
-        while runtime.stats().events < 3 * level {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let all_parked = async {
+            while runtime.stats().events < 3 * level {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        unless_stopped(&runtime, all_parked).await?;
         let per_s = level as f64 / started.elapsed().as_secs_f64();
         let (resident, hot) = (resident_bytes(), runtime.stats().hot);
         let mut receiver = inbox.into_receiver();
         let started = Instant::now();
         for _ in 0..TAKEN.min(level) {
-            let taken = receiver.recv().await;
+            let taken = unless_stopped(&runtime, receiver.recv()).await?;
             taken.ok_or_else(|| failed("the topic has ended"))?;
         }
         let taken_per_s = TAKEN.min(level) as f64 / started.elapsed().as_secs_f64();

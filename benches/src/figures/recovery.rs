@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::definitions::{LONG, ONE_STEP, registered};
 use super::{Figure, Subject};
-use crate::scale::failed;
+use crate::scale::{failed, unless_stopped};
 use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "recovery after a kill";
@@ -154,9 +154,12 @@ pub(super) fn fill(folder: &Path, level: u64, threads: usize) -> Result<(), Benc
         while let Some(client) = clients.join_next().await {
             client.map_err(failed)??;
         }
-        while runtime.stats().events < instances * (1 + 2 * STEPS) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let filled = async {
+            while runtime.stats().events < instances * (1 + 2 * STEPS) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        unless_stopped(&runtime, filled).await?;
         for client in 0..AT_WORK {
             let runtime = runtime.clone();
             clients.spawn(async move {

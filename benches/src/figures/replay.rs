@@ -8,7 +8,7 @@ use millrun::Runtime;
 
 use super::Figure;
 use super::definitions::{GO, WIDE, registered};
-use crate::scale::failed;
+use crate::scale::{failed, unless_stopped};
 use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "replay of one run";
@@ -32,9 +32,12 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
                 .start(WIDE, &id, (rounds, AT_ONCE))
                 .await
                 .map_err(failed)?;
-            while runtime.stats().events < before + 1 + 2 * rounds * AT_ONCE {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            let all_steps = async {
+                while runtime.stats().events < before + 1 + 2 * rounds * AT_ONCE {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            unless_stopped(&runtime, all_steps).await?;
             events = runtime.stats().events - before;
         }
         runtime.shutdown().await.map_err(failed)?;

@@ -73,6 +73,9 @@ pub(crate) fn fill_and_recover(
     }
     // Everything is durable once the queue is empty; the copy is what a kill leaves.
     while journal.stats().queued_bytes > 0 {
+        if let Some(failure) = journal.failure() {
+            return Err(failed(&failure));
+        }
         std::thread::yield_now();
     }
     let copy = folder.join("killed.redb");

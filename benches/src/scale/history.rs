@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::definitions::{GO, LONG};
-use super::{Row, failed, open};
+use super::{Row, failed, open, unless_stopped};
 use crate::{BenchError, store_in, workers};
 
 /// Runs `steps` steps in sequence, closes the store, and wakes the run after opening it again.
@@ -17,9 +17,12 @@ pub fn history(folder: &Path, steps: u64, threads: usize) -> Result<Row, BenchEr
         let runtime = open(&store).start().await.map_err(failed)?;
         let started = Instant::now();
         let run = runtime.start(LONG, "long", steps).await.map_err(failed)?;
-        while runtime.stats().attempts < steps || runtime.stats().attempts_running > 0 {
-            tokio::task::yield_now().await;
-        }
+        let all_steps = async {
+            while runtime.stats().attempts < steps || runtime.stats().attempts_running > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        unless_stopped(&runtime, all_steps).await?;
         let elapsed = started.elapsed();
         drop(run);
         runtime.shutdown().await.map_err(failed)?;

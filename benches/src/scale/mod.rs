@@ -21,10 +21,33 @@ pub use threads::threads;
 pub use waiting::waiting;
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use millrun::{Runtime, RuntimeBuilder};
 
 use crate::{BenchError, StoreFolder, resident_bytes};
+
+/// How often a stop of the runtime is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Waits, but not for what a runtime that has stopped, on a full disk say, will never do.
+pub(crate) async fn unless_stopped<T>(
+    runtime: &Runtime,
+    wait: impl Future<Output = T>,
+) -> Result<T, BenchError> {
+    let stopped = async {
+        loop {
+            if let Some(cause) = runtime.stop_cause() {
+                return cause;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        outcome = wait => Ok(outcome),
+        cause = stopped => Err(failed(cause)),
+    }
+}
 
 fn open(store: &StoreFolder) -> RuntimeBuilder {
     definitions::registered(Runtime::open(store.path().join("store.redb")))
