@@ -28,6 +28,12 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let drawn = profile(suite, &program, &arguments.arguments, &Output::open(None)?)?;
     print!("{}", drawn.table);
     println!("\n{}", drawn.path.display());
+    if drawn.is_cut {
+        println!("its beginning only: perf keeps 1 GiB of samples. --quick and --only make a run shorter");
+    } else if !drawn.ended.success() {
+        let why = format!("{}; the flame graph shows it until then", drawn.ended);
+        return Err(BenchError::failed(&format!("bench-{suite}"), why));
+    }
     Ok(())
 }
 

@@ -13,8 +13,9 @@ mod drawing;
 mod stacks;
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use crate::{BenchError, Output, Table, store_in};
 
@@ -25,8 +26,8 @@ use stacks::Stacks;
 const FREQUENCY: &str = "499";
 /// How much of each stack is copied, in bytes.
 const STACKS: &str = "dwarf,16384";
-/// Then it ends: a minute of two busy processors.
-const DATA_MAX: &str = "1G";
+/// Then perf ends the program: half a minute of two busy processors.
+const DATA_BYTES_MAX: u64 = 1 << 30;
 /// Functions in the table.
 const FUNCTIONS: usize = 15;
 
@@ -37,13 +38,18 @@ pub struct Profile {
     pub path: PathBuf,
     /// The functions with the most samples of their own.
     pub table: Table,
+    /// Whether there were more samples than perf keeps, so that it shows the beginning only.
+    pub is_cut: bool,
+    /// How the program ended. Where it is cut, perf has ended it.
+    pub ended: ExitStatus,
 }
 
 /// Runs `program` under perf and draws `flame-SUITE.svg` beside the results. The program's own results
-/// go to a folder of their own, `profiled`, since sampling slows it down.
+/// go to a folder of their own, `profiled`, since sampling slows it down. A program that fails, or has
+/// more samples than perf keeps, is drawn as far as it came.
 ///
 /// # Errors
-/// When perf is missing or may not sample, or the program fails.
+/// When perf is missing or may not sample.
 pub fn profile(
     suite: &str,
     program: &Path,
@@ -56,16 +62,21 @@ pub fn profile(
     let mut record = Command::new("perf");
     record
         .args(["record", "--quiet", "--event", "cpu-clock", "--freq", FREQUENCY])
-        .args(["--call-graph", STACKS, "--max-size", DATA_MAX, "--output"])
+        .args(["--call-graph", STACKS])
+        .arg(format!("--max-size={DATA_BYTES_MAX}B"))
+        .arg("--output")
         .arg(&data)
         .arg("--")
         .arg(program)
         .args(arguments);
-    if !arguments.iter().any(|argument| argument == "--out") {
+    let has_folder =
+        |argument: &OsString| argument == "--out" || argument.as_encoded_bytes().starts_with(b"--out=");
+    if !arguments.iter().any(has_folder) {
         record.arg("--out").arg(output.folder().join("profiled"));
     }
     let ended = record.status().map_err(missing)?;
-    if !ended.success() {
+    let data_bytes = fs::metadata(&data).map_or(0, |file| file.len());
+    if data_bytes == 0 {
         let why = "it could not sample, or the program failed: see above. Where sampling is not allowed: \
                    sudo sysctl kernel.perf_event_paranoid=2";
         return Err(BenchError::failed("perf record", why));
@@ -82,7 +93,8 @@ pub fn profile(
     }
     let stacks = Stacks::of(&String::from_utf8_lossy(&script.stdout));
     if stacks.count() == 0 {
-        return Err(BenchError::failed("perf", "it has no samples"));
+        let why = format!("it has no samples of the program, which ended with {ended}");
+        return Err(BenchError::failed("perf", why));
     }
     let title = format!(
         "bench-{suite}: processor time by thread and call, {} samples",
@@ -91,6 +103,8 @@ pub fn profile(
     Ok(Profile {
         path: output.write_text(&format!("flame-{suite}.svg"), &drawing(&title, &stacks))?,
         table: table(&stacks),
+        is_cut: data_bytes >= DATA_BYTES_MAX,
+        ended,
     })
 }
 

@@ -80,7 +80,15 @@ impl Call {
 fn function(line: &str) -> Option<(&str, bool)> {
     let (_address, rest) = line.trim_start().split_once(' ')?;
     let (name, object) = rest.rsplit_once(" (")?;
-    (name != "[unknown]").then(|| (name, object.starts_with("[kernel")))
+    (name != "[unknown]").then(|| (name, is_kernel(object.trim_end_matches(')'))))
+}
+
+/// The kernel is `[kernel.kallsyms]`, its modules `[ext4]` or a file. What else stands in brackets is
+/// memory of the program.
+fn is_kernel(object: &str) -> bool {
+    const OF_THE_PROGRAM: [&str; 4] = ["[vdso]", "[unknown]", "[heap]", "[stack]"];
+    let is_named = object.starts_with('[') && object.ends_with(']');
+    is_named && !OF_THE_PROGRAM.contains(&object) || object.ends_with(".ko")
 }
 
 #[cfg(test)]
@@ -109,6 +117,22 @@ mod tests {
         assert_eq!((flush.count, flush.own, flush.calls["malloc"].own), (2, 1, 1));
         let turn = &thread.calls["<millrun::shard::Shard as Part>::turn (closure)"];
         assert!(turn.calls["do_sync"].is_kernel && !turn.is_kernel);
+    }
+
+    #[test]
+    fn the_kernels_modules_are_the_kernel_and_the_programs_memory_is_not() {
+        let is_kernel = |object: &str| function(&format!("\t 1f120 f ({object})")).unwrap().1;
+        for object in [
+            "[kernel.kallsyms]",
+            "[guest.kernel.kallsyms]",
+            "[ext4]",
+            "/lib/modules/6.1/ext4.ko",
+        ] {
+            assert!(is_kernel(object), "{object}");
+        }
+        for object in ["[vdso]", "[unknown]", "[heap]", "[stack]", "/usr/lib/libc.so.6"] {
+            assert!(!is_kernel(object), "{object}");
+        }
     }
 
     #[test]
