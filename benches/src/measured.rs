@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 
 /// What was to be measured, and why it was not.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// What.
     pub what: String,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use crate::{BenchError, Failure, Machine, Verdict};
+use crate::report::charts_of;
+use crate::{BenchError, Chart, Failure, Machine, Verdict};
 
 /// A folder for results.
 #[derive(Clone, Debug)]
@@ -63,6 +64,23 @@ impl Output {
         self.write_one(&format!("{suite}.json"), rows)
     }
 
+    /// Writes the charts of a suite, and removes those of its earlier runs that it has not now: they
+    /// would stand beside rows that they do not show.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn, written or removed.
+    pub fn write_charts(&self, suite: &str, charts: &[(String, Chart)]) -> Result<(), BenchError> {
+        for (name, chart) in charts {
+            self.write_text(&format!("{name}.svg"), &chart.svg()?)?;
+        }
+        for (name, _) in charts_of(suite, &self.0)? {
+            if charts.iter().all(|(drawn, _)| *drawn != name) {
+                self.remove(&format!("{name}.svg"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn write_one(&self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<PathBuf, BenchError> {
         let mut text = serde_json::to_string_pretty(value)?;
         text.push('\n');
@@ -106,4 +124,44 @@ fn allow_reading(file: &NamedTempFile) -> io::Result<()> {
 #[cfg(not(unix))]
 fn allow_reading(_file: &NamedTempFile) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Axis, LineChart};
+
+    fn chart(name: &str) -> (String, Chart) {
+        let mut chart = LineChart::new(name, Axis::Linear("s"), Axis::Linear("runs"));
+        chart.line("millrun", [(1.0, 2.0), (2.0, 3.0)]);
+        (name.into(), chart.into())
+    }
+
+    #[test]
+    fn charts_that_a_suite_no_longer_draws_go_and_those_of_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Output::open(Some(folder.path().to_owned())).unwrap();
+        let others = [
+            "peak.json",
+            "peak-mimalloc.json",
+            "peak-mimalloc-latency.svg",
+            "peaks.svg",
+        ];
+        for name in others {
+            output.write_text(name, "[]").unwrap();
+        }
+        output
+            .write_charts("peak", &[chart("peak"), chart("peak-latency")])
+            .unwrap();
+        output.write_charts("peak", &[chart("peak")]).unwrap();
+        let text = fs::read_to_string(folder.path().join("peak.svg")).unwrap();
+        assert!(
+            text.starts_with("<svg") && text.trim_end().ends_with("</svg>"),
+            "{text}"
+        );
+        assert!(!folder.path().join("peak-latency.svg").exists());
+        for name in others {
+            assert!(folder.path().join(name).exists(), "{name}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ const QUICK_BYTES: u64 = 1_000 * MB;
 /// Arguments of every program.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CommonArguments {
-    /// Fewer and shorter samples: less than a minute.
+    /// Fewer and shorter samples: about a minute, or less.
     #[arg(long)]
     pub quick: bool,
     /// Samples of each measurement, in place of the suite's own number.
@@ -146,9 +146,7 @@ impl Program {
         let path = self
             .output
             .write(self.suite, &self.machine, rows, &verdicts, &self.failures)?;
-        for (name, chart) in charts {
-            chart.write(&self.output.folder().join(format!("{name}.svg")))?;
-        }
+        self.output.write_charts(self.suite, charts)?;
         if !verdicts.is_empty() {
             print!("{}", Verdict::table(&verdicts));
         }

@@ -1,13 +1,13 @@
 //! Compares two folders of results and names what moved by more than the noise.
 //!
-//! Ends with failure if something became worse.
+//! Ends with failure if something became worse, or fails now and did not before.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use millrun_benches::report::{SuiteResult, Tolerance, compare};
-use millrun_benches::{BenchError, Machine, Table, approximate, exit};
+use millrun_benches::{BenchError, Failure, Machine, Table, approximate, exit};
 
 /// What moved between two runs of the benchmarks on one machine.
 #[derive(Debug, Parser)]
@@ -26,7 +26,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
-        Ok(is_slower) if is_slower => ExitCode::FAILURE,
+        Ok(is_worse) if is_worse => ExitCode::FAILURE,
         outcome => exit(outcome.map(drop)),
     }
 }
@@ -95,5 +95,9 @@ fn run(arguments: &Arguments) -> Result<bool, BenchError> {
         comparison.changes.len(),
         comparison.alone
     );
-    Ok(comparison.changes.iter().any(|change| change.gain() < 1.0))
+    for Failure { what, why } in &comparison.failures {
+        println!("fails now: {what}: {why}");
+    }
+    let is_slower = comparison.changes.iter().any(|change| change.gain() < 1.0);
+    Ok(is_slower || !comparison.failures.is_empty())
 }

@@ -1,7 +1,5 @@
 //! Groups of bars.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -47,8 +45,8 @@ impl BarChart {
         self.bars.push((contestant, shape, value));
     }
 
-    pub(super) fn draw(&self, path: &Path) -> Drawn<()> {
-        let area = paper(path, &self.title, &self.shapes)?;
+    pub(super) fn draw(&self, svg: &mut String) -> Drawn<()> {
+        let area = paper(svg, &self.title, &self.shapes)?;
         let axis = if self.is_logarithmic {
             Axis::Log("")
         } else {

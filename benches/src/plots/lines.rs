@@ -1,7 +1,5 @@
 //! Curves.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 
 use super::{Axis, Drawn, FAINT, FONT, INK, colour, paper};
@@ -45,9 +43,9 @@ impl LineChart {
         self.lines.is_empty()
     }
 
-    pub(super) fn draw(&self, path: &Path) -> Drawn<()> {
+    pub(super) fn draw(&self, svg: &mut String) -> Drawn<()> {
         let names: Vec<_> = self.lines.iter().map(|(name, _)| name.clone()).collect();
-        let area = paper(path, &self.title, &names)?;
+        let area = paper(svg, &self.title, &names)?;
         let points = self.lines.iter().flat_map(|(_, points)| points);
         let (left, right) = self.x.range(points.clone().map(|point| point.0));
         let (low, high) = self.y.range(points.map(|point| point.1));

@@ -13,8 +13,6 @@ mod axis;
 mod bars;
 mod lines;
 
-use std::path::Path;
-
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -66,19 +64,18 @@ impl From<LineChart> for Chart {
 }
 
 impl Chart {
-    /// Draws it.
+    /// Draws it, as the text of an SVG file.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), BenchError> {
+    /// When something has no place in it.
+    pub fn svg(&self) -> Result<String, BenchError> {
+        let mut svg = String::new();
         let drawn = match self {
-            Self::Bars(chart) => chart.draw(path),
-            Self::Lines(chart) => chart.draw(path),
+            Self::Bars(chart) => chart.draw(&mut svg),
+            Self::Lines(chart) => chart.draw(&mut svg),
         };
-        drawn.map_err(|error| BenchError::File {
-            path: path.to_owned(),
-            source: std::io::Error::other(error.to_string()),
-        })
+        drawn.map_err(|error| BenchError::failed("a chart", error))?;
+        Ok(svg)
     }
 }
 
@@ -87,8 +84,8 @@ type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// White paper with a title and, in as many lines as they need, the names of the colours; gives the
 /// rest.
-fn paper<'a>(path: &'a Path, title: &str, names: &[String]) -> Drawn<Area<'a>> {
-    let root = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
+fn paper<'a>(svg: &'a mut String, title: &str, names: &[String]) -> Drawn<Area<'a>> {
+    let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
     root.fill(&WHITE)?;
     root.draw(&Text::new(
         title.to_owned(),

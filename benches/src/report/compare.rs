@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::SuiteResult;
 use super::grid::is_measured;
+use crate::Failure;
 
 /// How much may differ without having moved, as shares: 0.05 is 5%.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +56,8 @@ pub struct Comparison {
     pub compared: usize,
     /// and how many rows in one of them only.
     pub alone: usize,
+    /// What failed in the later set and did not in the earlier one, of suites that are in both.
+    pub failures: Vec<Failure>,
 }
 
 /// Compares the results of all suites that are in both sets, and counts the rows that are not.
@@ -66,6 +69,14 @@ pub fn compare(before: &[SuiteResult], after: &[SuiteResult], tolerance: Toleran
             comparison.alone += suite.rows.len();
             continue;
         };
+        for failure in &suite.failures {
+            if old_suite.failures.iter().all(|old| old.what != failure.what) {
+                comparison.failures.push(Failure {
+                    what: format!("{}: {}", suite.name, failure.what),
+                    why: failure.why.clone(),
+                });
+            }
+        }
         let mut met = 0;
         for row in &suite.rows {
             let Some(old) = old_suite.rows.iter().find(|old| same_cell(old, row)) else {
@@ -227,6 +238,13 @@ mod tests {
         json!({ "what": what, "value": value, "unit": unit })
     }
 
+    fn failure(what: &str) -> Failure {
+        Failure {
+            what: what.into(),
+            why: "the disk is full".into(),
+        }
+    }
+
     const TOLERANCE: Tolerance = Tolerance {
         sampled: 0.05,
         once: 0.3,
@@ -281,6 +299,20 @@ mod tests {
         let comparison = compare(&before, &after, TOLERANCE);
         assert_eq!(moved(&comparison), [("s: stopped", 0.0)]);
         assert_eq!((comparison.compared, comparison.alone), (1, 4));
+    }
+
+    #[test]
+    fn what_failed_later_only_is_named() {
+        let failing = |whats: &[&str]| {
+            let mut suites = suite(&[]);
+            suites[0].failures = whats.iter().map(|what| failure(what)).collect();
+            suites
+        };
+        let comparison = compare(&failing(&["always"]), &failing(&["always", "now"]), TOLERANCE);
+        let named: Vec<_> = comparison.failures.iter().map(|failure| &failure.what).collect();
+        assert_eq!(named, ["s: now"]);
+        let comparison = compare(&failing(&["once"]), &failing(&[]), TOLERANCE);
+        assert!(comparison.failures.is_empty());
     }
 
     #[test]

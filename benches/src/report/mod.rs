@@ -19,3 +19,4 @@ pub use beside::{Beside, allocators, engines};
 pub use compare::{Change, Comparison, Tolerance, compare};
 pub use page::{html, markdown};
 pub use results::SuiteResult;
+pub(crate) use results::charts_of;

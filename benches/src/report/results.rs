@@ -34,18 +34,10 @@ impl SuiteResult {
     /// # Errors
     /// When the folder or a file cannot be read, or is not what a suite writes.
     pub fn load_all(folder: &Path) -> Result<Vec<Self>, BenchError> {
-        let mut files = Vec::new();
-        let entries = fs::read_dir(folder).map_err(|source| file_error(folder, source))?;
-        for entry in entries {
-            files.push(entry.map_err(|source| file_error(folder, source))?.path());
-        }
-        files.sort();
+        let files = files(folder)?;
         let mut suites: Vec<Self> = Vec::new();
-        for path in with_extension(&files, "json") {
-            let Some(name) = stem(path).filter(|name| BESIDE_ROWS.iter().all(|what| !name.ends_with(what)))
-            else {
-                continue;
-            };
+        for name in suite_names(&files) {
+            let path = &folder.join(format!("{name}.json"));
             suites.push(Self {
                 machine: read_if_there(&folder.join(format!("{name}-machine.json")))?,
                 rows: read(path)?,
@@ -56,20 +48,52 @@ impl SuiteResult {
             });
         }
         suites.sort_by(|left, right| left.name.cmp(&right.name));
-        for path in with_extension(&files, "svg") {
-            let Some(name) = stem(path) else { continue };
-            // `peak-mimalloc.svg` belongs to the suite `peak-mimalloc`, not to `peak`.
-            let owner = suites
-                .iter_mut()
-                .filter(|suite| name.starts_with(&suite.name))
-                .max_by_key(|suite| suite.name.len());
-            if let Some(owner) = owner {
+        for suite in &mut suites {
+            for (name, path) in charts_among(&files, &suite.name) {
                 let svg = fs::read_to_string(path).map_err(|source| file_error(path, source))?;
-                owner.charts.push((format!("{name}.svg"), svg));
+                suite.charts.push((format!("{name}.svg"), svg));
             }
         }
         Ok(suites)
     }
+}
+
+/// The charts in `folder` that are a suite's: their names, and where they are.
+pub(crate) fn charts_of(suite: &str, folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
+    let files = files(folder)?;
+    let charts = charts_among(&files, suite);
+    Ok(charts
+        .map(|(name, path)| (name.to_owned(), path.clone()))
+        .collect())
+}
+
+/// `peak-latency.svg` belongs to the suite `peak`, but `peak-mimalloc.svg` to `peak-mimalloc`.
+fn charts_among<'a>(files: &'a [PathBuf], suite: &'a str) -> impl Iterator<Item = (&'a str, &'a PathBuf)> {
+    let begins = |name: &str, suite: &str| {
+        let rest = name.strip_prefix(suite);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let is_of_a_longer_one =
+        move |name: &str| suite_names(files).any(|other| other.len() > suite.len() && begins(name, other));
+    with_extension(files, "svg")
+        .filter_map(|path| Some((stem(path)?, path)))
+        .filter(move |(name, _)| begins(name, suite) && !is_of_a_longer_one(name))
+}
+
+fn suite_names(files: &[PathBuf]) -> impl Iterator<Item = &str> {
+    with_extension(files, "json")
+        .filter_map(|path| stem(path))
+        .filter(|name| BESIDE_ROWS.iter().all(|what| !name.ends_with(what)))
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(folder).map_err(|source| file_error(folder, source))?;
+    for entry in entries {
+        files.push(entry.map_err(|source| file_error(folder, source))?.path());
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn with_extension<'a>(files: &'a [PathBuf], extension: &str) -> impl Iterator<Item = &'a PathBuf> {

@@ -75,8 +75,11 @@ impl<'a> Runner<'a> {
             let builder = builder(case.store, path);
             let runtime = registered(builder).start().await.map_err(failed)?;
             let sample = self.drive(&runtime, case).await;
-            runtime.shutdown().await.map_err(failed)?;
-            sample
+            let ended = runtime.shutdown().await;
+            // What failed first says more than that it does not shut down then.
+            let sample = sample?;
+            ended.map_err(failed)?;
+            Ok(sample)
         })
     }
 
