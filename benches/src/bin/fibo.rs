@@ -15,8 +15,8 @@ use millrun_benches::{
 
 /// Fibonacci activities, in sequence and in parallel, beside published figures of others.
 ///
-/// In full it takes some minutes, and says beforehand how many. Workloads of which one run takes three
-/// seconds or more (Fibo(38)) are measured in one run each; the others in five rounds of four runs, the
+/// In full it takes some minutes, and says beforehand how many. Workloads of which one run is likely to
+/// take three seconds or more (such as those of Fibo(38)) are measured in one run each; the others in five rounds of four runs, the
 /// first of which does not count. `--rounds` is for both. `--quick` leaves the long ones out.
 #[derive(Debug, Parser)]
 struct Arguments {
