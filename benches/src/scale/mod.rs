@@ -20,7 +20,7 @@ pub use sustained::sustained;
 pub use threads::threads;
 pub use waiting::waiting;
 
-use std::fmt::Display;
+use std::error::Error;
 use std::time::Duration;
 
 use millrun::{Runtime, RuntimeBuilder};
@@ -53,6 +53,14 @@ fn open(store: &StoreFolder) -> RuntimeBuilder {
     definitions::registered(Runtime::open(store.path().join("store.redb")))
 }
 
-pub(crate) fn failed(error: impl Display) -> BenchError {
-    BenchError::failed("millrun", error)
+/// With all causes of the error: that a disk is full is said by the last.
+pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> BenchError {
+    let error = error.into();
+    let mut why = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        why.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    BenchError::failed("millrun", why)
 }

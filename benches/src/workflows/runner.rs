@@ -1,6 +1,5 @@
 //! Samples cases, interleaved, each on a store of its own.
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use millrun::{Durability, Runtime, RuntimeBuilder};
 use super::case::{Drive, Effort};
 use super::{Case, bare_commits, registered};
 use crate::runs::{Row, Sample, Saturation, Store, saturate};
+use crate::scale::failed;
 use crate::{BenchError, Measured, Output, Progress, Turns, each_interleaved, store_in, workers};
 
 /// How often a relaxed store is synced.
@@ -128,10 +128,6 @@ fn builder(store: Store, path: PathBuf) -> RuntimeBuilder {
         Store::Unsynced => with(Durability::Volatile),
         Store::Volatile => Runtime::volatile(),
     }
-}
-
-fn failed(error: impl Display) -> BenchError {
-    BenchError::failed("millrun", error)
 }
 
 /// As a person would say it.
