@@ -317,7 +317,7 @@ impl TurnWriter<'_> {
         Ok(index)
     }
 
-    /// Seals each frame of the turn; returns a checksum over their checksums.
+    /// Seals each frame of the turn; returns a digest of their checksums.
     fn seal(&mut self, closes: bool) -> u32 {
         let mut rest = &mut self.batch.bytes[self.start..];
         let mut digest = 0;

@@ -37,8 +37,9 @@ pub struct RuntimeConfig {
     pub live_len_max: usize,
     /// How many instances of one shard are kept in memory with their code, 100,000 by default. At
     /// the bound those that waited longest are unloaded; a message to one brings it back by
-    /// replay. Zero keeps none once its turns are durable, so that each turn of a run begins with a
-    /// replay of all before it: with [`Limits::strict`], what a test of workflows wants.
+    /// replay. Zero keeps none once its turns are durable, so that each time a run is woken after
+    /// that its turn begins with a replay of all before it: with [`Limits::strict`], what a test of
+    /// workflows wants.
     pub hot_len_max: usize,
     /// How many bytes these hold together, 40 MiB by default, as far as is known: what code has behind
     /// pointers of its own is not counted. At the bound it is as at

@@ -36,6 +36,8 @@ struct Updates {
     standings: BTreeMap<String, UpdateStanding>,
     /// The requests answered, the oldest first.
     answered: VecDeque<String>,
+    /// Of the answers, about.
+    bytes: usize,
 }
 
 /// How many answered updates a run remembers, so that one asked for again gets its answer and
@@ -244,7 +246,8 @@ impl Ledger {
             }
             Event::AttemptStarted { operation, attempt } => {
                 if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
-                    activity.begun_attempt = *attempt;
+                    // What an attempt says in its first poll comes before this, in a fold by kinds too.
+                    activity.begun_attempt = activity.begun_attempt.max(*attempt);
                 }
             }
             Event::AttemptHeartbeat {
@@ -326,15 +329,19 @@ impl Ledger {
 
     fn answer(&mut self, request: &str, answer: &Result<Payload, String>) {
         let standing = UpdateStanding::Answered(answer.clone());
-        let Updates { standings, answered } = &mut **self.updates.get_or_insert_default();
-        if let Some(UpdateStanding::Answered(_)) = standings.insert(request.into(), standing) {
+        let updates = &mut **self.updates.get_or_insert_default();
+        let former = updates.standings.insert(request.into(), standing);
+        updates.bytes += answer_bytes(request, answer);
+        if let Some(UpdateStanding::Answered(former)) = former {
+            updates.bytes -= answer_bytes(request, &former);
             return;
         }
-        answered.push_back(request.into());
-        if answered.len() > ANSWERS_LEN_MAX
-            && let Some(oldest) = answered.pop_front()
+        updates.answered.push_back(request.into());
+        if updates.answered.len() > ANSWERS_LEN_MAX
+            && let Some(oldest) = updates.answered.pop_front()
+            && let Some(UpdateStanding::Answered(former)) = updates.standings.remove(&oldest)
         {
-            standings.remove(&oldest);
+            updates.bytes -= answer_bytes(&oldest, &former);
         }
     }
 
@@ -343,6 +350,15 @@ impl Ledger {
     #[must_use]
     pub fn update(&self, request: &str) -> Option<&UpdateStanding> {
         self.updates.as_ref()?.standings.get(request)
+    }
+
+    /// About how many bytes of memory the answers to updates take.
+    pub(crate) fn answers_memory_bytes(&self) -> usize {
+        // Each request is kept twice, each answer beside it.
+        const ANSWER_BYTES: usize = 128;
+        self.updates
+            .as_ref()
+            .map_or(0, |updates| updates.answered.len() * ANSWER_BYTES + updates.bytes)
     }
 
     /// The latest answers that have together at most so many bytes, the oldest first.

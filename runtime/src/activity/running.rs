@@ -41,10 +41,18 @@ struct Running {
     started_len: usize,
     /// Steps cancelled while they waited in the queue.
     cancelled: HashSet<Key, FxBuildHasher>,
-    /// Attempts that must begin before a deadline, and have not: with their numbers.
-    queued: HashMap<Key, (u32, Timestamp), FxBuildHasher>,
+    /// Attempts that must begin before a deadline, and have not.
+    queued: HashMap<Key, Queued, FxBuildHasher>,
     starts: BTreeSet<(Timestamp, Key)>,
     deadlines: BTreeSet<(Timestamp, Key)>,
+}
+
+/// An attempt that must begin in time.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    number: u32,
+    start_by: Timestamp,
+    timeout: Duration,
 }
 
 impl PoolState {
@@ -99,19 +107,23 @@ impl PoolState {
     pub(crate) fn expect_start(&self, task: &ActivityTask, timeout: Duration) {
         let key = (task.run, task.scheduled.operation);
         let mut running = self.lock();
-        match running.queued.get(&key) {
+        if let Some(queued) = running.queued.get(&key).copied() {
             // It stands in the queue already, or in the backlog.
-            Some((number, _)) if *number == task.attempt => return,
-            Some((_, before)) => {
-                let before = *before;
-                running.starts.remove(&(before, key));
+            if queued.number == task.attempt {
+                return;
             }
-            None => {}
+            running.starts.remove(&(queued.start_by, key));
         }
         // One that goes on while its shard is brought back had begun, though nothing says so yet.
         let start_by = task.start_by.filter(|_| running.attempts.get(key).is_none());
         let start_by = start_by.unwrap_or_else(|| self.host.now() + timeout);
-        running.queued.insert(key, (task.attempt, start_by));
+        let number = task.attempt;
+        let queued = Queued {
+            number,
+            start_by,
+            timeout,
+        };
+        running.queued.insert(key, queued);
         running.starts.insert((start_by, key));
         drop(running);
         self.bell.ring();
@@ -132,7 +144,7 @@ impl PoolState {
             let is_expected = running
                 .queued
                 .get(&key)
-                .is_some_and(|(queued, _)| *queued == number);
+                .is_some_and(|queued| queued.number == number);
             if !is_expected {
                 return false;
             }
@@ -294,9 +306,12 @@ impl PoolState {
     pub(super) fn take_expired(&self, now: Timestamp) -> Option<ActivityReport> {
         let mut running = self.lock();
         let is_due = |(deadline, _): &&(Timestamp, Key)| *deadline <= now;
-        if let Some((_, key)) = running.starts.first().filter(is_due).copied() {
+        while let Some((_, key)) = running.starts.first().filter(is_due).copied() {
             let (run, operation) = key;
-            let (attempt, _) = running.queued.get(&key).copied()?;
+            if running.waits_for_older(key, now) {
+                continue;
+            }
+            let attempt = running.queued.get(&key)?.number;
             running.forget_queued(key);
             let failure = ActivityFailure::TimedOut(TimeoutKind::ScheduleToStart);
             return Some(ActivityReport {
@@ -346,9 +361,22 @@ impl Running {
     }
 
     fn forget_queued(&mut self, key: Key) {
-        if let Some((_, start_by)) = self.queued.remove(&key) {
-            self.starts.remove(&(start_by, key));
+        if let Some(queued) = self.queued.remove(&key) {
+            self.starts.remove(&(queued.start_by, key));
         }
+    }
+
+    /// Whether what is to begin waits for room that an older attempt of its own step takes, which its
+    /// shard's successor does not know of. Its time then counts from when that one's is up.
+    fn waits_for_older(&mut self, key: Key, now: Timestamp) -> bool {
+        let (Some(older), Some(queued)) = (self.attempts.get(key), self.queued.get_mut(&key)) else {
+            return false;
+        };
+        let start_by = older.close_at.max(now) + queued.timeout.max(Duration::from_micros(1));
+        self.starts.remove(&(queued.start_by, key));
+        queued.start_by = start_by;
+        self.starts.insert((start_by, key));
+        true
     }
 
     /// Which time of an attempt is up; if none is, it is listed for a later look.

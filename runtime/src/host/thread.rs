@@ -74,6 +74,11 @@ fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, c
     let mut wake_at = None::<Timestamp>;
     let mut patience = Patience::default();
     while !asked_to_stop.load(Ordering::SeqCst) {
+        // What a ring during a turn has left here says nothing that the bell does not.
+        woken.try_recv().ok();
+        if asked_to_stop.load(Ordering::SeqCst) {
+            break;
+        }
         let due = wake_at.is_some_and(|at| clock.now() >= at);
         if !driven.bell.answer() && !due {
             // Whether a ring, a stop or the time ends the wait: the top of the loop looks.

@@ -88,11 +88,20 @@ pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
     Effect::Send(scheduled.id.partition(), Box::new(message))
 }
 
-/// Whether the first event of the run that goes on fits a turn, before the former one ends.
-pub(super) fn check_beginning(started: &Started, turn_bytes_max: usize) -> Result<(), TurnError> {
+/// Whether the first event of the run that goes on fits a turn, before the former one ends. Answers to
+/// updates that do not fit beside the input and the signals are left behind.
+pub(super) fn check_beginning(started: &mut Started, turn_bytes_max: usize) -> Result<(), TurnError> {
     const OVERHEAD_BYTES: usize = 4_096;
-    let carried = started.origin.as_ref().map_or(0, |origin| origin.carried_bytes());
-    let bytes = OVERHEAD_BYTES + carried + started.input.len();
+    let size = |started: &Started| {
+        let carried = started.origin.as_ref().map_or(0, |origin| origin.carried_bytes());
+        OVERHEAD_BYTES + carried + started.input.len()
+    };
+    if size(started) > turn_bytes_max
+        && let Some(origin) = &mut started.origin
+    {
+        origin.answers = Vec::new();
+    }
+    let bytes = size(started);
     if bytes > turn_bytes_max {
         let max = turn_bytes_max;
         return Err(TurnError::TooLarge { bytes, max });
@@ -307,4 +316,30 @@ fn child_started(parent: &Parent, child: RunId) -> Effect {
         child,
     };
     Effect::Send(parent.run.partition(), Box::new(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::InstanceId;
+    use millrun_workflow::{Origin, Payload};
+
+    use super::*;
+
+    #[test]
+    fn answers_that_do_not_fit_beside_the_input_keep_no_run_from_going_on() {
+        let input = Payload::encode(&"x".repeat(1_000)).unwrap();
+        let id = InstanceId::new("order-1").unwrap();
+        let origin = Origin {
+            answers: vec![("1".into(), Ok(input.clone()))],
+            ..Origin::default()
+        };
+        let mut started = Started::new("shop", id, input);
+        started.origin = Some(Box::new(origin));
+        for (turn_bytes_max, answers) in [(6_200, Some(1)), (5_200, Some(0)), (5_000, None)] {
+            let mut started = started.clone();
+            let is_allowed = check_beginning(&mut started, turn_bytes_max).is_ok();
+            let left = started.origin.map(|origin| origin.answers.len());
+            assert_eq!(left.filter(|_| is_allowed), answers, "{turn_bytes_max} bytes");
+        }
+    }
 }

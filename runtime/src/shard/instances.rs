@@ -306,7 +306,7 @@ impl Shard {
         turn: &mut Turn,
         moment: Moment,
     ) -> Result<(), TurnError> {
-        if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last() {
+        if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last_mut() {
             check_beginning(started, self.shared.config.journal.turn_bytes_max)?;
         }
         if !turn.events.is_empty() {

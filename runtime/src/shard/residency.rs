@@ -169,7 +169,8 @@ impl Shard {
                 }
                 continue;
             }
-            if std::mem::take(&mut entry.is_touched) || entry.last_sweep > self.durable_len || !is_over {
+            let is_touched = std::mem::take(&mut entry.is_touched) && config.hot_len_max > 0;
+            if is_touched || entry.last_sweep > self.durable_len || !is_over {
                 self.hot.push_back(run);
                 continue;
             }

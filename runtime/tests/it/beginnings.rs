@@ -192,3 +192,23 @@ fn a_shard_that_fails_takes_no_attempt_that_runs_for_one_that_never_began() {
     };
     world.block_on(script).unwrap();
 }
+
+#[test]
+fn an_attempt_whose_place_is_taken_by_an_older_one_of_its_step_does_not_run_out_of_time() {
+    let (store, world) = (Store::new(), world(1, 0));
+    let builder = open(&store, &world).register(STEP, hangs);
+    let builder = builder.configure(|config| config.activities_running_max = 1);
+    let host = world.host();
+    let script = async {
+        let runtime = builder.start().await.unwrap();
+        let run = runtime.start(WAIT, "w", 0).await.unwrap();
+        described(&run, |run| run.sequence.get() == 3).await;
+        runtime.kill("shard 0").unwrap();
+        // The successor knows of no attempt that runs, and the one that does takes the only place.
+        host.sleep_until(host.now() + Duration::from_secs(1_800)).await;
+        assert_eq!(run.describe().await.unwrap().sequence.get(), 3);
+        let kind = TimeoutKind::ScheduleToClose.to_string();
+        assert_eq!(end(runtime).await, (kind, 3_600));
+    };
+    world.block_on(script).unwrap();
+}

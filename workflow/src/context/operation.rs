@@ -219,6 +219,9 @@ impl<O, E> Call<O, E> {
     /// followed by the next, also while nobody works through the queue, the activity is not registered,
     /// or the process is down. That an attempt has begun is an event of the history then, unless it ends
     /// at once. One that a crash cut off after that waits anew from when the store is opened again.
+    ///
+    /// So this timeout says that no attempt is known to have begun. After a crash one may have run all
+    /// the same: one that ended at once, or whose beginning was not yet durable.
     pub fn schedule_to_start(mut self, timeout: Duration) -> Self {
         if let Some(request) = &mut self.request {
             request.schedule_to_start = Some(timeout);

@@ -283,7 +283,7 @@ impl Instance {
         let deadlines = match self.ledger.pending_operation(operation) {
             Some(Pending::Timer { deadline }) => [Some(*deadline), None],
             Some(Pending::Activity(activity)) => {
-                // Whether the next attempt has begun stands in no event: both are undone.
+                // Whether the next attempt has begun mostly stands in no event: both are undone.
                 commands.push(Command::CancelActivity {
                     operation,
                     queue: activity.scheduled.queue.clone(),
@@ -407,6 +407,7 @@ impl Instance {
             + BLOCKS_BYTES
             + code
             + input
+            + self.ledger.answers_memory_bytes()
             + self.shared.lock().memory_bytes()
             + self.ledger.pending_len() * PENDING_BYTES
             + self.deferred.len() * DEFERRED_BYTES

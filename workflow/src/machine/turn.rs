@@ -275,7 +275,9 @@ pub enum Refused {
         bytes_max: usize,
     },
     /// The history is as long as one may be.
-    #[error("the history has {len_max} events, its limit: its code must make a checkpoint or continue as new")]
+    #[error(
+        "the history has {len_max} events, its limit: its code must make a checkpoint or continue as new"
+    )]
     HistoryFull {
         /// The limit, `history_len_max`.
         len_max: u64,

@@ -222,6 +222,23 @@ fn of_the_answers_the_latest_that_fit_go_with_the_run_that_goes_on() {
 }
 
 #[test]
+fn the_memory_of_answers_counts_as_the_run_s_and_no_more_than_are_remembered() {
+    const ECHO: Update<Vec<String>, String, String> = Update::named("echo");
+    let code = Implementation::new(SHOP, endless).update(ECHO, |_, _| Ok(()), |_, item| item);
+    let mut world = World::start(code, &0);
+    let echo = |request: usize| update(&request.to_string(), ECHO.name(), &"x".repeat(1_000));
+    let mut bytes = vec![world.instance.memory_bytes()];
+    for requests in [0..1_000, 1_000..2_000] {
+        for request in requests {
+            world.apply(echo(request)).unwrap();
+        }
+        bytes.push(world.instance.memory_bytes());
+    }
+    assert!(bytes[1] > bytes[0] + ANSWERS_LEN_MAX * 1_000, "{bytes:?}");
+    assert!(bytes[2].abs_diff(bytes[1]) < ANSWERS_LEN_MAX * 10, "{bytes:?}");
+}
+
+#[test]
 fn what_the_validator_rejects_leaves_no_trace() {
     let mut world = World::start(code(), &9);
     add(&mut world, "1", "bread").unwrap();

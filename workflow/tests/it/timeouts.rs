@@ -147,6 +147,35 @@ fn the_next_attempt_learns_what_the_last_heartbeat_said() {
 }
 
 #[test]
+fn what_an_attempt_says_before_its_beginning_is_known_does_not_undo_that() {
+    let limited = Implementation::new(FLOW, async |cx: WorkflowContext, seconds: u64| {
+        let call = cx.call(STEP, ()).schedule_to_start(Duration::from_secs(seconds));
+        Ok::<_, WorkflowError>(call.await?.to_string())
+    });
+    let beat = |attempt| Input::Heartbeat {
+        operation: ONE,
+        attempt,
+        details: Payload::encode(&attempt).unwrap(),
+    };
+    let mut world = World::start(limited, &10_u64);
+    world.apply(beat(1)).unwrap();
+    let started = Input::AttemptStarted {
+        operation: ONE,
+        attempt: 1,
+    };
+    world.apply(started).unwrap();
+    world.fail(1, "busy", true);
+    assert!(world.fire_next());
+    // By kinds this comes before the beginning of the first. The world compares both folds.
+    world.apply(beat(2)).unwrap();
+    world.reopen();
+    let Some(Pending::Activity(activity)) = world.instance.ledger().pending_operation(ONE) else {
+        panic!("the call has ended");
+    };
+    assert_eq!(activity.start_by(world.moment.now), None);
+}
+
+#[test]
 fn the_time_to_begin_counts_from_when_an_attempt_is_due_until_one_has_begun() {
     let limited = Implementation::new(FLOW, async |cx: WorkflowContext, seconds: u64| {
         let call = cx.call(STEP, ()).schedule_to_start(Duration::from_secs(seconds));
