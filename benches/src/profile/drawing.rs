@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::stacks::{Call, Stacks};
 use crate::instructions::Owners;
+use crate::report::escaped;
 
 const WIDTH: f64 = 1400.0;
 const ROW: f64 = 17.0;
@@ -152,13 +153,6 @@ fn cut(name: &str, letters: usize) -> String {
         None => name.to_owned(),
         Some(_) => name.chars().take(letters - 1).chain(['…']).collect(),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod results;
 
 pub use beside::{Beside, allocators, engines};
 pub use compare::{Change, Comparison, Tolerance, compare};
+pub(crate) use page::escaped;
 pub use page::{html, markdown};
 pub use results::SuiteResult;
 pub(crate) use results::charts_of;

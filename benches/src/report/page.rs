@@ -307,7 +307,8 @@ fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-fn escaped(text: &str) -> String {
+/// Text as it may stand in HTML and SVG, in attributes too.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
