@@ -73,7 +73,7 @@ impl PartThread {
 fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, clock: Clock) {
     let mut wake_at = None::<Timestamp>;
     let mut patience = Patience::default();
-    while !asked_to_stop.load(Ordering::SeqCst) {
+    loop {
         // What a ring during a turn has left here says nothing that the bell does not.
         woken.try_recv().ok();
         if asked_to_stop.load(Ordering::SeqCst) {
