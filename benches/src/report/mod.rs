@@ -17,6 +17,7 @@ mod results;
 
 pub use beside::{Beside, allocators, engines};
 pub use compare::{Change, Comparison, Tolerance, compare};
+#[cfg(feature = "suites")]
 pub(crate) use page::escaped;
 pub use page::{html, markdown};
 pub use results::SuiteResult;
