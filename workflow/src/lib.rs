@@ -50,6 +50,7 @@ mod ledger;
 mod machine;
 mod operations;
 mod outstanding;
+mod pack;
 mod payload;
 mod registry;
 mod retry;

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserializer as _, Serialize};
 
+use crate::pack::{Sink, pack};
+
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///
 /// A value is encoded once, when it is decided; the journal and whoever receives it share these
@@ -34,12 +36,7 @@ impl Payload {
     /// When the value's `Serialize` implementation reports an error.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
         let mut bytes = Growing::new(CODEC_MESSAGE_PACK);
-        let mut serializer = rmp_serde::Serializer::new(&mut bytes)
-            .with_struct_map()
-            .with_human_readable();
-        value
-            .serialize(&mut serializer)
-            .map_err(|error| PayloadError::Encode(error.to_string()))?;
+        pack::<_, _, true>(value, &mut bytes).map_err(|error| PayloadError::Encode(error.to_string()))?;
         Ok(Self(bytes.into_held()))
     }
 
@@ -74,7 +71,7 @@ impl Payload {
             return Self(Held::Shared(bytes));
         }
         let mut few = Growing::empty();
-        few.append(&bytes);
+        few.put(&bytes);
         Self(few.into_held())
     }
 
@@ -111,6 +108,7 @@ impl Eq for Payload {}
 /// Bytes being written: in place as long as they fit, then in a buffer.
 struct Growing {
     bytes: [u8; IN_PLACE_MAX],
+    /// How many are in place; as many as there is room for once they are not.
     len: usize,
     /// All of them, once they do not fit.
     buffer: Vec<u8>,
@@ -132,16 +130,13 @@ impl Growing {
         bytes
     }
 
-    #[inline]
-    fn append(&mut self, more: &[u8]) {
+    /// Appends to the buffer, where everything is from now on.
+    #[inline(never)]
+    fn spill(&mut self, more: &[u8]) {
         if self.buffer.is_empty() {
-            if let Some(place) = self.bytes[self.len..].get_mut(..more.len()) {
-                place.copy_from_slice(more);
-                self.len += more.len();
-                return;
-            }
             self.buffer.reserve(self.len + more.len().max(4 * IN_PLACE_MAX));
             self.buffer.extend_from_slice(&self.bytes[..self.len]);
+            self.len = IN_PLACE_MAX;
         }
         self.buffer.extend_from_slice(more);
     }
@@ -158,21 +153,16 @@ impl Growing {
     }
 }
 
-impl io::Write for Growing {
-    #[inline]
-    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        self.append(more);
-        Ok(more.len())
-    }
-
-    #[inline]
-    fn write_all(&mut self, more: &[u8]) -> io::Result<()> {
-        self.append(more);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl Sink for Growing {
+    #[inline(always)]
+    fn put(&mut self, more: &[u8]) {
+        match self.bytes.get_mut(self.len..self.len + more.len()) {
+            Some(place) => {
+                place.copy_from_slice(more);
+                self.len += more.len();
+            }
+            None => self.spill(more),
+        }
     }
 }
 

@@ -140,7 +140,9 @@ fn is_default_queue(queue: &str) -> bool {
 
 /// Microseconds, rounded up: a timeout of a nanosecond must not become one of zero.
 pub(super) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+    let below_a_second = u64::from(duration.subsec_nanos().div_ceil(1_000));
+    let seconds = duration.as_secs().saturating_mul(1_000_000);
+    seconds.saturating_add(below_a_second)
 }
 
 impl<'a> ScheduledBody<'a> {
