@@ -192,12 +192,25 @@ impl Ledger {
 
     /// Lets go of everything but memory.
     pub(crate) fn clear(&mut self) {
-        let mut pending = std::mem::take(&mut self.pending);
-        pending.clear();
-        *self = Self {
+        let Self {
+            sequence,
+            checkpoint,
+            started,
             pending,
-            ..Self::default()
-        };
+            last_at,
+            parked,
+            is_cancel_requested,
+            outcome,
+            updates,
+        } = self;
+        (*sequence, *checkpoint) = (Sequence::default(), Sequence::default());
+        *last_at = Timestamp::default();
+        *started = None;
+        pending.clear();
+        *parked = None;
+        *is_cancel_requested = false;
+        *outcome = None;
+        *updates = None;
     }
 
     /// For how many pending operations there is memory.

@@ -48,9 +48,14 @@ impl<V> Operations<V> {
 
     /// Takes a value out.
     pub(crate) fn remove(&mut self, operation: OperationId) -> Option<V> {
-        let index = self.find(operation).ok()?;
-        let value = self.entries[index].1.take()?;
-        self.gaps += 1;
+        let value = if self.entries.last().is_some_and(|(last, _)| *last == operation) {
+            self.entries.pop()?.1?
+        } else {
+            let index = self.find(operation).ok()?;
+            let value = self.entries[index].1.take()?;
+            self.gaps += 1;
+            value
+        };
         while self.entries.pop_if(|(_, value)| value.is_none()).is_some() {
             self.gaps -= 1;
         }

@@ -19,10 +19,13 @@ type StartCode = dyn Fn(WorkflowContext, Payload) -> Code + Send + Sync;
 
 /// The code of one workflow, ready to be run by an [`Instance`](crate::Instance). A cheap clone.
 #[derive(Clone)]
-pub struct Implementation {
+pub struct Implementation(Arc<Parts>);
+
+#[derive(Clone)]
+struct Parts {
     name: &'static str,
     start: Arc<StartCode>,
-    handlers: Arc<Handlers>,
+    handlers: Handlers,
 }
 
 impl Implementation {
@@ -50,11 +53,11 @@ impl Implementation {
                 }
             })
         };
-        Self {
+        Self(Arc::new(Parts {
             name: workflow.name(),
             start: Arc::new(start),
-            handlers: Arc::default(),
-        }
+            handlers: Handlers::default(),
+        }))
     }
 
     /// Answers a query from the run's [state](crate::State). The handler sees the state and
@@ -68,7 +71,7 @@ impl Implementation {
         A: Serialize,
         F: Fn(&S, Q) -> A + Send + Sync + 'static,
     {
-        Arc::make_mut(&mut self.handlers).add_query(query, answer);
+        Arc::make_mut(&mut self.0).handlers.add_query(query, answer);
         self
     }
 
@@ -85,28 +88,29 @@ impl Implementation {
         V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
         F: Fn(&mut S, I) -> O + Send + Sync + 'static,
     {
-        Arc::make_mut(&mut self.handlers).add_update(update, validate, change);
+        let handlers = &mut Arc::make_mut(&mut self.0).handlers;
+        handlers.add_update(update, validate, change);
         self
     }
 
-    pub(crate) fn handlers(&self) -> &Arc<Handlers> {
-        &self.handlers
+    pub(crate) fn handlers(&self) -> &Handlers {
+        &self.0.handlers
     }
 
     /// The workflow's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        self.name
+        self.0.name
     }
 
     pub(crate) fn start(&self, cx: WorkflowContext, input: Payload) -> Code {
-        (self.start)(cx, input)
+        (self.0.start)(cx, input)
     }
 }
 
 impl fmt::Debug for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Implementation").field(&self.name).finish()
+        f.debug_tuple("Implementation").field(&self.0.name).finish()
     }
 }
 

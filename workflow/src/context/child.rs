@@ -73,17 +73,17 @@ impl<O, E> Child<O, E> {
     /// The call, or what speaks against it, before anything is decided.
     fn check(&self, request: Request) -> Result<ChildScheduled, ChildError<E>> {
         let table = self.operation.shared.lock();
-        let limits = table.limits;
+        let bounds = table.bounds;
         let input = request.input.map_err(ChildError::Payload)?;
-        if input.len() > limits.payload_bytes_max {
+        if input.len() > bounds.payload_bytes_max {
             return Err(ChildError::TooLarge {
                 bytes: input.len(),
-                bytes_max: limits.payload_bytes_max,
+                bytes_max: bounds.payload_bytes_max,
             });
         }
-        if table.outstanding_len() >= limits.pending_len_max {
+        if table.outstanding_len() >= bounds.pending_len_max {
             return Err(ChildError::TooManyPending {
-                len_max: limits.pending_len_max,
+                len_max: bounds.pending_len_max,
             });
         }
         Ok(ChildScheduled {

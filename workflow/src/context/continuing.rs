@@ -44,7 +44,7 @@ impl Future for ContinueAsNew {
         let Some(input) = this.input.take() else {
             return Poll::Pending;
         };
-        let bytes_max = table.limits.payload_bytes_max;
+        let bytes_max = table.bounds.payload_bytes_max;
         Poll::Ready(match input {
             // The request would be lost: the next run does not know of it.
             _ if table.is_cancel_requested => ContinueError::Cancelled(Cancelled),
@@ -93,7 +93,7 @@ impl Future for MakeCheckpoint {
         let Some(state) = this.state.take() else {
             return Poll::Pending;
         };
-        let bytes_max = table.limits.payload_bytes_max;
+        let bytes_max = table.bounds.payload_bytes_max;
         Poll::Ready(match state {
             _ if table.is_cancel_requested => ContinueError::Cancelled(Cancelled),
             Err(error) => ContinueError::Payload(error),

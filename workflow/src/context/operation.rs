@@ -1,6 +1,7 @@
 //! The futures that workflow code awaits. Each is lazy: it is decided when first polled, and
 //! dropping it afterwards cancels it durably.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -14,8 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::scope::Scope;
-use crate::context::shared::{Resolution, Shared};
-use crate::event::{ActivityFailure, ActivityScheduled, Event, Name};
+use crate::context::shared::{Resolution, Shared, Table};
+use crate::event::{ActivityFailure, ActivityScheduled, Event};
 use crate::{
     Activity, CallError, Cancelled, ErrorKind, OperationId, Payload, PayloadError, Retry, Signal,
     SignalError, TypedError,
@@ -69,17 +70,38 @@ impl Operation {
     pub(super) fn poll(
         &mut self,
         cx: &Context<'_>,
-        event: impl FnOnce(OperationId, u64, millrun_core::Timestamp) -> Event,
+        event: impl FnOnce(OperationId, u64, Timestamp) -> Event,
     ) -> Poll<Result<Resolution, Cancelled>> {
+        self.poll_checked(cx, |_| Ok(event))
+            .map_err(|stopped| match stopped {
+                Stopped::Cancelled => Cancelled,
+                Stopped::Refused::<Infallible>(never) => match never {},
+            })
+    }
+
+    /// As [`poll`](Self::poll), for what may be refused before anything is decided: `request` is called
+    /// on the first poll only.
+    pub(super) fn poll_checked<R, F>(
+        &mut self,
+        cx: &Context<'_>,
+        request: impl FnOnce(&Table) -> Result<F, R>,
+    ) -> Poll<Result<Resolution, Stopped<R>>>
+    where
+        F: FnOnce(OperationId, u64, Timestamp) -> Event,
+    {
         let Some(mut table) = self.shared.lock_polled() else {
             return Poll::Pending;
         };
         let resolution = match self.stage {
-            Stage::New if self.scope.is_cancelled(table.is_cancel_requested) => {
-                self.stage = Stage::Done;
-                return Poll::Ready(Err(Cancelled));
-            }
             Stage::New => {
+                let event = match request(&table) {
+                    Ok(event) if !self.scope.is_cancelled(table.is_cancel_requested) => event,
+                    refused => {
+                        self.stage = Stage::Done;
+                        let stopped = refused.map_or_else(Stopped::Refused, |_| Stopped::Cancelled);
+                        return Poll::Ready(Err(stopped));
+                    }
+                };
                 let (epoch, now) = (table.epoch, table.now);
                 let operation = table.issue(&self.scope, cx.waker(), self.location, |operation| {
                     event(operation, epoch, now)
@@ -92,7 +114,7 @@ impl Operation {
                 None if self.scope.is_cancelled(table.is_cancel_requested) => {
                     table.abandon(operation);
                     self.stage = Stage::Done;
-                    return Poll::Ready(Err(Cancelled));
+                    return Poll::Ready(Err(Stopped::Cancelled));
                 }
                 None => return Poll::Pending,
             },
@@ -101,6 +123,14 @@ impl Operation {
         self.stage = Stage::Done;
         Poll::Ready(Ok(resolution))
     }
+}
+
+/// Why an operation has no resolution.
+pub(super) enum Stopped<R> {
+    /// Its scope is cancelled.
+    Cancelled,
+    /// It was not issued.
+    Refused(R),
 }
 
 impl Drop for Operation {
@@ -124,21 +154,10 @@ impl Drop for Operation {
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Call<O, E> {
     operation: Operation,
-    request: Option<Request>,
+    /// What is asked for, until it is issued: in the memory in which it stays, with the number and the
+    /// epoch still to be filled in.
+    request: Option<Result<Arc<ActivityScheduled>, PayloadError>>,
     types: PhantomData<fn() -> (O, E)>,
-}
-
-#[derive(Debug)]
-struct Request {
-    activity: &'static str,
-    queue: &'static str,
-    input: Result<Payload, PayloadError>,
-    retry: Retry,
-    retry_on: Vec<(Name, Retry)>,
-    start_to_close: Duration,
-    schedule_to_start: Option<Duration>,
-    schedule_to_close: Option<Duration>,
-    heartbeat: Option<Duration>,
 }
 
 impl<O, E> Call<O, E> {
@@ -149,17 +168,21 @@ impl<O, E> Call<O, E> {
         activity: Activity<I, O, E>,
         input: &I,
     ) -> Self {
-        let request = Request {
-            activity: activity.name(),
-            queue: activity.queue(),
-            input: Payload::encode(input),
-            retry: Retry::exponential(),
-            retry_on: Vec::new(),
-            start_to_close: START_TO_CLOSE_DEFAULT,
-            schedule_to_start: None,
-            schedule_to_close: None,
-            heartbeat: None,
-        };
+        let request = Payload::encode(input).map(|input| {
+            Arc::new(ActivityScheduled {
+                operation: OperationId::new(0),
+                activity: activity.name().into(),
+                queue: activity.queue().into(),
+                input,
+                retry: Retry::exponential(),
+                retry_on: None,
+                start_to_close: START_TO_CLOSE_DEFAULT,
+                schedule_to_start: None,
+                schedule_to_close: None,
+                heartbeat: None,
+                epoch: 0,
+            })
+        });
         Self {
             operation: Operation::new(shared, scope, location),
             request: Some(request),
@@ -167,12 +190,17 @@ impl<O, E> Call<O, E> {
         }
     }
 
-    /// Sets when to try again; [`Retry::exponential`] by default. No effect once polled.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        if let Some(request) = &mut self.request {
-            request.retry = retry;
+    /// Changes what is asked for, if it has not been issued.
+    fn with(mut self, change: impl FnOnce(&mut ActivityScheduled)) -> Self {
+        if let Some(Ok(request)) = &mut self.request {
+            change(sole(request));
         }
         self
+    }
+
+    /// Sets when to try again; [`Retry::exponential`] by default. No effect once polled.
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with(|request| request.retry = retry)
     }
 
     /// Sets when to try again after an error of this [kind](ErrorKind), whatever the error itself says
@@ -194,22 +222,19 @@ impl<O, E> Call<O, E> {
     ///     Ok(fetch.retry_on(BUSY, patiently).retry_on(ErrorKind::PANICKED, Retry::never()).await?)
     /// }
     /// ```
-    pub fn retry_on(mut self, kind: ErrorKind<E>, retry: Retry) -> Self {
-        if let Some(request) = &mut self.request {
-            let policies = &mut request.retry_on;
+    pub fn retry_on(self, kind: ErrorKind<E>, retry: Retry) -> Self {
+        self.with(|request| {
+            let mut policies = request.retry_on.take().map_or_else(Vec::new, Vec::from);
             policies.retain(|(name, _)| name != kind.name());
             policies.push((kind.name().into(), retry));
-        }
-        self
+            request.retry_on = Some(policies.into());
+        })
     }
 
     /// Sets how long one attempt may take; [`START_TO_CLOSE_DEFAULT`] by default. No effect once
     /// polled.
-    pub fn start_to_close(mut self, timeout: Duration) -> Self {
-        if let Some(request) = &mut self.request {
-            request.start_to_close = timeout;
-        }
-        self
+    pub fn start_to_close(self, timeout: Duration) -> Self {
+        self.with(|request| request.start_to_close = timeout)
     }
 
     /// Limits how long an attempt may wait to begin: one that has not by then fails the call, since
@@ -222,61 +247,29 @@ impl<O, E> Call<O, E> {
     ///
     /// So this timeout says that no attempt is known to have begun. After a crash one may have run all
     /// the same: one that ended at once, or whose beginning was not yet durable.
-    pub fn schedule_to_start(mut self, timeout: Duration) -> Self {
-        if let Some(request) = &mut self.request {
-            request.schedule_to_start = Some(timeout);
-        }
-        self
+    pub fn schedule_to_start(self, timeout: Duration) -> Self {
+        self.with(|request| request.schedule_to_start = Some(timeout))
     }
 
     /// Limits how long the call may take in all, with every attempt and pause. No attempt begins
     /// after that, and one under way is told to stop. Not limited by default. No effect once
     /// polled.
-    pub fn schedule_to_close(mut self, timeout: Duration) -> Self {
-        if let Some(request) = &mut self.request {
-            request.schedule_to_close = Some(timeout);
-        }
-        self
+    pub fn schedule_to_close(self, timeout: Duration) -> Self {
+        self.with(|request| request.schedule_to_close = Some(timeout))
     }
 
     /// Sets how long an attempt may be silent: one whose last heartbeat is older fails, and the
     /// next begins with what that heartbeat said. Not limited by default. No effect once polled.
-    pub fn heartbeat(mut self, timeout: Duration) -> Self {
-        if let Some(request) = &mut self.request {
-            request.heartbeat = Some(timeout);
-        }
-        self
+    pub fn heartbeat(self, timeout: Duration) -> Self {
+        self.with(|request| request.heartbeat = Some(timeout))
     }
 
     /// Puts the call into another task queue than the activity's own. A runtime has the queues of the
     /// activities that are registered with it; a call in any other waits in its history until a
     /// runtime is opened that has that queue, as a warning and `describe` say, or until one of its
     /// timeouts is over. No effect once polled.
-    pub fn on_queue(mut self, queue: &'static str) -> Self {
-        if let Some(request) = &mut self.request {
-            request.queue = queue;
-        }
-        self
-    }
-
-    /// What speaks against issuing the request, before anything is decided.
-    fn check(&self, request: &Request) -> Option<CallError<E>> {
-        let table = self.operation.shared.lock();
-        let limits = table.limits;
-        match &request.input {
-            Err(error) => Some(CallError::Payload(error.clone())),
-            Ok(input) if input.len() > limits.payload_bytes_max => Some(CallError::TooLarge {
-                bytes: input.len(),
-                bytes_max: limits.payload_bytes_max,
-            }),
-            Ok(_) if request.retry_on.len() > RETRY_KINDS_MAX => Some(CallError::TooManyKinds {
-                len_max: RETRY_KINDS_MAX,
-            }),
-            Ok(_) if table.outstanding_len() >= limits.pending_len_max => Some(CallError::TooManyPending {
-                len_max: limits.pending_len_max,
-            }),
-            Ok(_) => None,
-        }
+    pub fn on_queue(self, queue: &'static str) -> Self {
+        self.with(|request| request.queue = queue.into())
     }
 }
 
@@ -284,32 +277,17 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
     type Output = Result<O, CallError<E>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let request = this.request.take();
-        if let Some(request) = &request
-            && let Some(error) = this.check(request)
-        {
-            this.operation.stage = Stage::Done;
-            return Poll::Ready(Err(error));
-        }
-        let resolution = this.operation.poll(cx, |operation, epoch, _| {
-            let request = request.expect("the first poll finds the request");
-            let input = request
-                .input
-                .expect("an input that did not encode was refused above");
-            Event::ActivityScheduled(Arc::new(ActivityScheduled {
-                operation,
-                activity: request.activity.into(),
-                queue: request.queue.into(),
-                input,
-                retry: request.retry,
-                retry_on: (!request.retry_on.is_empty()).then(|| request.retry_on.into()),
-                start_to_close: request.start_to_close,
-                schedule_to_start: request.schedule_to_start,
-                schedule_to_close: request.schedule_to_close,
-                heartbeat: request.heartbeat,
-                epoch,
-            }))
+        let Self {
+            operation, request, ..
+        } = self.get_mut();
+        let resolution = operation.poll_checked(cx, |table| {
+            let request = request.take().expect("the first poll finds the request");
+            let mut request = admit(request, table)?;
+            Ok(move |operation, epoch, _| {
+                let scheduled = sole(&mut request);
+                (scheduled.operation, scheduled.epoch) = (operation, epoch);
+                Event::ActivityScheduled(request)
+            })
         });
         resolution.map(|resolution| match resolution {
             Ok(Resolution::Value(value)) => value.decode().map_err(CallError::Payload),
@@ -317,9 +295,37 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
             Ok(_) => {
                 panic!("a call was resolved as if it were something else")
             }
-            Err(cancelled) => Err(CallError::Cancelled(cancelled)),
+            Err(Stopped::Cancelled) => Err(CallError::Cancelled(Cancelled)),
+            Err(Stopped::Refused(error)) => Err(error),
         })
     }
+}
+
+/// The only holder of a request, until it is issued.
+fn sole(request: &mut Arc<ActivityScheduled>) -> &mut ActivityScheduled {
+    Arc::get_mut(request).expect("a request is shared only when it has been issued")
+}
+
+/// The request, unless something speaks against issuing it.
+fn admit<E>(
+    request: Result<Arc<ActivityScheduled>, PayloadError>,
+    table: &Table,
+) -> Result<Arc<ActivityScheduled>, CallError<E>> {
+    let request = request.map_err(CallError::Payload)?;
+    let (bytes, bytes_max) = (request.input.len(), table.bounds.payload_bytes_max);
+    if bytes > bytes_max {
+        return Err(CallError::TooLarge { bytes, bytes_max });
+    }
+    if request.retry_on.as_ref().map_or(0, |policies| policies.len()) > RETRY_KINDS_MAX {
+        return Err(CallError::TooManyKinds {
+            len_max: RETRY_KINDS_MAX,
+        });
+    }
+    let len_max = table.bounds.pending_len_max;
+    if table.outstanding_len() >= len_max {
+        return Err(CallError::TooManyPending { len_max });
+    }
+    Ok(request)
 }
 
 fn into_call_error<E: TypedError>(failure: ActivityFailure) -> CallError<E> {

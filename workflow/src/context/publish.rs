@@ -54,17 +54,17 @@ impl Publish {
     /// The topic and the value, or what speaks against it, before anything is decided.
     fn check(&self, request: Request) -> Result<(&'static str, Payload), PublishError> {
         let table = self.operation.shared.lock();
-        let limits = table.limits;
+        let bounds = table.bounds;
         let value = request.value.map_err(PublishError::Payload)?;
-        if value.len() > limits.payload_bytes_max {
+        if value.len() > bounds.payload_bytes_max {
             return Err(PublishError::TooLarge {
                 bytes: value.len(),
-                bytes_max: limits.payload_bytes_max,
+                bytes_max: bounds.payload_bytes_max,
             });
         }
-        if table.outstanding_len() >= limits.pending_len_max {
+        if table.outstanding_len() >= bounds.pending_len_max {
             return Err(PublishError::TooManyPending {
-                len_max: limits.pending_len_max,
+                len_max: bounds.pending_len_max,
             });
         }
         Ok((request.topic, value))

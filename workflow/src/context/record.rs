@@ -52,7 +52,7 @@ where
             return Poll::Pending;
         };
         let replayed = table.replay_value();
-        let bytes_max = table.limits.payload_bytes_max;
+        let bytes_max = table.bounds.payload_bytes_max;
         drop(table);
         let value = match replayed {
             Replayed::Value(value) => value,

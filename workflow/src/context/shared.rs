@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -15,14 +15,16 @@ use millrun_core::{RunId, Timestamp};
 use crate::context::scope::Scope;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
-use crate::event::{ActivityFailure, Checkpoint, ChildFailure, Event, Name};
-use crate::machine::{Limits, Moment};
+use crate::event::{ActivityFailure, Bounds, Checkpoint, ChildFailure, Event, Name};
+use crate::machine::Moment;
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pulse: Arc<Pulse>,
+    /// The root of the run's wakers: wakes the pulse.
+    waker: Waker,
     /// Whether the machine polls this instance's code at the moment. Only then does dropping an
     /// operation mean anything.
     is_polled: AtomicBool,
@@ -30,11 +32,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(run: RunId, limits: Limits, now: Timestamp) -> Self {
+    pub(crate) fn new(run: RunId, bounds: Bounds, now: Timestamp) -> Self {
+        let pulse = Arc::new(Pulse::default());
+        let waker = Waker::from(Arc::clone(&pulse));
         Self {
-            pulse: Arc::default(),
+            pulse,
             is_polled: AtomicBool::new(false),
-            table: Mutex::new(Table::new(run, limits, now)),
+            table: Mutex::new(Table::new(run, bounds, now, waker.clone())),
+            waker,
         }
     }
 
@@ -42,19 +47,20 @@ impl Shared {
     /// somebody still holds a waker.
     pub(crate) fn clear(&mut self, operations_max: usize) -> bool {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut slots = std::mem::take(&mut table.slots);
-        slots.clear();
-        *table = Table::new(table.run, table.limits, table.now);
-        table.slots = slots;
+        table.clear();
         let is_small = table.slots.capacity() <= operations_max;
-        is_small && !self.table.is_poisoned() && Arc::get_mut(&mut self.pulse).is_some()
+        // Itself, its waker, and that of the table: nobody else has one, nor can get one any more.
+        let is_unshared = Arc::strong_count(&self.pulse) == 3;
+        // What others last did with theirs comes before what the next run does.
+        fence(Ordering::Acquire);
+        is_small && is_unshared && !self.table.is_poisoned()
     }
 
     /// Begins for another run, after [`clear`](Self::clear).
-    pub(crate) fn renew(&mut self, run: RunId, limits: Limits, now: Timestamp) {
+    pub(crate) fn renew(&mut self, run: RunId, bounds: Bounds, now: Timestamp) {
         self.pulse.renew();
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        (table.run, table.limits, table.now) = (run, limits, now);
+        (table.run, table.bounds, table.now) = (run, bounds, now);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
@@ -62,8 +68,13 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+    pub(crate) fn pulse(&self) -> &Pulse {
         &self.pulse
+    }
+
+    /// What the code is polled with.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     /// The table, if the code is being polled by its machine. Everything else that polls or drops
@@ -90,7 +101,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) run: RunId,
-    pub(crate) limits: Limits,
+    pub(crate) bounds: Bounds,
     /// The time of the event that is being applied.
     pub(crate) now: Timestamp,
     /// The owner's epoch, for the events decided now.
@@ -109,6 +120,8 @@ pub(crate) struct Table {
     /// The size of their values.
     signals_bytes: usize,
     cancel_waiters: Waiters,
+    /// What most operations are to wake.
+    root: Waker,
     decisions: Vec<Decision>,
     /// In a replay, what the turn that is replayed recorded and the code needs back.
     replayed: Option<VecDeque<Event>>,
@@ -144,17 +157,11 @@ pub(crate) struct Decision {
 /// Whom an event wakes, in order.
 #[derive(Debug)]
 pub(crate) enum Wakers {
-    One(Option<Waker>),
+    None,
+    /// The code itself.
+    Root,
+    One(Waker),
     Many(Vec<Waker>),
-}
-
-impl Wakers {
-    pub(crate) fn wake(self) {
-        match self {
-            Self::One(waker) => waker.into_iter().for_each(Waker::wake),
-            Self::Many(wakers) => wakers.into_iter().for_each(Waker::wake),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -165,7 +172,8 @@ struct Slot {
 
 #[derive(Debug)]
 enum SlotState {
-    Waiting(Waker),
+    /// `None` stands for the root: most operations are awaited by the code itself.
+    Waiting(Option<Waker>),
     Resolved(Resolution),
 }
 
@@ -192,10 +200,10 @@ pub(crate) enum Resolution {
 }
 
 impl Table {
-    fn new(run: RunId, limits: Limits, now: Timestamp) -> Self {
+    fn new(run: RunId, bounds: Bounds, now: Timestamp, root: Waker) -> Self {
         Self {
             run,
-            limits,
+            bounds,
             now,
             epoch: 0,
             is_cancel_requested: false,
@@ -207,6 +215,7 @@ impl Table {
             signals_len: 0,
             signals_bytes: 0,
             cancel_waiters: Waiters::default(),
+            root,
             decisions: Vec::new(),
             replayed: None,
             patches: BTreeMap::new(),
@@ -216,6 +225,53 @@ impl Table {
             restored: None,
             restarts_len: 0,
         }
+    }
+
+    /// As it was made, for what [`Shared::renew`] is told, but for the memory of its slots.
+    fn clear(&mut self) {
+        let Self {
+            run: _,
+            bounds: _,
+            now: _,
+            epoch,
+            is_cancel_requested,
+            operations_len,
+            random_len,
+            slots,
+            waiting_len,
+            signals,
+            signals_len,
+            signals_bytes,
+            cancel_waiters,
+            root: _,
+            decisions,
+            replayed,
+            patches,
+            cell,
+            state_waiters,
+            next,
+            restored,
+            restarts_len,
+        } = self;
+        (*epoch, *is_cancel_requested) = (0, false);
+        (*operations_len, *random_len, *restarts_len) = (0, 0, 0);
+        slots.clear();
+        *waiting_len = 0;
+        *signals = Inboxes::default();
+        (*signals_len, *signals_bytes) = (0, 0);
+        *cancel_waiters = Waiters::default();
+        *state_waiters = Waiters::default();
+        *decisions = Vec::new();
+        *replayed = None;
+        *patches = BTreeMap::new();
+        *cell = None;
+        *next = None;
+        *restored = None;
+    }
+
+    /// As the waker of a slot.
+    fn kept(&self, waker: &Waker) -> Option<Waker> {
+        (!waker.will_wake(&self.root)).then(|| waker.clone())
     }
 
     /// Issues an operation: numbers it, records the decision, and keeps the waker.
@@ -232,13 +288,11 @@ impl Table {
             .expect("fewer than 2^32 operations in one run");
         let operation = OperationId::new(self.operations_len);
         self.decide(event(operation), Some(location));
-        self.slots.insert(
-            operation,
-            Slot {
-                scope: scope.clone(),
-                state: SlotState::Waiting(waker.clone()),
-            },
-        );
+        let slot = Slot {
+            scope: scope.clone(),
+            state: SlotState::Waiting(self.kept(waker)),
+        };
+        self.slots.insert(operation, slot);
         self.waiting_len += 1;
         operation
     }
@@ -247,8 +301,12 @@ impl Table {
     pub(crate) fn poll(&mut self, operation: OperationId, waker: &Waker) -> Option<Resolution> {
         let slot = self.slots.get_mut(operation)?;
         match &mut slot.state {
-            SlotState::Waiting(kept) => {
+            SlotState::Waiting(Some(kept)) => {
                 kept.clone_from(waker);
+                None
+            }
+            SlotState::Waiting(kept @ None) => {
+                *kept = (!waker.will_wake(&self.root)).then(|| waker.clone());
                 None
             }
             SlotState::Resolved(_) => match self.slots.remove(operation)?.state {
@@ -313,13 +371,18 @@ impl Table {
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
             | Event::Parked { .. }
-            | Event::Resumed => None,
+            | Event::Resumed => return Wakers::None,
         };
-        Wakers::One(resolved)
+        match resolved {
+            None => Wakers::None,
+            Some(None) => Wakers::Root,
+            Some(Some(waker)) => Wakers::One(waker),
+        }
     }
 
-    /// The machine resolves an operation. `None` if the code has lost interest.
-    fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Waker> {
+    /// The machine resolves an operation, and is told whom that wakes, as slots say it. `None` if the
+    /// code has lost interest.
+    fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Option<Waker>> {
         let slot = self.slots.get_mut(operation)?;
         match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
             SlotState::Waiting(waker) => {
@@ -471,7 +534,7 @@ impl Table {
             if let SlotState::Waiting(waker) = &slot.state
                 && is_reached(&slot.scope)
             {
-                wakers.push(waker.clone());
+                wakers.push(waker.as_ref().unwrap_or(&self.root).clone());
             }
         }
         let inboxes = self.signals.iter().map(|(_, inbox)| &inbox.waiters);

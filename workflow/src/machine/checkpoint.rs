@@ -13,6 +13,7 @@ use millrun_core::Timestamp;
 use super::code::RunningCode;
 use super::{Instance, Moment};
 use crate::Payload;
+use crate::context::Decision;
 use crate::event::{Checkpoint, Event, ParkReason};
 
 /// How many checkpoints the code may make in one turn.
@@ -25,7 +26,7 @@ impl Instance {
         state: Payload,
         moment: Moment,
         is_whole: bool,
-    ) -> Result<(), ParkReason> {
+    ) -> Result<Vec<Decision>, ParkReason> {
         self.code = None;
         let checkpoint = self.shared.lock().checkpoint(state, is_whole);
         let restarts_len = {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use millrun_core::panic_message;
 
-use crate::context::{After, Pulse, Shared, Table, Wakers};
+use crate::context::{After, Decision, Shared, Table, Wakers};
 use crate::event::{Name, RunFailure};
 use crate::registry::{Code, Implementation};
 use crate::{Payload, WorkflowContext};
@@ -14,8 +14,8 @@ use crate::{Payload, WorkflowContext};
 /// What polling the code came to.
 #[derive(Debug)]
 pub(super) enum Polled {
-    /// It waits for something the engine knows.
-    Waiting,
+    /// It waits for something the engine knows, and has decided this.
+    Waiting(Vec<Decision>),
     /// It has ended.
     Finished(Result<Payload, RunFailure>),
     /// It begins again, from this state.
@@ -28,11 +28,9 @@ pub(super) enum Polled {
     Panicked(String),
 }
 
-/// A run's future and the waker at its root.
+/// A run's future.
 pub(super) struct RunningCode {
     future: Option<Code>,
-    pulse: Arc<Pulse>,
-    waker: Waker,
 }
 
 impl std::fmt::Debug for RunningCode {
@@ -43,11 +41,9 @@ impl std::fmt::Debug for RunningCode {
 
 impl RunningCode {
     pub(super) fn new(implementation: &Implementation, shared: &Arc<Shared>, input: Payload) -> Self {
-        let pulse = Arc::clone(shared.pulse());
+        let context = WorkflowContext::new(Arc::clone(shared));
         Self {
-            future: Some(implementation.start(WorkflowContext::new(Arc::clone(shared)), input)),
-            waker: Waker::from(Arc::clone(&pulse)),
-            pulse,
+            future: Some(implementation.start(context, input)),
         }
     }
 
@@ -59,29 +55,40 @@ impl RunningCode {
         is_first: bool,
         self_wakes_max: u32,
     ) -> Polled {
-        if self.pulse.is_foreign() {
+        let pulse = shared.pulse();
+        if pulse.is_foreign() {
             // Polling now could show the code something that no replay will.
             return foreign();
         }
-        let _inside = self.pulse.enter();
-        // A waker may be the user's own, and so may the panic in it.
-        let woken = catch_unwind(AssertUnwindSafe(|| wakers.wake()));
+        let _inside = pulse.enter();
+        let woken = match wakers {
+            Wakers::None => Ok(()),
+            Wakers::Root => {
+                shared.waker().wake_by_ref();
+                Ok(())
+            }
+            // A waker may be the user's own, and so may the panic in it.
+            Wakers::One(waker) => catch_unwind(AssertUnwindSafe(|| waker.wake())),
+            Wakers::Many(wakers) => {
+                catch_unwind(AssertUnwindSafe(|| wakers.into_iter().for_each(Waker::wake)))
+            }
+        };
         if let Err(panic) = woken {
             self.discard();
             return Polled::Panicked(panic_message(panic));
         }
-        let is_woken = self.pulse.take_woken();
+        let is_woken = pulse.take_woken();
         if !is_woken && !is_first {
-            return self.check_waiting(&shared.lock());
+            return check_waiting(shared, &mut shared.lock());
         }
         shared.set_polled(true);
-        let polled = self.poll_until_quiet(self_wakes_max);
+        let polled = self.poll_until_quiet(shared, self_wakes_max);
         shared.set_polled(false);
         match polled {
             Ok(None) => {
                 let mut table = shared.lock();
                 match table.next.take() {
-                    Some(_) if self.pulse.is_foreign() => foreign(),
+                    Some(_) if pulse.is_foreign() => foreign(),
                     Some(next) => {
                         drop(table);
                         self.discard();
@@ -90,10 +97,10 @@ impl RunningCode {
                             After::Checkpoint(state) => Polled::Checkpointed { state },
                         }
                     }
-                    None => self.check_waiting(&table),
+                    None => check_waiting(shared, &mut table),
                 }
             }
-            Ok(Some(_)) if self.pulse.is_foreign() => foreign(),
+            Ok(Some(_)) if pulse.is_foreign() => foreign(),
             Ok(Some(result)) => {
                 self.discard();
                 Polled::Finished(result)
@@ -107,17 +114,18 @@ impl RunningCode {
 
     fn poll_until_quiet(
         &mut self,
+        shared: &Shared,
         self_wakes_max: u32,
     ) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
         let future = self
             .future
             .as_mut()
             .expect("the future is there until it has ended");
-        let mut cx = Context::from_waker(&self.waker);
+        let mut cx = Context::from_waker(shared.waker());
         for _ in 0..=self_wakes_max {
             match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx))) {
                 Ok(Poll::Ready(result)) => return Ok(Some(result)),
-                Ok(Poll::Pending) if self.pulse.take_woken() => {}
+                Ok(Poll::Pending) if shared.pulse().take_woken() => {}
                 Ok(Poll::Pending) => return Ok(None),
                 Err(panic) => return Err(Polled::Panicked(panic_message(panic))),
             }
@@ -125,25 +133,6 @@ impl RunningCode {
         Err(Polled::Stuck(format!(
             "the code woke itself more than {self_wakes_max} times in one turn, its limit"
         )))
-    }
-
-    /// The code waits: is it for something that can come?
-    fn check_waiting(&self, table: &Table) -> Polled {
-        if self.pulse.is_foreign() {
-            return foreign();
-        }
-        if !table.is_waiting() {
-            return Polled::Stuck(
-                "the code awaits something that no operation of the workflow context can wake".into(),
-            );
-        }
-        let (outstanding, len_max) = (table.outstanding_len(), table.limits.pending_len_max);
-        if outstanding > len_max {
-            return Polled::Stuck(format!(
-                "the run has {outstanding} operations outstanding, its limit is {len_max}: await some first"
-            ));
-        }
-        Polled::Waiting
     }
 
     /// What the future holds, in bytes, as far as it is not behind further pointers.
@@ -165,6 +154,25 @@ impl Drop for RunningCode {
     fn drop(&mut self) {
         self.discard();
     }
+}
+
+/// The code waits: is it for something that can come?
+fn check_waiting(shared: &Shared, table: &mut Table) -> Polled {
+    if shared.pulse().is_foreign() {
+        return foreign();
+    }
+    if !table.is_waiting() {
+        return Polled::Stuck(
+            "the code awaits something that no operation of the workflow context can wake".into(),
+        );
+    }
+    let (outstanding, len_max) = (table.outstanding_len(), table.bounds.pending_len_max);
+    if outstanding > len_max {
+        return Polled::Stuck(format!(
+            "the run has {outstanding} operations outstanding, its limit is {len_max}: await some first"
+        ));
+    }
+    Polled::Waiting(table.take_decisions())
 }
 
 fn foreign() -> Polled {

@@ -108,7 +108,7 @@ impl Instance {
             run,
             limits,
             ledger: Ledger::new(),
-            shared: Arc::new(Shared::new(run, limits, now)),
+            shared: Arc::new(Shared::new(run, limits.bounds(), now)),
             code: None,
             implementation: None,
             unrecorded: None,
@@ -138,7 +138,7 @@ impl Instance {
         }
         let spare = std::mem::take(&mut turn.spare.decisions);
         match self.run_code(event, moment, true, spare) {
-            Ok(()) => self.adopt_decisions(moment.now, turn),
+            Ok(decisions) => self.adopt_decisions(decisions, moment.now, turn),
             Err(reason) => {
                 self.deferred.push((event.clone(), moment.now));
                 // The history looks as if the code had not run: first the parking, then the input
@@ -154,8 +154,7 @@ impl Instance {
         }
     }
 
-    /// Delivers one event to the code and polls it until nothing wakes it. What it decided is in
-    /// the table afterwards.
+    /// Delivers one event to the code and polls it until nothing wakes it. Gives what it decided.
     /// `is_whole` says that no further input waits behind this one. `spare` is memory for decisions.
     fn run_code(
         &mut self,
@@ -163,7 +162,7 @@ impl Instance {
         moment: Moment,
         is_whole: bool,
         spare: Vec<Decision>,
-    ) -> Result<(), ParkReason> {
+    ) -> Result<Vec<Decision>, ParkReason> {
         let mut table = self.shared.lock();
         table.begin_event(moment, spare);
         let wakers = match event {
@@ -187,7 +186,7 @@ impl Instance {
             .expect("the caller has seen that the code is at hand");
         let is_first = matches!(event, Event::Started(_) | Event::Checkpointed(_));
         let failure = match code.poll(&self.shared, wakers, is_first, self_wakes_max) {
-            Polled::Waiting => return Ok(()),
+            Polled::Waiting(decisions) => return Ok(decisions),
             Polled::Finished(end) => {
                 let event = match self.limits.bounded_end(end) {
                     Ok(result) => Event::Completed { result },
@@ -196,17 +195,13 @@ impl Instance {
                     }
                     Err(error) => Event::Failed { error },
                 };
-                self.shared.lock().decide(event, None);
-                self.code = None;
-                return Ok(());
+                return Ok(self.conclude(event));
             }
             Polled::Checkpointed { state } => return self.begin_again(state, moment, is_whole),
             Polled::Continued { workflow, input } => {
                 let run = self.next_run(moment.now);
                 let event = Event::ContinuedAsNew { run, workflow, input };
-                self.shared.lock().decide(event, None);
-                self.code = None;
-                return Ok(());
+                return Ok(self.conclude(event));
             }
             Polled::Stuck(message) => ParkReason::Stuck { message },
             Polled::Panicked(message) => ParkReason::Panicked {
@@ -215,6 +210,14 @@ impl Instance {
             },
         };
         Err(self.give_up(failure))
+    }
+
+    /// The code has come to its end: this is the last that it decides.
+    fn conclude(&mut self, end: Event) -> Vec<Decision> {
+        self.code = None;
+        let mut table = self.shared.lock();
+        table.decide(end, None);
+        table.take_decisions()
     }
 
     /// The run in which this one goes on. It follows from this one, so that the same inputs give
@@ -232,8 +235,7 @@ impl Instance {
     }
 
     /// Turns what the code decided into events and commands.
-    fn adopt_decisions(&mut self, now: Timestamp, turn: &mut Turn) {
-        let mut decisions = self.shared.lock().take_decisions();
+    fn adopt_decisions(&mut self, mut decisions: Vec<Decision>, now: Timestamp, turn: &mut Turn) {
         for decision in decisions.drain(..) {
             let event = decision.event;
             if event.is_last() {

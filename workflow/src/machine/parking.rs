@@ -66,7 +66,7 @@ impl Instance {
             }
             let then = Moment { now: *time, ..moment };
             match self.run_code(event, then, index + 1 == deferred.len(), Vec::new()) {
-                Ok(()) => self.adopt_decisions(moment.now, turn),
+                Ok(decisions) => self.adopt_decisions(decisions, moment.now, turn),
                 Err(reason) => {
                     let reason = counted_after(reason, &before);
                     self.ledger = before;

@@ -213,11 +213,9 @@ impl Instance {
             return;
         }
         match self.run_code(&event, Moment { now: time, epoch: 0 }, is_whole, Vec::new()) {
-            Ok(()) => {
-                let mut table = self.shared.lock();
-                let mut decisions = table.take_decisions();
+            Ok(mut decisions) => {
                 check.produced.extend(decisions.drain(..));
-                table.lend(decisions);
+                self.shared.lock().lend(decisions);
             }
             Err(reason) => {
                 let sequence = self.ledger.sequence().get() + 1;

@@ -56,7 +56,7 @@ impl Instance {
         instance.run = run;
         instance.limits = limits;
         let shared = Arc::get_mut(&mut instance.shared).expect("nobody else had it when it was cleared");
-        shared.renew(run, limits, moment.now);
+        shared.renew(run, limits.bounds(), moment.now);
         instance.begin_with(implementation, started, moment, turn);
         instance
     }
