@@ -17,10 +17,13 @@ use millrun_core::{RunId, Sequence, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::numbers::{self, Numbers};
+use crate::wire::settled::run_hash;
+
 #[derive(Debug)]
 pub(crate) struct FinishedIndex<P> {
-    by_run: FxHashMap<RunId, u64>,
-    by_id: FxHashMap<IdHash, u64>,
+    by_run: Numbers,
+    by_id: Numbers,
     order: VecDeque<Finished<P>>,
     /// The number of the first in `order`.
     first: u64,
@@ -77,8 +80,8 @@ impl<P> FinishedIndex<P> {
     /// An empty index; the next run that closes has the number `first`.
     pub(crate) fn new(first: u64) -> Self {
         Self {
-            by_run: FxHashMap::default(),
-            by_id: FxHashMap::default(),
+            by_run: Numbers::in_parts(1),
+            by_id: Numbers::in_parts(1),
             order: VecDeque::new(),
             first,
             bytes: 0,
@@ -87,11 +90,25 @@ impl<P> FinishedIndex<P> {
 
     /// Adds a run that has closed, the latest so far.
     pub(crate) fn add(&mut self, finished: Finished<P>) {
-        let number = self.end();
-        self.by_run.insert(finished.run, number);
-        self.by_id.insert(finished.id, number);
         self.bytes += finished.bytes;
         self.order.push_back(finished);
+        self.enter(self.end() - 1);
+    }
+
+    /// Makes the run with this number be found, in place of an earlier one of its name.
+    fn enter(&mut self, number: u64) {
+        let (order, first) = (&self.order, self.first);
+        let Some(finished) = at(order, first, number) else {
+            return;
+        };
+        let known = |half: u32| at(order, first, numbers::widened(first, half));
+        let half = numbers::lower(number);
+        self.by_run.put(run_hash(finished.run), half, |other| {
+            known(other).is_some_and(|known| known.run == finished.run)
+        });
+        self.by_id.put(finished.id.bits(), half, |other| {
+            known(other).is_some_and(|known| known.id == finished.id)
+        });
     }
 
     /// The earliest closed.
@@ -102,10 +119,9 @@ impl<P> FinishedIndex<P> {
     /// Takes out the earliest closed.
     pub(crate) fn drop_earliest(&mut self) -> Option<Finished<P>> {
         let earliest = self.order.pop_front()?;
-        self.by_run.remove(&earliest.run);
-        if self.by_id.get(&earliest.id) == Some(&self.first) {
-            self.by_id.remove(&earliest.id);
-        }
+        let half = numbers::lower(self.first);
+        self.by_run.remove(run_hash(earliest.run), half);
+        self.by_id.remove(earliest.id.bits(), half);
         self.bytes -= earliest.bytes;
         self.first += 1;
         Some(earliest)
@@ -126,9 +142,8 @@ impl<P> FinishedIndex<P> {
             self.first += dropped as u64;
             self.by_run.clear();
             self.by_id.clear();
-            for (number, finished) in (self.first..).zip(&self.order) {
-                self.by_run.insert(finished.run, number);
-                self.by_id.insert(finished.id, number);
+            for number in self.first..self.end() {
+                self.enter(number);
             }
             self.bytes = self.order.iter().map(|finished| finished.bytes).sum();
         }
@@ -136,17 +151,23 @@ impl<P> FinishedIndex<P> {
     }
 
     pub(crate) fn run(&self, run: RunId) -> Option<&Finished<P>> {
-        self.at(*self.by_run.get(&run)?)
+        self.at(self.number(run)?)
     }
 
     /// The number of a run.
     pub(crate) fn number(&self, run: RunId) -> Option<u64> {
-        self.by_run.get(&run).copied()
+        let half = self.by_run.find(run_hash(run), |half| {
+            self.known(half).is_some_and(|finished| finished.run == run)
+        })?;
+        Some(numbers::widened(self.first, half))
     }
 
     /// The latest run of an instance, unless another id has the same hash.
     pub(crate) fn latest(&self, id: IdHash) -> Option<&Finished<P>> {
-        self.at(*self.by_id.get(&id)?)
+        let half = self.by_id.find(id.bits(), |half| {
+            self.known(half).is_some_and(|finished| finished.id == id)
+        })?;
+        self.known(half)
     }
 
     /// The runs from the one with this number on, in the order of closing.
@@ -177,15 +198,23 @@ impl<P> FinishedIndex<P> {
 
     /// Memory held, estimated from capacities.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let maps = self.by_run.capacity() * (size_of::<(RunId, u64)>() + 1)
-            + self.by_id.capacity() * (size_of::<(IdHash, u64)>() + 1);
-        (maps + self.order.capacity() * size_of::<Finished<P>>()) as u64
+        let order = self.order.capacity() * size_of::<Finished<P>>();
+        order as u64 + self.by_run.memory_bytes() + self.by_id.memory_bytes()
     }
 
     fn at(&self, number: u64) -> Option<&Finished<P>> {
-        self.order
-            .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+        at(&self.order, self.first, number)
     }
+
+    /// The run whose number has this lower half.
+    fn known(&self, half: u32) -> Option<&Finished<P>> {
+        self.at(numbers::widened(self.first, half))
+    }
+}
+
+/// The run with this number, of those from `first` on.
+fn at<P>(order: &VecDeque<Finished<P>>, first: u64, number: u64) -> Option<&Finished<P>> {
+    order.get(usize::try_from(number.checked_sub(first)?).ok()?)
 }
 
 /// The runs that were dropped last, by name.

@@ -37,6 +37,7 @@ mod heads;
 mod journal;
 mod ledger;
 mod memory;
+mod numbers;
 mod record;
 mod redb;
 mod resolve;

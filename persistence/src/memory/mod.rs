@@ -4,17 +4,20 @@
 //! [`MemoryJournal::held`] only when [`MemoryJournal::commit`] says so, which lets a test look at
 //! the time between the two.
 
-use std::collections::BTreeMap;
+mod retained;
+mod state;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
-use crate::batch::{Batch, TurnSpan};
-use crate::config::{JournalConfig, Retention};
+use self::retained::{Closed, Known};
+use self::state::State;
+use crate::batch::Batch;
+use crate::config::JournalConfig;
 use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused};
-use crate::finished::{Expired, Finished, FinishedIndex, IdHash};
-use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
-use crate::ledger::Ledger;
+use crate::finished::IdHash;
+use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
 
@@ -24,40 +27,6 @@ pub struct MemoryJournal {
     config: JournalConfig,
     is_held: bool,
     state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    ledger: Ledger<Frames>,
-    finished: FinishedIndex<Vec<u8>>,
-    expired: Expired,
-    /// The snapshots of live runs.
-    snapshots: BTreeMap<RunId, Snapshot>,
-    retention: Retention,
-    dropped: u64,
-    /// Runs touched by batches that are queued (only when commits are held).
-    touched: Vec<RunId>,
-    /// Runs closed by batches that are queued.
-    closing: Vec<(TurnSpan, Frames)>,
-    enqueued: Offset,
-    durable: Offset,
-    queued_bytes: usize,
-    queued_turns: usize,
-    was_full: bool,
-    failure: Option<JournalFailure>,
-    watchers: Vec<Bell>,
-    live_bytes: u64,
-    commits: u64,
-    turns: u64,
-    bytes: u64,
-}
-
-/// The frames of one run.
-#[derive(Debug, Default)]
-struct Frames {
-    bytes: Vec<u8>,
-    /// How many of the bytes are durable.
-    durable: usize,
 }
 
 impl MemoryJournal {
@@ -80,27 +49,7 @@ impl MemoryJournal {
     }
 
     fn with(config: JournalConfig, is_held: bool, epoch: Epoch) -> Self {
-        let state = State {
-            ledger: Ledger::new(epoch, config.turn_bytes_max),
-            finished: FinishedIndex::new(0),
-            expired: Expired::new(config.retention.expired_len_max),
-            snapshots: BTreeMap::new(),
-            retention: config.retention,
-            dropped: 0,
-            touched: Vec::new(),
-            closing: Vec::new(),
-            enqueued: Offset::ZERO,
-            durable: Offset::ZERO,
-            queued_bytes: 0,
-            queued_turns: 0,
-            was_full: false,
-            failure: None,
-            watchers: Vec::new(),
-            live_bytes: 0,
-            commits: 0,
-            turns: 0,
-            bytes: 0,
-        };
+        let state = State::new(&config, is_held, epoch);
         Self {
             config,
             is_held,
@@ -137,30 +86,7 @@ impl MemoryJournal {
         let old = self.lock();
         let epoch = old.ledger.newest_epoch().next();
         let journal = Self::with(self.config.clone(), self.is_held, epoch);
-        let mut new = journal.lock();
-        for finished in old.finished.list(0) {
-            new.finished.add(finished.clone());
-        }
-        let closing = old.closing.iter().map(|(turn, frames)| (turn.run, frames));
-        let live = old.ledger.heads().iter().map(|(run, head)| (run, &head.place));
-        for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
-            let durable = &frames.bytes[..frames.durable];
-            let last = scan::last_turn(durable).expect("this journal framed them itself");
-            let snapshot = old.snapshots.get(&run);
-            if let Some(snapshot) = snapshot.filter(|kept| kept.sequence.get() <= u64::from(last.last)) {
-                new.snapshots.insert(run, snapshot.clone());
-            }
-            new.live_bytes += durable.len() as u64;
-            new.ledger.restore(
-                run,
-                last,
-                Frames {
-                    bytes: durable.to_vec(),
-                    durable: durable.len(),
-                },
-            );
-        }
-        drop(new);
+        journal.lock().take_over_durable(&old);
         journal
     }
 
@@ -186,113 +112,6 @@ impl MemoryJournal {
     }
 }
 
-impl State {
-    fn admit(&mut self, batch: &Batch, is_held: bool) -> Vec<Refused> {
-        let mut refused = Vec::new();
-        for (index, turn) in batch.spans().iter().enumerate() {
-            let frames = batch.frames(turn);
-            let outcome = self.ledger.admit(turn, |stored| {
-                stored.bytes.extend_from_slice(frames);
-                if !is_held {
-                    stored.durable = stored.bytes.len();
-                }
-            });
-            match outcome {
-                Ok(closed) => {
-                    self.queued_turns += 1;
-                    self.queued_bytes += frames.len();
-                    self.live_bytes += frames.len() as u64;
-                    if turn.closes {
-                        self.snapshots.remove(&turn.run);
-                    }
-                    match closed {
-                        Some(stored) => self.closing.push((*turn, stored)),
-                        None if is_held => self.touched.push(turn.run),
-                        None => {}
-                    }
-                }
-                Err(error) => refused.push(Refused { turn: index, error }),
-            }
-        }
-        refused
-    }
-
-    fn commit(&mut self) {
-        for run in self.touched.drain(..) {
-            if let Some(head) = self.ledger.head_mut(run) {
-                head.place.durable = head.place.bytes.len();
-            }
-        }
-        for (turn, frames) in self.closing.drain(..) {
-            let bytes = frames.bytes.len() as u64;
-            self.live_bytes -= bytes;
-            self.finished.add(Finished {
-                run: turn.run,
-                id: scan::id_hash(&frames.bytes),
-                closed_at: turn.time,
-                head: turn.last,
-                bytes,
-                place: frames.bytes,
-            });
-            while let Some(earliest) = self.finished.earliest()
-                && !self.retention.retains(
-                    turn.time,
-                    earliest.closed_at,
-                    self.finished.len(),
-                    self.finished.bytes(),
-                )
-                && let Some(dropped) = self.finished.drop_earliest()
-            {
-                self.expired.add(dropped.run, dropped.id);
-                self.dropped += 1;
-            }
-        }
-        self.commits += 1;
-        self.turns += self.queued_turns as u64;
-        self.bytes += self.queued_bytes as u64;
-        (self.queued_turns, self.queued_bytes) = (0, 0);
-        self.was_full = false;
-        self.durable = self.enqueued;
-    }
-
-    /// The durable frames of a run.
-    fn frames(&self, run: RunId) -> Option<&[u8]> {
-        let live = || {
-            self.ledger
-                .head(run)
-                .map(|head| &head.place.bytes[..head.place.durable])
-        };
-        let closing = || {
-            let (_, frames) = self.closing.iter().find(|(turn, _)| turn.run == run)?;
-            Some(&frames.bytes[..frames.durable])
-        };
-        let finished = || self.finished.run(run).map(|finished| &finished.place[..]);
-        live()
-            .or_else(closing)
-            .or_else(finished)
-            .filter(|frames| !frames.is_empty())
-    }
-
-    /// The durable frames of a run, or why there are none.
-    fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
-        self.frames(run).ok_or_else(|| {
-            if self.expired.has_run(run) {
-                ReadError::Expired { run }
-            } else {
-                ReadError::UnknownRun { run }
-            }
-        })
-    }
-
-    /// After a close, reading is refused; after any other failure it goes on.
-    fn readable(&self) -> Result<(), JournalFailure> {
-        match &self.failure {
-            Some(failure) if failure.kind() == FailureKind::Closed => Err(failure.clone()),
-            _ => Ok(()),
-        }
-    }
-}
-
 impl Journal for MemoryJournal {
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let (enqueued, ringing) = self.enqueue_and_ring_later(batch)?;
@@ -312,7 +131,7 @@ impl Journal for MemoryJournal {
             return Err(EnqueueError::Full);
         }
         let turns = state.queued_turns;
-        let refused = state.admit(batch, self.is_held);
+        let refused = state.admit(batch);
         if state.queued_turns > turns {
             state.enqueued = state.enqueued.next();
         }
@@ -408,11 +227,12 @@ impl Journal for MemoryJournal {
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let state = self.lock();
         state.readable()?;
-        let hash = IdHash::of(id.as_str());
-        match (state.finished.latest(hash), state.expired.latest(hash)) {
-            (Some(finished), _) => Ok(Some(found(finished)).filter(|finished| finished.id == *id)),
-            (None, Some(run)) => Err(ReadError::Expired { run }),
-            (None, None) => Ok(None),
+        match state.finished.latest(IdHash::of(id.as_str())) {
+            Some(Known::Retained(closed, frames)) => {
+                Ok(Some(found(closed, frames)).filter(|finished| finished.id == *id))
+            }
+            Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
+            None => Ok(None),
         }
     }
 
@@ -421,7 +241,8 @@ impl Journal for MemoryJournal {
         state.readable()?;
         let after = after.and_then(|run| state.finished.number(run));
         let from = after.map_or(0, |number| number + 1);
-        Ok(state.finished.list(from).take(limit).map(found).collect())
+        let listed = state.finished.list(from).take(limit);
+        Ok(listed.map(|(closed, frames)| found(closed, frames)).collect())
     }
 
     fn recover(
@@ -438,7 +259,9 @@ impl Journal for MemoryJournal {
             ..RecoveryReport::default()
         };
         for run in runs {
-            let Some(frames) = state.frames(run) else { continue };
+            let Some(frames) = state.live_frames(run) else {
+                continue;
+            };
             let lane = usize::from(run.partition().index()) % lanes.len();
             report.records += scan::visit(run, frames, &mut lanes[lane])?;
             report.live_runs += 1;
@@ -483,13 +306,12 @@ impl Journal for MemoryJournal {
     }
 }
 
-fn found(finished: &Finished<Vec<u8>>) -> FinishedRun {
-    let id = scan::instance_id(&finished.place).expect("this journal framed it itself");
+fn found(closed: Closed, frames: &[u8]) -> FinishedRun {
     FinishedRun {
-        run: finished.run,
-        id,
-        closed_at: finished.closed_at,
-        head: finished.head,
+        run: closed.run,
+        id: scan::instance_id(frames).expect("this journal framed it itself"),
+        closed_at: closed.closed_at,
+        head: closed.head,
     }
 }
 

@@ -1,0 +1,217 @@
+//! What a journal in memory holds, under its lock.
+//!
+//! ```text
+//!   turn ──► frames of a live run ──(more turns)──► closing ──commit──► retained, behind the others
+//!               ▲                                                │
+//!               └────────────── buffer used again ◄──────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use millrun_core::{Bell, Epoch, Offset, RunId};
+
+use super::retained::{Closed, Known, RetainedRuns};
+use crate::batch::Batch;
+use crate::config::JournalConfig;
+use crate::error::{FailureKind, JournalFailure, ReadError};
+use crate::journal::Refused;
+use crate::ledger::Ledger;
+use crate::record::Snapshot;
+use crate::scan;
+
+/// So many buffers of runs that have closed wait for those that open, of so many bytes at most each.
+const SPARE_LEN_MAX: usize = 1_024;
+const SPARE_BYTES_MAX: usize = 4 << 10;
+
+#[derive(Debug)]
+pub(super) struct State {
+    is_held: bool,
+    pub(super) ledger: Ledger<Frames>,
+    pub(super) finished: RetainedRuns,
+    /// The snapshots of live runs.
+    pub(super) snapshots: BTreeMap<RunId, Snapshot>,
+    pub(super) dropped: u64,
+    /// Runs touched by batches that are queued (only when commits are held).
+    touched: Vec<RunId>,
+    /// Runs closed by batches that are queued.
+    closing: Vec<(Closed, Frames)>,
+    spare: Vec<Vec<u8>>,
+    pub(super) enqueued: Offset,
+    pub(super) durable: Offset,
+    pub(super) queued_bytes: usize,
+    pub(super) queued_turns: usize,
+    pub(super) was_full: bool,
+    pub(super) failure: Option<JournalFailure>,
+    pub(super) watchers: Vec<Bell>,
+    pub(super) live_bytes: u64,
+    pub(super) commits: u64,
+    pub(super) turns: u64,
+    pub(super) bytes: u64,
+}
+
+/// The frames of one run.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    bytes: Vec<u8>,
+    /// How many of the bytes are durable.
+    durable: usize,
+}
+
+impl State {
+    pub(super) fn new(config: &JournalConfig, is_held: bool, epoch: Epoch) -> Self {
+        Self {
+            is_held,
+            ledger: Ledger::new(epoch, config.turn_bytes_max),
+            finished: RetainedRuns::new(config.retention),
+            snapshots: BTreeMap::new(),
+            dropped: 0,
+            touched: Vec::new(),
+            closing: Vec::new(),
+            spare: Vec::new(),
+            enqueued: Offset::ZERO,
+            durable: Offset::ZERO,
+            queued_bytes: 0,
+            queued_turns: 0,
+            was_full: false,
+            failure: None,
+            watchers: Vec::new(),
+            live_bytes: 0,
+            commits: 0,
+            turns: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Takes in what is durable in `old`.
+    pub(super) fn take_over_durable(&mut self, old: &Self) {
+        for (closed, frames) in old.finished.list(0) {
+            self.finished.add(closed, frames);
+        }
+        let closing = old.closing.iter().map(|(closed, frames)| (closed.run, frames));
+        let live = old.ledger.heads().iter().map(|(run, head)| (run, &head.place));
+        for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
+            let durable = &frames.bytes[..frames.durable];
+            let last = scan::last_turn(durable).expect("this journal framed them itself");
+            let snapshot = old.snapshots.get(&run);
+            if let Some(snapshot) = snapshot.filter(|kept| kept.sequence.get() <= u64::from(last.last)) {
+                self.snapshots.insert(run, snapshot.clone());
+            }
+            self.live_bytes += durable.len() as u64;
+            let frames = Frames {
+                bytes: durable.to_vec(),
+                durable: durable.len(),
+            };
+            self.ledger.restore(run, last, frames);
+        }
+    }
+
+    pub(super) fn admit(&mut self, batch: &Batch) -> Vec<Refused> {
+        let mut refused = Vec::new();
+        for (index, turn) in batch.spans().iter().enumerate() {
+            let frames = batch.frames(turn);
+            let (is_held, spare) = (self.is_held, &mut self.spare);
+            let outcome = self.ledger.admit(turn, |stored| {
+                if turn.opens
+                    && let Some(buffer) = spare.pop()
+                {
+                    stored.bytes = buffer;
+                }
+                stored.bytes.extend_from_slice(frames);
+                if !is_held {
+                    stored.durable = stored.bytes.len();
+                }
+            });
+            match outcome {
+                Ok(closed) => {
+                    self.queued_turns += 1;
+                    self.queued_bytes += frames.len();
+                    self.live_bytes += frames.len() as u64;
+                    if turn.closes && !self.snapshots.is_empty() {
+                        self.snapshots.remove(&turn.run);
+                    }
+                    match closed {
+                        Some(stored) => {
+                            let closed = Closed {
+                                run: turn.run,
+                                id: scan::id_hash(&stored.bytes),
+                                closed_at: turn.time,
+                                head: turn.last,
+                            };
+                            self.closing.push((closed, stored));
+                        }
+                        None if self.is_held => self.touched.push(turn.run),
+                        None => {}
+                    }
+                }
+                Err(error) => refused.push(Refused { turn: index, error }),
+            }
+        }
+        refused
+    }
+
+    pub(super) fn commit(&mut self) {
+        for run in self.touched.drain(..) {
+            if let Some(head) = self.ledger.head_mut(run) {
+                head.place.durable = head.place.bytes.len();
+            }
+        }
+        self.finished
+            .expect(self.closing.iter().map(|(closed, _)| closed));
+        for (closed, mut frames) in self.closing.drain(..) {
+            self.live_bytes -= frames.bytes.len() as u64;
+            self.finished.add(closed, &frames.bytes);
+            self.dropped += self.finished.trim(closed.closed_at);
+            if self.spare.len() < SPARE_LEN_MAX && frames.bytes.capacity() <= SPARE_BYTES_MAX {
+                frames.bytes.clear();
+                self.spare.push(frames.bytes);
+            }
+        }
+        self.commits += 1;
+        self.turns += self.queued_turns as u64;
+        self.bytes += self.queued_bytes as u64;
+        (self.queued_turns, self.queued_bytes) = (0, 0);
+        self.was_full = false;
+        self.durable = self.enqueued;
+    }
+
+    /// The durable frames of a run, or why there are none.
+    pub(super) fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
+        let live = || {
+            let head = self.ledger.head(run)?;
+            Some(head.place.durable())
+        };
+        let closing = || {
+            let (_, frames) = self.closing.iter().find(|(closed, _)| closed.run == run)?;
+            Some(frames.durable())
+        };
+        let frames = live().or_else(closing);
+        match (frames.filter(|frames| !frames.is_empty()), frames) {
+            (Some(durable), _) => Ok(durable),
+            (None, queued) => match self.finished.run(run) {
+                Some(Known::Retained(_, frames)) if queued.is_none() => Ok(frames),
+                Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
+                Some(Known::Retained(..)) | None => Err(ReadError::UnknownRun { run }),
+            },
+        }
+    }
+
+    /// The durable frames of a live run.
+    pub(super) fn live_frames(&self, run: RunId) -> Option<&[u8]> {
+        let head = self.ledger.head(run)?;
+        Some(head.place.durable()).filter(|frames| !frames.is_empty())
+    }
+
+    /// After a close, reading is refused; after any other failure it goes on.
+    pub(super) fn readable(&self) -> Result<(), JournalFailure> {
+        match &self.failure {
+            Some(failure) if failure.kind() == FailureKind::Closed => Err(failure.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Frames {
+    fn durable(&self) -> &[u8] {
+        &self.bytes[..self.durable]
+    }
+}
