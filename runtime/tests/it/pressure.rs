@@ -1,7 +1,8 @@
 //! Small bounds everywhere: callers wait, backlog stays on disk, cold instances are unloaded.
 
+use futures_util::future::join_all;
 use millrun::{
-    Activity, ActivityContext, ActivityError, ResultError, RunError, Signal, StartError, Workflow,
+    Activity, ActivityContext, ActivityError, ResultError, RunError, Runtime, Signal, StartError, Workflow,
     WorkflowContext, WorkflowError,
 };
 
@@ -108,6 +109,41 @@ async fn instances_beyond_the_hot_bound_are_unloaded_and_come_back() {
     let stats = runtime.stats();
     assert!(stats.loads > 0, "{stats:?}");
     assert!(stats.hot <= 3 + 1, "{stats:?}");
+    runtime.shutdown().await.unwrap();
+}
+
+/// Otherwise they would pile up in memory, and wait for one another.
+#[tokio::test]
+async fn while_steps_end_faster_than_they_are_recorded_few_runs_begin() {
+    const TEN_TIMES: Workflow<u64, u64> = Workflow::named("ten-times");
+    async fn ten_times(cx: WorkflowContext, mut number: u64) -> Result<u64, WorkflowError> {
+        for _ in 0..10 {
+            number = cx.call(DOUBLE, number).await?;
+        }
+        Ok(number)
+    }
+    let builder = Runtime::volatile()
+        .register(DOUBLE, double)
+        .register(TEN_TIMES, ten_times);
+    let runtime = builder
+        .configure(|config| {
+            config.sweep_len_max = 64;
+            config.hot_len_max = 500;
+        })
+        .start()
+        .await
+        .unwrap();
+    let results = join_all((0..2_000).map(|number| {
+        let runtime = runtime.clone();
+        async move {
+            let run = runtime.start(TEN_TIMES, &format!("t-{number}"), number).await;
+            run.unwrap().result().await.unwrap()
+        }
+    }))
+    .await;
+    assert!((0..).zip(results).all(|(number, result)| result == number << 10));
+    let stats = runtime.stats();
+    assert_eq!(stats.loads, 0, "{stats:?}");
     runtime.shutdown().await.unwrap();
 }
 
