@@ -55,6 +55,7 @@ mod payload;
 mod registry;
 mod retry;
 mod token;
+mod unpack;
 /// Events as bytes.
 pub mod wire;
 

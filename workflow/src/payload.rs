@@ -3,10 +3,11 @@
 use std::{fmt, io};
 
 use bytes::Bytes;
-use serde::de::{DeserializeOwned, Visitor};
-use serde::{Deserializer as _, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::pack::{Sink, pack};
+use crate::unpack::{Unread, Whole};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///
@@ -49,19 +50,12 @@ impl Payload {
         if codec != CODEC_MESSAGE_PACK {
             return Err(PayloadError::UnknownCodec(codec));
         }
-        let mut deserializer = rmp_serde::Deserializer::from_read_ref(body).with_human_readable();
-        let value =
-            T::deserialize(&mut deserializer).map_err(|error| PayloadError::Decode(error.to_string()))?;
-        match deserializer.deserialize_any(Nothing) {
-            Err(rmp_serde::decode::Error::InvalidMarkerRead(end))
-                if end.kind() == io::ErrorKind::UnexpectedEof =>
-            {
-                Ok(value)
-            }
-            Ok(()) | Err(_) => Err(PayloadError::LeftOver {
+        T::deserialize(Whole(body)).map_err(|unread| match unread {
+            Unread::Value(message) => PayloadError::Decode(message),
+            Unread::LeftOver => PayloadError::LeftOver {
                 bytes: left_over::<T>(body),
-            }),
-        }
+            },
+        })
     }
 
     /// Wraps bytes that were taken from a payload before.
@@ -163,18 +157,6 @@ impl Sink for Growing {
             }
             None => self.spill(more),
         }
-    }
-}
-
-/// Wants no value, and reads nothing behind the marker of one: so a marker that is missing means the
-/// end, and not that of an array that was cut off.
-struct Nothing;
-
-impl Visitor<'_> for Nothing {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the end")
     }
 }
 

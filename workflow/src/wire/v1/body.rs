@@ -63,13 +63,9 @@ pub(super) struct ScheduledBody<'a> {
     pub(super) operation: u32,
     #[serde(rename = "n", borrow)]
     pub(super) activity: Cow<'a, str>,
-    #[serde(
-        rename = "q",
-        default = "default_queue",
-        skip_serializing_if = "is_default_queue",
-        borrow
-    )]
-    pub(super) queue: Cow<'a, str>,
+    /// If it is not the default one.
+    #[serde(rename = "q", borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) queue: Option<Cow<'a, str>>,
     #[serde(rename = "i", borrow)]
     pub(super) input: &'a Raw,
     #[serde(rename = "e")]
@@ -130,14 +126,6 @@ impl RetryWire {
     }
 }
 
-fn default_queue() -> Cow<'static, str> {
-    Cow::Borrowed(crate::DEFAULT_QUEUE)
-}
-
-fn is_default_queue(queue: &str) -> bool {
-    queue == crate::DEFAULT_QUEUE
-}
-
 /// Microseconds, rounded up: a timeout of a nanosecond must not become one of zero.
 pub(super) fn micros(duration: Duration) -> u64 {
     let below_a_second = u64::from(duration.subsec_nanos().div_ceil(1_000));
@@ -149,19 +137,23 @@ impl<'a> ScheduledBody<'a> {
     pub(super) fn of(scheduled: &'a ActivityScheduled) -> Self {
         let retry = &scheduled.retry;
         let retry = (*retry != Retry::exponential()).then(|| RetryWire::of(retry));
-        let retry_on = scheduled.retry_on.iter().flatten();
-        let retry_on = retry_on.map(|(kind, retry)| RetryOnWire {
-            kind: Cow::Borrowed(kind),
-            retry: RetryWire::of(retry),
+        let retry_on = scheduled.retry_on.as_deref().map_or_else(Vec::new, |policies| {
+            let policies = policies.iter();
+            let policies = policies.map(|(kind, retry)| RetryOnWire {
+                kind: Cow::Borrowed(kind),
+                retry: RetryWire::of(retry),
+            });
+            policies.collect()
         });
+        let queue: &str = &scheduled.queue;
         Self {
             operation: scheduled.operation.get(),
             activity: Cow::Borrowed(&scheduled.activity),
-            queue: Cow::Borrowed(&scheduled.queue),
+            queue: (queue != crate::DEFAULT_QUEUE).then_some(Cow::Borrowed(queue)),
             input: raw(&scheduled.input),
             epoch: scheduled.epoch,
             retry,
-            retry_on: retry_on.collect(),
+            retry_on,
             start_to_close_us: micros(scheduled.start_to_close),
             schedule_to_start_us: scheduled.schedule_to_start.map(micros),
             schedule_to_close_us: scheduled.schedule_to_close.map(micros),
@@ -177,11 +169,9 @@ impl<'a> ScheduledBody<'a> {
         ActivityScheduled {
             operation: OperationId::new(self.operation),
             activity: Cow::Owned(self.activity.into_owned()),
-            queue: if is_default_queue(&self.queue) {
-                default_queue()
-            } else {
-                Cow::Owned(self.queue.into_owned())
-            },
+            queue: self.queue.map_or(Cow::Borrowed(crate::DEFAULT_QUEUE), |queue| {
+                Cow::Owned(queue.into_owned())
+            }),
             input: payload(body, self.input),
             retry,
             retry_on: (!retry_on.is_empty()).then_some(retry_on),
