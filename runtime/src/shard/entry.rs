@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Input, Instance, Name, OperationId, Outcome, Parent, ParkReason, Payload};
+use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, Payload};
 
 use super::message::{Question, Reply, Standing, Tell, UpdateReply, UpdateRequest};
+use super::results::ResultNumber;
 use crate::QueryError;
 use crate::activity::AttemptFailure;
 use crate::describe::InstanceDescription;
@@ -60,8 +61,8 @@ pub(super) enum Place {
     Loading(Box<Loading>),
     /// In memory.
     Hot(Box<Instance>),
-    /// Ended, with its outcome at hand.
-    Ended(Box<Outcome>),
+    /// Ended, with its result at hand.
+    Ended(ResultNumber),
 }
 
 /// A run that is being read.

@@ -131,10 +131,12 @@ impl Shard {
             match self.entries.get_mut(next) {
                 // It has ended in its first turn, before anybody could wait for it.
                 Some(Entry {
-                    place: Place::Ended(outcome),
+                    place: Place::Ended(number),
                     ..
-                }) if !matches!(**outcome, Outcome::Continued(_)) => {
-                    let standing = Standing::Ended(Outcome::clone(outcome));
+                }) if let Some(outcome) = self.results.get(*number)
+                    && !matches!(outcome, Outcome::Continued(_)) =>
+                {
+                    let standing = Standing::Ended(outcome.clone());
                     let answers = waiters.into_iter();
                     let answers = answers.map(|waiter| Effect::AnswerStanding(waiter, Ok(standing.clone())));
                     self.effects.extend(answers);
@@ -167,7 +169,8 @@ impl Shard {
     pub(super) fn on_start_child(&mut self, request: StartChild, moment: Moment) {
         match self.entries.latest(&request.id) {
             Some(entry) if is_child_of(&entry, &request.parent) => {
-                let effect = match entry.outcome() {
+                let outcome = entry.result().and_then(|number| self.results.get(number));
+                let effect = match outcome {
                     Some(outcome) => tell_parent(&request.parent, outcome),
                     None => child_started(&request.parent, entry.run),
                 };

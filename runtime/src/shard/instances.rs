@@ -62,8 +62,8 @@ impl Shard {
                 self.loads.push_back(run);
                 self.start_loads();
             }
-            Place::Ended(outcome) => {
-                if let Outcome::Continued(next) = **outcome
+            Place::Ended(number) => {
+                if let Some(&Outcome::Continued(next)) = self.results.get(*number)
                     && held.is_for_the_instance()
                 {
                     return self.with_run(next, held, moment);
@@ -404,7 +404,8 @@ impl Shard {
                         self.hot_len -= 1;
                         self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
                     }
-                    let place = std::mem::replace(&mut entry.place, Place::Ended(Box::new(outcome)));
+                    let number = self.results.keep(run, outcome);
+                    let place = std::mem::replace(&mut entry.place, Place::Ended(number));
                     if let Place::Hot(instance) = place {
                         ended = Some(instance);
                     }

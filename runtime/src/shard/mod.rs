@@ -21,6 +21,7 @@ mod effects;
 mod entry;
 mod family;
 mod handed;
+mod id_hash;
 mod instances;
 mod line;
 mod message;
@@ -28,6 +29,7 @@ mod publishing;
 mod questions;
 mod requests;
 mod residency;
+mod results;
 mod roster;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -56,6 +58,7 @@ pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
 use publishing::Backlog;
 pub(crate) use publishing::{Publisher, Topics};
+use results::Results;
 use roster::Roster;
 
 /// A sweep that leaves reports behind takes a part of the requests that it otherwise would: this is the
@@ -134,9 +137,8 @@ pub(crate) struct Shard {
     hot: VecDeque<RunId>,
     hot_len: usize,
     hot_bytes: usize,
-    /// Ended runs whose results are at hand, oldest first, with the size of each.
-    ended: VecDeque<(RunId, usize)>,
-    ended_bytes: usize,
+    /// Of the runs that have ended and are at hand.
+    results: Results,
     /// How many runs have ended, counted only if some of them are replayed.
     retired_len: u64,
     /// Runs to be read when their turns are durable and there is room.
@@ -187,8 +189,7 @@ impl Shard {
             hot: VecDeque::new(),
             hot_len: 0,
             hot_bytes: 0,
-            ended: VecDeque::new(),
-            ended_bytes: 0,
+            results: Results::default(),
             retired_len: 0,
             loads: VecDeque::new(),
             loads_in_flight: 0,

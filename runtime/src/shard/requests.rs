@@ -318,14 +318,19 @@ impl Shard {
         };
         let entry = self.entries.get_mut(run).expect("found just now");
         match &entry.place {
-            Place::Ended(outcome) => match &**outcome {
-                Outcome::Continued(next) => {
+            Place::Ended(number) => match self.results.get(*number) {
+                Some(Outcome::Continued(next)) => {
                     let next = Target::Run(*next);
                     self.on_await(&next, reply, moment);
                 }
-                outcome => {
+                Some(outcome) => {
                     let standing = Ok(Standing::Ended(outcome.clone()));
                     self.effects.push(Effect::AnswerStanding(reply, standing));
+                }
+                // Whoever asked looks among the finished runs.
+                None => {
+                    let answer = Effect::AnswerStanding(reply, Err(RunError::NotFound));
+                    self.effects.push(answer);
                 }
             },
             Place::Hot(_) => {

@@ -4,23 +4,13 @@
 use std::sync::atomic::Ordering;
 
 use millrun_core::{RunId, Timestamp};
-use millrun_workflow::{Event, Instance, Moment, Outcome};
+use millrun_workflow::{Event, Instance, Moment};
 
 use super::Shard;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Loading, Place};
 use super::message::Standing;
 use crate::RunError;
-
-/// What a result holds on to, in bytes.
-fn outcome_bytes(outcome: &Outcome) -> usize {
-    match outcome {
-        Outcome::Completed(value) => value.len(),
-        Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
-        Outcome::Terminated(reason) => reason.len(),
-        Outcome::Continued(_) => 0,
-    }
-}
 
 /// Counts what a run in memory holds now, in place of what it held before.
 pub(super) fn weigh(entry: &mut Entry, hot_bytes: &mut usize) {
@@ -185,14 +175,7 @@ impl Shard {
 
     /// A run's end is durable: its result stays at hand until there are too many.
     pub(super) fn retire(&mut self, run: RunId) {
-        let Some(Entry {
-            place: Place::Ended(outcome),
-            ..
-        }) = self.entries.get(run)
-        else {
-            return;
-        };
-        let bytes = outcome_bytes(outcome);
+        self.results.settle();
         let every = self.shared.config.replay_check_every;
         if every > 0 {
             self.retired_len += 1;
@@ -200,15 +183,9 @@ impl Shard {
                 self.shared.reader.check(run);
             }
         }
-        self.ended.push_back((run, bytes));
-        self.ended_bytes += bytes;
         let config = &self.shared.config;
         let (len_max, bytes_max) = (config.result_cache_len_max, config.result_cache_bytes_max);
-        while self.ended.len() > len_max || self.ended_bytes > bytes_max {
-            let Some((oldest, bytes)) = self.ended.pop_front() else {
-                return;
-            };
-            self.ended_bytes -= bytes;
+        while let Some(oldest) = self.results.let_go(len_max, bytes_max) {
             self.entries.remove(oldest);
         }
     }

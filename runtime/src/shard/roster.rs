@@ -13,17 +13,19 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use hashbrown::HashTable;
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Outcome, Parent};
+use millrun_workflow::Parent;
 use rustc_hash::FxBuildHasher;
 
 use super::asleep::{Names, Sleeper};
 use super::entry::{Entry, Place, WorkflowName};
+use super::id_hash::IdHasher;
 use super::line::Spot;
+use super::results::ResultNumber;
 
 /// More entries of the past than of the present, by so many, are let go of.
 const SLACK: usize = 1_024;
@@ -38,14 +40,22 @@ pub(super) struct Roster {
     by_run: HashTable<u32>,
     /// The latest run of each instance.
     by_id: HashTable<u32>,
-    /// Ids are chosen by strangers: their hash has a secret.
-    hasher: RandomState,
+    hasher: IdHasher,
     /// In order. Some may be the latest no more.
     sorted: BTreeMap<InstanceId, RunId>,
-    /// Slots that were filled since the last list.
-    unsorted: Vec<u32>,
-    /// The slot that was found last: often the next one, too.
-    last: Cell<u32>,
+    /// Slots that were filled since the last list; `None` if there was none, or if these are so many
+    /// that looking at all costs no more.
+    unsorted: Option<Vec<u32>>,
+    /// The run that was found last, and is awake: often the next one, too.
+    last: Cell<Option<Found>>,
+}
+
+/// Where a run is that is awake.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    run: RunId,
+    slot: u32,
+    place: u32,
 }
 
 #[derive(Debug)]
@@ -79,16 +89,27 @@ impl<'a> Known<'a> {
         self.entry?.parent()
     }
 
-    /// How it ended, if that is at hand.
-    pub(super) fn outcome(&self) -> Option<&'a Outcome> {
-        match &self.entry?.place {
-            Place::Ended(outcome) => Some(outcome),
+    /// Its result, if it has ended.
+    pub(super) fn result(&self) -> Option<ResultNumber> {
+        match self.entry?.place {
+            Place::Ended(number) => Some(number),
             Place::Cold | Place::Loading(_) | Place::Hot(_) => None,
         }
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.outcome().is_some()
+        self.result().is_some()
+    }
+}
+
+/// The id of the run in a slot, or nothing.
+fn id_at<'a>(slots: &'a [Slot], awake: &'a [Option<Entry>], slot: u32) -> &'a str {
+    match &slots[slot as usize].state {
+        State::Free => "",
+        State::Asleep(sleeper) => sleeper.id(),
+        State::Awake(place) => awake[*place as usize]
+            .as_ref()
+            .map_or("", |entry| entry.id.as_str()),
     }
 }
 
@@ -100,24 +121,18 @@ fn hash_of(run: RunId) -> u64 {
 impl Roster {
     /// A run that is awake.
     pub(super) fn get(&self, run: RunId) -> Option<&Entry> {
-        match self.slots[self.slot_of(run)? as usize].state {
-            State::Awake(place) => self.awake[place as usize].as_ref(),
-            State::Free | State::Asleep(_) => None,
-        }
+        let place = match self.last.get() {
+            Some(last) if last.run == run => last.place,
+            _ => self.find(run)?.place,
+        };
+        self.awake[place as usize].as_ref()
     }
 
     /// A run, which is awake from now on.
     pub(super) fn get_mut(&mut self, run: RunId) -> Option<&mut Entry> {
-        let slot = self.slot_of(run)?;
-        let place = match &mut self.slots[slot as usize].state {
-            State::Free => return None,
-            State::Awake(place) => *place,
-            state @ State::Asleep(_) => {
-                let State::Asleep(sleeper) = std::mem::replace(state, State::Free) else {
-                    return None;
-                };
-                self.wake(slot, run, &sleeper)
-            }
+        let place = match self.last.get() {
+            Some(last) if last.run == run => last.place,
+            _ => self.rouse(run)?.place,
         };
         self.awake[place as usize].as_mut()
     }
@@ -147,6 +162,7 @@ impl Roster {
         let Some(entry) = self.awake[place as usize].take() else {
             return;
         };
+        self.last.set(None);
         match self.names.put_to_sleep(entry) {
             Ok(sleeper) => {
                 self.slots[slot as usize].state = State::Asleep(sleeper);
@@ -154,6 +170,35 @@ impl Roster {
             }
             Err(entry) => self.awake[place as usize] = Some(entry),
         }
+    }
+
+    /// Where a run is that is awake.
+    fn find(&self, run: RunId) -> Option<Found> {
+        let slot = self.slot_of(run)?;
+        let State::Awake(place) = self.slots[slot as usize].state else {
+            return None;
+        };
+        let found = Found { run, slot, place };
+        self.last.set(Some(found));
+        Some(found)
+    }
+
+    /// Where a run is, which is awake from now on.
+    fn rouse(&mut self, run: RunId) -> Option<Found> {
+        let slot = self.slot_of(run)?;
+        let place = match &mut self.slots[slot as usize].state {
+            State::Free => return None,
+            State::Awake(place) => *place,
+            state @ State::Asleep(_) => {
+                let State::Asleep(sleeper) = std::mem::replace(state, State::Free) else {
+                    return None;
+                };
+                self.wake(slot, run, &sleeper)
+            }
+        };
+        let found = Found { run, slot, place };
+        self.last.set(Some(found));
+        Some(found)
     }
 
     fn wake(&mut self, slot: u32, run: RunId, sleeper: &Sleeper) -> u32 {
@@ -181,19 +226,8 @@ impl Roster {
     }
 
     fn slot_of(&self, run: RunId) -> Option<u32> {
-        let last = self.last.get();
-        if let Some(slot) = self.slots.get(last as usize)
-            && slot.run == run
-            && !matches!(slot.state, State::Free)
-        {
-            return Some(last);
-        }
         let is_it = |slot: &u32| self.slots[*slot as usize].run == run;
-        let found = self.by_run.find(hash_of(run), is_it).copied();
-        if let Some(slot) = found {
-            self.last.set(slot);
-        }
-        found
+        self.by_run.find(hash_of(run), is_it).copied()
     }
 
     fn known(&self, slot: u32) -> Option<Known<'_>> {
@@ -221,8 +255,8 @@ impl Roster {
     }
 
     fn slot_of_latest(&self, id: &str) -> Option<u32> {
-        let is_it = |slot: &u32| self.known(*slot).is_some_and(|known| known.id == id);
-        self.by_id.find(self.hasher.hash_one(id), is_it).copied()
+        let is_it = |slot: &u32| id_at(&self.slots, &self.awake, *slot) == id;
+        self.by_id.find(self.hasher.hash(id), is_it).copied()
     }
 
     /// The latest run of an instance.
@@ -232,7 +266,7 @@ impl Roster {
 
     /// Enters a run, the latest of its instance from now on; gives the one that was so far.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<RunId> {
-        let (run, id) = (entry.run, entry.id.clone());
+        let run = entry.run;
         let state = if entry.can_sleep() {
             match self.names.put_to_sleep(entry) {
                 Ok(sleeper) => State::Asleep(sleeper),
@@ -240,6 +274,10 @@ impl Roster {
             }
         } else {
             State::Awake(self.place(entry))
+        };
+        let place = match state {
+            State::Awake(place) => Some(place),
+            State::Free | State::Asleep(_) => None,
         };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -255,19 +293,27 @@ impl Roster {
         let slots = &self.slots;
         self.by_run
             .insert_unique(hash_of(run), slot, |slot| hash_of(slots[*slot as usize].run));
-        self.last.set(slot);
-        let replaced = self.point(id.as_str(), slot);
+        if let Some(place) = place {
+            self.last.set(Some(Found { run, slot, place }));
+        }
+        let replaced = self.point(slot);
         self.note(slot);
         replaced.map(|former| self.slots[former as usize].run)
     }
 
     /// Makes a slot that of the latest run of its instance; gives the one that was so far.
-    fn point(&mut self, id: &str, slot: u32) -> Option<u32> {
-        let mut by_id = std::mem::take(&mut self.by_id);
-        let id_at = |slot: &u32| self.known(*slot).map_or("", |known| known.id);
-        let is_it = |slot: &u32| id_at(slot) == id;
-        let hash_of = |slot: &u32| self.hasher.hash_one(id_at(slot));
-        let former = match by_id.entry(self.hasher.hash_one(id), is_it, hash_of) {
+    fn point(&mut self, slot: u32) -> Option<u32> {
+        let Self {
+            slots,
+            awake,
+            by_id,
+            hasher,
+            ..
+        } = self;
+        let id_of = |slot: u32| id_at(slots, awake, slot);
+        let id = id_of(slot);
+        let is_it = |other: &u32| id_of(*other) == id;
+        match by_id.entry(hasher.hash(id), is_it, |other| hasher.hash(id_of(*other))) {
             hashbrown::hash_table::Entry::Occupied(mut found) => {
                 Some(std::mem::replace(found.get_mut(), slot))
             }
@@ -275,33 +321,29 @@ impl Roster {
                 place.insert(slot);
                 None
             }
-        };
-        self.by_id = by_id;
-        former
+        }
     }
 
-    /// Remembers a slot for the next list.
+    /// Remembers a slot for the next list, if there was one.
     fn note(&mut self, slot: u32) {
-        if self.unsorted.len() > 2 * self.slots.len() + SLACK {
-            self.unsorted.sort_unstable();
-            self.unsorted.dedup();
+        if let Some(unsorted) = &mut self.unsorted {
+            if unsorted.len() < self.slots.len() {
+                unsorted.push(slot);
+            } else {
+                self.unsorted = None;
+            }
         }
-        self.unsorted.push(slot);
     }
 
     /// Takes a run out. If it is the latest of its instance, that has none from now on.
     pub(super) fn remove(&mut self, run: RunId) -> Option<Entry> {
-        // Awake from here on.
-        self.get_mut(run)?;
-        let slot = self.slot_of(run)?;
-        let State::Awake(place) = self.slots[slot as usize].state else {
-            return None;
-        };
+        let Found { slot, place, .. } = self.rouse(run)?;
         let entry = self.awake[place as usize].take()?;
+        self.last.set(None);
         if let Ok(found) = self.by_run.find_entry(hash_of(run), |other| *other == slot) {
             found.remove();
         }
-        let hash = self.hasher.hash_one(entry.id.as_str());
+        let hash = self.hasher.hash(entry.id.as_str());
         if let Ok(found) = self.by_id.find_entry(hash, |other| *other == slot) {
             found.remove();
         }
@@ -315,7 +357,7 @@ impl Roster {
     pub(super) fn undo(&mut self, run: RunId, former: Option<RunId>) -> Option<Entry> {
         let entry = self.remove(run)?;
         if let Some(slot) = former.and_then(|former| self.slot_of(former)) {
-            self.point(entry.id.as_str(), slot);
+            self.point(slot);
         }
         Some(entry)
     }
@@ -330,7 +372,9 @@ impl Roster {
         &mut self,
         after: Option<InstanceId>,
     ) -> impl Iterator<Item = (&InstanceId, Known<'_>)> {
-        for slot in std::mem::take(&mut self.unsorted) {
+        let unsorted = self.unsorted.replace(Vec::new());
+        let all = || (0..self.slots.len()).filter_map(|slot| u32::try_from(slot).ok());
+        for slot in unsorted.unwrap_or_else(|| all().collect()) {
             if let Some(known) = self.known(slot)
                 && self.slot_of_latest(known.id) == Some(slot)
             {
@@ -458,7 +502,7 @@ mod tests {
             }
             assert!(roster.awake.len() <= 302 && roster.slots.len() <= 302);
             assert!(roster.sorted.len() <= 2 * 300 + SLACK);
-            assert!(roster.unsorted.len() <= 2 * 302 + SLACK + 1);
+            assert!(roster.unsorted.as_ref().is_none_or(|slots| slots.len() <= 302));
         }
     }
 }

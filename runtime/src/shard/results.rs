@@ -1,0 +1,125 @@
+//! The results of runs that have ended, at hand for a while.
+//!
+//! ```text
+//!   a run ends ──► [ oldest │ … │ durable ║ not yet │ … │ youngest ]
+//!                     │             ▲
+//!   too many ◄────────┘             └── its last turn is durable
+//! ```
+//!
+//! They stand side by side, in the order in which they came: what is let go of was last touched when
+//! it came, and is found without a detour through memory that has grown cold since.
+//!
+//! Invariant: turns become durable in the order in which runs end.
+
+use std::collections::VecDeque;
+
+use millrun_core::RunId;
+use millrun_workflow::Outcome;
+
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    /// Oldest first.
+    kept: VecDeque<Kept>,
+    /// How many were let go of.
+    gone_len: u64,
+    /// How many of those that are kept are durable, and the size of these.
+    durable_len: usize,
+    durable_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    run: RunId,
+    outcome: Outcome,
+}
+
+/// Names a result: how many came before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResultNumber(u64);
+
+impl Results {
+    /// Keeps the result of a run that ends.
+    pub(super) fn keep(&mut self, run: RunId, outcome: Outcome) -> ResultNumber {
+        let number = ResultNumber(self.gone_len + self.kept.len() as u64);
+        self.kept.push_back(Kept { run, outcome });
+        number
+    }
+
+    /// A result that has not been let go of.
+    pub(super) fn get(&self, number: ResultNumber) -> Option<&Outcome> {
+        let place = usize::try_from(number.0.checked_sub(self.gone_len)?).ok()?;
+        Some(&self.kept.get(place)?.outcome)
+    }
+
+    /// The oldest result that was not durable is.
+    pub(super) fn settle(&mut self) {
+        if let Some(kept) = self.kept.get(self.durable_len) {
+            self.durable_bytes += bytes_of(&kept.outcome);
+            self.durable_len += 1;
+        }
+    }
+
+    /// Lets go of the oldest result, if more than so many, or of more bytes, are durable. Whose it was.
+    pub(super) fn let_go(&mut self, len_max: usize, bytes_max: usize) -> Option<RunId> {
+        if self.durable_len <= len_max && self.durable_bytes <= bytes_max {
+            return None;
+        }
+        let Kept { run, outcome } = self.kept.pop_front()?;
+        self.gone_len += 1;
+        self.durable_len -= 1;
+        self.durable_bytes -= bytes_of(&outcome);
+        Some(run)
+    }
+}
+
+/// What a result holds on to, in bytes.
+fn bytes_of(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Completed(value) => value.len(),
+        Outcome::Failed(error) | Outcome::Cancelled(error) => error.error.len() + error.message.len(),
+        Outcome::Terminated(reason) => reason.len(),
+        Outcome::Continued(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::{Partition, Timestamp};
+
+    use super::*;
+
+    fn run(number: u64) -> RunId {
+        RunId::new(Partition::of(b"x"), Timestamp::EPOCH, number)
+    }
+
+    fn reason(results: &Results, number: ResultNumber) -> Option<&str> {
+        results.get(number).map(|outcome| match outcome {
+            Outcome::Terminated(reason) => reason.as_str(),
+            _ => "",
+        })
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_only_durable_ones_count() {
+        let mut results = Results::default();
+        let numbers: Vec<_> = (0..5)
+            .map(|number| results.keep(run(number), Outcome::Terminated(number.to_string())))
+            .collect();
+        assert_eq!(results.let_go(2, 100), None);
+        (0..3).for_each(|_| results.settle());
+        assert_eq!(results.let_go(2, 100), Some(run(0)));
+        assert_eq!(results.let_go(2, 100), None);
+        assert_eq!(reason(&results, numbers[0]), None);
+        assert_eq!(reason(&results, numbers[1]), Some("1"));
+        assert_eq!(reason(&results, numbers[4]), Some("4"));
+        assert_eq!(
+            results.let_go(2, 1),
+            Some(run(1)),
+            "two durable bytes are more than one"
+        );
+        assert_eq!(results.let_go(2, 1), None);
+        assert_eq!(results.let_go(0, 100), Some(run(2)));
+        assert_eq!(results.let_go(0, 0), None, "what is not durable stays");
+        assert_eq!(reason(&results, numbers[3]), Some("3"));
+    }
+}
