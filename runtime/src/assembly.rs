@@ -65,12 +65,13 @@ pub(crate) fn assemble(
     )?);
     let threads = Arc::new(Semaphore::new(config.blocking_threads_max));
     let pools: Vec<_> = queues
+        .all()
         .iter()
         .map(|queue| {
             (
                 Arc::clone(queue),
                 Arc::new(PoolState::new(
-                    queue.inbox.bell().clone(),
+                    queue.bell().clone(),
                     Arc::clone(&host),
                     doors.clone(),
                     config.limits.payload_bytes_max,
@@ -209,7 +210,7 @@ impl Tree {
             Role::Reader(bell) => (Placement::Thread, bell.clone()),
             Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
-            Role::Pool(queue, _) => (Placement::Actor, queue.inbox.bell().clone()),
+            Role::Pool(queue, _) => (Placement::Actor, queue.bell().clone()),
         };
         let part = part.unwrap_or_else(|| self.make(&role));
         let name = role.name();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use millrun_broker::Envelope;
 use millrun_core::{Host, InstanceId, RunId};
 use millrun_workflow::{Payload, PayloadError};
 use serde::Serialize;
@@ -14,7 +13,7 @@ use super::{ActivityTask, PoolState};
 /// What an activity knows about itself, and how it says how far it is. A cheap clone.
 #[derive(Clone, Debug)]
 pub struct ActivityContext {
-    envelope: Arc<Envelope<ActivityTask>>,
+    task: Arc<ActivityTask>,
     pool: Arc<PoolState>,
 }
 
@@ -39,12 +38,12 @@ pub enum HeartbeatError {
 }
 
 impl ActivityContext {
-    pub(super) fn new(envelope: Arc<Envelope<ActivityTask>>, pool: Arc<PoolState>) -> Self {
-        Self { envelope, pool }
+    pub(super) fn new(task: Arc<ActivityTask>, pool: Arc<PoolState>) -> Self {
+        Self { task, pool }
     }
 
     pub(super) fn task(&self) -> &ActivityTask {
-        self.envelope.payload()
+        &self.task
     }
 
     /// What a blocking attempt runs on.

@@ -35,7 +35,7 @@ pub(crate) use reports::ActivityReports;
 pub(crate) use running::PoolState;
 
 /// One attempt to be made, as it travels to a pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ActivityTask {
     pub(crate) run: RunId,
     pub(crate) id: InstanceId,
@@ -45,6 +45,13 @@ pub(crate) struct ActivityTask {
     pub(crate) details: Option<Box<Payload>>,
     /// Until when it must begin, as far as the history says.
     pub(crate) start_by: Option<Timestamp>,
+}
+
+impl ActivityTask {
+    /// Names the step.
+    pub(crate) fn key(&self) -> (RunId, OperationId) {
+        (self.run, self.scheduled.operation)
+    }
 }
 
 /// How an attempt went, as it travels back to the instance.

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millrun_broker::Envelope;
 use millrun_core::{Host, Next, Part, Timestamp};
 
 use super::attempt_list::Key;
@@ -66,22 +65,16 @@ impl Pool {
 
     /// Begins an attempt at the time `now`, which is `begun_at` on the clock that measures. What that
     /// clock says afterwards, if it was asked.
-    fn start(
-        &mut self,
-        envelope: Arc<Envelope<ActivityTask>>,
-        now: Timestamp,
-        begun_at: Duration,
-    ) -> Option<Duration> {
-        let task = envelope.payload();
+    fn start(&mut self, task: ActivityTask, now: Timestamp, begun_at: Duration) -> Option<Duration> {
         // The shard sends only what is registered; what is not waits in its history.
         let implementation = self.queues.activity(&task.scheduled.activity)?;
-        if !self.state.begin(task, now) {
+        if !self.state.begin(&task, now) {
             return None;
         }
-        let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
+        let (key, number) = (task.key(), task.attempt);
         let is_limited = task.scheduled.schedule_to_start.is_some();
         let payload_bytes_max = self.payload_bytes_max;
-        let cx = ActivityContext::new(envelope, Arc::clone(&self.state));
+        let cx = ActivityContext::new(Arc::new(task), Arc::clone(&self.state));
         if !implementation.pace.is_quick() {
             let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
             if self.state.expect_end(key, number) {
@@ -128,7 +121,7 @@ impl Pool {
         let (state, doors, bell) = (
             Arc::clone(&self.state),
             self.doors.clone(),
-            self.queue.inbox.bell().clone(),
+            self.queue.bell().clone(),
         );
         let running_max = self.running_max;
         let work = async move {
@@ -156,7 +149,7 @@ impl Pool {
         }
         self.is_reporting.store(true, Ordering::Release);
         let (doors, is_reporting) = (self.doors.clone(), Arc::clone(&self.is_reporting));
-        let (state, bell) = (Arc::clone(&self.state), self.queue.inbox.bell().clone());
+        let (state, bell) = (Arc::clone(&self.state), self.queue.bell().clone());
         let work = async move {
             for (shard, reports) in rest {
                 let count = reports.len();
@@ -197,11 +190,11 @@ impl Part for Pool {
         if room == 0 || self.state.is_stopping() || self.is_reporting.load(Ordering::Acquire) {
             return self.next_deadline();
         }
-        let host = Arc::clone(&self.host);
+        let (host, queue) = (Arc::clone(&self.host), Arc::clone(&self.queue));
         host.within(&mut || {
             let mut at = host.elapsed();
             let until = at + TURN_MAX;
-            let mut hand = self.queue.inbox.take();
+            let mut hand = queue.take();
             for task in hand.by_ref().take(room) {
                 at = self.start(task, now, at).unwrap_or_else(|| host.elapsed());
                 if at >= until || self.state.is_stopping() {

@@ -1,26 +1,43 @@
 //! Task queues: a bounded window, in memory, on the durable backlog of activities.
 //!
+//! ```text
+//!   shards ──► topic ──► inbox: [ tasks │ tasks │ … ] ──► hand: task, task … ──► pool
+//!                  several to an envelope                  └── put down: kept for the next
+//! ```
+//!
 //! What does not fit the window stays in the histories of its runs. The shard that was refused
-//! leaves its bell, and is rung when there is room.
+//! leaves its bell, and is rung when there is room. Tasks count one by one, however many travel
+//! together.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_broker::mailbox::MailboxConfig;
-use millrun_broker::{Broker, Envelope, Inbox, Overflow, SubscriptionConfig, Topic};
-use millrun_core::{Bell, RunId};
-use millrun_workflow::{ActivityScheduled, OperationId};
+use millrun_broker::{Batch, Broker, Envelope, Inbox, Overflow, PublishError, SubscriptionConfig, Topic};
+use millrun_core::Bell;
+use millrun_workflow::ActivityScheduled;
 
 use super::{ActivityImplementation, ActivityTask};
 use crate::OpenError;
+
+/// How many tasks travel in one envelope at most.
+const TASKS_LEN_MAX: usize = 64;
+
+/// At least one task, in the order in which they were decided.
+pub(crate) type ActivityTasks = Vec<ActivityTask>;
 
 /// One task queue: a topic, and the inbox that its pool works through.
 #[derive(Debug)]
 pub(crate) struct TaskQueue {
     pub(crate) name: &'static str,
-    pub(crate) inbox: Inbox<Envelope<ActivityTask>>,
-    topic: Topic<ActivityTask>,
+    inbox: Inbox<Envelope<ActivityTasks>>,
+    topic: Topic<ActivityTasks>,
     len_max: usize,
+    /// How many tasks there are: in the inbox, put down, and in a hand that has not been put down.
+    len: AtomicUsize,
+    /// What was in a hand when it was put down: before all that is in the inbox.
+    put_down: Mutex<VecDeque<ActivityTask>>,
     waiting: Mutex<Vec<Bell>>,
 }
 
@@ -48,25 +65,53 @@ impl TaskQueue {
             inbox,
             topic,
             len_max,
-            waiting: Mutex::new(Vec::new()),
+            len: AtomicUsize::new(0),
+            put_down: Mutex::default(),
+            waiting: Mutex::default(),
         })
     }
 
-    /// Puts a task in. If there is no room, the task stays in its run's history, and this names it.
-    pub(crate) fn offer(&self, task: ActivityTask) -> Result<(), (RunId, OperationId)> {
-        match self.topic.try_publish(task) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let refused = error.into_refused();
-                let task = refused.envelope().payload();
-                Err((task.run, task.scheduled.operation))
-            }
+    /// Rings for whoever works the queue off.
+    pub(crate) fn bell(&self) -> &Bell {
+        self.inbox.bell()
+    }
+
+    /// Takes as many tasks as there is room for, the first ones. The others stay in the histories of
+    /// their runs.
+    pub(crate) fn offer(&self, tasks: &mut Vec<ActivityTask>) {
+        let wanted = tasks.len();
+        let taken = |len: usize| Some(len + wanted.min(self.len_max.saturating_sub(len)));
+        let (Ok(before) | Err(before)) = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        let mut left = wanted.min(self.len_max.saturating_sub(before));
+        while left > 0 {
+            let len = left.min(TASKS_LEN_MAX);
+            let mut sent = Vec::with_capacity(len);
+            sent.extend(tasks.drain(..len));
+            // There is room in the inbox, which is as large as the window. Somebody else who listens may
+            // have none.
+            let refused = self.topic.try_publish(sent).err().map(PublishError::into_refused);
+            debug_assert!(refused.is_none_or(|refused| !refused.by().contains(&self.inbox.id())));
+            left -= len;
         }
     }
 
     /// How many tasks would fit now, about.
     pub(crate) fn room(&self) -> usize {
-        self.len_max.saturating_sub(self.inbox.len())
+        self.len_max.saturating_sub(self.len.load(Ordering::Relaxed))
+    }
+
+    /// Takes what there is in hand, to be begun task by task.
+    pub(super) fn take(&self) -> Hand<'_> {
+        Hand {
+            queue: self,
+            tasks: std::mem::take(&mut *self.lock_put_down()),
+            inbox: self.inbox.take(),
+            begun_len: 0,
+        }
+    }
+
+    fn lock_put_down(&self) -> MutexGuard<'_, VecDeque<ActivityTask>> {
+        self.put_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Rings `shard` when tasks have been taken.
@@ -84,10 +129,45 @@ impl TaskQueue {
     }
 }
 
+/// What a pool has taken out of its queue. Dropped, it puts down what was not begun, and rings if that
+/// is something.
+pub(super) struct Hand<'a> {
+    queue: &'a TaskQueue,
+    tasks: VecDeque<ActivityTask>,
+    inbox: Batch<Envelope<ActivityTasks>>,
+    begun_len: usize,
+}
+
+impl Iterator for Hand<'_> {
+    type Item = ActivityTask;
+
+    /// The next task, which belongs to whoever has it.
+    fn next(&mut self) -> Option<ActivityTask> {
+        while self.tasks.is_empty() {
+            let tasks = self.inbox.next()?.into_payload();
+            // Whoever else subscribed to the topic has the envelope too.
+            self.tasks = tasks.unwrap_or_else(|envelope| envelope.payload().clone()).into();
+        }
+        self.begun_len += 1;
+        self.tasks.pop_front()
+    }
+}
+
+impl Drop for Hand<'_> {
+    fn drop(&mut self) {
+        self.queue.len.fetch_sub(self.begun_len, Ordering::Relaxed);
+        if !self.tasks.is_empty() {
+            self.queue.lock_put_down().extend(self.tasks.drain(..));
+            self.queue.bell().ring();
+        }
+    }
+}
+
 /// All task queues of a runtime, and what each activity's code is.
 #[derive(Debug)]
 pub(crate) struct TaskQueues {
-    queues: BTreeMap<&'static str, Arc<TaskQueue>>,
+    /// In the order of their names.
+    queues: Vec<Arc<TaskQueue>>,
     activities: BTreeMap<&'static str, ActivityImplementation>,
 }
 
@@ -97,31 +177,141 @@ impl TaskQueues {
         activities: BTreeMap<&'static str, ActivityImplementation>,
         len_max: usize,
     ) -> Result<Self, OpenError> {
-        let mut queues = BTreeMap::new();
         let names = activities.values().map(|activity| activity.queue);
-        for name in names.chain([millrun_workflow::DEFAULT_QUEUE]) {
-            if !queues.contains_key(name) {
-                queues.insert(name, Arc::new(TaskQueue::new(broker, name, len_max)?));
-            }
-        }
+        let names: BTreeSet<_> = names.chain([millrun_workflow::DEFAULT_QUEUE]).collect();
+        let queues = names
+            .into_iter()
+            .map(|name| Ok(Arc::new(TaskQueue::new(broker, name, len_max)?)))
+            .collect::<Result<_, OpenError>>()?;
         Ok(Self { queues, activities })
     }
 
-    pub(crate) fn queue(&self, name: &str) -> Option<&Arc<TaskQueue>> {
-        self.queues.get(name)
+    /// All queues, each at the place of its number.
+    pub(crate) fn all(&self) -> &[Arc<TaskQueue>] {
+        &self.queues
     }
 
-    /// Whether a call can be performed here: its activity is registered, and one whose queue is the
-    /// call's.
-    pub(crate) fn takes(&self, scheduled: &ActivityScheduled) -> bool {
-        self.activities.contains_key(&*scheduled.activity) && self.queues.contains_key(&*scheduled.queue)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TaskQueue>> {
-        self.queues.values()
+    /// The number of the queue of a call that can be performed here: its activity is registered, and one
+    /// whose queue is the call's.
+    pub(crate) fn number_for(&self, scheduled: &ActivityScheduled) -> Option<usize> {
+        self.activities.get(&*scheduled.activity)?;
+        let queue = &*scheduled.queue;
+        self.queues.binary_search_by(|one| one.name.cmp(queue)).ok()
     }
 
     pub(crate) fn activity(&self, name: &str) -> Option<&ActivityImplementation> {
         self.activities.get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use millrun_broker::BrokerConfig;
+    use millrun_core::{InstanceId, RunId, Timestamp};
+    use millrun_workflow::{OperationId, Payload, Retry};
+
+    use super::*;
+    use crate::host::{HostConfig, TokioHost};
+
+    fn task(number: u32) -> ActivityTask {
+        let id = InstanceId::new("order-1").unwrap();
+        let scheduled = ActivityScheduled {
+            operation: OperationId::new(number),
+            activity: "step".into(),
+            queue: "default".into(),
+            input: Payload::encode(&number).unwrap(),
+            retry: Retry::default(),
+            retry_on: None,
+            start_to_close: Duration::from_secs(1),
+            schedule_to_start: None,
+            schedule_to_close: None,
+            heartbeat: None,
+            epoch: 1,
+        };
+        ActivityTask {
+            run: RunId::new(id.partition(), Timestamp::EPOCH, 1),
+            id,
+            attempt: 1,
+            scheduled: Arc::new(scheduled),
+            details: None,
+            start_by: None,
+        }
+    }
+
+    fn number_of(task: &ActivityTask) -> u32 {
+        task.scheduled.operation.get()
+    }
+
+    fn numbers(tasks: &[ActivityTask]) -> Vec<u32> {
+        tasks.iter().map(number_of).collect()
+    }
+
+    async fn with_queue(len_max: usize, test: impl FnOnce(&TaskQueue)) {
+        let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
+        let broker = Broker::new(BrokerConfig::default(), host.host());
+        test(&TaskQueue::new(&broker, "default", len_max).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_window_counts_tasks_one_by_one_and_gives_the_last_ones_back() {
+        with_queue(200, |queue| {
+            let mut tasks: Vec<_> = (0..150).map(task).collect();
+            queue.offer(&mut tasks);
+            assert_eq!((tasks.len(), queue.room()), (0, 50));
+            tasks.extend((150..210).map(task));
+            queue.offer(&mut tasks);
+            assert_eq!(numbers(&tasks), (200..210).collect::<Vec<_>>());
+            assert_eq!(queue.room(), 0);
+            let begun: Vec<_> = queue.take().take(30).collect();
+            assert_eq!(numbers(&begun), (0..30).collect::<Vec<_>>());
+            assert_eq!(queue.room(), 30);
+            queue.offer(&mut tasks);
+            assert_eq!((tasks.len(), queue.room()), (0, 20));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_is_put_down_is_taken_up_first_and_rings() {
+        with_queue(200, |queue| {
+            let mut tasks: Vec<_> = (0..100).map(task).collect();
+            queue.offer(&mut tasks);
+            let mut taken = Vec::new();
+            for len in [1, 62, 1, 5, 0, 100] {
+                queue.bell().answer();
+                let mut hand = queue.take();
+                taken.extend(hand.by_ref().take(len));
+                drop(hand);
+                assert_eq!(queue.bell().answer(), taken.len() < 100);
+            }
+            assert_eq!(numbers(&taken), (0..100).collect::<Vec<_>>());
+            assert_eq!(queue.room(), 200);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn tasks_are_taken_also_if_somebody_who_listens_has_no_room() {
+        let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
+        let broker = Broker::new(BrokerConfig::default(), host.host());
+        let queue = TaskQueue::new(&broker, "default", 200).unwrap();
+        let small = SubscriptionConfig {
+            inbox: MailboxConfig {
+                capacity: 1,
+                ..MailboxConfig::default()
+            },
+            overflow: Overflow::Fail,
+            ..SubscriptionConfig::default()
+        };
+        let listener: Inbox<Envelope<ActivityTasks>> =
+            broker.subscribe("millrun.tasks.default", small).unwrap();
+        let mut tasks: Vec<_> = (0..150).map(task).collect();
+        queue.offer(&mut tasks);
+        assert_eq!((tasks.len(), listener.len()), (0, 1));
+        let begun: Vec<_> = queue.take().collect();
+        assert_eq!(numbers(&begun), (0..150).collect::<Vec<_>>());
+        assert_eq!(queue.room(), 200);
     }
 }

@@ -438,7 +438,7 @@ impl Shard {
     }
 
     /// The task of a call whose next attempt is due, if it is still waited for.
-    fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<ActivityTask> {
+    pub(super) fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<ActivityTask> {
         let entry = self.entries.get(run)?;
         let Place::Hot(instance) = &entry.place else {
             return None;
@@ -457,53 +457,6 @@ impl Shard {
                 })
             }
             _ => None,
-        }
-    }
-
-    /// Moves backlog into the windows of its queues, as far as there is room.
-    pub(super) fn feed_queues(&mut self, now: Timestamp) {
-        const FED_MAX: usize = 256;
-        let moment = self.moment(now);
-        let names: Vec<_> = self
-            .backlog
-            .iter()
-            .filter(|(_, list)| !list.is_empty())
-            .map(|(name, _)| *name)
-            .collect();
-        for name in names {
-            let Some(queue) = self.shared.queues.queue(name).cloned() else {
-                continue;
-            };
-            let mut tasks = Vec::new();
-            let mut cold = Vec::new();
-            let room = queue.room().min(FED_MAX);
-            while tasks.len() + cold.len() < room
-                && let Some((run, operation)) = self
-                    .backlog
-                    .get_mut(name)
-                    .and_then(std::collections::VecDeque::pop_front)
-            {
-                match self.entries.get(run).map(|entry| &entry.place) {
-                    Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
-                    Some(Place::Cold | Place::Loading(_)) => cold.push((run, operation)),
-                    None if self.entries.contains(run) => cold.push((run, operation)),
-                    Some(Place::Ended(_)) | None => {}
-                }
-            }
-            for (run, operation) in cold {
-                self.with_run(run, Held::Dispatch(operation), moment);
-            }
-            let mut refused: Vec<_> = tasks
-                .into_iter()
-                .filter_map(|task| queue.offer(task).err())
-                .collect();
-            let backlog = self.backlog.entry(name).or_default();
-            while let Some(earlier) = refused.pop() {
-                backlog.push_front(earlier);
-            }
-            if !backlog.is_empty() {
-                queue.wait_for_room(&self.bell);
-            }
         }
     }
 

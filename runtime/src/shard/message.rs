@@ -326,7 +326,7 @@ impl ShardDoors {
     pub(crate) fn try_report(&self, reports: &mut Vec<ActivityReport>) -> Vec<(usize, ActivityReports)> {
         let shard_of = |report: &ActivityReport| self.index_of(report.run.partition());
         let mut refused: Vec<(usize, ActivityReports)> = Vec::new();
-        for (shard, reports) in ActivityReports::of(reports, shard_of) {
+        for (shard, reports) in ActivityReports::of(reports, self.0.len(), shard_of) {
             // Behind one that was refused, so that order is kept.
             if refused.last().is_some_and(|(full, _)| *full == shard) {
                 refused.push((shard, reports));

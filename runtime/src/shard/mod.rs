@@ -17,6 +17,7 @@
 //!   messages, which is what those who push feel.
 
 mod asleep;
+mod dispatch;
 mod effects;
 mod entry;
 mod family;
@@ -40,7 +41,7 @@ use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{DEFAULT_QUEUE, Implementation, Moment, Name, OperationId, Started, Turn};
+use millrun_workflow::{Implementation, Moment, Name, Started, Turn};
 
 pub(crate) use message::{
     Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
@@ -48,11 +49,12 @@ pub(crate) use message::{
 };
 
 use crate::RuntimeConfig;
-use crate::activity::{ActivityReports, ActivityTask, PoolState, TaskQueues};
+use crate::activity::{ActivityReports, PoolState, TaskQueues};
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
+use dispatch::Outlet;
 use effects::{Effect, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
@@ -86,7 +88,7 @@ pub(crate) struct ShardShared {
 impl ShardShared {
     /// The pool of a task queue.
     fn pool(&self, queue: &str) -> Option<&Arc<PoolState>> {
-        let mut pools = self.queues.iter().zip(&self.pools);
+        let mut pools = self.queues.all().iter().zip(&self.pools);
         pools.find_map(|(one, pool)| (one.name == queue).then_some(pool))
     }
 }
@@ -146,8 +148,8 @@ pub(crate) struct Shard {
     loads_in_flight: usize,
     /// Those who wait for the answer to an update, by its run and its request.
     updates: questions::Waiting,
-    /// Activities that did not fit their queue's window.
-    backlog: BTreeMap<&'static str, VecDeque<(RunId, OperationId)>>,
+    /// What is on its way to each task queue.
+    outlets: Vec<Outlet>,
     batch: Batch,
     effects: Vec<Effect>,
     in_flight: InFlight,
@@ -158,7 +160,6 @@ pub(crate) struct Shard {
     durable_len: u64,
     turn: Turn,
     timer_commands: Vec<TimerCommand>,
-    tasks: Vec<ActivityTask>,
     /// Activities and queues of which it was said that calls wait for them.
     warned: BTreeSet<(Name, Name)>,
 }
@@ -169,6 +170,7 @@ impl Shard {
         let batch = Batch::with_turn_bytes_max(shared.config.journal.turn_bytes_max);
         let bell = door.mailbox.bell().clone();
         shared.journal.watch(bell.clone());
+        let outlets = shared.queues.all().iter().map(|_| Outlet::default()).collect();
         Self {
             shared,
             mailbox: door.mailbox.clone(),
@@ -194,7 +196,7 @@ impl Shard {
             loads: VecDeque::new(),
             loads_in_flight: 0,
             updates: BTreeMap::new(),
-            backlog: BTreeMap::new(),
+            outlets,
             batch,
             effects: Vec::new(),
             in_flight: InFlight::default(),
@@ -203,7 +205,6 @@ impl Shard {
             durable_len: 0,
             turn: Turn::default(),
             timer_commands: Vec::new(),
-            tasks: Vec::new(),
             warned: BTreeSet::new(),
         }
     }
@@ -294,58 +295,6 @@ impl Shard {
             }
             Effect::Timer(command) => self.timer_commands.push(command),
             Effect::Retire(run) => self.retire(run),
-        }
-    }
-
-    /// Collects a task for its queue; a queue without code here leaves it in its history.
-    fn stage_task(&mut self, task: ActivityTask) {
-        if let Some(timeout) = task.scheduled.schedule_to_start {
-            // The pool that there always is looks at the time of calls on queues without one.
-            let queue = self.shared.pool(&task.scheduled.queue);
-            if let Some(pool) = queue.or_else(|| self.shared.pool(DEFAULT_QUEUE)) {
-                pool.expect_start(&task, timeout);
-            }
-        }
-        if self.shared.queues.takes(&task.scheduled) {
-            self.tasks.push(task);
-        } else {
-            self.warn_of(&task);
-        }
-    }
-
-    /// Says once of each activity and queue that calls wait for them; of so many at most.
-    fn warn_of(&mut self, task: &ActivityTask) {
-        const WARNED_LEN_MAX: usize = 64;
-        let (activity, queue) = (&task.scheduled.activity, &task.scheduled.queue);
-        if self.warned.len() < WARNED_LEN_MAX && self.warned.insert((activity.clone(), queue.clone())) {
-            tracing::warn!(
-                run = %task.run,
-                activity = &**activity,
-                queue = &**queue,
-                "a call waits: its activity, or one on its queue, is not registered here"
-            );
-        }
-    }
-
-    /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
-    fn send_tasks(&mut self) {
-        for task in self.tasks.drain(..) {
-            let Some(queue) = self.shared.queues.queue(&task.scheduled.queue) else {
-                continue;
-            };
-            let backlog = self.backlog.entry(queue.name).or_default();
-            // What has waited longer goes first.
-            let refused = if backlog.is_empty() {
-                queue.offer(task).err()
-            } else {
-                Some((task.run, task.scheduled.operation))
-            };
-            if let Some(refused) = refused {
-                if backlog.is_empty() {
-                    queue.wait_for_room(&self.bell);
-                }
-                backlog.push_back(refused);
-            }
         }
     }
 

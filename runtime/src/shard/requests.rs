@@ -354,7 +354,7 @@ impl Shard {
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
-        let is_known = |scheduled: &ActivityScheduled| self.shared.queues.takes(scheduled);
+        let is_known = |scheduled: &ActivityScheduled| self.shared.queues.number_for(scheduled).is_some();
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
         description.status = self

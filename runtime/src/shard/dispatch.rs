@@ -1,0 +1,119 @@
+//! How activities get from a shard to their task queues: several to an envelope, in the order in which
+//! they were decided. What a queue has no room for becomes backlog: twenty bytes for each, the call
+//! itself stands in its run's history.
+//!
+//! ```text
+//!   effect ──► staged, by queue ── room ───────────────► queue
+//!                   └── none, or others wait ─► backlog ─► queue, as room appears
+//! ```
+
+use std::collections::VecDeque;
+
+use millrun_core::{RunId, Timestamp};
+use millrun_workflow::{DEFAULT_QUEUE, OperationId};
+
+use super::Shard;
+use super::entry::{Held, Place};
+use crate::activity::ActivityTask;
+
+/// What is on its way from a shard to one task queue.
+#[derive(Debug, Default)]
+pub(super) struct Outlet {
+    /// To be offered to the queue at the end of the turn.
+    staged: Vec<ActivityTask>,
+    /// What did not fit the queue's window.
+    backlog: VecDeque<(RunId, OperationId)>,
+}
+
+impl Shard {
+    /// Collects a task for its queue; a queue without code here leaves it in its history.
+    pub(super) fn stage_task(&mut self, task: ActivityTask) {
+        if let Some(timeout) = task.scheduled.schedule_to_start {
+            // The pool that there always is looks at the time of calls on queues without one.
+            let queue = self.shared.pool(&task.scheduled.queue);
+            if let Some(pool) = queue.or_else(|| self.shared.pool(DEFAULT_QUEUE)) {
+                pool.expect_start(&task, timeout);
+            }
+        }
+        let number = self.shared.queues.number_for(&task.scheduled);
+        match number.and_then(|number| self.outlets.get_mut(number)) {
+            Some(outlet) => outlet.staged.push(task),
+            None => self.warn_of(&task),
+        }
+    }
+
+    /// Says once of each activity and queue that calls wait for them; of so many at most.
+    fn warn_of(&mut self, task: &ActivityTask) {
+        const WARNED_LEN_MAX: usize = 64;
+        let (activity, queue) = (&task.scheduled.activity, &task.scheduled.queue);
+        if self.warned.len() < WARNED_LEN_MAX && self.warned.insert((activity.clone(), queue.clone())) {
+            tracing::warn!(
+                run = %task.run,
+                activity = &**activity,
+                queue = &**queue,
+                "a call waits: its activity, or one on its queue, is not registered here"
+            );
+        }
+    }
+
+    /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
+    pub(super) fn send_tasks(&mut self) {
+        for (outlet, queue) in self.outlets.iter_mut().zip(self.shared.queues.all()) {
+            let Outlet { staged, backlog } = outlet;
+            if staged.is_empty() {
+                continue;
+            }
+            // What has waited longer goes first.
+            if backlog.is_empty() {
+                queue.offer(staged);
+            }
+            if !staged.is_empty() {
+                if backlog.is_empty() {
+                    queue.wait_for_room(&self.bell);
+                }
+                backlog.extend(staged.drain(..).map(|task| task.key()));
+            }
+        }
+    }
+
+    /// Moves backlog into the windows of its queues, as far as there is room.
+    pub(super) fn feed_queues(&mut self, now: Timestamp) {
+        for number in 0..self.outlets.len() {
+            if !self.outlets[number].backlog.is_empty() {
+                self.feed_queue(number, now);
+            }
+        }
+    }
+
+    fn feed_queue(&mut self, number: usize, now: Timestamp) {
+        const FED_MAX: usize = 256;
+        let moment = self.moment(now);
+        let Some(queue) = self.shared.queues.all().get(number).cloned() else {
+            return;
+        };
+        let mut tasks = Vec::new();
+        let mut cold = Vec::new();
+        let room = queue.room().min(FED_MAX);
+        while tasks.len() + cold.len() < room
+            && let Some((run, operation)) = self.outlets[number].backlog.pop_front()
+        {
+            match self.entries.get(run).map(|entry| &entry.place) {
+                Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
+                Some(Place::Cold | Place::Loading(_)) => cold.push((run, operation)),
+                None if self.entries.contains(run) => cold.push((run, operation)),
+                Some(Place::Ended(_)) | None => {}
+            }
+        }
+        for (run, operation) in cold {
+            self.with_run(run, Held::Dispatch(operation), moment);
+        }
+        queue.offer(&mut tasks);
+        let backlog = &mut self.outlets[number].backlog;
+        for refused in tasks.iter().rev() {
+            backlog.push_front(refused.key());
+        }
+        if !backlog.is_empty() {
+            queue.wait_for_room(&self.bell);
+        }
+    }
+}
