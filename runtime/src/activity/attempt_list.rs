@@ -64,7 +64,9 @@ impl AttemptList {
 
     /// The one that began last goes on beside its pool.
     pub(super) fn go_on(&mut self) {
-        self.beside.extend(self.begun.take());
+        if let Some((key, attempt)) = self.begun.take() {
+            self.beside.insert(key, attempt);
+        }
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Attempt> {
@@ -81,11 +83,17 @@ impl AttemptList {
         }
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<Attempt> {
-        match self.begun.take_if(|(begun, _)| *begun == key) {
-            Some((_, attempt)) => Some(attempt),
-            None => self.beside.remove(&key),
+    /// Takes the attempt of a step off the list, if there is one, and it has this number if one is given.
+    pub(super) fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
+        let is_it = |attempt: &Attempt| number.is_none_or(|number| number == attempt.number);
+        let begun = self
+            .begun
+            .take_if(|(begun, attempt)| *begun == key && is_it(attempt));
+        if let Some((_, attempt)) = begun {
+            return Some(attempt);
         }
+        self.beside.get(&key).filter(|attempt| is_it(attempt))?;
+        self.beside.remove(&key)
     }
 }
 
@@ -193,7 +201,8 @@ mod tests {
         list.go_on();
         assert_eq!(list.get_mut(key(1)).map(|attempt| attempt.number), Some(7));
         assert_eq!(list.len(), 1);
-        assert_eq!(list.remove(key(1)).map(|attempt| attempt.number), Some(7));
+        assert!(list.remove(key(1), Some(6)).is_none(), "another attempt");
+        assert_eq!(list.remove(key(1), None).map(|attempt| attempt.number), Some(7));
         assert_eq!(list.len(), 0);
     }
 
@@ -203,7 +212,11 @@ mod tests {
         list.begin(key(1), attempt(1));
         list.begin(key(2), attempt(2));
         assert_eq!(list.len(), 2);
-        assert_eq!(list.remove(key(1)).map(|attempt| attempt.number), Some(1));
-        assert_eq!(list.remove(key(2)).map(|attempt| attempt.number), Some(2));
+        assert!(list.remove(key(2), Some(1)).is_none(), "another attempt");
+        assert_eq!(list.remove(key(1), None).map(|attempt| attempt.number), Some(1));
+        assert_eq!(
+            list.remove(key(2), Some(2)).map(|attempt| attempt.number),
+            Some(2)
+        );
     }
 }

@@ -136,7 +136,7 @@ impl PoolState {
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
         let mut running = self.lock();
-        if running.cancelled.remove(&key) {
+        if !running.cancelled.is_empty() && running.cancelled.remove(&key) {
             running.forget_queued(key);
             return false;
         }
@@ -349,11 +349,7 @@ impl PoolState {
 impl Running {
     /// Takes an attempt off the list, if it is still this one.
     fn remove(&mut self, key: Key, number: Option<u32>) -> Option<Attempt> {
-        let current = self.attempts.get(key)?;
-        if number.is_some_and(|number| number != current.number) {
-            return None;
-        }
-        let attempt = self.attempts.remove(key)?;
+        let attempt = self.attempts.remove(key, number)?;
         if let Some(deadline) = attempt.deadline {
             self.deadlines.remove(&(deadline, key));
         }

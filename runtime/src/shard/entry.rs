@@ -91,6 +91,7 @@ pub(super) enum Held {
 }
 
 impl Entry {
+    #[inline]
     pub(super) fn new(run: RunId, id: InstanceId, workflow: WorkflowName, place: Place) -> Self {
         Self {
             run,
@@ -109,6 +110,7 @@ impl Entry {
     }
 
     /// As it is, for a run whose end is told to whoever started it.
+    #[inline]
     pub(super) fn with_starter(mut self, end: Option<Reply<Standing>>) -> Self {
         self.is_waiter_starter = end.is_some();
         self.waiter = end;
@@ -134,6 +136,7 @@ impl Entry {
     }
 
     /// As it is, for a run that is somebody's child.
+    #[inline]
     pub(super) fn with_parent(mut self, parent: Option<Parent>) -> Self {
         if parent.is_some() {
             self.rare.get_or_insert_default().parent = parent;

@@ -318,10 +318,7 @@ impl Shard {
                 opens,
             };
             write_turn(&mut self.batch, header, &turn.events)?;
-            self.shared
-                .counters
-                .events
-                .fetch_add(turn.events.len() as u64, Ordering::Relaxed);
+            self.untold.events += turn.events.len() as u64;
         }
         let Some(entry) = self.entries.get_mut(run) else {
             return Ok(());
@@ -410,8 +407,7 @@ impl Shard {
                         ended = Some(instance);
                     }
                     self.live_len -= 1;
-                    self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
-                    self.shared.counters.finished.fetch_add(1, Ordering::Relaxed);
+                    self.untold.finished += 1;
                     self.effects.push(Effect::Retire(run));
                 }
             }
@@ -483,7 +479,6 @@ impl Shard {
         }
         self.entries.insert(entry);
         self.live_len += 1;
-        self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
         for (operation, pending, since) in pending {
             if let Pending::Activity(activity) = &pending
                 && let Some(close_at) = activity.close_at

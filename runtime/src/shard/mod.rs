@@ -58,6 +58,7 @@ use dispatch::Outlet;
 use effects::{Effect, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
+use line::Spot;
 use publishing::Backlog;
 pub(crate) use publishing::{Publisher, Topics};
 use results::Results;
@@ -108,6 +109,15 @@ pub(crate) struct Counters {
     pub(crate) replay_differences: AtomicU64,
 }
 
+/// What one shard has counted since it last told all, and how many live runs it told of then.
+#[derive(Debug, Default)]
+struct Untold {
+    started: u64,
+    finished: u64,
+    events: u64,
+    told_live: u64,
+}
+
 /// The part.
 #[derive(Debug)]
 pub(crate) struct Shard {
@@ -124,6 +134,8 @@ pub(crate) struct Shard {
     /// The runs at hand.
     entries: Roster,
     live_len: usize,
+    /// What the counters that all shards share do not say yet.
+    untold: Untold,
     /// How many of the live runs are children.
     children_len: usize,
     /// Runs that end with this turn, each with the one in which it goes on.
@@ -136,7 +148,7 @@ pub(crate) struct Shard {
     is_feeding: bool,
     fed_len: usize,
     /// Runs whose code is in memory, those that waited longest first (second chance).
-    hot: VecDeque<RunId>,
+    hot: VecDeque<Spot>,
     hot_len: usize,
     hot_bytes: usize,
     /// Of the runs that have ended and are at hand.
@@ -182,6 +194,7 @@ impl Shard {
             is_successor: false,
             entries: Roster::default(),
             live_len: 0,
+            untold: Untold::default(),
             children_len: 0,
             continuing: Vec::new(),
             publishing: BTreeMap::new(),
@@ -222,8 +235,29 @@ impl Shard {
         for run in runs {
             self.seed_run(run, now);
         }
+        self.tell_counts();
         self.send_timers();
         self.send_tasks();
+    }
+
+    /// Adds up what was counted, before anybody gets an answer that depends on it.
+    fn tell_counts(&mut self) {
+        let (told, counters) = (&mut self.untold, &self.shared.counters);
+        for (count, counter) in [
+            (&mut told.started, &counters.started),
+            (&mut told.finished, &counters.finished),
+            (&mut told.events, &counters.events),
+        ] {
+            if *count > 0 {
+                counter.fetch_add(std::mem::take(count), Ordering::Relaxed);
+            }
+        }
+        let live = self.live_len as u64;
+        if live != told.told_live {
+            // Wraps if there are fewer.
+            let more = live.wrapping_sub(std::mem::replace(&mut told.told_live, live));
+            counters.live.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     fn moment(&self, now: Timestamp) -> Moment {
@@ -235,6 +269,7 @@ impl Shard {
 
     /// Queues the sweep's turns. Whether there was room.
     fn flush(&mut self) -> bool {
+        self.tell_counts();
         if self.batch.is_empty() && self.effects.is_empty() {
             return true;
         }
@@ -351,8 +386,9 @@ impl Shard {
 impl Drop for Shard {
     /// A successor counts its runs anew.
     fn drop(&mut self) {
+        self.live_len = 0;
+        self.tell_counts();
         let counters = &self.shared.counters;
-        counters.live.fetch_sub(self.live_len as u64, Ordering::Relaxed);
         let parked = self.entries.iter().filter(|known| known.is_parked).count();
         counters.parked.fetch_sub(parked as u64, Ordering::Relaxed);
     }

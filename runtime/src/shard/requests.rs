@@ -1,7 +1,5 @@
 //! What a shard does with each message.
 
-use std::sync::atomic::Ordering;
-
 use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{ActivityScheduled, Input, Instance, Moment, Outcome, Parent, Started, Turn};
@@ -248,10 +246,9 @@ impl Shard {
         self.live_len += 1;
         self.children_len += usize::from(parent.is_some());
         self.list_hot(run);
-        self.shared.counters.live.fetch_add(1, Ordering::Relaxed);
         let adopted = self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment);
         match &adopted {
-            Ok(()) => drop(self.shared.counters.started.fetch_add(1, Ordering::Relaxed)),
+            Ok(()) => self.untold.started += 1,
             Err(_) => {
                 self.children_len -= usize::from(parent.is_some());
                 self.forget(run, replaced);
@@ -269,7 +266,6 @@ impl Shard {
         self.hot_bytes -= forgotten.map_or(0, |entry| entry.hot_bytes as usize);
         self.live_len -= 1;
         self.hot_len -= 1;
-        self.shared.counters.live.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The run to attach to, or why there must be none. `None` if the way is free.

@@ -29,7 +29,7 @@ impl Shard {
         // Those that wait longest are at the front: its turn comes when all others had theirs.
         entry.is_touched = false;
         if !std::mem::replace(&mut entry.is_listed, true) {
-            self.hot.push_back(run);
+            self.hot.extend(self.entries.spot(run));
         }
     }
 
@@ -148,7 +148,11 @@ impl Shard {
             if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
                 return;
             }
-            let Some(run) = self.hot.pop_front() else { return };
+            let Some(spot) = self.hot.pop_front() else { return };
+            // Most have ended since.
+            let Some(run) = self.entries.run_at(spot) else {
+                continue;
+            };
             let Some(entry) = self.entries.get_mut(run) else {
                 continue;
             };
@@ -161,7 +165,7 @@ impl Shard {
             }
             let is_touched = std::mem::take(&mut entry.is_touched) && config.hot_len_max > 0;
             if is_touched || entry.last_sweep > self.durable_len || !is_over {
-                self.hot.push_back(run);
+                self.hot.push_back(spot);
                 continue;
             }
             entry.is_listed = false;

@@ -120,6 +120,7 @@ fn hash_of(run: RunId) -> u64 {
 
 impl Roster {
     /// A run that is awake.
+    #[inline]
     pub(super) fn get(&self, run: RunId) -> Option<&Entry> {
         let place = match self.last.get() {
             Some(last) if last.run == run => last.place,
@@ -129,6 +130,7 @@ impl Roster {
     }
 
     /// A run, which is awake from now on.
+    #[inline]
     pub(super) fn get_mut(&mut self, run: RunId) -> Option<&mut Entry> {
         let place = match self.last.get() {
             Some(last) if last.run == run => last.place,
@@ -144,7 +146,11 @@ impl Roster {
 
     /// Where a run stands, for who remembers many.
     pub(super) fn spot(&self, run: RunId) -> Option<Spot> {
-        Some(Spot::new(self.slot_of(run)?, run))
+        let slot = match self.last.get() {
+            Some(last) if last.run == run => last.slot,
+            _ => self.slot_of(run)?,
+        };
+        Some(Spot::new(slot, run))
     }
 
     /// The run that stands there, if it is the one whose spot that was.
