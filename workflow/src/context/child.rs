@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::operation::{Operation, Stage};
 use crate::context::Shared;
 use crate::context::scope::Scope;
-use crate::context::shared::Resolution;
+use crate::context::slots::Resolution;
 use crate::event::{ChildFailure, ChildScheduled, Event, ParentClose};
 use crate::{ChildError, Payload, PayloadError, TypedError, Workflow};
 

@@ -14,6 +14,7 @@ mod record;
 mod saga;
 mod scope;
 mod shared;
+mod slots;
 mod waiting;
 
 use std::panic::Location;
@@ -38,7 +39,8 @@ pub use record::Record;
 pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
 use scope::Scope;
-pub(crate) use shared::{After, Decision, Shared, Table, Wakers};
+pub(crate) use shared::{After, Decision, Shared, Table};
+pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
 use crate::retry::mix;

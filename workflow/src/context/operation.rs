@@ -15,7 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::scope::Scope;
-use crate::context::shared::{Resolution, Shared, Table};
+use crate::context::shared::{Shared, Table};
+use crate::context::slots::Resolution;
 use crate::event::{ActivityFailure, ActivityScheduled, Event};
 use crate::{
     Activity, CallError, Cancelled, ErrorKind, OperationId, Payload, PayloadError, Retry, Signal,

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::operation::Operation;
 use crate::context::Shared;
 use crate::context::scope::Scope;
-use crate::context::shared::Resolution;
+use crate::context::slots::Resolution;
 use crate::event::Event;
 use crate::{OperationId, PromiseError, PromiseToken};
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::operation::{Operation, Stage};
 use crate::context::Shared;
 use crate::context::scope::Scope;
-use crate::context::shared::Resolution;
+use crate::context::slots::Resolution;
 use crate::event::{Event, PublishScheduled};
 use crate::{Payload, PayloadError, PublishError};
 

@@ -13,11 +13,11 @@ use std::task::Waker;
 use millrun_core::{RunId, Timestamp};
 
 use crate::context::scope::Scope;
+use crate::context::slots::{Resolution, Slots, Wakers};
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
-use crate::event::{ActivityFailure, Bounds, Checkpoint, ChildFailure, Event, Name};
+use crate::event::{Bounds, Checkpoint, Event, Name};
 use crate::machine::Moment;
-use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
 #[derive(Debug)]
@@ -111,17 +111,13 @@ pub(crate) struct Table {
     pub(crate) operations_len: u32,
     /// How many random numbers the code has drawn.
     pub(crate) random_len: u64,
-    slots: Operations<Slot>,
-    /// How many slots are not resolved yet.
-    waiting_len: usize,
+    slots: Slots,
     signals: Inboxes,
     /// How many signals wait in all inboxes.
     signals_len: usize,
     /// The size of their values.
     signals_bytes: usize,
     cancel_waiters: Waiters,
-    /// What most operations are to wake.
-    root: Waker,
     decisions: Vec<Decision>,
     /// In a replay, what the turn that is replayed recorded and the code needs back.
     replayed: Option<VecDeque<Event>>,
@@ -154,29 +150,6 @@ pub(crate) struct Decision {
     pub(crate) location: Option<&'static Location<'static>>,
 }
 
-/// Whom an event wakes, in order.
-#[derive(Debug)]
-pub(crate) enum Wakers {
-    None,
-    /// The code itself.
-    Root,
-    One(Waker),
-    Many(Vec<Waker>),
-}
-
-#[derive(Debug)]
-struct Slot {
-    scope: Scope,
-    state: SlotState,
-}
-
-#[derive(Debug)]
-enum SlotState {
-    /// `None` stands for the root: most operations are awaited by the code itself.
-    Waiting(Option<Waker>),
-    Resolved(Resolution),
-}
-
 /// What a replay knows of a value that the code asks for.
 #[derive(Debug)]
 pub(crate) enum Replayed<T> {
@@ -186,17 +159,6 @@ pub(crate) enum Replayed<T> {
     Value(T),
     /// It was not: the code does not fit the history.
     Absent,
-}
-
-/// How an operation ended.
-#[derive(Debug)]
-pub(crate) enum Resolution {
-    Value(Payload),
-    Failure(ActivityFailure),
-    Child(Result<Payload, ChildFailure>),
-    Settled(Result<Payload, String>),
-    Published(Result<(), String>),
-    Fired,
 }
 
 impl Table {
@@ -209,13 +171,11 @@ impl Table {
             is_cancel_requested: false,
             operations_len: 0,
             random_len: 0,
-            slots: Operations::default(),
-            waiting_len: 0,
+            slots: Slots::new(root),
             signals: Inboxes::default(),
             signals_len: 0,
             signals_bytes: 0,
             cancel_waiters: Waiters::default(),
-            root,
             decisions: Vec::new(),
             replayed: None,
             patches: BTreeMap::new(),
@@ -238,12 +198,10 @@ impl Table {
             operations_len,
             random_len,
             slots,
-            waiting_len,
             signals,
             signals_len,
             signals_bytes,
             cancel_waiters,
-            root: _,
             decisions,
             replayed,
             patches,
@@ -256,22 +214,18 @@ impl Table {
         (*epoch, *is_cancel_requested) = (0, false);
         (*operations_len, *random_len, *restarts_len) = (0, 0, 0);
         slots.clear();
-        *waiting_len = 0;
         *signals = Inboxes::default();
         (*signals_len, *signals_bytes) = (0, 0);
         *cancel_waiters = Waiters::default();
         *state_waiters = Waiters::default();
         *decisions = Vec::new();
         *replayed = None;
-        *patches = BTreeMap::new();
+        if !patches.is_empty() {
+            patches.clear();
+        }
         *cell = None;
         *next = None;
         *restored = None;
-    }
-
-    /// As the waker of a slot.
-    fn kept(&self, waker: &Waker) -> Option<Waker> {
-        (!waker.will_wake(&self.root)).then(|| waker.clone())
     }
 
     /// Issues an operation: numbers it, records the decision, and keeps the waker.
@@ -288,42 +242,18 @@ impl Table {
             .expect("fewer than 2^32 operations in one run");
         let operation = OperationId::new(self.operations_len);
         self.decide(event(operation), Some(location));
-        let slot = Slot {
-            scope: scope.clone(),
-            state: SlotState::Waiting(self.kept(waker)),
-        };
-        self.slots.insert(operation, slot);
-        self.waiting_len += 1;
+        self.slots.insert(operation, scope.clone(), waker);
         operation
     }
 
     /// Takes an operation's resolution, or keeps the waker until there is one.
     pub(crate) fn poll(&mut self, operation: OperationId, waker: &Waker) -> Option<Resolution> {
-        let slot = self.slots.get_mut(operation)?;
-        match &mut slot.state {
-            SlotState::Waiting(Some(kept)) => {
-                kept.clone_from(waker);
-                None
-            }
-            SlotState::Waiting(kept @ None) => {
-                *kept = (!waker.will_wake(&self.root)).then(|| waker.clone());
-                None
-            }
-            SlotState::Resolved(_) => match self.slots.remove(operation)?.state {
-                SlotState::Resolved(resolution) => Some(resolution),
-                SlotState::Waiting(_) => None,
-            },
-        }
+        self.slots.poll(operation, waker)
     }
 
     /// The code lost interest in an operation: a decision, if it had not ended yet.
     pub(crate) fn abandon(&mut self, operation: OperationId) {
-        if let Some(Slot {
-            state: SlotState::Waiting(_),
-            ..
-        }) = self.slots.remove(operation)
-        {
-            self.waiting_len -= 1;
+        if self.slots.abandon(operation) {
             let event = Event::OperationCancelled { operation };
             self.decide(event, None);
         }
@@ -331,23 +261,27 @@ impl Table {
 
     /// The machine shows an event to the code: those whom it concerns are to be woken, in order.
     pub(crate) fn take_in(&mut self, event: &Event) -> Wakers {
-        let resolved = match event {
+        match event {
             Event::ActivityCompleted {
                 operation, result, ..
-            } => self.resolve(*operation, Resolution::Value(result.clone())),
+            } => self.slots.resolve(*operation, Resolution::Value(result.clone())),
             Event::ActivityFailed {
                 operation, failure, ..
-            } => self.resolve(*operation, Resolution::Failure(failure.clone())),
-            Event::TimerFired { operation } => self.resolve(*operation, Resolution::Fired),
-            Event::Published { operation, outcome } => {
-                self.resolve(*operation, Resolution::Published(outcome.clone()))
-            }
+            } => self
+                .slots
+                .resolve(*operation, Resolution::Failure(failure.clone())),
+            Event::TimerFired { operation } => self.slots.resolve(*operation, Resolution::Fired),
+            Event::Published { operation, outcome } => self
+                .slots
+                .resolve(*operation, Resolution::Published(outcome.clone())),
             Event::PromiseSettled { operation, end } => {
-                self.resolve(*operation, Resolution::Settled(end.clone()))
+                self.slots.resolve(*operation, Resolution::Settled(end.clone()))
             }
-            Event::ChildEnded { operation, end } => self.resolve(*operation, Resolution::Child(end.clone())),
-            Event::SignalReceived { name, value } => return Wakers::Many(self.deliver(name, value.clone())),
-            Event::CancelRequested { .. } => return Wakers::Many(self.request_cancel()),
+            Event::ChildEnded { operation, end } => {
+                self.slots.resolve(*operation, Resolution::Child(end.clone()))
+            }
+            Event::SignalReceived { name, value } => Wakers::Many(self.deliver(name, value.clone())),
+            Event::CancelRequested { .. } => Wakers::Many(self.request_cancel()),
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::AttemptFailed { .. }
@@ -371,25 +305,7 @@ impl Table {
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
             | Event::Parked { .. }
-            | Event::Resumed => return Wakers::None,
-        };
-        match resolved {
-            None => Wakers::None,
-            Some(None) => Wakers::Root,
-            Some(Some(waker)) => Wakers::One(waker),
-        }
-    }
-
-    /// The machine resolves an operation, and is told whom that wakes, as slots say it. `None` if the
-    /// code has lost interest.
-    fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Option<Option<Waker>> {
-        let slot = self.slots.get_mut(operation)?;
-        match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
-            SlotState::Waiting(waker) => {
-                self.waiting_len -= 1;
-                Some(waker)
-            }
-            SlotState::Resolved(_) => None,
+            | Event::Resumed => Wakers::None,
         }
     }
 
@@ -431,7 +347,7 @@ impl Table {
 
     /// Ends all that the code waits for, and gives what it begins with again.
     pub(crate) fn checkpoint(&mut self, state: Payload, is_whole: bool) -> Checkpoint {
-        let waiting: Vec<_> = self.slots.iter().map(|(operation, _)| operation).collect();
+        let waiting = self.slots.operations();
         waiting.into_iter().for_each(|operation| self.abandon(operation));
         let mut signals = Vec::with_capacity(self.signals_len);
         for (name, inbox) in self.signals.iter_mut() {
@@ -530,13 +446,7 @@ impl Table {
             reached.map(|waiter| waiter.waker.clone()).collect::<Vec<_>>()
         };
         let mut wakers = reached(&self.cancel_waiters);
-        for (_, slot) in self.slots.iter() {
-            if let SlotState::Waiting(waker) = &slot.state
-                && is_reached(&slot.scope)
-            {
-                wakers.push(waker.as_ref().unwrap_or(&self.root).clone());
-            }
-        }
+        wakers.extend(self.slots.waiting(is_reached));
         let inboxes = self.signals.iter().map(|(_, inbox)| &inbox.waiters);
         for waiters in inboxes.chain([&self.state_waiters]) {
             wakers.extend(reached(waiters));
@@ -546,7 +456,7 @@ impl Table {
 
     /// Whether anything the engine knows of can wake the code again.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting_len > 0
+        self.slots.waiting_len() > 0
             || !self.cancel_waiters.waiting.is_empty()
             || !self.state_waiters.waiting.is_empty()
             || self

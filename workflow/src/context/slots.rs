@@ -1,0 +1,162 @@
+//! What the code awaits, operation by operation, and whom each is to wake.
+//!
+//! ```text
+//!   issued ──► waiting ── an event ends it ──► resolved ── the code takes it ──► gone
+//!                 └─────── the code lets go of it ─────────────────────────────► gone
+//! ```
+//!
+//! Most operations are awaited by the code itself, with the waker at its root; of those none is kept.
+
+use std::task::Waker;
+
+use crate::context::scope::Scope;
+use crate::event::{ActivityFailure, ChildFailure};
+use crate::operations::Operations;
+use crate::{OperationId, Payload};
+
+/// The operations that the code has issued and not got back.
+#[derive(Debug)]
+pub(super) struct Slots {
+    entries: Operations<Slot>,
+    /// How many are not resolved yet.
+    waiting_len: usize,
+    /// What wakes the code itself.
+    root: Waker,
+}
+
+#[derive(Debug)]
+struct Slot {
+    scope: Scope,
+    state: SlotState,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    /// `None` stands for the root.
+    Waiting(Option<Waker>),
+    Resolved(Resolution),
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub(crate) enum Resolution {
+    Value(Payload),
+    Failure(ActivityFailure),
+    Child(Result<Payload, ChildFailure>),
+    Settled(Result<Payload, String>),
+    Published(Result<(), String>),
+    Fired,
+}
+
+/// Whom an event wakes, in order.
+#[derive(Debug)]
+pub(crate) enum Wakers {
+    None,
+    /// The code itself.
+    Root,
+    One(Waker),
+    Many(Vec<Waker>),
+}
+
+impl Slots {
+    pub(super) fn new(root: Waker) -> Self {
+        Self {
+            entries: Operations::default(),
+            waiting_len: 0,
+            root,
+        }
+    }
+
+    /// Lets go of all operations, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.waiting_len = 0;
+    }
+
+    /// For how many there is memory.
+    pub(super) const fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// How many there are.
+    pub(super) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many are not resolved yet.
+    pub(super) const fn waiting_len(&self) -> usize {
+        self.waiting_len
+    }
+
+    /// All of them, in the order in which they were issued.
+    pub(super) fn operations(&self) -> Vec<OperationId> {
+        self.entries.iter().map(|(operation, _)| operation).collect()
+    }
+
+    /// An operation was issued; this is to be woken when it is resolved.
+    #[inline]
+    pub(super) fn insert(&mut self, operation: OperationId, scope: Scope, waker: &Waker) {
+        let state = SlotState::Waiting(unless_root(waker, &self.root));
+        self.entries.insert(operation, Slot { scope, state });
+        self.waiting_len += 1;
+    }
+
+    /// Takes an operation's resolution, or keeps the waker until there is one.
+    #[inline]
+    pub(super) fn poll(&mut self, operation: OperationId, waker: &Waker) -> Option<Resolution> {
+        let slot = self.entries.get_mut(operation)?;
+        match &mut slot.state {
+            SlotState::Waiting(Some(kept)) => {
+                kept.clone_from(waker);
+                None
+            }
+            SlotState::Waiting(kept @ None) => {
+                *kept = unless_root(waker, &self.root);
+                None
+            }
+            SlotState::Resolved(_) => match self.entries.remove(operation)?.state {
+                SlotState::Resolved(resolution) => Some(resolution),
+                SlotState::Waiting(_) => None,
+            },
+        }
+    }
+
+    /// Lets go of an operation. Whether it had not ended.
+    pub(super) fn abandon(&mut self, operation: OperationId) -> bool {
+        let slot = self.entries.remove(operation);
+        let was_waiting = slot.is_some_and(|slot| matches!(slot.state, SlotState::Waiting(_)));
+        self.waiting_len -= usize::from(was_waiting);
+        was_waiting
+    }
+
+    /// Resolves an operation. Nobody is woken if the code has lost interest.
+    pub(super) fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Wakers {
+        let Some(slot) = self.entries.get_mut(operation) else {
+            return Wakers::None;
+        };
+        match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
+            SlotState::Waiting(waker) => {
+                self.waiting_len -= 1;
+                waker.map_or(Wakers::Root, Wakers::One)
+            }
+            SlotState::Resolved(_) => Wakers::None,
+        }
+    }
+
+    /// The wakers of those that wait in a scope of this kind.
+    pub(super) fn waiting(&self, is_reached: impl Fn(&Scope) -> bool) -> impl Iterator<Item = Waker> {
+        self.entries
+            .iter()
+            .filter_map(move |(_, slot)| match &slot.state {
+                SlotState::Waiting(waker) if is_reached(&slot.scope) => {
+                    Some(waker.as_ref().unwrap_or(&self.root).clone())
+                }
+                SlotState::Waiting(_) | SlotState::Resolved(_) => None,
+            })
+    }
+}
+
+/// What a slot keeps of a waker.
+fn unless_root(waker: &Waker, root: &Waker) -> Option<Waker> {
+    (!waker.will_wake(root)).then(|| waker.clone())
+}
