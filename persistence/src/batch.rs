@@ -116,6 +116,8 @@ impl Batch {
             time: header.time,
             opens: header.opens.cloned(),
             records: 0,
+            unsealed: start,
+            digest: 0,
             problem: None,
             is_finished: false,
         }
@@ -216,6 +218,10 @@ pub struct TurnWriter<'b> {
     time: Timestamp,
     opens: Option<InstanceId>,
     records: u64,
+    /// Where the last record's frame begins, which is sealed when it is known whether another follows.
+    unsealed: usize,
+    /// Of the checksums of those before it.
+    digest: u32,
     problem: Option<TurnError>,
     is_finished: bool,
 }
@@ -270,8 +276,10 @@ impl TurnWriter<'_> {
             bytes.truncate(self.start);
             return Ok(());
         }
-        // The length is needed to find the frame again when the turn is sealed.
-        v1::set_len(&mut bytes[frame..]);
+        if self.records > 0 {
+            self.seal(frame, 0);
+        }
+        self.unsealed = frame;
         self.records += 1;
         Ok(())
     }
@@ -299,7 +307,10 @@ impl TurnWriter<'_> {
         {
             return Err(TurnError::WrongPartition);
         }
-        let digest = self.seal(closes);
+        self.seal(
+            self.batch.bytes.len(),
+            v1::TURN_LAST | if closes { v1::CLOSES } else { 0 },
+        );
         let index = self.batch.turns.len();
         self.batch.turns.push(TurnSpan {
             start: self.start,
@@ -309,7 +320,7 @@ impl TurnWriter<'_> {
             last: Sequence::new(self.head.get() + self.records),
             epoch: self.epoch,
             time: self.time,
-            digest,
+            digest: self.digest,
             opens: self.opens.is_some(),
             closes,
         });
@@ -317,23 +328,10 @@ impl TurnWriter<'_> {
         Ok(index)
     }
 
-    /// Seals each frame of the turn; returns a digest of their checksums.
-    fn seal(&mut self, closes: bool) -> u32 {
-        let mut rest = &mut self.batch.bytes[self.start..];
-        let mut digest = 0;
-        for record in 1..=self.records {
-            let is_last = record == self.records;
-            let flags = if is_last {
-                v1::TURN_LAST | if closes { v1::CLOSES } else { 0 }
-            } else {
-                0
-            };
-            let (frame, after) = rest.split_at_mut(v1::len(rest));
-            let crc = v1::seal(frame, flags);
-            digest = v1::digest(digest, crc);
-            rest = after;
-        }
-        digest
+    /// Seals the last record's frame, which ends at `end`.
+    fn seal(&mut self, end: usize, flags: u8) {
+        let crc = v1::seal(&mut self.batch.bytes[self.unsealed..end], flags);
+        self.digest = v1::digest(self.digest, crc);
     }
 }
 

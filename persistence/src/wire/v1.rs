@@ -96,29 +96,25 @@ pub(crate) enum FrameError {
 /// who then calls [`seal`].
 pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>, flags: u8) -> usize {
     let start = buffer.len();
-    let id = id.unwrap_or_default();
     let mut bytes = [0; HEADER_BYTES];
     put(&mut bytes, BACK, &NO_BACK.to_le_bytes());
     bytes[VERSION_AT] = VERSION;
     bytes[KIND] = header.kind;
     bytes[FLAGS] = flags;
-    bytes[ID_LEN] = u8::try_from(id.len()).expect("an instance id has at most 255 bytes");
+    let id_len = id.map_or(0, str::len);
+    bytes[ID_LEN] = u8::try_from(id_len).expect("an instance id has at most 255 bytes");
     let sequence = u32::try_from(header.sequence.get()).expect("the writer checked the sequence");
     put(&mut bytes, SEQUENCE, &sequence.to_le_bytes());
     put(&mut bytes, RUN, &header.run.bits().to_le_bytes());
     put(&mut bytes, TIME, &header.time.as_micros().to_le_bytes());
     buffer.extend_from_slice(&bytes);
-    buffer.extend_from_slice(id.as_bytes());
+    if let Some(id) = id {
+        buffer.extend_from_slice(id.as_bytes());
+    }
     start
 }
 
-/// Sets the length of the frame that fills `frame`.
-pub(crate) fn set_len(frame: &mut [u8]) {
-    let len = u32::try_from(frame.len()).expect("the writer checked the size");
-    put(frame, LEN, &len.to_le_bytes());
-}
-
-/// The length that [`set_len`] left in the frame at the start of `bytes`.
+/// The length of the frame at the start of `bytes`, which this process has sealed itself.
 pub(crate) fn len(bytes: &[u8]) -> usize {
     let len = bytes[LEN..LEN + 4].try_into().expect("four bytes fit four");
     usize::try_from(u32::from_le_bytes(len)).expect("a usize holds a u32 here")
@@ -127,7 +123,8 @@ pub(crate) fn len(bytes: &[u8]) -> usize {
 /// Completes the frame that fills `frame`: adds `flags`, sets length and checksum, and returns
 /// the checksum.
 pub(crate) fn seal(frame: &mut [u8], flags: u8) -> u32 {
-    set_len(frame);
+    let len = u32::try_from(frame.len()).expect("the writer checked the size");
+    put(frame, LEN, &len.to_le_bytes());
     frame[FLAGS] |= flags;
     let crc = crc32c::crc32c(&frame[LEN..]);
     put(frame, CRC, &crc.to_le_bytes());

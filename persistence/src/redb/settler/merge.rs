@@ -13,6 +13,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::sync::Arc;
 
 use super::{INDEX_ROW_BYTES, Step, is_older};
@@ -78,20 +79,32 @@ impl Merge {
     ) -> Result<bool, JournalFailure> {
         if !self.is_begun {
             self.is_begun = true;
-            for input in 0..self.inputs.len() {
-                self.advance(moment, input)?;
+            for (input, (segment, cursor)) in self.inputs.iter().zip(&mut self.cursors).enumerate() {
+                let next = cursor.next(moment, segment, self.segment.entry.base)?;
+                self.heads.extend(next.map(|pair| Reverse((pair, input))));
             }
         }
         let mut looked_at = bytes.div_ceil(INDEX_ROW_BYTES) * PAIRS_PER_ROW;
         while looked_at > 0 {
-            let Some(Reverse((pair, input))) = self.heads.pop() else {
+            let Some(mut least) = self.heads.peek_mut() else {
                 if !self.pairs.is_empty() {
                     self.write(step);
                 }
                 return Ok(true);
             };
             looked_at -= 1;
-            self.advance(moment, input)?;
+            let Reverse((pair, input)) = *least;
+            let cursor = &mut self.cursors[input];
+            match cursor.next(moment, &self.inputs[input], self.segment.entry.base)? {
+                Some(next) => {
+                    *least = Reverse((next, input));
+                    // Now it finds its place.
+                    drop(least);
+                }
+                None => {
+                    PeekMut::pop(least);
+                }
+            }
             if self.segment.entry.base + u64::from(pair.relative()) < self.from {
                 continue;
             }
@@ -114,23 +127,27 @@ impl Merge {
             .push((key, settled::index_row(self.segment.entry.base, &self.pairs)));
         self.pairs.clear();
     }
+}
 
-    /// Puts the next pair of an input among the heads.
-    fn advance(&mut self, moment: &Moment, input: usize) -> Result<(), JournalFailure> {
-        let (segment, cursor) = (&self.inputs[input], &mut self.cursors[input]);
-        while cursor.at == cursor.row.len() {
-            if cursor.next_row == segment.entry.rows {
-                return Ok(());
+impl Cursor {
+    /// The next pair of its input, counted from `base`; `None` at the end.
+    fn next(
+        &mut self,
+        moment: &Moment,
+        segment: &Segment,
+        base: u64,
+    ) -> Result<Option<Pair>, JournalFailure> {
+        while self.at == self.row.len() {
+            if self.next_row == segment.entry.rows {
+                return Ok(None);
             }
-            cursor.row = segment.row(moment, cursor.next_row)?;
-            cursor.at = 0;
-            cursor.next_row += 1;
+            self.row = segment.row(moment, self.next_row)?;
+            self.at = 0;
+            self.next_row += 1;
         }
-        let shift = u32::try_from(segment.entry.base - self.segment.entry.base)
-            .expect("what spans more is not merged");
-        let pair = cursor.row[cursor.at].shifted(shift);
-        cursor.at += 1;
-        self.heads.push(Reverse((pair, input)));
-        Ok(())
+        let shift = u32::try_from(segment.entry.base - base).expect("what spans more is not merged");
+        let pair = self.row[self.at].shifted(shift);
+        self.at += 1;
+        Ok(Some(pair))
     }
 }
