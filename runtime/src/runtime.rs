@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millrun_broker::Broker;
+use millrun_broker::mailbox::TryPushError;
 use millrun_core::{Host, InstanceId, RunId};
 use millrun_persistence::{FinishedRun, Journal};
 use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
@@ -200,7 +201,12 @@ impl Inner {
         if self.stop.is_closing.load(Ordering::Acquire) {
             return Err(StopCause::Shutdown.into());
         }
-        if door.mailbox.push(message).await.is_err() {
+        // The message is large, and is moved once more for each future that holds it.
+        let is_pushed = match door.mailbox.try_push(message) {
+            Err(TryPushError::Full(message)) => door.mailbox.push(message).await.is_ok(),
+            pushed => pushed.is_ok(),
+        };
+        if !is_pushed {
             return Err(self.stop_cause().into());
         }
         answer.await.unwrap_or_else(|_| Err(self.stop_cause().into()))
