@@ -37,8 +37,6 @@ pub(super) enum Effect {
         operation: OperationId,
     },
     Timer(TimerCommand),
-    /// The run's end is durable: its place can be given up.
-    Retire(RunId),
 }
 
 impl fmt::Debug for Effect {
@@ -58,7 +56,6 @@ impl fmt::Debug for Effect {
             Self::ForgetPublish(..) => "ForgetPublish",
             Self::CancelActivity { .. } => "CancelActivity",
             Self::Timer(_) => "Timer",
-            Self::Retire(_) => "Retire",
         })
     }
 }
@@ -77,18 +74,21 @@ pub(super) struct Sweep {
     offset: Offset,
     /// The number of the sweep, counted by its shard.
     pub(super) number: u64,
+    /// How many runs had ended by its end, counted by its shard.
+    pub(super) results_len: u64,
     pub(super) effects: Vec<Effect>,
 }
 
 impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
-    pub(super) fn push(&mut self, offset: Offset, number: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn push(&mut self, offset: Offset, number: u64, results_len: u64, effects: &mut Vec<Effect>) {
         let empty = self.spare.pop().unwrap_or_default();
         let effects = std::mem::replace(effects, empty);
         self.sweeps.push_back(Sweep {
             offset,
             number,
+            results_len,
             effects,
         });
     }

@@ -408,7 +408,6 @@ impl Shard {
                     }
                     self.live_len -= 1;
                     self.untold.finished += 1;
-                    self.effects.push(Effect::Retire(run));
                 }
             }
         }

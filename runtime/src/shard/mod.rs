@@ -289,8 +289,9 @@ impl Shard {
             self.last_offset = enqueued.offset;
         }
         self.sweeps_len += 1;
+        let results_len = self.results.len_ever();
         self.in_flight
-            .push(self.last_offset, self.sweeps_len, &mut self.effects);
+            .push(self.last_offset, self.sweeps_len, results_len, &mut self.effects);
         true
     }
 
@@ -303,6 +304,7 @@ impl Shard {
                 self.perform(effect);
             }
             self.in_flight.recycle(sweep.effects);
+            self.retire(sweep.results_len);
         }
         self.send_timers();
         self.send_tasks();
@@ -329,7 +331,6 @@ impl Shard {
                 }
             }
             Effect::Timer(command) => self.timer_commands.push(command),
-            Effect::Retire(run) => self.retire(run),
         }
     }
 

@@ -177,14 +177,15 @@ impl Shard {
         }
     }
 
-    /// A run's end is durable: its result stays at hand until there are too many.
-    pub(super) fn retire(&mut self, run: RunId) {
-        self.results.settle();
+    /// So many runs have ended durably: their results stay at hand until there are too many.
+    pub(super) fn retire(&mut self, results_len: u64) {
         let every = self.shared.config.replay_check_every;
-        if every > 0 {
-            self.retired_len += 1;
-            if self.retired_len.is_multiple_of(every) {
-                self.shared.reader.check(run);
+        while let Some(run) = self.results.settle(results_len) {
+            if every > 0 {
+                self.retired_len += 1;
+                if self.retired_len.is_multiple_of(every) {
+                    self.shared.reader.check(run);
+                }
             }
         }
         let config = &self.shared.config;

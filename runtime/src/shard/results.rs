@@ -40,7 +40,7 @@ pub(super) struct ResultNumber(u64);
 impl Results {
     /// Keeps the result of a run that ends.
     pub(super) fn keep(&mut self, run: RunId, outcome: Outcome) -> ResultNumber {
-        let number = ResultNumber(self.gone_len + self.kept.len() as u64);
+        let number = ResultNumber(self.len_ever());
         self.kept.push_back(Kept { run, outcome });
         number
     }
@@ -51,12 +51,21 @@ impl Results {
         Some(&self.kept.get(place)?.outcome)
     }
 
-    /// The oldest result that was not durable is.
-    pub(super) fn settle(&mut self) {
-        if let Some(kept) = self.kept.get(self.durable_len) {
-            self.durable_bytes += bytes_of(&kept.outcome);
-            self.durable_len += 1;
+    /// How many there have been.
+    pub(super) fn len_ever(&self) -> u64 {
+        self.gone_len + self.kept.len() as u64
+    }
+
+    /// The first `len` results there have been are durable. Of these, the oldest that was not counted as
+    /// such is; whose it is.
+    pub(super) fn settle(&mut self, len: u64) -> Option<RunId> {
+        if self.gone_len + self.durable_len as u64 >= len {
+            return None;
         }
+        let kept = self.kept.get(self.durable_len)?;
+        self.durable_bytes += bytes_of(&kept.outcome);
+        self.durable_len += 1;
+        Some(kept.run)
     }
 
     /// Lets go of the oldest result, if more than so many, or of more bytes, are durable. Whose it was.
@@ -106,7 +115,11 @@ mod tests {
             .map(|number| results.keep(run(number), Outcome::Terminated(number.to_string())))
             .collect();
         assert_eq!(results.let_go(2, 100), None);
-        (0..3).for_each(|_| results.settle());
+        assert_eq!(results.len_ever(), 5);
+        assert_eq!(results.settle(2), Some(run(0)));
+        assert_eq!(results.settle(2), Some(run(1)));
+        assert_eq!(results.settle(2), None);
+        assert_eq!(results.settle(3), Some(run(2)));
         assert_eq!(results.let_go(2, 100), Some(run(0)));
         assert_eq!(results.let_go(2, 100), None);
         assert_eq!(reason(&results, numbers[0]), None);
