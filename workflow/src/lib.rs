@@ -50,12 +50,10 @@ mod ledger;
 mod machine;
 mod operations;
 mod outstanding;
-mod pack;
 mod payload;
 mod registry;
 mod retry;
 mod token;
-mod unpack;
 /// Events as bytes.
 pub mod wire;
 

@@ -3,11 +3,8 @@
 use std::{fmt, io};
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::pack::{Sink, pack};
-use crate::unpack::{Unread, Whole};
+use serde::de::{DeserializeOwned, Visitor};
+use serde::{Deserializer as _, Serialize};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///
@@ -37,7 +34,12 @@ impl Payload {
     /// When the value's `Serialize` implementation reports an error.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
         let mut bytes = Growing::new(CODEC_MESSAGE_PACK);
-        pack::<_, _, true>(value, &mut bytes).map_err(|error| PayloadError::Encode(error.to_string()))?;
+        let mut serializer = rmp_serde::Serializer::new(&mut bytes)
+            .with_struct_map()
+            .with_human_readable();
+        value
+            .serialize(&mut serializer)
+            .map_err(|error| PayloadError::Encode(error.to_string()))?;
         Ok(Self(bytes.into_held()))
     }
 
@@ -50,12 +52,19 @@ impl Payload {
         if codec != CODEC_MESSAGE_PACK {
             return Err(PayloadError::UnknownCodec(codec));
         }
-        T::deserialize(Whole(body)).map_err(|unread| match unread {
-            Unread::Value(message) => PayloadError::Decode(message),
-            Unread::LeftOver => PayloadError::LeftOver {
+        let mut deserializer = rmp_serde::Deserializer::from_read_ref(body).with_human_readable();
+        let value =
+            T::deserialize(&mut deserializer).map_err(|error| PayloadError::Decode(error.to_string()))?;
+        match deserializer.deserialize_any(Nothing) {
+            Err(rmp_serde::decode::Error::InvalidMarkerRead(end))
+                if end.kind() == io::ErrorKind::UnexpectedEof =>
+            {
+                Ok(value)
+            }
+            Ok(()) | Err(_) => Err(PayloadError::LeftOver {
                 bytes: left_over::<T>(body),
-            },
-        })
+            }),
+        }
     }
 
     /// Wraps bytes that were taken from a payload before.
@@ -65,7 +74,7 @@ impl Payload {
             return Self(Held::Shared(bytes));
         }
         let mut few = Growing::empty();
-        few.put(&bytes);
+        few.append(&bytes);
         Self(few.into_held())
     }
 
@@ -124,6 +133,17 @@ impl Growing {
         bytes
     }
 
+    #[inline(always)]
+    fn append(&mut self, more: &[u8]) {
+        match self.bytes.get_mut(self.len..self.len + more.len()) {
+            Some(place) => {
+                place.copy_from_slice(more);
+                self.len += more.len();
+            }
+            None => self.spill(more),
+        }
+    }
+
     /// Appends to the buffer, where everything is from now on.
     #[inline(never)]
     fn spill(&mut self, more: &[u8]) {
@@ -147,16 +167,33 @@ impl Growing {
     }
 }
 
-impl Sink for Growing {
+impl io::Write for Growing {
     #[inline(always)]
-    fn put(&mut self, more: &[u8]) {
-        match self.bytes.get_mut(self.len..self.len + more.len()) {
-            Some(place) => {
-                place.copy_from_slice(more);
-                self.len += more.len();
-            }
-            None => self.spill(more),
-        }
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        self.append(more);
+        Ok(more.len())
+    }
+
+    #[inline(always)]
+    fn write_all(&mut self, more: &[u8]) -> io::Result<()> {
+        self.append(more);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Wants no value, and reads nothing behind the marker of one: so a marker that is missing means the
+/// end, and not that of an array that was cut off.
+struct Nothing;
+
+impl Visitor<'_> for Nothing {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the end")
     }
 }
 

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
 use crate::event::{Bounds, Event, EventError, PublishScheduled, RunFailure, Started};
-use crate::pack::pack;
 
 pub(crate) use bearing::{Bearing, bearing};
 use family::{ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id};
@@ -497,7 +496,7 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
 }
 
 fn write<T: Serialize>(out: &mut Vec<u8>, body: &T) -> Result<(), EventError> {
-    pack::<_, _, false>(body, out).map_err(|error| EventError::Malformed(error.to_string()))
+    rmp_serde::encode::write_named(out, body).map_err(|error| EventError::Malformed(error.to_string()))
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, EventError> {
