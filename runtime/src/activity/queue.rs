@@ -114,11 +114,16 @@ impl TaskQueue {
         self.put_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings `shard` when tasks have been taken.
+    /// Rings `shard` when there is room; at once, if there is by now.
     pub(crate) fn wait_for_room(&self, shard: &Bell) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if !waiting.iter().any(|bell| bell.is_same(shard)) {
             waiting.push(shard.clone());
+        }
+        drop(waiting);
+        // Whoever took tasks has announced it before, perhaps, or will find this bell.
+        if self.room() > 0 {
+            shard.ring();
         }
     }
 
@@ -269,6 +274,24 @@ mod tests {
             assert_eq!(queue.room(), 30);
             queue.offer(&mut tasks);
             assert_eq!((tasks.len(), queue.room()), (0, 20));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn who_was_refused_is_rung_for_whenever_there_is_room() {
+        with_queue(100, |queue| {
+            let shard = Bell::default();
+            let mut tasks: Vec<_> = (0..130).map(task).collect();
+            queue.offer(&mut tasks);
+            queue.wait_for_room(&shard);
+            assert!(!shard.answer(), "it is full");
+            assert_eq!(queue.take().take(10).count(), 10);
+            queue.announce_room();
+            assert!(shard.answer());
+            // Room that was announced before anybody waited for it.
+            queue.wait_for_room(&shard);
+            assert!(shard.answer());
         })
         .await;
     }
