@@ -321,6 +321,30 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_has_closed_twice_is_the_later_one_until_that_is_dropped() {
+        let closed = |bytes: u64| Finished {
+            run: RunId::new(Partition::from_index(0).unwrap(), Timestamp::EPOCH, 1),
+            id: IdHash::of("a"),
+            closed_at: Timestamp::EPOCH,
+            head: Sequence::new(1),
+            bytes,
+            place: (),
+        };
+        let (earlier, later) = (closed(1), closed(2));
+        let mut index = FinishedIndex::new(0);
+        index.add(earlier);
+        index.add(later);
+        for dropped in [earlier, later] {
+            assert_eq!(index.run(later.run), Some(&later));
+            assert_eq!(index.latest(later.id), Some(&later));
+            assert_eq!(index.number(later.run), Some(1));
+            assert_eq!(index.drop_earliest(), Some(dropped));
+        }
+        assert_eq!(index.run(later.run), None);
+        assert_eq!(index.latest(later.id), None);
+    }
+
+    #[test]
     fn only_the_last_dropped_runs_are_remembered() {
         let partition = Partition::from_index(0).unwrap();
         let run = |number| RunId::new(partition, Timestamp::EPOCH, number);

@@ -2,105 +2,80 @@
 //!
 //! ```text
 //!   hash:   [ upper half: which part │ lower half: the tag ]
-//!   marks:  [ – │ m │ m │ – │ – │ m │ … ]     a byte of each tag, at its home or behind it
-//!   slots:  [ – │ tag, number │ tag, number │ – │ – │ tag, number │ … ]
+//!   parts:  [ table of (tag, number) │ table of (tag, number) │ … ]     each grows by itself
 //! ```
 //!
-//! Nine bytes for each. Whether there is a number under a hash at all is mostly said by the marks: there
-//! is none for nearly every instance that is started, and a byte for each of millions fits into a cache
-//! that all cores share, where eight do not. A part grows by itself, in the order in which it stands, so
-//! that nobody waits until millions have been moved.
+//! Nine bytes for each place of a table: 10 to 21 bytes for each number while none is removed, and 10 to 24
+//! where as many are removed as are put. One table of millions would be moved all at once when it grows;
+//! here that is a part of them, and the others stay where they are.
 //!
-//! Invariants: a mark is zero where a slot is free, and more slots than a third are; between a tag's home
-//! and the place where it stands no slot is free. What a number stands for is not known here: whoever looks
-//! for one says which it is among those of one tag.
+//! What a number stands for is not known here: whoever looks for one says which it is among those of one
+//! tag. The tags let a table grow without asking.
 //!
 //! Left out: giving memory back, which whoever removes many will need again.
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    parts: Vec<Part>,
+    parts: Vec<HashTable<Slot>>,
 }
 
-/// As many slots as a power of two says.
-#[derive(Clone, Debug, Default)]
-struct Part {
-    marks: Vec<u8>,
-    slots: Vec<Slot>,
-    len: usize,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Slot {
     tag: u32,
     number: u32,
 }
 
-const SLOTS_LEN_MIN: usize = 8;
-
 impl Numbers {
     /// None, in so many parts.
     pub(crate) fn in_parts(parts: usize) -> Self {
         Self {
-            parts: vec![Part::default(); parts.max(1)],
+            parts: vec![HashTable::new(); parts.max(1)],
         }
     }
 
     /// The number under a hash that is the one looked for.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let part = &self.parts[self.part(hash)];
-        let at = part.find(lower(hash), is_it).ok()?;
-        Some(part.slots[at].number)
+        let tag = lower(hash);
+        let is_it = |slot: &Slot| slot.tag == tag && is_it(slot.number);
+        let found = self.parts[self.part(hash)].find(spread(tag), is_it)?;
+        Some(found.number)
     }
 
     /// Puts a number in the place of the one that it takes over from, if there is any.
     pub(crate) fn put(&mut self, hash: u64, number: u32, takes_over: impl Fn(u32) -> bool) {
         let (index, tag) = (self.part(hash), lower(hash));
         let part = &mut self.parts[index];
-        part.make_room();
-        let at = match part.find(tag, takes_over) {
-            Ok(at) => at,
-            Err(free) => {
-                part.len += 1;
-                part.marks[free] = mark(tag);
-                free
+        renew(part);
+        let is_it = |slot: &Slot| slot.tag == tag && takes_over(slot.number);
+        match part.entry(spread(tag), is_it, |slot| spread(slot.tag)) {
+            Entry::Occupied(mut found) => found.get_mut().number = number,
+            Entry::Vacant(place) => {
+                place.insert(Slot { tag, number });
             }
-        };
-        part.slots[at] = Slot { tag, number };
+        }
     }
 
     /// Takes out exactly this number, if it stands under this hash.
     pub(crate) fn remove(&mut self, hash: u64, number: u32) {
-        let index = self.part(hash);
-        let part = &mut self.parts[index];
-        if let Ok(at) = part.find(lower(hash), |other| other == number) {
-            part.free(at);
+        let (part, tag) = (self.part(hash), lower(hash));
+        let is_it = |slot: &Slot| slot.tag == tag && slot.number == number;
+        if let Ok(found) = self.parts[part].find_entry(spread(tag), is_it) {
+            found.remove();
         }
     }
 
     /// Takes out all, and keeps the memory.
     pub(crate) fn clear(&mut self) {
-        for part in &mut self.parts {
-            part.marks.fill(0);
-            part.len = 0;
-        }
-    }
-
-    /// Something of the memory where this hash would stand. Whoever asks that of many before the first of
-    /// them is put waits for the memory of all at once, and not for each in turn.
-    pub(crate) fn fetch(&self, hash: u64) -> u32 {
-        let part = &self.parts[self.part(hash)];
-        let home = part.home(lower(hash));
-        match (part.marks.get(home), part.slots.get(home)) {
-            (Some(mark), Some(slot)) => u32::from(*mark) ^ slot.number,
-            _ => 0,
-        }
+        self.parts.iter_mut().for_each(HashTable::clear);
     }
 
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let slots: usize = self.parts.iter().map(|part| part.slots.capacity()).sum();
-        (slots * (size_of::<Slot>() + 1) + self.parts.capacity() * size_of::<Part>()) as u64
+        let tables: usize = self.parts.iter().map(HashTable::allocation_size).sum();
+        (tables + self.parts.capacity() * size_of::<HashTable<Slot>>()) as u64
     }
 
     /// The upper half of a hash picks the part.
@@ -110,71 +85,22 @@ impl Numbers {
     }
 }
 
-impl Part {
-    /// Where a tag's slots begin: tags stand nearly in order.
-    fn home(&self, tag: u32) -> usize {
-        let product = u64::from(tag) * self.marks.len() as u64;
-        usize::try_from(product >> 32).expect("it is less than the number of slots")
+/// A table in which too many have been removed is filled anew, where its next growth would double it.
+fn renew(part: &mut HashTable<Slot>) {
+    let len_max = part.num_buckets() / 4 * 3;
+    if part.len() < part.capacity() || part.len() > len_max {
+        return;
     }
-
-    /// Where the one looked for stands, or else the free slot behind those it could be. Where there are no
-    /// slots, none is free either.
-    fn find(&self, tag: u32, is_it: impl Fn(u32) -> bool) -> Result<usize, usize> {
-        let (marks, sought) = (&self.marks[..], mark(tag));
-        let mut at = self.home(tag);
-        while let Some(mark) = marks.get(at).copied() {
-            if mark == 0 {
-                break;
-            }
-            if mark == sought {
-                let slot = self.slots[at];
-                if slot.tag == tag && is_it(slot.number) {
-                    return Ok(at);
-                }
-            }
-            at = (at + 1) & (marks.len() - 1);
-        }
-        Err(at)
+    let mut renewed = HashTable::with_capacity(len_max);
+    for slot in part.drain() {
+        renewed.insert_unique(spread(slot.tag), slot, |slot| spread(slot.tag));
     }
-
-    /// Room for one more.
-    fn make_room(&mut self) {
-        if 8 * (self.len + 1) <= 5 * self.marks.len() {
-            return;
-        }
-        let len = (2 * self.marks.len()).max(SLOTS_LEN_MIN);
-        let marks = std::mem::replace(&mut self.marks, vec![0; len]);
-        let slots = std::mem::replace(&mut self.slots, vec![Slot::default(); len]);
-        for (_, slot) in marks.into_iter().zip(slots).filter(|(mark, _)| *mark != 0) {
-            if let Err(free) = self.find(slot.tag, |_| false) {
-                self.marks[free] = mark(slot.tag);
-                self.slots[free] = slot;
-            }
-        }
-    }
-
-    /// Makes a slot free; those behind it that are not at home move up.
-    fn free(&mut self, at: usize) {
-        let mask = self.marks.len() - 1;
-        let (mut hole, mut next) = (at, (at + 1) & mask);
-        while self.marks[next] != 0 {
-            let from_home = next.wrapping_sub(self.home(self.slots[next].tag)) & mask;
-            if from_home >= next.wrapping_sub(hole) & mask {
-                self.marks[hole] = self.marks[next];
-                self.slots[hole] = self.slots[next];
-                hole = next;
-            }
-            next = (next + 1) & mask;
-        }
-        self.marks[hole] = 0;
-        self.len -= 1;
-    }
+    *part = renewed;
 }
 
-/// A byte of a tag that says nothing of its home, and is never zero.
-fn mark(tag: u32) -> u8 {
-    let [lowest, ..] = tag.to_le_bytes();
-    lowest | 1
+/// The hash of a tag in a table, which looks at the lowest bits and at the highest.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag) << 32 | u64::from(tag)
 }
 
 /// The lower half of a number: among fewer than 2^32 that follow each other, it tells which one it is.
@@ -205,7 +131,7 @@ mod tests {
             // By name; which name a number stands for is known by the list of names.
             let mut model: BTreeMap<u64, u32> = BTreeMap::new();
             let mut names = Vec::new();
-            // Few hashes for many names, some at the end of a part, so that they go round.
+            // Few hashes for many names.
             let hash_of = |name: u64| (name % 7) << 61 | (name % 5) << 29 | (0xfff_ff00 * (name % 2));
             for step in 0..20_000 {
                 let (name, is_full) = (random(300), step / 4_000 % 2 == 0);
@@ -229,7 +155,7 @@ mod tests {
                     numbers.find(hash_of(sought), |number| names[number as usize] == sought),
                     model.get(&sought).copied()
                 );
-                let len: usize = numbers.parts.iter().map(|part| part.len).sum();
+                let len: usize = numbers.parts.iter().map(HashTable::len).sum();
                 assert_eq!(len, model.len());
             }
             numbers.clear();
@@ -238,28 +164,46 @@ mod tests {
     }
 
     #[test]
-    fn each_of_very_many_is_found_near_its_home() {
-        let mut numbers = Numbers::in_parts(4);
+    fn only_one_part_grows_at_a_time_and_all_hold_about_as_many() {
+        let mut numbers = Numbers::in_parts(16);
         let hash_of = |number: u64| xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes());
+        let sizes = |numbers: &Numbers| -> Vec<usize> {
+            let sizes = numbers.parts.iter().map(HashTable::allocation_size);
+            sizes.collect()
+        };
+        let mut before = sizes(&numbers);
         for number in 0..100_000 {
             numbers.put(hash_of(number), lower(number), |_| false);
+            let after = sizes(&numbers);
+            let grown = before
+                .iter()
+                .zip(&after)
+                .filter(|(before, after)| before != after);
+            assert!(grown.count() <= 1, "at {number}");
+            before = after;
         }
         for number in 0..100_000 {
             let is_it = |other| other == lower(number);
             assert_eq!(numbers.find(hash_of(number), is_it), Some(lower(number)));
         }
-        for part in &numbers.parts {
-            let mut from_home = 0;
-            for (at, slot) in part
-                .slots
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| part.marks[*at] != 0)
-            {
-                from_home = from_home.max(at.wrapping_sub(part.home(slot.tag)) & (part.slots.len() - 1));
+        let lens = numbers.parts.iter().map(HashTable::len);
+        assert!(lens.max() < Some(2 * 100_000 / 16));
+    }
+
+    #[test]
+    fn memory_stays_as_it_is_where_as_many_are_removed_as_are_put() {
+        let len = 90_000;
+        let mut numbers = Numbers::in_parts(16);
+        let hash_of = |number: u64| xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes());
+        for number in 0..10 * len {
+            numbers.put(hash_of(number), lower(number), |_| false);
+            if let Some(earliest) = number.checked_sub(len) {
+                numbers.remove(hash_of(earliest), lower(earliest));
             }
-            assert!(from_home < 64);
         }
+        // Of 8,192 places in a part, 5,625 are taken.
+        assert_eq!(numbers.parts.iter().map(HashTable::len).sum::<usize>(), 90_000);
+        assert!(numbers.memory_bytes() < 14 * len, "{}", numbers.memory_bytes());
     }
 
     #[test]

@@ -155,8 +155,6 @@ impl State {
                 head.place.durable = head.place.bytes.len();
             }
         }
-        self.finished
-            .expect(self.closing.iter().map(|(closed, _)| closed));
         for (closed, mut frames) in self.closing.drain(..) {
             self.live_bytes -= frames.bytes.len() as u64;
             self.finished.add(closed, &frames.bytes);
