@@ -27,8 +27,8 @@ pub struct RuntimeConfig {
     pub shard_queue_len_max: usize,
     /// How many requests, and as many reports, a shard handles before their turns go to the journal
     /// together, 128 by default: few enough that what they touch stays in the processor's caches. Reports
-    /// come in bundles of up to 64, which are not divided. While reports are left behind, the requests
-    /// are a sixteenth of this: what has begun goes first.
+    /// come in bundles of up to 64, which are not divided. In a sweep that leaves reports behind, a
+    /// request that begins a run counts as sixteen: what has begun goes first.
     pub sweep_len_max: usize,
     /// How many such sweeps of a shard may be on their way to the disk at once, 128 by default. At the
     /// bound the shard takes no further requests.

@@ -124,6 +124,16 @@ pub(crate) enum ShardMessage {
     },
 }
 
+impl ShardMessage {
+    /// Whether a run may begin with this.
+    pub(crate) fn begins_run(&self) -> bool {
+        matches!(
+            self,
+            Self::Start(_) | Self::SignalWithStart(_) | Self::StartChild(_)
+        )
+    }
+}
+
 /// A start, complete.
 #[derive(Debug)]
 pub(crate) struct StartRequest {

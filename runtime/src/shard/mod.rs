@@ -64,9 +64,8 @@ pub(crate) use publishing::{Publisher, Topics};
 use results::Results;
 use roster::Roster;
 
-/// A sweep that leaves reports behind takes a part of the requests that it otherwise would: this is the
-/// divisor.
-const REQUESTS_DIVISOR: usize = 16;
+/// In a sweep that leaves reports behind, a request that begins a run counts as so many others.
+const BEGINNING_COST: usize = 16;
 
 /// What all shards share.
 #[derive(Debug)]
@@ -367,17 +366,17 @@ impl Shard {
         }
         // What has begun goes first: let in as fast as their steps end, runs would pile up, be unloaded,
         // and have to be read again for each step.
-        let mut left = if reports.is_empty() {
-            budget
-        } else {
-            (budget / REQUESTS_DIVISOR).max(1)
-        };
+        let beginning_cost = if reports.is_empty() { 1 } else { BEGINNING_COST };
+        let (mut left, mut is_first) = (budget, true);
+        // Large reports do not keep the first message from its turn.
         while left > 0
-            && self.batch.bytes() < bytes_max
+            && (is_first || self.batch.bytes() < bytes_max)
             && let Some(message) = messages.next()
         {
+            let cost = if message.begins_run() { beginning_cost } else { 1 };
             self.handle(message, moment);
-            left -= 1;
+            left = left.saturating_sub(cost);
+            is_first = false;
         }
         self.shared.watch.end(self.index);
         !reports.is_empty() || !messages.is_empty()
