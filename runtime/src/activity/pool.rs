@@ -203,7 +203,6 @@ impl Part for Pool {
             }
         });
         self.send_reports();
-        self.queue.announce_room();
         self.next_deadline()
     }
 }

@@ -1,6 +1,6 @@
 //! How activities get from a shard to their task queues: several to an envelope, in the order in which
-//! they were decided. What a queue has no room for becomes backlog: twenty bytes for each, the call
-//! itself stands in its run's history.
+//! they were decided. What a queue has no room for becomes backlog: 32 bytes for each, the call itself
+//! stands in its run's history.
 //!
 //! ```text
 //!   effect ──► staged, by queue ── room ───────────────► queue
@@ -19,7 +19,7 @@ use crate::activity::ActivityTask;
 /// What is on its way from a shard to one task queue.
 #[derive(Debug, Default)]
 pub(super) struct Outlet {
-    /// To be offered to the queue at the end of the turn.
+    /// To be offered to the queue when the effects of all sweeps that are durable have been performed.
     staged: Vec<ActivityTask>,
     /// What did not fit the queue's window.
     backlog: VecDeque<(RunId, OperationId)>,
@@ -68,8 +68,8 @@ impl Shard {
                 queue.offer(staged);
             }
             if !staged.is_empty() {
-                if backlog.is_empty() {
-                    queue.wait_for_room(&self.bell);
+                if backlog.is_empty() && queue.wait_for_room(&self.bell) {
+                    self.bell.ring();
                 }
                 backlog.extend(staged.drain(..).map(|task| task.key()));
             }
@@ -85,6 +85,7 @@ impl Shard {
         }
     }
 
+    /// Tasks of runs that are not in memory have to be read first, and have their places meanwhile.
     fn feed_queue(&mut self, number: usize, now: Timestamp) {
         const FED_MAX: usize = 256;
         let moment = self.moment(now);
@@ -93,13 +94,18 @@ impl Shard {
         };
         let mut tasks = Vec::new();
         let mut cold = Vec::new();
-        let room = queue.room().min(FED_MAX);
+        let loading_len = self.loads.len() + self.loads_in_flight;
+        let room = queue.room().saturating_sub(loading_len).min(FED_MAX);
         while tasks.len() + cold.len() < room
             && let Some((run, operation)) = self.outlets[number].backlog.pop_front()
         {
             match self.entries.get(run).map(|entry| &entry.place) {
                 Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
-                Some(Place::Cold | Place::Loading(_)) => cold.push((run, operation)),
+                Some(Place::Cold) => cold.push((run, operation)),
+                Some(Place::Loading(_)) => {
+                    self.outlets[number].backlog.push_front((run, operation));
+                    break;
+                }
                 None if self.entries.contains(run) => cold.push((run, operation)),
                 Some(Place::Ended(_)) | None => {}
             }
@@ -113,7 +119,29 @@ impl Shard {
             backlog.push_front(refused.key());
         }
         if !backlog.is_empty() {
-            queue.wait_for_room(&self.bell);
+            let has_room = queue.wait_for_room(&self.bell);
+            // Each load that comes back is a turn of its own.
+            if has_room && self.loads.is_empty() && self.loads_in_flight == 0 {
+                self.bell.ring();
+            }
+        }
+    }
+
+    /// Gives a queue the task of a run that was read for it, before all that has waited less.
+    pub(super) fn send_loaded(&mut self, task: ActivityTask) {
+        let number = self.shared.queues.number_for(&task.scheduled);
+        let Some(number) = number.filter(|number| *number < self.outlets.len()) else {
+            return;
+        };
+        let queue = &self.shared.queues.all()[number];
+        let mut tasks = vec![task];
+        queue.offer(&mut tasks);
+        if let Some(refused) = tasks.pop() {
+            // Its place has been taken by one that was decided meanwhile.
+            self.outlets[number].backlog.push_front(refused.key());
+            if queue.wait_for_room(&self.bell) {
+                self.bell.ring();
+            }
         }
     }
 }

@@ -168,7 +168,7 @@ impl Shard {
             Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
             Held::Dispatch(operation) => {
                 if let Some(task) = self.task_of(run, operation, moment) {
-                    self.stage_task(task);
+                    self.send_loaded(task);
                 }
             }
         }
