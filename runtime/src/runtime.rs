@@ -360,8 +360,9 @@ impl Runtime {
     }
 
     /// The topic broker that the runtime's own parts use too: tasks travel on
-    /// `millrun.tasks.<queue>`, reports on `millrun.reports.<shard>`. Names that begin with
-    /// `millrun.` are the runtime's; all others are free to use. Topics are in memory.
+    /// `millrun.tasks.<queue>`, several to an envelope (whoever else listens there and has no room misses
+    /// them), reports on `millrun.reports.<shard>`. Names that begin with `millrun.` are the runtime's;
+    /// all others are free to use. Topics are in memory.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.inner.broker

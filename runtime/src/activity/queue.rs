@@ -301,16 +301,18 @@ mod tests {
     async fn what_is_put_down_is_taken_up_first_and_rings() {
         with_queue(200, |queue| {
             let mut tasks: Vec<_> = (0..100).map(task).collect();
-            queue.offer(&mut tasks);
             let mut taken = Vec::new();
-            for len in [1, 62, 1, 5, 0, 100] {
+            for (round, len) in (1..).zip([1, 62, 1, 5, 0, 200]) {
+                queue.offer(&mut tasks);
                 queue.bell().answer();
                 let mut hand = queue.take();
                 taken.extend(hand.by_ref().take(len));
                 drop(hand);
-                assert_eq!(queue.bell().answer(), taken.len() < 100);
+                assert_eq!(queue.bell().answer(), taken.len() < 150);
+                // These are behind what was put down.
+                tasks.extend((0..10).map(|number| task(90 + 10 * round + number)));
             }
-            assert_eq!(numbers(&taken), (0..100).collect::<Vec<_>>());
+            assert_eq!(numbers(&taken), (0..150).collect::<Vec<_>>());
             assert_eq!(queue.room(), 200);
         })
         .await;

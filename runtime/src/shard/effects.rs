@@ -75,20 +75,20 @@ pub(super) struct Sweep {
     /// The number of the sweep, counted by its shard.
     pub(super) number: u64,
     /// How many runs had ended by its end, counted by its shard.
-    pub(super) results_len: u64,
+    pub(super) ended_len: u64,
     pub(super) effects: Vec<Effect>,
 }
 
 impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
-    pub(super) fn push(&mut self, offset: Offset, number: u64, results_len: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Vec<Effect>) {
         let empty = self.spare.pop().unwrap_or_default();
         let effects = std::mem::replace(effects, empty);
         self.sweeps.push_back(Sweep {
             offset,
             number,
-            results_len,
+            ended_len,
             effects,
         });
     }

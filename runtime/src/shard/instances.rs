@@ -318,7 +318,7 @@ impl Shard {
                 opens,
             };
             write_turn(&mut self.batch, header, &turn.events)?;
-            self.untold.events += turn.events.len() as u64;
+            self.tally.events += turn.events.len() as u64;
         }
         let Some(entry) = self.entries.get_mut(run) else {
             return Ok(());
@@ -407,7 +407,7 @@ impl Shard {
                         ended = Some(instance);
                     }
                     self.live_len -= 1;
-                    self.untold.finished += 1;
+                    self.tally.finished += 1;
                 }
             }
         }

@@ -110,11 +110,11 @@ pub(crate) struct Counters {
 
 /// What one shard has counted since it last told all, and how many live runs it told of then.
 #[derive(Debug, Default)]
-struct Untold {
+struct Tally {
     started: u64,
     finished: u64,
     events: u64,
-    told_live: u64,
+    live: u64,
 }
 
 /// The part.
@@ -134,7 +134,7 @@ pub(crate) struct Shard {
     entries: Roster,
     live_len: usize,
     /// What the counters that all shards share do not say yet.
-    untold: Untold,
+    tally: Tally,
     /// How many of the live runs are children.
     children_len: usize,
     /// Runs that end with this turn, each with the one in which it goes on.
@@ -193,7 +193,7 @@ impl Shard {
             is_successor: false,
             entries: Roster::default(),
             live_len: 0,
-            untold: Untold::default(),
+            tally: Tally::default(),
             children_len: 0,
             continuing: Vec::new(),
             publishing: BTreeMap::new(),
@@ -241,7 +241,7 @@ impl Shard {
 
     /// Adds up what was counted, before anybody gets an answer that depends on it.
     fn tell_counts(&mut self) {
-        let (told, counters) = (&mut self.untold, &self.shared.counters);
+        let (told, counters) = (&mut self.tally, &self.shared.counters);
         for (count, counter) in [
             (&mut told.started, &counters.started),
             (&mut told.finished, &counters.finished),
@@ -252,9 +252,9 @@ impl Shard {
             }
         }
         let live = self.live_len as u64;
-        if live != told.told_live {
+        if live != told.live {
             // Wraps if there are fewer.
-            let more = live.wrapping_sub(std::mem::replace(&mut told.told_live, live));
+            let more = live.wrapping_sub(std::mem::replace(&mut told.live, live));
             counters.live.fetch_add(more, Ordering::Relaxed);
         }
     }
@@ -288,9 +288,9 @@ impl Shard {
             self.last_offset = enqueued.offset;
         }
         self.sweeps_len += 1;
-        let results_len = self.results.len_ever();
+        let ended_len = self.results.ended_len();
         self.in_flight
-            .push(self.last_offset, self.sweeps_len, results_len, &mut self.effects);
+            .push(self.last_offset, self.sweeps_len, ended_len, &mut self.effects);
         true
     }
 
@@ -303,7 +303,7 @@ impl Shard {
                 self.perform(effect);
             }
             self.in_flight.recycle(sweep.effects);
-            self.retire(sweep.results_len);
+            self.retire(sweep.ended_len);
         }
         self.send_timers();
         self.send_tasks();

@@ -248,7 +248,7 @@ impl Shard {
         self.list_hot(run);
         let adopted = self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment);
         match &adopted {
-            Ok(()) => self.untold.started += 1,
+            Ok(()) => self.tally.started += 1,
             Err(_) => {
                 self.children_len -= usize::from(parent.is_some());
                 self.forget(run, replaced);

@@ -40,7 +40,7 @@ pub(super) struct ResultNumber(u64);
 impl Results {
     /// Keeps the result of a run that ends.
     pub(super) fn keep(&mut self, run: RunId, outcome: Outcome) -> ResultNumber {
-        let number = ResultNumber(self.len_ever());
+        let number = ResultNumber(self.ended_len());
         self.kept.push_back(Kept { run, outcome });
         number
     }
@@ -52,7 +52,7 @@ impl Results {
     }
 
     /// How many there have been.
-    pub(super) fn len_ever(&self) -> u64 {
+    pub(super) fn ended_len(&self) -> u64 {
         self.gone_len + self.kept.len() as u64
     }
 
@@ -115,7 +115,7 @@ mod tests {
             .map(|number| results.keep(run(number), Outcome::Terminated(number.to_string())))
             .collect();
         assert_eq!(results.let_go(2, 100), None);
-        assert_eq!(results.len_ever(), 5);
+        assert_eq!(results.ended_len(), 5);
         assert_eq!(results.settle(2), Some(run(0)));
         assert_eq!(results.settle(2), Some(run(1)));
         assert_eq!(results.settle(2), None);
