@@ -11,12 +11,13 @@ use millrun_core::InstanceId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::operation::{Operation, Stage};
+use super::operation::{Operation, Stopped, Unadmitted, admit_payload};
 use crate::context::Shared;
 use crate::context::scope::Scope;
+use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{ChildFailure, ChildScheduled, Event, ParentClose};
-use crate::{ChildError, Payload, PayloadError, TypedError, Workflow};
+use crate::{Cancelled, ChildError, OperationId, Payload, PayloadError, TypedError, Workflow};
 
 /// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child).
 ///
@@ -69,30 +70,29 @@ impl<O, E> Child<O, E> {
         }
         self
     }
+}
 
-    /// The call, or what speaks against it, before anything is decided.
-    fn check(&self, request: Request) -> Result<ChildScheduled, ChildError<E>> {
-        let table = self.operation.shared.lock();
-        let bounds = table.bounds;
-        let input = request.input.map_err(ChildError::Payload)?;
-        if input.len() > bounds.payload_bytes_max {
-            return Err(ChildError::TooLarge {
-                bytes: input.len(),
-                bytes_max: bounds.payload_bytes_max,
-            });
-        }
-        if table.outstanding_len() >= bounds.pending_len_max {
-            return Err(ChildError::TooManyPending {
-                len_max: bounds.pending_len_max,
-            });
-        }
+impl Request {
+    /// What is to be issued, unless something speaks against it.
+    fn admit<E>(self, table: &Table) -> Result<ChildScheduled, ChildError<E>> {
+        let input = self.input.map_err(ChildError::Payload)?;
+        admit_payload(table, input.len())?;
         Ok(ChildScheduled {
-            operation: crate::OperationId::new(0),
-            workflow: request.workflow.into(),
-            id: InstanceId::new(&request.id).map_err(ChildError::Id)?,
+            operation: OperationId::new(0),
+            workflow: self.workflow.into(),
+            id: InstanceId::new(&self.id).map_err(ChildError::Id)?,
             input,
-            on_close: request.on_close,
+            on_close: self.on_close,
         })
+    }
+}
+
+impl<E> From<Unadmitted> for ChildError<E> {
+    fn from(unadmitted: Unadmitted) -> Self {
+        match unadmitted {
+            Unadmitted::TooLarge { bytes, bytes_max } => Self::TooLarge { bytes, bytes_max },
+            Unadmitted::TooManyPending { len_max } => Self::TooManyPending { len_max },
+        }
     }
 }
 
@@ -100,21 +100,18 @@ impl<O: DeserializeOwned, E: TypedError> Future for Child<O, E> {
     type Output = Result<O, ChildError<E>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let scheduled = match this.request.take().map(|request| this.check(request)) {
-            Some(Err(error)) => {
-                this.operation.stage = Stage::Done;
-                return Poll::Ready(Err(error));
-            }
-            Some(Ok(scheduled)) => Some(scheduled),
-            None => None,
-        };
-        let resolution = this.operation.poll(cx, |operation, _, _| {
-            let scheduled = scheduled.expect("the first poll finds the request");
-            Event::ChildScheduled(Arc::new(ChildScheduled {
-                operation,
-                ..scheduled
-            }))
+        let Self {
+            operation, request, ..
+        } = self.get_mut();
+        let resolution = operation.poll_checked(cx, |table| {
+            let request = request.take().expect("the first poll finds the request");
+            let scheduled = request.admit(table)?;
+            Ok(move |operation, _, _| {
+                Event::ChildScheduled(Arc::new(ChildScheduled {
+                    operation,
+                    ..scheduled
+                }))
+            })
         });
         resolution.map(|resolution| match resolution {
             Ok(Resolution::Child(Ok(value))) => value.decode().map_err(ChildError::Payload),
@@ -122,7 +119,8 @@ impl<O: DeserializeOwned, E: TypedError> Future for Child<O, E> {
             Ok(_) => {
                 panic!("a child was resolved as if it were something else")
             }
-            Err(cancelled) => Err(ChildError::Cancelled(cancelled)),
+            Err(Stopped::Cancelled) => Err(ChildError::Cancelled(Cancelled)),
+            Err(Stopped::Refused(error)) => Err(error),
         })
     }
 }

@@ -97,9 +97,9 @@ impl Operation {
             Stage::New => {
                 let event = match request(&table) {
                     Ok(event) if !self.scope.is_cancelled(table.is_cancel_requested) => event,
-                    refused => {
+                    unissued => {
                         self.stage = Stage::Done;
-                        let stopped = refused.map_or_else(Stopped::Refused, |_| Stopped::Cancelled);
+                        let stopped = unissued.map_or_else(Stopped::Refused, |_| Stopped::Cancelled);
                         return Poll::Ready(Err(stopped));
                     }
                 };
@@ -132,6 +132,25 @@ pub(super) enum Stopped<R> {
     Cancelled,
     /// It was not issued.
     Refused(R),
+}
+
+/// Which of a run's bounds speaks against issuing an operation.
+#[derive(Debug)]
+pub(super) enum Unadmitted {
+    TooLarge { bytes: usize, bytes_max: usize },
+    TooManyPending { len_max: usize },
+}
+
+/// Whether the run's bounds leave room for one more operation, with a payload of so many bytes.
+pub(super) fn admit_payload(table: &Table, bytes: usize) -> Result<(), Unadmitted> {
+    let (bytes_max, len_max) = (table.bounds.payload_bytes_max, table.bounds.pending_len_max);
+    if bytes > bytes_max {
+        return Err(Unadmitted::TooLarge { bytes, bytes_max });
+    }
+    if table.outstanding_len() >= len_max {
+        return Err(Unadmitted::TooManyPending { len_max });
+    }
+    Ok(())
 }
 
 impl Drop for Operation {
@@ -313,20 +332,22 @@ fn admit<E>(
     table: &Table,
 ) -> Result<Arc<ActivityScheduled>, CallError<E>> {
     let request = request.map_err(CallError::Payload)?;
-    let (bytes, bytes_max) = (request.input.len(), table.bounds.payload_bytes_max);
-    if bytes > bytes_max {
-        return Err(CallError::TooLarge { bytes, bytes_max });
-    }
     if request.retry_on.as_ref().map_or(0, |policies| policies.len()) > RETRY_KINDS_MAX {
         return Err(CallError::TooManyKinds {
             len_max: RETRY_KINDS_MAX,
         });
     }
-    let len_max = table.bounds.pending_len_max;
-    if table.outstanding_len() >= len_max {
-        return Err(CallError::TooManyPending { len_max });
-    }
+    admit_payload(table, request.input.len())?;
     Ok(request)
+}
+
+impl<E> From<Unadmitted> for CallError<E> {
+    fn from(unadmitted: Unadmitted) -> Self {
+        match unadmitted {
+            Unadmitted::TooLarge { bytes, bytes_max } => Self::TooLarge { bytes, bytes_max },
+            Unadmitted::TooManyPending { len_max } => Self::TooManyPending { len_max },
+        }
+    }
 }
 
 fn into_call_error<E: TypedError>(failure: ActivityFailure) -> CallError<E> {

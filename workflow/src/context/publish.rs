@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 
 use serde::Serialize;
 
-use super::operation::{Operation, Stage};
+use super::operation::{Operation, Stopped, Unadmitted, admit_payload};
 use crate::context::Shared;
 use crate::context::scope::Scope;
+use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{Event, PublishScheduled};
-use crate::{Payload, PayloadError, PublishError};
+use crate::{Cancelled, Payload, PayloadError, PublishError};
 
 /// A value on its way to a topic; made by
 /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
@@ -50,24 +51,23 @@ impl Publish {
             }),
         }
     }
+}
 
-    /// The topic and the value, or what speaks against it, before anything is decided.
-    fn check(&self, request: Request) -> Result<(&'static str, Payload), PublishError> {
-        let table = self.operation.shared.lock();
-        let bounds = table.bounds;
-        let value = request.value.map_err(PublishError::Payload)?;
-        if value.len() > bounds.payload_bytes_max {
-            return Err(PublishError::TooLarge {
-                bytes: value.len(),
-                bytes_max: bounds.payload_bytes_max,
-            });
+impl Request {
+    /// The topic and the value, unless something speaks against issuing them.
+    fn admit(self, table: &Table) -> Result<(&'static str, Payload), PublishError> {
+        let value = self.value.map_err(PublishError::Payload)?;
+        admit_payload(table, value.len())?;
+        Ok((self.topic, value))
+    }
+}
+
+impl From<Unadmitted> for PublishError {
+    fn from(unadmitted: Unadmitted) -> Self {
+        match unadmitted {
+            Unadmitted::TooLarge { bytes, bytes_max } => Self::TooLarge { bytes, bytes_max },
+            Unadmitted::TooManyPending { len_max } => Self::TooManyPending { len_max },
         }
-        if table.outstanding_len() >= bounds.pending_len_max {
-            return Err(PublishError::TooManyPending {
-                len_max: bounds.pending_len_max,
-            });
-        }
-        Ok((request.topic, value))
     }
 }
 
@@ -75,28 +75,24 @@ impl Future for Publish {
     type Output = Result<(), PublishError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let scheduled = match this.request.take().map(|request| this.check(request)) {
-            Some(Err(error)) => {
-                this.operation.stage = Stage::Done;
-                return Poll::Ready(Err(error));
-            }
-            Some(Ok(scheduled)) => Some(scheduled),
-            None => None,
-        };
-        let resolution = this.operation.poll(cx, |operation, _, _| {
-            let (topic, value) = scheduled.expect("the first poll finds the request");
-            let topic = topic.into();
-            Event::PublishScheduled(Arc::new(PublishScheduled {
-                operation,
-                topic,
-                value,
-            }))
+        let Self { operation, request } = self.get_mut();
+        let resolution = operation.poll_checked(cx, |table| {
+            let request = request.take().expect("the first poll finds the request");
+            let (topic, value) = request.admit(table)?;
+            Ok(move |operation, _, _| {
+                let topic = topic.into();
+                Event::PublishScheduled(Arc::new(PublishScheduled {
+                    operation,
+                    topic,
+                    value,
+                }))
+            })
         });
         resolution.map(|resolution| match resolution {
             Ok(Resolution::Published(outcome)) => outcome.map_err(PublishError::Refused),
             Ok(_) => panic!("a publish was resolved as if it were something else"),
-            Err(cancelled) => Err(PublishError::Cancelled(cancelled)),
+            Err(Stopped::Cancelled) => Err(PublishError::Cancelled(Cancelled)),
+            Err(Stopped::Refused(error)) => Err(error),
         })
     }
 }

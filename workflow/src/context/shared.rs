@@ -305,7 +305,7 @@ impl Table {
             | Event::Cancelled { .. }
             | Event::Terminated { .. }
             | Event::Parked { .. }
-            | Event::Resumed => Wakers::None,
+            | Event::Resumed => Wakers::Nobody,
         }
     }
 

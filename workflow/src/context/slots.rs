@@ -51,7 +51,7 @@ pub(crate) enum Resolution {
 /// Whom an event wakes, in order.
 #[derive(Debug)]
 pub(crate) enum Wakers {
-    None,
+    Nobody,
     /// The code itself.
     Root,
     One(Waker),
@@ -132,14 +132,14 @@ impl Slots {
     /// Resolves an operation. Nobody is woken if the code has lost interest.
     pub(super) fn resolve(&mut self, operation: OperationId, resolution: Resolution) -> Wakers {
         let Some(slot) = self.entries.get_mut(operation) else {
-            return Wakers::None;
+            return Wakers::Nobody;
         };
         match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
             SlotState::Waiting(waker) => {
                 self.waiting_len -= 1;
                 waker.map_or(Wakers::Root, Wakers::One)
             }
-            SlotState::Resolved(_) => Wakers::None,
+            SlotState::Resolved(_) => Wakers::Nobody,
         }
     }
 

@@ -62,7 +62,7 @@ impl RunningCode {
         }
         let _inside = pulse.enter();
         let woken = match wakers {
-            Wakers::None => Ok(()),
+            Wakers::Nobody => Ok(()),
             Wakers::Root => {
                 shared.waker().wake_by_ref();
                 Ok(())

@@ -1,14 +1,15 @@
 //! Who is polled when: only those whose event was applied, however many wait.
 
-use std::pin::Pin;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use millrun_workflow::{Activity, Implementation, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun_workflow::{Activity, Implementation, Signal, Topic, Workflow, WorkflowContext, WorkflowError};
 
 use crate::world::World;
 
@@ -135,4 +136,101 @@ fn more_than_128_messages_in_one_turn_come_through_a_channel() {
     let mut world = World::start(code, &1_000_u64);
     world.complete(1, &1_u64);
     assert_eq!(world.result::<u64>(), 500_500);
+}
+
+/// Something of the code's that gives a line of text.
+type Part = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// Polls its part in the middle of the wake, where the machine polls nothing, then wakes the code.
+struct Inline(Arc<Mutex<Part>>, Waker);
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        let polled = self
+            .0
+            .lock()
+            .unwrap()
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Pending, "only the machine's poll decides anything");
+        self.1.wake_by_ref();
+    }
+}
+
+/// What the code asks for: by name, with a payload of so many bytes.
+async fn ask(cx: WorkflowContext, what: &str, len: usize) -> Result<(), String> {
+    const LONG: Activity<String, ()> = Activity::named("long");
+    const CHILD: Workflow<String, ()> = Workflow::named("child");
+    const TOPIC: Topic<String> = Topic::named("topic");
+    let value = "x".repeat(len);
+    match what {
+        "call" => cx.call(LONG, value).await.map_err(|error| error.to_string()),
+        "child" => cx
+            .child(CHILD, "id", value)
+            .await
+            .map_err(|error| error.to_string()),
+        "publish" => cx.publish(TOPIC, value).await.map_err(|error| error.to_string()),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_a_waker_polls_inline_is_decided_by_the_poll_of_the_machine() {
+    const INLINE: Workflow<(String, usize), String> = Workflow::named("inline");
+    let code = || {
+        Implementation::new(INLINE, async |cx: WorkflowContext, input: (String, usize)| {
+            let asking = cx.clone();
+            let part: Part = Box::pin(async move {
+                let answer = ask(asking, &input.0, input.1).await;
+                answer.map_or_else(|error| error, |()| "done".into())
+            });
+            let part = Arc::new(Mutex::new(part));
+            let mut sleep = pin!(cx.sleep(Duration::from_secs(1)));
+            poll_fn(|task| {
+                let inline = Inline(Arc::clone(&part), task.waker().clone());
+                let waker = Waker::from(Arc::new(inline));
+                sleep.as_mut().poll(&mut Context::from_waker(&waker))
+            })
+            .await?;
+            Ok::<_, WorkflowError>(poll_fn(|task| part.lock().unwrap().as_mut().poll(task)).await)
+        })
+    };
+    for (what, label) in [
+        ("call", "ActivityScheduled"),
+        ("child", "ChildScheduled"),
+        ("publish", "PublishScheduled"),
+    ] {
+        let mut world = World::start(code(), &(what, 1));
+        assert!(world.fire_next());
+        assert_eq!(world.labels(), ["TimerStarted", "TimerFired", label]);
+
+        let mut world = World::start(code(), &(what, 2 << 20));
+        assert!(world.fire_next());
+        assert_eq!(world.labels(), ["TimerStarted", "TimerFired", "Completed"]);
+        let refusal = world.result::<String>();
+        assert!(refusal.contains("2097158 bytes"), "{refusal}");
+    }
+}
+
+#[test]
+fn whoever_polled_an_operation_last_is_woken() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, input: u64| {
+        let mut call = cx.call(STEP, input);
+        // The code itself first: then a set of futures, which polls only those that were woken.
+        let polled = poll_fn(|task| Poll::Ready(Pin::new(&mut call).poll(task))).await;
+        assert!(polled.is_pending());
+        let mut calls: FuturesUnordered<_> = [call].into_iter().collect();
+        let first = calls.next().await.expect("there is one")?;
+
+        // And the other way round.
+        calls.push(cx.call(STEP, input));
+        let polled = poll_fn(|task| Poll::Ready(calls.poll_next_unpin(task))).await;
+        assert!(polled.is_pending());
+        let call = calls.into_iter().next().expect("there is one");
+        Ok::<_, WorkflowError>(first + call.await?)
+    });
+    let mut world = World::start(code, &0_u64);
+    world.complete(1, &3_u64);
+    world.complete(2, &4_u64);
+    assert_eq!(world.result::<u64>(), 7);
 }
