@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::Bytes as Raw;
 
 use super::family::OriginWire;
@@ -64,7 +64,13 @@ pub(super) struct ScheduledBody<'a> {
     #[serde(rename = "n", borrow)]
     pub(super) activity: Cow<'a, str>,
     /// If it is not the default one.
-    #[serde(rename = "q", borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "q",
+        borrow,
+        default,
+        deserialize_with = "text",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) queue: Option<Cow<'a, str>>,
     #[serde(rename = "i", borrow)]
     pub(super) input: &'a Raw,
@@ -82,6 +88,15 @@ pub(super) struct ScheduledBody<'a> {
     pub(super) schedule_to_close_us: Option<u64>,
     #[serde(rename = "th", default, skip_serializing_if = "Option::is_none")]
     pub(super) heartbeat_us: Option<u64>,
+}
+
+/// A text that may be left out, but that is one if it is there. It is not copied: of itself serde
+/// borrows a text, but no optional one.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    let Text(text) = Text::deserialize(deserializer)?;
+    Ok(Some(text))
 }
 
 /// A retry policy that is not the default one.
@@ -169,9 +184,10 @@ impl<'a> ScheduledBody<'a> {
         ActivityScheduled {
             operation: OperationId::new(self.operation),
             activity: Cow::Owned(self.activity.into_owned()),
-            queue: self.queue.map_or(Cow::Borrowed(crate::DEFAULT_QUEUE), |queue| {
-                Cow::Owned(queue.into_owned())
-            }),
+            queue: match self.queue {
+                Some(queue) if queue != crate::DEFAULT_QUEUE => Cow::Owned(queue.into_owned()),
+                _ => Cow::Borrowed(crate::DEFAULT_QUEUE),
+            },
             input: payload(body, self.input),
             retry,
             retry_on: (!retry_on.is_empty()).then_some(retry_on),

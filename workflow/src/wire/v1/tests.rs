@@ -341,3 +341,31 @@ fn a_field_added_by_a_later_version_is_passed_over() {
         })
     );
 }
+
+#[test]
+fn the_queue_of_a_call_is_left_out_or_a_text_and_the_default_one_is_not_copied() {
+    let calls = samples().into_iter().filter_map(|event| match event {
+        Event::ActivityScheduled(scheduled) => Some(scheduled),
+        _ => None,
+    });
+    let calls: Vec<_> = calls.collect();
+    let gpu = calls.iter().find(|call| call.queue == "gpu").unwrap();
+    let body = encoded(&Event::ActivityScheduled(Arc::clone(gpu)));
+    let written = b"\xa1q\xa3gpu";
+    let at = body.windows(written.len()).position(|bytes| bytes == written);
+    let at = at.expect("the key, and a text of three bytes");
+    let with_queue = |queue: &[u8]| {
+        let (before, after) = (&body[..at + 2], &body[at + written.len()..]);
+        decode(ACTIVITY_SCHEDULED, &[before, queue, after].concat().into(), None)
+    };
+    for (queue, is_copied) in [(&b"\xa7default"[..], false), (b"\xa3cpu", true)] {
+        let Ok(Event::ActivityScheduled(call)) = with_queue(queue) else {
+            panic!("{queue:?}")
+        };
+        assert_eq!(call.queue.as_bytes(), &queue[1..]);
+        assert_eq!(matches!(call.queue, Cow::Owned(_)), is_copied);
+    }
+    for no_text in [&b"\xc0"[..], b"\x07", b"\x90"] {
+        assert!(with_queue(no_text).is_err(), "{no_text:?}");
+    }
+}
