@@ -20,6 +20,9 @@ use crate::event::{Bounds, Checkpoint, Event, Name};
 use crate::machine::Moment;
 use crate::{OperationId, Payload};
 
+/// How many wakers of a run are not the code's: the root, and what the table compares with it.
+const OWN_WAKERS: usize = 2;
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pulse: Arc<Pulse>,
@@ -49,8 +52,8 @@ impl Shared {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         table.clear();
         let is_small = table.slots.capacity() <= operations_max;
-        // Itself, its waker, and that of the table: nobody else has one, nor can get one any more.
-        let is_unshared = Arc::strong_count(&self.pulse) == 3;
+        // Nobody else has one, nor can get one any more.
+        let is_unshared = Arc::strong_count(&self.pulse) == 1 + OWN_WAKERS;
         // What others last did with theirs comes before what the next run does.
         fence(Ordering::Acquire);
         is_small && is_unshared && !self.table.is_poisoned()

@@ -22,6 +22,13 @@ pub(super) struct Spare {
     instances: Vec<Box<Instance>>,
 }
 
+#[cfg(test)]
+impl Spare {
+    pub(super) const fn instances_len(&self) -> usize {
+        self.instances.len()
+    }
+}
+
 impl PartialEq for Spare {
     /// It is empty between two turns, or holds what has been emptied: it says nothing about either.
     fn eq(&self, _: &Self) -> bool {

@@ -1,11 +1,15 @@
 //! The transition table: each input in each state, as text.
 
 use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Poll, Waker};
 
 use millrun_core::{InstanceId, Partition};
 
 use super::*;
-use crate::{Activity, Payload, Signal, Workflow, WorkflowContext, WorkflowError};
+use crate::{Activity, Payload, Signal, Update, Workflow, WorkflowContext, WorkflowError};
 
 const STEP: Activity<(), ()> = Activity::named("step");
 const GO: Signal<bool> = Signal::named("go");
@@ -204,13 +208,14 @@ fn what_every_instance_in_memory_takes_is_small() {
 fn run_through(
     turn: &mut Turn,
     code: &Implementation,
+    argument: bool,
     number: u64,
     inputs: &[Input],
 ) -> (String, Box<Instance>) {
     let started = Started::new(
         "flow",
         InstanceId::new("x").unwrap(),
-        Payload::encode(&false).unwrap(),
+        Payload::encode(&argument).unwrap(),
     );
     let run = RunId::new(Partition::of(b"x"), Timestamp::EPOCH, number);
     let mut instance = Instance::start_in(turn, Some(code), run, started, Limits::default(), moment(0));
@@ -228,9 +233,26 @@ fn run_through(
     (record, instance)
 }
 
+/// Each life in the memory of each: it is what it is in memory of its own.
+fn check_recycled(code: &Implementation, lives: &[Vec<Input>]) {
+    let mut lending = Turn::default();
+    let pairs = lives
+        .iter()
+        .flat_map(|former| lives.iter().map(move |latter| (former, latter)));
+    for (number, (former, latter)) in (1..).zip(pairs) {
+        let (_, ended) = run_through(&mut lending, code, false, number, former);
+        let place = std::ptr::from_ref(&*ended).addr();
+        lending.recycle(ended);
+        let (recycled, instance) = run_through(&mut lending, code, false, 7, latter);
+        assert_eq!(std::ptr::from_ref(&*instance).addr(), place, "in its memory");
+        let (fresh, _) = run_through(&mut Turn::default(), code, false, 7, latter);
+        assert_eq!(recycled, fresh, "{latter:?} after {former:?}");
+        lending.recycle(instance);
+    }
+}
+
 #[test]
 fn a_run_in_the_memory_of_another_knows_nothing_of_it() {
-    let code = Implementation::new(FLOW, flow);
     let fired = || Input::TimerFired {
         operation: OperationId::new(2),
     };
@@ -243,37 +265,173 @@ fn a_run_in_the_memory_of_another_knows_nothing_of_it() {
         vec![],
         vec![completed(1), fired(), fired(), signal(true)],
     ];
-    let mut lending = Turn::default();
-    for (number, (former, latter)) in (1..).zip(
-        lives
-            .iter()
-            .flat_map(|former| lives.iter().map(move |latter| (former, latter))),
-    ) {
-        let (_, ended) = run_through(&mut lending, &code, number, former);
-        let place = std::ptr::from_ref(&*ended).addr();
-        lending.recycle(ended);
-        let (recycled, instance) = run_through(&mut lending, &code, 7, latter);
-        assert_eq!(std::ptr::from_ref(&*instance).addr(), place, "in its memory");
-        let (fresh, _) = run_through(&mut Turn::default(), &code, 7, latter);
-        assert_eq!(recycled, fresh);
-        lending.recycle(instance);
+    check_recycled(&Implementation::new(FLOW, flow), &lives);
+}
+
+/// What code is told to do next.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Order {
+    Checkpoint,
+    CheckpointForEver,
+    /// Ends with a panic, just as the run was to go on in another.
+    PanicContinuing,
+    WaitForState,
+}
+
+const ORDER: Signal<Order> = Signal::named("order");
+const ADD: Update<u64, u64, u64> = Update::named("add");
+const DRAWN: Activity<(u64, bool, u64, u64), ()> = Activity::named("drawn");
+
+/// Draws a number, takes a changed way, has a state, makes checkpoints; says in a call what it saw.
+async fn rich(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
+    const FOR_EVER: u64 = u64::MAX;
+    let restored = cx.checkpointed::<u64>().transpose()?.unwrap_or(0);
+    if restored == FOR_EVER {
+        return Err(cx.checkpoint(&FOR_EVER).await.into());
     }
+    let state = cx.state(restored);
+    let is_new = cx.patched("changed");
+    let sum = state.read(|sum| *sum);
+    let call = cx.call(DRAWN, (cx.random(), is_new, restored, sum));
+    let ordered = async {
+        match cx.signal(ORDER).await? {
+            Order::Checkpoint => Err(cx.checkpoint(&(state.read(|sum| *sum) + 1)).await.into()),
+            Order::CheckpointForEver => Err(cx.checkpoint(&FOR_EVER).await.into()),
+            Order::PanicContinuing => {
+                let mut next = cx.continue_as_new(FLOW, true);
+                let polled = poll_fn(|task| Poll::Ready(Pin::new(&mut next).poll(task).is_pending())).await;
+                panic!("told to panic, {polled}")
+            }
+            Order::WaitForState => Ok::<_, WorkflowError>(state.until(|sum| *sum > 9).await?),
+        }
+    };
+    let (called, ordered) = cx.join(call, ordered).await;
+    called?;
+    ordered
+}
+
+#[test]
+fn a_run_in_the_memory_of_another_has_its_own_state_numbers_patches_and_answers() {
+    let code = Implementation::new(FLOW, rich).update(
+        ADD,
+        |_, _| Ok(()),
+        |sum, more| {
+            *sum += more;
+            *sum
+        },
+    );
+    let order = |order: Order| Input::Signal {
+        name: ORDER.name().into(),
+        value: Payload::encode(&order).unwrap(),
+    };
+    let add = |more: u64| Input::Update {
+        request: "one".into(),
+        name: ADD.name().into(),
+        input: Payload::encode(&more).unwrap(),
+    };
+    let pause = || Input::Pause { reason: "p".into() };
+    let lives = [
+        vec![],
+        vec![add(3), add(3), completed(1)],
+        vec![add(4), order(Order::Checkpoint), add(5)],
+        vec![order(Order::Checkpoint), order(Order::Checkpoint), add(7)],
+        vec![add(8), order(Order::CheckpointForEver)],
+        vec![order(Order::PanicContinuing)],
+        vec![order(Order::WaitForState), completed(1)],
+        vec![pause(), order(Order::Checkpoint)],
+        vec![pause(), Input::Resume],
+        vec![completed(1), order(Order::WaitForState), add(10)],
+    ];
+    check_recycled(&code, &lives);
+}
+
+#[test]
+fn a_run_in_the_memory_of_a_replay_that_went_wrong_knows_nothing_of_it() {
+    /// The same call with another input: a replay counts that. Or no call at all: it parks.
+    async fn changed(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
+        cx.call(Activity::<u64, ()>::named("step"), 1).await?;
+        Ok(())
+    }
+    async fn other(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
+        Ok(cx.sleep(std::time::Duration::from_secs(1)).await?)
+    }
+    let code = Implementation::new(FLOW, flow);
+    let life = [completed(1), signal(true)];
+    let (fresh, _) = run_through(&mut Turn::default(), &code, false, 7, &life);
+    let started = Started::new(
+        "flow",
+        InstanceId::new("x").unwrap(),
+        Payload::encode(&false).unwrap(),
+    );
+    let (run, limits) = (
+        RunId::new(Partition::of(b"x"), Timestamp::EPOCH, 1),
+        Limits::default(),
+    );
+    let mut turn = Turn::default();
+    drop(Instance::start_in(
+        &mut turn,
+        Some(&code),
+        run,
+        started,
+        limits,
+        moment(0),
+    ));
+    let history: Vec<_> = turn
+        .events
+        .drain(..)
+        .map(|event| (event, Timestamp::EPOCH))
+        .collect();
+    for (wrong, expected) in [
+        (Implementation::new(FLOW, changed), (1, false)),
+        (Implementation::new(FLOW, other), (0, true)),
+    ] {
+        let replayed = Instance::replay(Some(&wrong), run, history.clone(), limits).unwrap();
+        let found = (replayed.changed_values(), replayed.park_reason().is_some());
+        assert_eq!(found, expected);
+        let mut lending = Turn::default();
+        lending.recycle(Box::new(replayed));
+        assert_eq!(lending.spare.instances_len(), 1);
+        let (recycled, instance) = run_through(&mut lending, &code, false, 7, &life);
+        assert_eq!((recycled, instance.changed_values()), (fresh.clone(), 0));
+    }
+}
+
+/// What code has kept of its run.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+enum Kept {
+    Context(WorkflowContext),
+    Waker(Waker),
 }
 
 #[test]
 fn memory_that_somebody_still_holds_is_not_lent() {
-    static KEPT: std::sync::Mutex<Vec<WorkflowContext>> = std::sync::Mutex::new(Vec::new());
-    async fn leaking(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
-        KEPT.lock().unwrap().push(cx);
+    /// Keeps its context, or a waker of its own.
+    async fn leaking(cx: WorkflowContext, keeps_waker: bool) -> Result<(), WorkflowError> {
+        let waker = poll_fn(|task| Poll::Ready(task.waker().clone())).await;
+        let kept = if keeps_waker {
+            Kept::Waker(waker)
+        } else {
+            Kept::Context(cx)
+        };
+        KEPT.lock().unwrap().push(kept);
         Ok(())
     }
     let code = Implementation::new(FLOW, leaking);
-    let mut turn = Turn::default();
-    let (_, ended) = run_through(&mut turn, &code, 1, &[]);
-    turn.recycle(ended);
-    let kept = KEPT.lock().unwrap().len();
-    let (record, _) = run_through(&mut turn, &code, 2, &[]);
-    assert!(record.contains("Completed"), "{record}");
-    assert_eq!((kept, KEPT.lock().unwrap().len()), (1, 2));
-    assert_eq!(turn, Turn::default());
+    for keeps_waker in [false, true] {
+        let mut turn = Turn::default();
+        let (_, ended) = run_through(&mut turn, &code, keeps_waker, 1, &[]);
+        turn.recycle(ended);
+        assert_eq!(turn.spare.instances_len(), 0, "the code has kept a part of it");
+        let kept = KEPT.lock().unwrap().pop();
+        match kept.expect("the code ran") {
+            Kept::Context(cx) => drop(cx),
+            Kept::Waker(waker) => waker.wake(),
+        }
+        let (record, ended) = run_through(&mut turn, &code, keeps_waker, 2, &[]);
+        assert!(record.contains("Completed"), "{record}");
+        KEPT.lock().unwrap().clear();
+        turn.recycle(ended);
+        assert_eq!(turn.spare.instances_len(), 1, "nobody holds any of it any more");
+    }
 }

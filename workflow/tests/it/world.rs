@@ -20,9 +20,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
-    ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input, Instance,
-    Ledger, Limits, Moment, OperationId, Outcome, Outstanding, ParkReason, Payload, Refused, Signal, Started,
-    Turn, wire,
+    Activity, ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input,
+    Instance, Ledger, Limits, Moment, OperationId, Outcome, Outstanding, ParkReason, Payload, Refused,
+    Signal, Started, Turn, Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -96,8 +96,8 @@ impl World {
         limits: Limits,
         moment: Moment,
     ) -> Self {
-        let mut turn = Turn::default();
-        let instance = Instance::start(code.as_ref(), run_id(), started, limits, moment, &mut turn);
+        let mut turn = lending();
+        let instance = *Instance::start_in(&mut turn, code.as_ref(), run_id(), started, limits, moment);
         let mut world = Self {
             code,
             limits,
@@ -408,6 +408,40 @@ impl World {
             ),
         }
     }
+}
+
+/// A turn with the memory of a run that had a state, a patch, a pending call and a signal: whatever
+/// begins with it begins as if there had been none.
+fn lending() -> Turn {
+    const FORMER: Workflow<(), ()> = Workflow::named("former");
+    const STEP: Activity<u64, ()> = Activity::named("step");
+    let code = Implementation::new(FORMER, async |cx: WorkflowContext, ()| {
+        let state = cx.state(cx.random());
+        assert!(cx.patched("former"));
+        cx.call(STEP, state.read(|drawn| *drawn)).await?;
+        Ok::<_, WorkflowError>(())
+    });
+    let moment = Moment {
+        now: Timestamp::from_micros(1),
+        epoch: 9,
+    };
+    let started = Started::new(
+        "former",
+        InstanceId::new("former").unwrap(),
+        Payload::encode(&()).unwrap(),
+    );
+    let run = RunId::new(Partition::of(b"former"), Timestamp::EPOCH, 1);
+    let mut turn = Turn::default();
+    let mut former = Instance::start_in(&mut turn, Some(&code), run, started, Limits::default(), moment);
+    let input = Input::Signal {
+        name: "former".into(),
+        value: Payload::encode(&1).unwrap(),
+    };
+    former.apply(input, moment, &mut turn).unwrap();
+    turn.recycle(former);
+    turn.events.clear();
+    turn.commands.clear();
+    turn
 }
 
 /// The event as a journal gives it back.
