@@ -117,6 +117,7 @@ impl Batch {
             opens: header.opens.cloned(),
             records: 0,
             unsealed: start,
+            end: start,
             digest: 0,
             problem: None,
             is_finished: false,
@@ -220,6 +221,8 @@ pub struct TurnWriter<'b> {
     records: u64,
     /// Where the last record's frame begins, which is sealed when it is known whether another follows.
     unsealed: usize,
+    /// Where the last record ends: what stands behind it is left from an encoder that panicked.
+    end: usize,
     /// Of the checksums of those before it.
     digest: u32,
     problem: Option<TurnError>,
@@ -235,6 +238,10 @@ impl TurnWriter<'_> {
     ///
     /// # Errors
     /// What `body` gives. The record is taken back; the turn may go on or be dropped.
+    ///
+    /// # Panics
+    /// When `body` does, which takes the record back too, and when it has removed bytes that were there
+    /// before it: then the turn must be dropped and the batch cleared; [`finish`](Self::finish) panics.
     pub fn record<E>(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         if self.problem.is_some() {
             return Ok(());
@@ -250,6 +257,7 @@ impl TurnWriter<'_> {
             time: self.time,
             kind,
         };
+        self.take_back();
         let (id, flags) = match (&self.opens, self.records) {
             (Some(id), 0) => (Some(id.as_str()), v1::OPENS | v1::TURN_FIRST),
             (_, 0) => (None, v1::TURN_FIRST),
@@ -274,8 +282,10 @@ impl TurnWriter<'_> {
                 max: self.batch.turn_bytes_max,
             });
             bytes.truncate(self.start);
+            self.end = self.start;
             return Ok(());
         }
+        self.end = bytes.len();
         if self.records > 0 {
             self.seal(frame, 0);
         }
@@ -290,6 +300,9 @@ impl TurnWriter<'_> {
     /// # Errors
     /// When the turn is empty, too large, or its header contradicts itself; the batch is then as
     /// it was before the turn.
+    ///
+    /// # Panics
+    /// When an encoder has removed bytes that were not its own.
     pub fn finish(mut self, closes: bool) -> Result<usize, TurnError> {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
@@ -307,14 +320,12 @@ impl TurnWriter<'_> {
         {
             return Err(TurnError::WrongPartition);
         }
-        self.seal(
-            self.batch.bytes.len(),
-            v1::TURN_LAST | if closes { v1::CLOSES } else { 0 },
-        );
+        self.take_back();
+        self.seal(self.end, v1::TURN_LAST | if closes { v1::CLOSES } else { 0 });
         let index = self.batch.turns.len();
         self.batch.turns.push(TurnSpan {
             start: self.start,
-            end: self.batch.bytes.len(),
+            end: self.end,
             run: self.run,
             head: self.head,
             last: Sequence::new(self.head.get() + self.records),
@@ -326,6 +337,16 @@ impl TurnWriter<'_> {
         });
         self.is_finished = true;
         Ok(index)
+    }
+
+    /// Takes back what an encoder that panicked has left.
+    fn take_back(&mut self) {
+        let bytes = &mut self.batch.bytes;
+        assert!(
+            bytes.len() >= self.end,
+            "an encoder removed bytes that were not its own"
+        );
+        bytes.truncate(self.end);
     }
 
     /// Seals the last record's frame, which ends at `end`.
@@ -342,3 +363,6 @@ impl Drop for TurnWriter<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
