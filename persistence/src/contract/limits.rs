@@ -285,18 +285,49 @@ fn a_batch_checks_its_turns<S: Subject>(subject: &S) {
         "a turn that is not finished leaves no trace"
     );
 
-    // An encoder that fails takes back its record alone.
-    let mut turn = batch.turn(header);
-    turn.record(1, nothing).expect("the encoder cannot fail");
+    // An encoder that fails takes back its record alone, wherever it stands in the turn.
     let failing = |body: &mut Vec<u8>| {
         body.push(1);
         Err("no")
     };
-    assert_eq!(turn.record(2, failing), Err("no"));
+    let first = |body: &mut Vec<u8>| {
+        body.extend_from_slice(b"first");
+        Ok::<_, Infallible>(())
+    };
+    let second = |body: &mut Vec<u8>| {
+        body.extend_from_slice(b"second");
+        Ok::<_, Infallible>(())
+    };
+    let mut batch = Batch::new();
+    let mut turn = batch.turn(header);
+    assert_eq!(turn.record(1, failing), Err("no"));
+    turn.record(2, first).expect("the encoder cannot fail");
+    assert_eq!(turn.record(3, failing), Err("no"));
+    turn.record(4, second).expect("the encoder cannot fail");
+    assert_eq!(turn.record(5, failing), Err("no"));
     turn.finish(false).expect("the turn is sound");
-    author.head = Sequence::new(1);
+    author.head = Sequence::new(2);
+    author.written = vec![b"first".to_vec(), b"second".to_vec()];
+    subject.settle(&journal, accepted(&journal, &batch));
+    let history = author.assert_history(&journal);
+    let kinds: Vec<_> = history.records.iter().map(|record| record.kind).collect();
+    assert_eq!(kinds, [2, 4]);
+    assert_eq!(refused(&journal, &batch), TurnRefused::AlreadyAppended);
+
+    // Also in a turn that closes, where the last frame says so.
+    batch.clear();
+    let mut turn = batch.turn(TurnHeader {
+        head: author.head,
+        opens: None,
+        ..header
+    });
+    turn.record(1, nothing).expect("the encoder cannot fail");
+    assert_eq!(turn.record(2, failing), Err("no"));
+    turn.finish(true).expect("the turn is sound");
+    author.head = Sequence::new(3);
     author.written.push(Vec::new());
     subject.settle(&journal, accepted(&journal, &batch));
     author.assert_history(&journal);
-    assert_eq!(refused(&journal, &batch), TurnRefused::AlreadyAppended);
+    let finished = journal.finished(&author.id).expect("it is readable");
+    assert_eq!(finished.map(|finished| finished.head), Some(author.head));
 }
