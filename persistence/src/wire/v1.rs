@@ -114,7 +114,7 @@ pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>
     start
 }
 
-/// The length of the frame at the start of `bytes`, which this process has sealed itself.
+/// The length of the frame at the start of `bytes`, which was sealed here or has been checked.
 pub(crate) fn len(bytes: &[u8]) -> usize {
     let len = bytes[LEN..LEN + 4].try_into().expect("four bytes fit four");
     usize::try_from(u32::from_le_bytes(len)).expect("a usize holds a u32 here")
@@ -148,7 +148,7 @@ pub(crate) fn back(frame: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The instance id in the frame at the start of `bytes`, which this process has sealed itself.
+/// The instance id in the frame at the start of `bytes`, which was sealed here or has been checked.
 pub(crate) fn id_bytes(bytes: &[u8]) -> &[u8] {
     &bytes[HEADER_BYTES..HEADER_BYTES + usize::from(bytes[ID_LEN])]
 }
