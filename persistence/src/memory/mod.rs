@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
-use self::retained::{Closed, Known};
+use self::retained::{Close, Known};
 use self::state::State;
 use crate::batch::Batch;
 use crate::config::JournalConfig;
@@ -228,8 +228,8 @@ impl Journal for MemoryJournal {
         let state = self.lock();
         state.readable()?;
         match state.finished.latest(IdHash::of(id.as_str())) {
-            Some(Known::Retained(closed, frames)) => {
-                Ok(Some(found(closed, frames)).filter(|finished| finished.id == *id))
+            Some(Known::Retained(close, frames)) => {
+                Ok(Some(found(close, frames)).filter(|finished| finished.id == *id))
             }
             Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
             None => Ok(None),
@@ -242,7 +242,7 @@ impl Journal for MemoryJournal {
         let after = after.and_then(|run| state.finished.number(run));
         let from = after.map_or(0, |number| number + 1);
         let listed = state.finished.list(from).take(limit);
-        Ok(listed.map(|(closed, frames)| found(closed, frames)).collect())
+        Ok(listed.map(|(close, frames)| found(close, frames)).collect())
     }
 
     fn recover(
@@ -306,12 +306,12 @@ impl Journal for MemoryJournal {
     }
 }
 
-fn found(closed: Closed, frames: &[u8]) -> FinishedRun {
+fn found(close: Close, frames: &[u8]) -> FinishedRun {
     FinishedRun {
-        run: closed.run,
+        run: close.run,
         id: scan::instance_id(frames).expect("this journal framed it itself"),
-        closed_at: closed.closed_at,
-        head: closed.head,
+        closed_at: close.closed_at,
+        head: close.head,
     }
 }
 

@@ -6,16 +6,24 @@
 //!            ├─ names ─────────┬─ block ──────────┬─ block ──────────┬─ block (grows) ─┐
 //!            │ run, id         │ runs: run, id, … │                  │                 │
 //!            │                 │ bytes: frames …  │                  │                 │
+//!            │                 │ large: frames    │                  │                 │
 //!            └─────────────────┴──────────────────┴──────────────────┴─────────────────┘
 //!            forgotten         first ─► retention                                    end
 //! ```
 //!
 //! A store may keep millions of them and seldom look at one: what is written for each lies behind what was
 //! written for the one before, so that it costs no allocation and little of the caches, and goes with its
-//! block, all at once. A name is entered in the index once, and stands there until it is forgotten.
+//! block, all at once. Large frames are not copied: they stay where the run has gathered them, beside its
+//! block, and go with their run. The index tells the last run of a name, until that is forgotten: a run
+//! is entered under its own name and its instance's, in the place of the one before.
+//!
+//! How much memory: at most about twice the bytes that are retained, three blocks more, and what the runs
+//! and the index take. What a block copies is at most a quarter of it, so that little of it stays empty
+//! when the next run begins another; the buffer of large frames has grown to up to twice what is in it. Of
+//! the first block a part may be dropped already, the last is being filled, and one is spare.
 //!
 //! Invariants: numbers have no gaps; the first block holds the first that is retained, unless there is
-//! none; a block's bytes never move.
+//! none; a block's bytes never move, and have room for as many as any other's.
 
 use std::collections::VecDeque;
 
@@ -26,8 +34,14 @@ use crate::finished::IdHash;
 use crate::numbers::{self, Numbers};
 use crate::wire::settled::run_hash;
 
-/// A block has so many bytes of frames, or those of one run that has more.
+/// A block has at most so many bytes of frames, and has room for them from the beginning.
 const BLOCK_BYTES: usize = 256 << 10;
+
+/// A block has at most so many runs.
+const BLOCK_LEN_MAX: usize = 4_096;
+
+/// The frames of a run that has more bytes are not copied into a block.
+const COPY_BYTES_MAX: usize = BLOCK_BYTES / 4;
 
 /// In so many parts an index grows.
 const INDEX_PARTS: usize = 512;
@@ -57,11 +71,13 @@ struct Block {
     first: u64,
     runs: Vec<Kept>,
     bytes: Vec<u8>,
+    /// Frames that were too large to be copied, with the place of their run in `runs`, in order.
+    large: VecDeque<(usize, Vec<u8>)>,
 }
 
-/// A run that has closed.
+/// How a run has closed, or will once its last turn is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Closed {
+pub(super) struct Close {
     pub(super) run: RunId,
     pub(super) id: IdHash,
     pub(super) closed_at: Timestamp,
@@ -71,8 +87,8 @@ pub(super) struct Closed {
 
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    closed: Closed,
-    /// Where its frames end in the block.
+    close: Close,
+    /// Where its frames end in the block's bytes; it has none there if they are large.
     end: usize,
 }
 
@@ -80,7 +96,7 @@ struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known<'a> {
     /// It is retained: these are its frames.
-    Retained(Closed, &'a [u8]),
+    Retained(Close, &'a [u8]),
     /// It was dropped lately.
     Expired(RunId),
 }
@@ -100,59 +116,57 @@ impl RetainedRuns {
         }
     }
 
-    /// Adds a run that has closed, the latest so far, with its frames.
-    pub(super) fn add(&mut self, closed: Closed, frames: &[u8]) {
-        let (number, half) = (self.end, numbers::lower(self.end));
+    /// Adds a run that has closed, the latest so far, with its frames. Gives the buffer back if it has
+    /// copied them.
+    pub(super) fn add(&mut self, close: Close, frames: Vec<u8>) -> Option<Vec<u8>> {
+        let half = numbers::lower(self.end);
         let names = Names {
             names: &self.names,
             blocks: &self.blocks,
             first: self.first,
         };
-        self.by_run.put(run_hash(closed.run), half, |half| {
-            names.of(half).is_some_and(|(run, _)| run == closed.run)
+        self.by_run.put(run_hash(close.run), half, |half| {
+            names.of(half).is_some_and(|(run, _)| run == close.run)
         });
-        self.by_id.put(closed.id.bits(), half, |half| {
-            names.of(half).is_some_and(|(_, id)| id == closed.id)
+        self.by_id.put(close.id.bits(), half, |half| {
+            names.of(half).is_some_and(|(_, id)| id == close.id)
         });
-        let has_room = |block: &&mut Block| block.bytes.len() + frames.len() <= block.bytes.capacity();
+        let has_room = |block: &&mut Block| block.has_room(frames.len());
         if self.blocks.back_mut().filter(has_room).is_none() {
-            let block = self.block(number, frames.len());
+            let block = self.block();
             self.blocks.push_back(block);
         }
-        let block = self.blocks.back_mut().expect("there is one with room");
-        block.bytes.extend_from_slice(frames);
-        let end = block.bytes.len();
-        block.runs.push(Kept { closed, end });
         self.end += 1;
         self.bytes += frames.len() as u64;
+        let block = self.blocks.back_mut().expect("there is one with room");
+        block.add(close, frames)
     }
 
-    /// An empty block with room for so many bytes.
-    fn block(&mut self, first: u64, bytes: usize) -> Block {
-        let spare = self.spare.take().filter(|_| bytes <= BLOCK_BYTES);
+    /// An empty block for the next run.
+    fn block(&mut self) -> Block {
+        let spare = self.spare.take();
         let mut block = spare.unwrap_or_else(|| Block {
-            bytes: Vec::with_capacity(bytes.max(BLOCK_BYTES)),
+            bytes: Vec::with_capacity(BLOCK_BYTES),
             ..Block::default()
         });
-        block.first = first;
+        block.first = self.end;
         block
     }
 
     /// Drops the earliest until the bounds of retention hold at `now`; returns how many.
     pub(super) fn trim(&mut self, now: Timestamp) -> u64 {
         let before = self.first;
-        while let Some(block) = self.blocks.front() {
+        while let Some(block) = self.blocks.front_mut() {
             let at = index(self.first - block.first);
-            let closed = block.runs[at].closed;
-            if self
-                .retention
-                .retains(now, closed.closed_at, self.len(), self.bytes)
-            {
+            let close = block.runs[at].close;
+            let len = self.end - self.first;
+            if self.retention.retains(now, close.closed_at, len, self.bytes) {
                 break;
             }
             self.bytes -= block.frames(at).len() as u64;
-            self.names.push_back((closed.run, closed.id));
+            self.names.push_back((close.run, close.id));
             self.first += 1;
+            block.large.pop_front_if(|(large, _)| *large == at);
             if at + 1 == block.runs.len() {
                 self.drop_block();
             }
@@ -167,12 +181,10 @@ impl RetainedRuns {
         let Some(mut block) = self.blocks.pop_front() else {
             return;
         };
-        // A larger one goes, so that what is kept has a bound.
-        if block.bytes.capacity() == BLOCK_BYTES {
-            block.runs.clear();
-            block.bytes.clear();
-            self.spare = Some(block);
-        }
+        block.runs.clear();
+        block.bytes.clear();
+        block.large.clear();
+        self.spare = Some(block);
     }
 
     /// Forgets the name of the one that was dropped first.
@@ -208,12 +220,12 @@ impl RetainedRuns {
     }
 
     /// Those that are retained, from the one with this number on, in the order of closing.
-    pub(super) fn list(&self, from: u64) -> impl Iterator<Item = (Closed, &[u8])> {
+    pub(super) fn list(&self, from: u64) -> impl Iterator<Item = (Close, &[u8])> {
         let first = from.max(self.first);
         let skipped = self.blocks.partition_point(|block| block.end() <= first);
         self.blocks.iter().skip(skipped).flat_map(move |block| {
             let from = index(first.saturating_sub(block.first));
-            (from..block.runs.len()).map(|at| (block.runs[at].closed, block.frames(at)))
+            (from..block.runs.len()).map(|at| (block.runs[at].close, block.frames(at)))
         })
     }
 
@@ -231,7 +243,7 @@ impl RetainedRuns {
             return Some(Known::Expired(run));
         }
         let (block, at) = self.names().stands(number)?;
-        Some(Known::Retained(block.runs[at].closed, block.frames(at)))
+        Some(Known::Retained(block.runs[at].close, block.frames(at)))
     }
 
     fn names(&self) -> Names<'_> {
@@ -249,9 +261,34 @@ impl Block {
         self.first + self.runs.len() as u64
     }
 
+    /// Whether it takes one more run, with so many bytes of frames.
+    fn has_room(&self, bytes: usize) -> bool {
+        let is_copied = bytes <= COPY_BYTES_MAX;
+        self.runs.len() < BLOCK_LEN_MAX && !(is_copied && self.bytes.len() + bytes > BLOCK_BYTES)
+    }
+
+    fn add(&mut self, close: Close, frames: Vec<u8>) -> Option<Vec<u8>> {
+        let given_back = if frames.len() <= COPY_BYTES_MAX {
+            self.bytes.extend_from_slice(&frames);
+            Some(frames)
+        } else {
+            self.large.push_back((self.runs.len(), frames));
+            None
+        };
+        let end = self.bytes.len();
+        self.runs.push(Kept { close, end });
+        given_back
+    }
+
     fn frames(&self, at: usize) -> &[u8] {
         let start = at.checked_sub(1).map_or(0, |before| self.runs[before].end);
-        &self.bytes[start..self.runs[at].end]
+        let copied = &self.bytes[start..self.runs[at].end];
+        if copied.is_empty()
+            && let Ok(place) = self.large.binary_search_by_key(&at, |(large, _)| *large)
+        {
+            return &self.large[place].1;
+        }
+        copied
     }
 }
 
@@ -280,8 +317,8 @@ impl<'a> Names<'a> {
             return self.names.get(index(place)).copied();
         }
         let (block, at) = self.stands(number)?;
-        let closed = &block.runs[at].closed;
-        Some((closed.run, closed.id))
+        let close = &block.runs[at].close;
+        Some((close.run, close.id))
     }
 
     /// Where a run stands that is retained.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use millrun_core::{Bell, Epoch, Offset, RunId};
 
-use super::retained::{Closed, Known, RetainedRuns};
+use super::retained::{Close, Known, RetainedRuns};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError};
@@ -23,6 +23,9 @@ use crate::scan;
 const SPARE_LEN_MAX: usize = 1_024;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
+/// A run opens in a buffer of at most so many times what it has: it may stay there for long.
+const SPARE_FACTOR_MAX: usize = 4;
+
 #[derive(Debug)]
 pub(super) struct State {
     is_held: bool,
@@ -33,8 +36,8 @@ pub(super) struct State {
     pub(super) dropped: u64,
     /// Runs touched by batches that are queued (only when commits are held).
     touched: Vec<RunId>,
-    /// Runs closed by batches that are queued.
-    closing: Vec<(Closed, Frames)>,
+    /// Runs that batches that are queued will close.
+    closing: Vec<(Close, Frames)>,
     spare: Vec<Vec<u8>>,
     pub(super) enqueued: Offset,
     pub(super) durable: Offset,
@@ -84,10 +87,10 @@ impl State {
 
     /// Takes in what is durable in `old`.
     pub(super) fn take_over_durable(&mut self, old: &Self) {
-        for (closed, frames) in old.finished.list(0) {
-            self.finished.add(closed, frames);
+        for (close, frames) in old.finished.list(0) {
+            self.finished.add(close, frames.to_vec());
         }
-        let closing = old.closing.iter().map(|(closed, frames)| (closed.run, frames));
+        let closing = old.closing.iter().map(|(close, frames)| (close.run, frames));
         let live = old.ledger.heads().iter().map(|(run, head)| (run, &head.place));
         for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
             let durable = &frames.bytes[..frames.durable];
@@ -111,8 +114,10 @@ impl State {
             let frames = batch.frames(turn);
             let (is_held, spare) = (self.is_held, &mut self.spare);
             let outcome = self.ledger.admit(turn, |stored| {
+                // One that is too large goes, so that those below it are of use again.
                 if turn.opens
                     && let Some(buffer) = spare.pop()
+                    && buffer.capacity() <= SPARE_FACTOR_MAX * frames.len()
                 {
                     stored.bytes = buffer;
                 }
@@ -122,22 +127,22 @@ impl State {
                 }
             });
             match outcome {
-                Ok(closed) => {
+                Ok(ended) => {
                     self.queued_turns += 1;
                     self.queued_bytes += frames.len();
                     self.live_bytes += frames.len() as u64;
                     if turn.closes && !self.snapshots.is_empty() {
                         self.snapshots.remove(&turn.run);
                     }
-                    match closed {
+                    match ended {
                         Some(stored) => {
-                            let closed = Closed {
+                            let close = Close {
                                 run: turn.run,
                                 id: scan::id_hash(&stored.bytes),
                                 closed_at: turn.time,
                                 head: turn.last,
                             };
-                            self.closing.push((closed, stored));
+                            self.closing.push((close, stored));
                         }
                         None if self.is_held => self.touched.push(turn.run),
                         None => {}
@@ -155,13 +160,16 @@ impl State {
                 head.place.durable = head.place.bytes.len();
             }
         }
-        for (closed, mut frames) in self.closing.drain(..) {
+        for (close, frames) in self.closing.drain(..) {
             self.live_bytes -= frames.bytes.len() as u64;
-            self.finished.add(closed, &frames.bytes);
-            self.dropped += self.finished.trim(closed.closed_at);
-            if self.spare.len() < SPARE_LEN_MAX && frames.bytes.capacity() <= SPARE_BYTES_MAX {
-                frames.bytes.clear();
-                self.spare.push(frames.bytes);
+            let given_back = self.finished.add(close, frames.bytes);
+            self.dropped += self.finished.trim(close.closed_at);
+            if let Some(mut buffer) = given_back
+                && self.spare.len() < SPARE_LEN_MAX
+                && buffer.capacity() <= SPARE_BYTES_MAX
+            {
+                buffer.clear();
+                self.spare.push(buffer);
             }
         }
         self.commits += 1;
@@ -179,7 +187,7 @@ impl State {
             Some(head.place.durable())
         };
         let closing = || {
-            let (_, frames) = self.closing.iter().find(|(closed, _)| closed.run == run)?;
+            let (_, frames) = self.closing.iter().find(|(close, _)| close.run == run)?;
             Some(frames.durable())
         };
         let frames = live().or_else(closing);
@@ -213,3 +221,6 @@ impl Frames {
         &self.bytes[..self.durable]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,113 +1,118 @@
-//! What is retained and remembered, against two separate lists.
+//! What is retained and remembered, against plain maps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millrun_core::Partition;
 
 use super::*;
-use crate::finished::{Expired, Finished, FinishedIndex};
 
 fn run(number: u64) -> RunId {
     RunId::new(Partition::from_index(0).unwrap(), Timestamp::EPOCH, number)
 }
 
-/// The same as an index of all that are retained, and one of names.
+fn close(number: u64, id: &str, closed_at: Timestamp) -> Close {
+    Close {
+        run: run(number),
+        id: IdHash::of(id),
+        closed_at,
+        head: Sequence::new(number),
+    }
+}
+
+/// Maps in which nothing but what retention drops is ever removed.
+#[derive(Default)]
 struct Model {
-    retention: Retention,
-    finished: FinishedIndex<Vec<u8>>,
-    expired: Expired,
+    /// The number of the latest under each name.
+    by_run: BTreeMap<RunId, u64>,
+    by_id: BTreeMap<u64, u64>,
+    retained: BTreeMap<u64, (Close, Vec<u8>)>,
+    expired: BTreeMap<u64, RunId>,
 }
 
 impl Model {
-    fn add(&mut self, closed: Closed, frames: &[u8]) {
-        self.finished.add(Finished {
-            run: closed.run,
-            id: closed.id,
-            closed_at: closed.closed_at,
-            head: closed.head,
-            bytes: frames.len() as u64,
-            place: frames.to_vec(),
-        });
+    fn add(&mut self, number: u64, close: Close, frames: &[u8]) {
+        self.by_run.insert(close.run, number);
+        self.by_id.insert(close.id.bits(), number);
+        self.retained.insert(number, (close, frames.to_vec()));
     }
 
-    fn trim(&mut self, now: Timestamp) -> u64 {
+    fn bytes(&self) -> u64 {
+        let lens = self.retained.values().map(|(_, frames)| frames.len() as u64);
+        lens.sum()
+    }
+
+    fn trim(&mut self, retention: &Retention, now: Timestamp) -> u64 {
         let mut dropped = 0;
-        while let Some(earliest) = self.finished.earliest()
-            && !self.retention.retains(
-                now,
-                earliest.closed_at,
-                self.finished.len(),
-                self.finished.bytes(),
-            )
-            && let Some(gone) = self.finished.drop_earliest()
+        while let Some((number, (close, _))) = self.retained.first_key_value()
+            && !retention.retains(now, close.closed_at, self.retained.len() as u64, self.bytes())
         {
-            self.expired.add(gone.run, gone.id);
+            self.expired.insert(*number, close.run);
+            self.retained.pop_first();
             dropped += 1;
+        }
+        while self.expired.len() > retention.expired_len_max {
+            self.expired.pop_first();
         }
         dropped
     }
 
-    fn known(found: Option<&Finished<Vec<u8>>>, expired: Option<RunId>) -> Option<Known<'_>> {
-        let retained = found.map(|finished| Known::Retained(closed(finished), &finished.place));
-        retained.or(expired.map(Known::Expired))
-    }
-}
-
-fn closed(finished: &Finished<Vec<u8>>) -> Closed {
-    Closed {
-        run: finished.run,
-        id: finished.id,
-        closed_at: finished.closed_at,
-        head: finished.head,
+    fn known(&self, number: Option<&u64>) -> Option<Known<'_>> {
+        let retained = self.retained.get(number?);
+        let retained = retained.map(|(close, frames)| Known::Retained(*close, frames));
+        retained.or_else(|| self.expired.get(number?).copied().map(Known::Expired))
     }
 }
 
 fn compare(retention: Retention, frames_len: impl Fn(u64) -> usize) {
+    // The lower halves of numbers begin anew after the fiftieth run of the second.
+    for first in [0, u64::from(u32::MAX) - 50] {
+        compare_from(first, retention, &frames_len);
+    }
+}
+
+fn compare_from(first: u64, retention: Retention, frames_len: impl Fn(u64) -> usize) {
     let mut retained = RetainedRuns::new(retention);
-    let mut model = Model {
-        retention,
-        finished: FinishedIndex::new(0),
-        expired: Expired::new(retention.expired_len_max),
-    };
-    for number in 0..400 {
+    (retained.first, retained.end) = (first, first);
+    let mut model = Model::default();
+    for count in 0..400 {
         // Of each id several runs follow each other, not far apart and far apart.
-        let id = IdHash::of(&format!("{}", number % 13 * (number / 100)));
-        let now = Timestamp::from_micros(1_000 * number);
-        let closed_run = Closed {
-            run: run(number),
-            id,
-            closed_at: now,
-            head: Sequence::new(number),
-        };
-        let frames = vec![u8::try_from(number % 251).unwrap(); frames_len(number)];
-        retained.add(closed_run, &frames);
-        model.add(closed_run, &frames);
-        assert_eq!(retained.trim(now), model.trim(now));
+        let id = format!("{}", count % 13 * (count / 100));
+        let now = Timestamp::from_micros(1_000 * count);
+        let close = close(count, &id, now);
+        let frames = vec![u8::try_from(count % 251).unwrap(); frames_len(count)];
+        model.add(first + count, close, &frames);
+        retained.add(close, frames);
+        assert_eq!(retained.trim(now), model.trim(&retention, now));
         assert_eq!(
             (retained.len(), retained.bytes()),
-            (model.finished.len(), model.finished.bytes())
+            (model.retained.len() as u64, model.bytes())
         );
-        for other in 0..=number + 1 {
-            let (found, expired) = (model.finished.run(run(other)), model.expired.has_run(run(other)));
-            let expected = Model::known(found, expired.then_some(run(other)));
-            assert_eq!(retained.run(run(other)), expected, "{other} at {number}");
-            assert_eq!(retained.number(run(other)), model.finished.number(run(other)));
+        for other in 0..=count + 1 {
+            let number = model.by_run.get(&run(other));
+            assert_eq!(
+                retained.run(run(other)),
+                model.known(number),
+                "{other} at {count}"
+            );
+            let number = number.filter(|number| model.retained.contains_key(number));
+            assert_eq!(retained.number(run(other)), number.copied());
         }
         for name in 0..40 {
             let id = IdHash::of(&format!("{name}"));
-            let expected = Model::known(model.finished.latest(id), model.expired.latest(id));
-            assert_eq!(retained.latest(id), expected, "{name} at {number}");
+            let number = model.by_id.get(&id.bits());
+            assert_eq!(retained.latest(id), model.known(number), "{name} at {count}");
         }
-        for from in [0, number / 2, number, number + 1] {
-            let expected = model.finished.list(from);
-            let expected = expected.map(|finished| (closed(finished), &finished.place[..]));
-            assert!(retained.list(from).eq(expected), "from {from} at {number}");
+        for from in [0, first + count / 2, first + count, first + count + 1] {
+            let expected = model.retained.range(from..);
+            let expected = expected.map(|(_, (close, frames))| (*close, &frames[..]));
+            assert!(retained.list(from).eq(expected), "from {from} at {count}");
         }
     }
 }
 
 #[test]
-fn what_is_retained_and_what_is_remembered_is_that_of_two_separate_lists() {
+fn what_is_retained_and_what_is_remembered_is_that_of_plain_maps() {
     let retention = Retention {
         age_max: Duration::MAX,
         len_max: 50,
@@ -115,12 +120,14 @@ fn what_is_retained_and_what_is_remembered_is_that_of_two_separate_lists() {
         expired_len_max: 30,
     };
     compare(retention, |number| 100 + index(number % 7));
-    // Blocks of some runs, and of one.
+    // Large ones, none, and what is just not large, among others.
     compare(retention, |number| match number % 9 {
-        0 => BLOCK_BYTES + 1,
+        0 | 3 | 4 => COPY_BYTES_MAX + 1,
         1 => 0,
+        2 => COPY_BYTES_MAX,
         _ => 40_000,
     });
+    compare(retention, |_| COPY_BYTES_MAX + 1);
     let by_bytes = Retention {
         len_max: usize::MAX,
         bytes_max: 1_000_000,
@@ -149,23 +156,62 @@ fn blocks_go_as_soon_as_none_of_their_runs_is_retained() {
     };
     let mut retained = RetainedRuns::new(retention);
     for number in 0..200 {
-        let closed = Closed {
-            run: run(number),
-            id: IdHash::of("a"),
-            closed_at: Timestamp::EPOCH,
-            head: Sequence::new(1),
-        };
-        retained.add(closed, &[0; 50_000]);
+        let given_back = retained.add(close(number, "a", Timestamp::EPOCH), vec![0; 50_000]);
+        assert_eq!(given_back.map(|frames| frames.len()), Some(50_000));
         retained.trim(Timestamp::EPOCH);
         // Five fit in a block: two of those that are retained stand in parts of blocks at most.
         assert!(retained.blocks.len() <= 3, "{number}");
-        assert!(
-            retained
-                .blocks
-                .iter()
-                .all(|block| block.bytes.capacity() == BLOCK_BYTES)
-        );
     }
+    assert_sound(&retained);
+}
+
+#[test]
+fn blocks_never_grow_and_hold_a_bounded_number_of_runs() {
+    let retention = Retention {
+        len_max: 5_000,
+        ..Retention::default()
+    };
+    let mut retained = RetainedRuns::new(retention);
+    for number in 0..20_000 {
+        retained.add(close(number, "a", Timestamp::EPOCH), vec![0; index(number % 2)]);
+        retained.trim(Timestamp::EPOCH);
+        assert!(retained.blocks.len() <= 3, "{number}");
+    }
+    assert_sound(&retained);
+    assert!(retained.spare.is_some());
+}
+
+fn assert_sound(retained: &RetainedRuns) {
+    let room = Vec::<u8>::with_capacity(BLOCK_BYTES).capacity();
+    for block in retained.blocks.iter().chain(&retained.spare) {
+        assert_eq!(block.bytes.capacity(), room);
+        assert!(block.runs.len() <= BLOCK_LEN_MAX);
+    }
+}
+
+#[test]
+fn large_frames_go_with_their_run_and_leave_the_rest_of_the_block_to_others() {
+    let retention = Retention {
+        len_max: 3,
+        ..Retention::default()
+    };
+    let mut retained = RetainedRuns::new(retention);
+    for number in 0..100 {
+        let is_large = number % 2 == 1;
+        let frames = vec![0; if is_large { 1_000_000 } else { 1_000 }];
+        let memory = frames.as_ptr();
+        let given_back = retained.add(close(number, "a", Timestamp::EPOCH), frames);
+        assert_eq!(given_back.is_none(), is_large);
+        retained.trim(Timestamp::EPOCH);
+        let Some(Known::Retained(_, kept)) = retained.run(run(number)) else {
+            panic!("{number} is retained");
+        };
+        assert_eq!(kept.as_ptr() == memory, is_large, "it is not copied");
+        let large = retained.blocks.iter().map(|block| block.large.len());
+        assert!(large.sum::<usize>() <= 2, "{number}");
+        assert_eq!(retained.blocks.len(), 1);
+    }
+    assert_sound(&retained);
 }
 
 #[test]
@@ -177,13 +223,8 @@ fn a_run_that_has_closed_twice_is_the_later_one_until_its_name_is_forgotten() {
     };
     let mut retained = RetainedRuns::new(retention);
     let mut close = |number: u64, frames: &[u8]| {
-        let closed = Closed {
-            run: run(number),
-            id: IdHash::of(&format!("{number}")),
-            closed_at: Timestamp::EPOCH,
-            head: Sequence::new(1),
-        };
-        retained.add(closed, frames);
+        let close = close(number, &format!("{number}"), Timestamp::EPOCH);
+        retained.add(close, frames.to_vec());
         retained.trim(Timestamp::EPOCH);
         let (by_run, by_id) = (retained.run(run(0)), retained.latest(IdHash::of("0")));
         assert_eq!(by_run, by_id);
