@@ -95,7 +95,9 @@ impl Shard {
         let mut tasks = Vec::new();
         let mut cold = Vec::new();
         let loading_len = self.loads.len() + self.loads_in_flight;
-        let room = queue.room().saturating_sub(loading_len).min(FED_MAX);
+        let room = queue.room();
+        // One at least: histories may be read all the time, for whatever else wakes runs.
+        let room = room.min(room.saturating_sub(loading_len).max(1)).min(FED_MAX);
         while tasks.len() + cold.len() < room
             && let Some((run, operation)) = self.outlets[number].backlog.pop_front()
         {
