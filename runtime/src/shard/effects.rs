@@ -5,26 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use millrun_core::{Offset, Partition, RunId};
-use millrun_workflow::{OperationId, Payload, PublishScheduled};
+use millrun_workflow::{OperationId, PublishScheduled};
 
-use super::message::{Reply, ShardMessage, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
+use super::answers::Answer;
+use super::message::ShardMessage;
 use crate::activity::ActivityTask;
-use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::timers::TimerCommand;
-use crate::{QueryError, RunError, StartError};
 
 /// One thing to do.
 pub(super) enum Effect {
-    AnswerStart(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
-    Answer(Reply<()>, Result<(), RunError>),
-    AnswerStanding(Reply<Standing>, Result<Standing, RunError>),
-    AnswerDescribe(
-        Reply<InstanceDescription>,
-        Result<Box<InstanceDescription>, RunError>,
-    ),
-    AnswerQuery(Reply<Payload, QueryError>, Result<Payload, QueryError>),
-    AnswerUpdate(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
-    AnswerList(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
+    Answer(Answer),
     Run(ActivityTask),
     /// A message to whoever hosts the partition.
     Send(Partition, Box<ShardMessage>),
@@ -42,13 +32,7 @@ pub(super) enum Effect {
 impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AnswerStart(..) => "AnswerStart",
-            Self::Answer(..) => "Answer",
-            Self::AnswerStanding(..) => "AnswerStanding",
-            Self::AnswerDescribe(..) => "AnswerDescribe",
-            Self::AnswerQuery(..) => "AnswerQuery",
-            Self::AnswerUpdate(..) => "AnswerUpdate",
-            Self::AnswerList(..) => "AnswerList",
+            Self::Answer(_) => "Answer",
             Self::Run(_) => "Run",
             Self::Send(..) => "Send",
             Self::Publish(..) => "Publish",

@@ -24,6 +24,7 @@ use millrun_workflow::{
 };
 
 use super::Shard;
+use super::answers::Answer;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Place};
 use super::message::{ShardMessage, Standing, StartChild};
@@ -138,7 +139,8 @@ impl Shard {
                 {
                     let standing = Standing::Ended(outcome.clone());
                     let answers = waiters.into_iter();
-                    let answers = answers.map(|waiter| Effect::AnswerStanding(waiter, Ok(standing.clone())));
+                    let answers =
+                        answers.map(|waiter| Effect::Answer(Answer::Standing(waiter, Ok(standing.clone()))));
                     self.effects.extend(answers);
                 }
                 Some(entry) => waiters.into_iter().for_each(|waiter| entry.wait(waiter)),

@@ -11,6 +11,7 @@ use millrun_workflow::{
 };
 
 use super::Shard;
+use super::answers::Answer;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Loading, Place, WorkflowName};
 use super::family::{check_beginning, close_child, start_child, tell_parent};
@@ -79,14 +80,16 @@ impl Shard {
     /// Says that a run cannot be reached to whoever asks.
     pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
         match held {
-            Held::Tell(_, reply) => self.effects.push(Effect::Answer(reply, Err(error))),
-            Held::Describe(reply) => self.effects.push(Effect::AnswerDescribe(reply, Err(error))),
+            Held::Tell(_, reply) => self.effects.push(Effect::Answer(Answer::Tell(reply, Err(error)))),
+            Held::Describe(reply) => self
+                .effects
+                .push(Effect::Answer(Answer::Describe(reply, Err(error)))),
             Held::Query(_, reply) => self
                 .effects
-                .push(Effect::AnswerQuery(reply, Err(QueryError::Run(error)))),
+                .push(Effect::Answer(Answer::Query(reply, Err(QueryError::Run(error))))),
             Held::Update(_, reply) => {
                 let refused = Err(UpdateRefused::Run(error));
-                self.effects.push(Effect::AnswerUpdate(reply, refused));
+                self.effects.push(Effect::Answer(Answer::Update(reply, refused)));
             }
             // Late: the run has ended.
             Held::Input(_) | Held::Failed(..) | Held::Resume | Held::Dispatch(_) | Held::Republish(..) => {}
@@ -102,7 +105,7 @@ impl Shard {
                     return self.reload(run, Held::Tell(Tell::Resume, reply));
                 }
                 let answer = self.apply(run, Input::Resume, moment);
-                self.effects.push(Effect::Answer(reply, answer));
+                self.effects.push(Effect::Answer(Answer::Tell(reply, answer)));
             }
             Held::Tell(tell, reply) => {
                 let input = match tell {
@@ -114,7 +117,7 @@ impl Shard {
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment);
-                self.effects.push(Effect::Answer(reply, answer));
+                self.effects.push(Effect::Answer(Answer::Tell(reply, answer)));
             }
             Held::Resume => {
                 if self.is_paused(run) {
@@ -163,7 +166,7 @@ impl Shard {
             Held::Describe(reply) => {
                 let description = self.describe(run, moment).ok_or(RunError::NotFound);
                 self.effects
-                    .push(Effect::AnswerDescribe(reply, description.map(Box::new)));
+                    .push(Effect::Answer(Answer::Describe(reply, description.map(Box::new))));
             }
             Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
             Held::Dispatch(operation) => {
@@ -383,14 +386,16 @@ impl Shard {
                     tell_parked(&mut self.updates, &mut self.effects, run, &reason);
                     for waiter in entry.take_waiters() {
                         let standing = Ok(Standing::Parked(reason.clone()));
-                        self.effects.push(Effect::AnswerStanding(waiter, standing));
+                        self.effects
+                            .push(Effect::Answer(Answer::Standing(waiter, standing)));
                     }
                 }
                 Command::Close(outcome) => {
                     if !matches!(outcome, Outcome::Continued(_)) {
                         for waiter in entry.take_waiters() {
                             let standing = Ok(Standing::Ended(outcome.clone()));
-                            self.effects.push(Effect::AnswerStanding(waiter, standing));
+                            self.effects
+                                .push(Effect::Answer(Answer::Standing(waiter, standing)));
                         }
                         if let Some(parent) = entry.parent() {
                             self.effects.push(tell_parent(parent, &outcome));

@@ -16,6 +16,7 @@
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
 //!   messages, which is what those who push feel.
 
+mod answers;
 mod asleep;
 mod dispatch;
 mod effects;
@@ -54,6 +55,7 @@ use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
+use answers::Outbox;
 use dispatch::Outlet;
 use effects::{Effect, InFlight};
 pub(crate) use family::child_end;
@@ -164,6 +166,7 @@ pub(crate) struct Shard {
     batch: Batch,
     effects: Vec<Effect>,
     in_flight: InFlight,
+    outbox: Outbox,
     /// The offset of the last batch that was queued.
     last_offset: Offset,
     /// How many sweeps have been queued, and how many of them are durable.
@@ -182,6 +185,7 @@ impl Shard {
         let bell = door.mailbox.bell().clone();
         shared.journal.watch(bell.clone());
         let outlets = shared.queues.all().iter().map(|_| Outlet::default()).collect();
+        let outbox = Outbox::new(shared.host.as_ref());
         Self {
             shared,
             mailbox: door.mailbox.clone(),
@@ -212,6 +216,7 @@ impl Shard {
             batch,
             effects: Vec::new(),
             in_flight: InFlight::default(),
+            outbox,
             last_offset: Offset::ZERO,
             sweeps_len: 0,
             durable_len: 0,
@@ -305,20 +310,14 @@ impl Shard {
             self.in_flight.recycle(sweep.effects);
             self.retire(sweep.ended_len);
         }
+        self.outbox.send();
         self.send_timers();
         self.send_tasks();
     }
 
     fn perform(&mut self, effect: Effect) {
-        // An answer that nobody waits for any more is no error.
         match effect {
-            Effect::AnswerStart(reply, answer) => drop(reply.send(answer)),
-            Effect::Answer(reply, answer) => drop(reply.send(answer)),
-            Effect::AnswerStanding(reply, answer) => drop(reply.send(answer)),
-            Effect::AnswerDescribe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
-            Effect::AnswerQuery(reply, answer) => drop(reply.send(answer)),
-            Effect::AnswerUpdate(reply, answer) => drop(reply.send(answer)),
-            Effect::AnswerList(reply, answer) => drop(reply.send(Ok(answer))),
+            Effect::Answer(answer) => self.outbox.push(answer),
             Effect::Run(task) => self.stage_task(task),
             Effect::Send(partition, message) => self.doors.push_to(partition, *message),
             Effect::Publish(run, scheduled) => self.publish(run, &scheduled),

@@ -12,6 +12,7 @@ use millrun_core::RunId;
 use millrun_workflow::{Event, Input, Moment, ParkReason, Payload, Refused, Turn};
 
 use super::Shard;
+use super::answers::Answer;
 use super::effects::Effect;
 use super::entry::Place;
 use super::message::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
@@ -31,7 +32,7 @@ impl Shard {
                 .map_err(QueryError::Unanswered),
             Some(_) | None => Err(QueryError::Run(RunError::NotFound)),
         };
-        self.effects.push(Effect::AnswerQuery(reply, answer));
+        self.effects.push(Effect::Answer(Answer::Query(reply, answer)));
     }
 
     /// Applies an update to a run in memory. Its answer is an event of this turn, or of a later
@@ -50,7 +51,7 @@ impl Shard {
                 let waiting = self.updates.get_mut(&key).and_then(Vec::pop);
                 if let Some(reply) = waiting {
                     let refused = Err(UpdateRefused::Run(error));
-                    self.effects.push(Effect::AnswerUpdate(reply, refused));
+                    self.effects.push(Effect::Answer(Answer::Update(reply, refused)));
                 }
             }
         }
@@ -68,7 +69,8 @@ impl Shard {
 
     fn answer_update(&mut self, key: &(RunId, String), answer: UpdateAnswer) {
         for reply in self.updates.remove(key).unwrap_or_default() {
-            self.effects.push(Effect::AnswerUpdate(reply, Ok(answer.clone())));
+            self.effects
+                .push(Effect::Answer(Answer::Update(reply, Ok(answer.clone()))));
         }
     }
 }
@@ -84,7 +86,7 @@ pub(super) fn tell_parked(updates: &mut Waiting, effects: &mut Vec<Effect>, run:
 fn refuse_all(updates: &mut Waiting, effects: &mut Vec<Effect>, run: RunId, refused: &UpdateRefused) {
     for key in keys_of(updates, run) {
         for reply in updates.remove(&key).unwrap_or_default() {
-            effects.push(Effect::AnswerUpdate(reply, Err(refused.clone())));
+            effects.push(Effect::Answer(Answer::Update(reply, Err(refused.clone()))));
         }
     }
 }
@@ -100,7 +102,7 @@ pub(super) fn answer_updates(updates: &mut Waiting, effects: &mut Vec<Effect>, r
     for event in &turn.events {
         if let Event::UpdateAnswered { request, answer } = event {
             for reply in updates.remove(&(run, request.clone())).unwrap_or_default() {
-                effects.push(Effect::AnswerUpdate(reply, Ok(answer.clone())));
+                effects.push(Effect::Answer(Answer::Update(reply, Ok(answer.clone()))));
             }
         }
     }

@@ -4,6 +4,7 @@ use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{ActivityScheduled, Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
+use super::answers::Answer;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{
@@ -22,7 +23,8 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
                 None => {
                     // Not here: whoever asked looks among the finished runs.
-                    self.effects.push(Effect::Answer(reply, Err(RunError::NotFound)));
+                    self.effects
+                        .push(Effect::Answer(Answer::Tell(reply, Err(RunError::NotFound))));
                 }
             },
             ShardMessage::Await { target, reply } => self.on_await(&target, reply, moment),
@@ -30,7 +32,7 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Describe(reply), moment),
                 None => {
                     self.effects
-                        .push(Effect::AnswerDescribe(reply, Err(RunError::NotFound)));
+                        .push(Effect::Answer(Answer::Describe(reply, Err(RunError::NotFound))));
                 }
             },
             ShardMessage::Query {
@@ -41,7 +43,8 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Query(question, reply), moment),
                 None => {
                     let error = QueryError::Run(RunError::NotFound);
-                    self.effects.push(Effect::AnswerQuery(reply, Err(error)));
+                    self.effects
+                        .push(Effect::Answer(Answer::Query(reply, Err(error))));
                 }
             },
             ShardMessage::Update {
@@ -52,7 +55,8 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Update(request, reply), moment),
                 None => {
                     let refused = UpdateRefused::Run(RunError::NotFound);
-                    self.effects.push(Effect::AnswerUpdate(reply, Err(refused)));
+                    self.effects
+                        .push(Effect::Answer(Answer::Update(reply, Err(refused))));
                 }
             },
             ShardMessage::List {
@@ -61,7 +65,7 @@ impl Shard {
                 reply,
             } => {
                 let list = self.list(after, len_max);
-                self.effects.push(Effect::AnswerList(reply, list));
+                self.effects.push(Effect::Answer(Answer::List(reply, list)));
             }
             ShardMessage::TimerFired { run, operation } => {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
@@ -148,7 +152,7 @@ impl Shard {
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
-        self.effects.push(Effect::AnswerStart(reply, answer));
+        self.effects.push(Effect::Answer(Answer::Start(reply, answer)));
         if !self.continuing.is_empty() {
             self.continue_runs(moment);
         }
@@ -175,22 +179,26 @@ impl Shard {
                 let started = Started::new(workflow, id, input).with_signal(name, value);
                 let answer = self.begin_asked(started, end, moment);
                 let is_begun = answer.is_ok();
-                self.effects.push(Effect::AnswerStart(reply, answer));
+                self.effects.push(Effect::Answer(Answer::Start(reply, answer)));
                 if is_begun {
-                    self.effects.push(Effect::Answer(told, Ok(())));
+                    self.effects.push(Effect::Answer(Answer::Tell(told, Ok(()))));
                 }
                 self.continue_runs(moment);
             }
             Ok(Some(attached)) => {
-                self.effects.push(Effect::AnswerStart(reply, Ok(attached)));
+                self.effects
+                    .push(Effect::Answer(Answer::Start(reply, Ok(attached))));
                 if self.entries.contains(attached.run) {
                     let signal = Tell::Signal { name, value };
                     self.with_run(attached.run, Held::Tell(signal, told), moment);
                 } else {
-                    self.effects.push(Effect::Answer(told, Err(RunError::Finished)));
+                    self.effects
+                        .push(Effect::Answer(Answer::Tell(told, Err(RunError::Finished))));
                 }
             }
-            Err(error) => self.effects.push(Effect::AnswerStart(reply, Err(error))),
+            Err(error) => self
+                .effects
+                .push(Effect::Answer(Answer::Start(reply, Err(error)))),
         }
     }
 
@@ -310,7 +318,7 @@ impl Shard {
             // Not here: whoever asked looks among the finished runs.
             return self
                 .effects
-                .push(Effect::AnswerStanding(reply, Err(RunError::NotFound)));
+                .push(Effect::Answer(Answer::Standing(reply, Err(RunError::NotFound))));
         };
         let entry = self.entries.get_mut(run).expect("found just now");
         match &entry.place {
@@ -321,11 +329,12 @@ impl Shard {
                 }
                 Some(outcome) => {
                     let standing = Ok(Standing::Ended(outcome.clone()));
-                    self.effects.push(Effect::AnswerStanding(reply, standing));
+                    self.effects
+                        .push(Effect::Answer(Answer::Standing(reply, standing)));
                 }
                 // Whoever asked looks among the finished runs.
                 None => {
-                    let answer = Effect::AnswerStanding(reply, Err(RunError::NotFound));
+                    let answer = Effect::Answer(Answer::Standing(reply, Err(RunError::NotFound)));
                     self.effects.push(answer);
                 }
             },

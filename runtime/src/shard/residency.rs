@@ -7,6 +7,7 @@ use millrun_core::{RunId, Timestamp};
 use millrun_workflow::{Event, Instance, Moment};
 
 use super::Shard;
+use super::answers::Answer;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Loading, Place};
 use super::message::Standing;
@@ -100,7 +101,7 @@ impl Shard {
                 entry.place = Place::Cold;
                 for waiter in entry.take_waiters() {
                     self.effects
-                        .push(Effect::AnswerStanding(waiter, Err(error.clone())));
+                        .push(Effect::Answer(Answer::Standing(waiter, Err(error.clone()))));
                 }
                 for held in held {
                     match held {
@@ -134,7 +135,8 @@ impl Shard {
         };
         for waiter in entry.take_waiters() {
             let standing = Ok(Standing::Parked(reason.clone()));
-            self.effects.push(Effect::AnswerStanding(waiter, standing));
+            self.effects
+                .push(Effect::Answer(Answer::Standing(waiter, standing)));
         }
     }
 

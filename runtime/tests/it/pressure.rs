@@ -158,7 +158,7 @@ async fn while_steps_end_faster_than_they_are_recorded_few_runs_begin() {
     runtime.shutdown().await.unwrap();
 }
 
-/// Each once to have its task made, and once more to hear how that went.
+/// Each once to have its task made, and once more to hear how that went; a few are unloaded in between.
 #[test]
 fn runs_whose_tasks_wait_for_room_are_brought_back_when_there_is_some() {
     let world = SimHost::new(SimConfig::seeded(12));
@@ -183,7 +183,7 @@ fn runs_whose_tasks_wait_for_room_are_brought_back_when_there_is_some() {
         .await;
         assert!((0..).zip(results).all(|(number, result)| result == number));
         let stats = runtime.stats();
-        assert!((400..=800).contains(&stats.loads), "{stats:?}");
+        assert!((400..=900).contains(&stats.loads), "{stats:?}");
         runtime.shutdown().await.unwrap();
     };
     world.block_on(script).unwrap();
