@@ -170,6 +170,17 @@ pub struct Retention {
 }
 
 impl Retention {
+    /// What a store in memory can well afford: 100,000 finished runs, of 64 MiB in all. Otherwise as by
+    /// default.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self {
+            len_max: 100_000,
+            bytes_max: 64 << 20,
+            ..Self::default()
+        }
+    }
+
     /// Whether the earliest of `len` finished runs, of `bytes` in all, stays at the time `now`.
     pub(crate) fn retains(&self, now: Timestamp, closed_at: Timestamp, len: u64, bytes: u64) -> bool {
         now.saturating_since(closed_at) <= self.age_max

@@ -337,3 +337,19 @@ impl Opener {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millrun_persistence::Retention;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_in_memory_retains_less_than_one_on_disk_unless_told_otherwise() {
+        let retention = |builder: RuntimeBuilder| builder.config.journal.retention;
+        assert_eq!(retention(Runtime::volatile()), Retention::in_memory());
+        assert_eq!(retention(Runtime::open("app.redb")), Retention::default());
+        let told = Runtime::volatile().config(RuntimeConfig::default());
+        assert_eq!(retention(told), Retention::default());
+    }
+}

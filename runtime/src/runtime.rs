@@ -9,7 +9,7 @@ use std::time::Duration;
 use millrun_broker::Broker;
 use millrun_broker::mailbox::TryPushError;
 use millrun_core::{Host, InstanceId, RunId};
-use millrun_persistence::{FinishedRun, Journal};
+use millrun_persistence::{FinishedRun, Journal, Retention};
 use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -244,12 +244,16 @@ impl Runtime {
         RuntimeBuilder::new(Some(path.into()))
     }
 
-    /// Configures a runtime that keeps everything in memory and forgets it with its end. That goes
-    /// for finished runs too, up to the same bounds as on disk: `config.journal.retention` sets
-    /// smaller ones. Mind that whoever asks for a result later than retention allows, perhaps because
-    /// his task got no turn meanwhile, is told that it has expired or is not known.
+    /// Configures a runtime that keeps everything in memory and forgets it with its end.
+    ///
+    /// Finished runs are retained up to smaller bounds than on disk, those of
+    /// [`Retention::in_memory`](crate::Retention::in_memory): `config.journal.retention` sets others.
+    /// Mind that whoever asks for a result later than retention allows, perhaps because his task got no
+    /// turn meanwhile, is told that it has expired or is not known; not so a handle from a start, which
+    /// is told by itself.
     pub fn volatile() -> RuntimeBuilder {
-        RuntimeBuilder::new(None)
+        let builder = RuntimeBuilder::new(None);
+        builder.configure(|config| config.journal.retention = Retention::in_memory())
     }
 
     pub(crate) fn new(inner: Inner) -> Self {
