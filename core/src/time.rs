@@ -48,8 +48,9 @@ impl Add<Duration> for Timestamp {
     /// Saturates at [`Timestamp::MAX`]; anything below a microsecond is rounded up, so that a
     /// deadline is never early.
     fn add(self, duration: Duration) -> Self {
-        let micros = duration.as_nanos().div_ceil(1_000);
-        Self(self.0.saturating_add(u64::try_from(micros).unwrap_or(u64::MAX)))
+        let of_seconds = duration.as_secs().saturating_mul(1_000_000);
+        let of_rest = u64::from(duration.subsec_nanos().div_ceil(1_000));
+        Self(self.0.saturating_add(of_seconds).saturating_add(of_rest))
     }
 }
 

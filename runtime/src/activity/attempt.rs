@@ -3,43 +3,48 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use millrun_core::{Host, panic_message};
 use millrun_workflow::ActivityFailure;
 
-use super::{ActivityContext, ActivityImplementation, AttemptFailure, AttemptFuture, AttemptOutcome};
+use super::code::AnySeat;
+use super::{ActivityContext, ActivityImplementation, AttemptFailure, AttemptOutcome};
 
 /// How an attempt ended, or the panic in which it did.
 type Ended = Result<AttemptOutcome, Box<dyn Any + Send>>;
 
 /// Runs the code as far as it goes without waiting. If it has to wait, the rest of it comes back, to
-/// be [resumed](resume): nothing has its waker yet.
+/// be [resumed](resume): nothing has its waker yet. Otherwise its seat stays, for the next attempt of the
+/// same activity; `seat` may hold one that was left by another.
 pub(super) fn begin(
     implementation: &ActivityImplementation,
+    seat: &mut Option<AnySeat>,
     cx: ActivityContext,
     payload_bytes_max: usize,
-) -> Result<AttemptOutcome, AttemptFuture> {
+) -> Result<AttemptOutcome, AnySeat> {
+    let mut taken = seat.take().unwrap_or_else(|| implementation.seat());
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        let mut attempt = implementation.start(cx);
-        match attempt.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            // The future is dropped in here: its destructors may panic too.
-            Poll::Ready(outcome) => Ok(outcome),
-            Poll::Pending => Err(attempt),
-        }
+        taken.begin(cx, &mut Context::from_waker(Waker::noop()))
     }));
-    match begun {
-        Ok(Err(attempt)) => Err(attempt),
-        Ok(Ok(outcome)) => Ok(outcome_of(Ok(outcome), payload_bytes_max)),
-        Err(panic) => Ok(outcome_of(Err(panic), payload_bytes_max)),
-    }
+    let ended = match begun {
+        Ok(Poll::Pending) => return Err(taken),
+        Ok(Poll::Ready(outcome)) => {
+            *seat = Some(taken);
+            Ok(outcome)
+        }
+        Err(panic) => {
+            discard(taken);
+            Err(panic)
+        }
+    };
+    Ok(outcome_of(ended, payload_bytes_max))
 }
 
-/// Gives up the rest of an attempt that was [begun](begin), whose destructors may panic.
-pub(super) fn discard(attempt: AttemptFuture) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(attempt))) {
+/// Gives up what is left of an attempt, whose destructors may panic.
+pub(super) fn discard(seat: AnySeat) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(seat))) {
         tracing::debug!(
             message = panic_message(panic),
             "an attempt panicked as it was given up"
@@ -48,8 +53,10 @@ pub(super) fn discard(attempt: AttemptFuture) {
 }
 
 /// Runs the rest of an attempt that was [begun](begin).
-pub(super) async fn resume(attempt: AttemptFuture, payload_bytes_max: usize) -> AttemptOutcome {
-    let ended = AssertUnwindSafe(attempt).catch_unwind().await;
+pub(super) async fn resume(mut seat: AnySeat, payload_bytes_max: usize) -> AttemptOutcome {
+    let rest = poll_fn(|task| seat.poll(task));
+    let ended = AssertUnwindSafe(rest).catch_unwind().await;
+    discard(seat);
     outcome_of(ended, payload_bytes_max)
 }
 
@@ -60,20 +67,22 @@ pub(super) async fn run(
     payload_bytes_max: usize,
     host: &dyn Host,
 ) -> AttemptOutcome {
-    let pace = implementation.pace.clone();
-    // The code before the first await runs inside as well, so that its panic is caught too.
-    let attempt = AssertUnwindSafe(async move { implementation.start(cx).await });
-    let mut attempt = pin!(attempt.catch_unwind());
-    let mut is_first = true;
-    let ended = poll_fn(|cx| {
-        let begun_at = std::mem::take(&mut is_first).then(|| host.elapsed());
-        let polled = attempt.as_mut().poll(cx);
-        if let Some(begun_at) = begun_at {
-            pace.note(polled.is_ready().then(|| host.elapsed().saturating_sub(begun_at)));
-        }
+    let mut seat = implementation.seat();
+    let mut beginning = Some(cx);
+    let attempt = poll_fn(|task| {
+        let Some(cx) = beginning.take() else {
+            return seat.poll(task);
+        };
+        let begun_at = host.elapsed();
+        let polled = seat.begin(cx, task);
+        let took = polled.is_ready().then(|| host.elapsed().saturating_sub(begun_at));
+        implementation.pace.note(took);
         polled
     });
-    outcome_of(ended.await, payload_bytes_max)
+    // The code before the first await runs inside as well, so that its panic is caught too.
+    let ended = AssertUnwindSafe(attempt).catch_unwind().await;
+    discard(seat);
+    outcome_of(ended, payload_bytes_max)
 }
 
 fn outcome_of(ended: Ended, payload_bytes_max: usize) -> AttemptOutcome {
@@ -89,11 +98,10 @@ fn outcome_of(ended: Ended, payload_bytes_max: usize) -> AttemptOutcome {
 fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
     let (what, bytes) = match &outcome {
         Ok(value) => ("result", value.len()),
-        Err(AttemptFailure {
-            failure: ActivityFailure::Failed { error, message },
-            ..
-        }) => ("error", error.len().max(message.len())),
-        Err(_) => return outcome,
+        Err(failed) => match &failed.failure {
+            ActivityFailure::Failed { error, message } => ("error", error.len().max(message.len())),
+            _ => return outcome,
+        },
     };
     if bytes <= bytes_max {
         return outcome;
@@ -102,4 +110,108 @@ fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
         "the activity's {what} has {bytes} bytes, a payload may have {bytes_max}: return a reference instead"
     );
     Err(AttemptFailure::fatal(ActivityFailure::Unreadable { message }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use millrun_broker::{Broker, BrokerConfig};
+    use millrun_core::{Bell, InstanceId, RunId, Timestamp};
+    use millrun_workflow::{Activity, ActivityError, ActivityScheduled, OperationId, Payload, Retry};
+    use tokio::sync::Semaphore;
+
+    use super::super::{ActivityTask, PoolState};
+    use super::*;
+    use crate::host::{HostConfig, TokioHost};
+    use crate::shard::ShardDoors;
+
+    const ACT: Activity<u32, u32> = Activity::named("act");
+
+    async fn with_context_of(test: impl FnOnce(&dyn Fn(u32) -> ActivityContext)) {
+        let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
+        let broker = Broker::new(BrokerConfig::default(), host.host());
+        let doors = ShardDoors::new(&broker, 1, 1).unwrap();
+        let threads = Arc::new(Semaphore::new(1));
+        let pool = PoolState::new(Bell::new(), host.host(), doors, 1_024, threads);
+        let pool = Arc::new(pool);
+        test(&|input| {
+            let id = InstanceId::new("order-1").unwrap();
+            let scheduled = ActivityScheduled {
+                operation: OperationId::new(1),
+                activity: "act".into(),
+                queue: "default".into(),
+                input: Payload::encode(&input).unwrap(),
+                retry: Retry::default(),
+                retry_on: None,
+                start_to_close: Duration::from_secs(1),
+                schedule_to_start: None,
+                schedule_to_close: None,
+                heartbeat: None,
+                epoch: 1,
+            };
+            let task = ActivityTask {
+                run: RunId::new(id.partition(), Timestamp::EPOCH, 1),
+                id,
+                attempt: 1,
+                scheduled: Arc::new(scheduled),
+                details: None,
+                start_by: None,
+            };
+            ActivityContext::new(task, Arc::clone(&pool))
+        });
+    }
+
+    /// Counts how many of it there are.
+    struct Counted(Arc<AtomicU32>);
+
+    impl Counted {
+        fn new(count: &Arc<AtomicU32>) -> Self {
+            count.fetch_add(1, Ordering::Relaxed);
+            Self(Arc::clone(count))
+        }
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_seat_whose_attempt_has_ended_in_it_is_used_again_and_nothing_is_left_in_it() {
+        let count = Arc::<AtomicU32>::default();
+        let held = Arc::clone(&count);
+        let act = move |_: ActivityContext, input: u32| {
+            // A future that has ended and was not dropped has not let go of this.
+            let counted = Counted::new(&held);
+            poll_fn(move |_| match input {
+                0 => panic!("it was to panic"),
+                1 => Poll::Pending,
+                2 => Poll::Ready(Err(ActivityError::fatal("it was to fail"))),
+                _ => Poll::Ready(Ok(counted.0.load(Ordering::Relaxed))),
+            })
+        };
+        let implementation = ActivityImplementation::new(ACT, act);
+        with_context_of(|context_of| {
+            let mut seat = None;
+            let mut waiting = Vec::new();
+            for input in [7, 8, 0, 9, 1, 0, 2, 9, 9] {
+                let there = count.load(Ordering::Relaxed);
+                match begin(&implementation, &mut seat, context_of(input), 1_024) {
+                    Ok(Ok(value)) => assert_eq!(value.decode::<u32>().unwrap(), there + 1),
+                    Ok(Err(failed)) => assert_eq!(failed.is_panic(), input == 0),
+                    Err(rest) => waiting.push(rest),
+                }
+                assert_eq!(seat.is_some(), input > 1, "after {input}");
+                let waiting = u32::try_from(waiting.len()).unwrap();
+                assert_eq!(count.load(Ordering::Relaxed), waiting);
+            }
+            waiting.into_iter().for_each(discard);
+            assert_eq!(count.load(Ordering::Relaxed), 0);
+        })
+        .await;
+    }
 }

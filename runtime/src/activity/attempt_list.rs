@@ -58,8 +58,16 @@ impl AttemptList {
 
     /// Lists an attempt that begins, of a step that has none.
     pub(super) fn begin(&mut self, key: Key, attempt: Attempt) {
-        self.go_on();
+        if self.begun.is_some() {
+            self.go_on();
+        }
         self.begun = Some((key, attempt));
+    }
+
+    /// Takes the attempt that began last off the list, if it is still this one.
+    pub(super) fn end_begun(&mut self, key: Key, number: u32) -> Option<Attempt> {
+        let is_it = |(begun, attempt): &mut (Key, Attempt)| *begun == key && attempt.number == number;
+        self.begun.take_if(is_it).map(|(_, attempt)| attempt)
     }
 
     /// The one that began last goes on beside its pool.

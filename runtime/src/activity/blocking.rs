@@ -1,6 +1,7 @@
 //! Activities that block or compute: each attempt on a thread of its own, of which there are so
 //! many and no more, so that shards and async activities never wait for them.
 
+use std::convert::identity;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,9 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::{
-    ActivityContext, ActivityImplementation, AttemptFailure, AttemptFuture, decode_input, encode_end,
-};
+use super::code::{decode_input, encode_end};
+use super::{ActivityContext, ActivityImplementation, AttemptFailure};
 
 /// One attempt, as a part that has a single turn.
 struct Work(Option<Box<dyn FnOnce() + Send>>);
@@ -44,11 +44,11 @@ impl ActivityImplementation {
     {
         let code = Arc::new(code);
         let name = activity.name();
-        let start = move |cx: ActivityContext| -> AttemptFuture {
+        let start = move |cx: ActivityContext| {
+            let input = decode_input(&cx)?;
             let code = Arc::clone(&code);
-            Box::pin(async move {
-                let input = decode_input(&cx)?;
-                let (host, threads) = cx.host_and_threads();
+            let (host, threads) = cx.host_and_threads();
+            Ok(async move {
                 let permit = threads.acquire_owned().await;
                 let (reply, answer) = oneshot::channel();
                 let work = move || {
@@ -73,11 +73,6 @@ impl ActivityImplementation {
                 answer.await.unwrap_or_else(lost)
             })
         };
-        Self {
-            name,
-            queue: activity.queue(),
-            pace: Arc::default(),
-            start: Arc::new(start),
-        }
+        Self::of_parts(activity, start, identity)
     }
 }

@@ -13,7 +13,7 @@ use super::{ActivityTask, PoolState};
 /// What an activity knows about itself, and how it says how far it is. A cheap clone.
 #[derive(Clone, Debug)]
 pub struct ActivityContext {
-    task: Arc<ActivityTask>,
+    task: ActivityTask,
     pool: Arc<PoolState>,
 }
 
@@ -38,7 +38,7 @@ pub enum HeartbeatError {
 }
 
 impl ActivityContext {
-    pub(super) fn new(task: Arc<ActivityTask>, pool: Arc<PoolState>) -> Self {
+    pub(super) fn new(task: ActivityTask, pool: Arc<PoolState>) -> Self {
         Self { task, pool }
     }
 

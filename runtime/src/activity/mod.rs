@@ -9,6 +9,7 @@
 mod attempt;
 mod attempt_list;
 mod blocking;
+mod code;
 mod context;
 mod pace;
 mod pool;
@@ -16,21 +17,15 @@ mod queue;
 mod reports;
 mod running;
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use millrun_core::{InstanceId, RunId, Timestamp};
-use millrun_workflow::{Activity, ActivityFailure, ActivityScheduled, OperationId, Payload, TypedError};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use millrun_workflow::{ActivityFailure, ActivityScheduled, OperationId, Payload};
 
-use pace::Pace;
-
+pub(crate) use code::ActivityImplementation;
 pub use context::{ActivityContext, HeartbeatError};
 pub(crate) use pool::Pool;
-pub(crate) use queue::{TaskQueue, TaskQueues};
+pub(crate) use queue::{LastActivity, TaskQueue, TaskQueues};
 pub(crate) use reports::ActivityReports;
 pub(crate) use running::PoolState;
 
@@ -64,7 +59,7 @@ pub(crate) struct ActivityReport {
 }
 
 /// A value, or why there is none.
-pub(crate) type AttemptOutcome = Result<Payload, AttemptFailure>;
+pub(crate) type AttemptOutcome = Result<Payload, Box<AttemptFailure>>;
 
 /// An attempt that gave no value.
 #[derive(Clone, Debug)]
@@ -83,102 +78,21 @@ impl AttemptFailure {
         matches!(self.failure, ActivityFailure::Panicked { .. })
     }
 
-    pub(crate) fn retryable(failure: ActivityFailure) -> Self {
-        Self {
+    pub(crate) fn retryable(failure: ActivityFailure) -> Box<Self> {
+        Box::new(Self {
             failure,
             is_retryable: true,
             kind: None,
             details: None,
-        }
+        })
     }
 
-    pub(crate) fn fatal(failure: ActivityFailure) -> Self {
-        Self {
+    pub(crate) fn fatal(failure: ActivityFailure) -> Box<Self> {
+        Box::new(Self {
             failure,
             is_retryable: false,
             kind: None,
             details: None,
-        }
-    }
-}
-
-type AttemptFuture = Pin<Box<dyn Future<Output = AttemptOutcome> + Send>>;
-
-type StartAttempt = dyn Fn(ActivityContext) -> AttemptFuture + Send + Sync;
-
-/// The code of one activity, its types erased. A cheap clone.
-#[derive(Clone)]
-pub(crate) struct ActivityImplementation {
-    pub(crate) name: &'static str,
-    pub(crate) queue: &'static str,
-    pace: Arc<Pace>,
-    start: Arc<StartAttempt>,
-}
-
-impl ActivityImplementation {
-    pub(crate) fn new<I, O, E, F, Fut>(activity: Activity<I, O, E>, code: F) -> Self
-    where
-        I: DeserializeOwned + Send + 'static,
-        O: Serialize + Send + 'static,
-        E: TypedError,
-        F: Fn(ActivityContext, I) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
-    {
-        let code = Arc::new(code);
-        let start = move |cx: ActivityContext| -> AttemptFuture {
-            let code = Arc::clone(&code);
-            Box::pin(async move {
-                let input = decode_input(&cx)?;
-                encode_end(code(cx, input).await)
-            })
-        };
-        Self {
-            name: activity.name(),
-            queue: activity.queue(),
-            pace: Arc::default(),
-            start: Arc::new(start),
-        }
-    }
-
-    pub(crate) fn start(&self, cx: ActivityContext) -> AttemptFuture {
-        (self.start)(cx)
-    }
-}
-
-/// The argument of an attempt.
-fn decode_input<I: DeserializeOwned>(cx: &ActivityContext) -> Result<I, AttemptFailure> {
-    cx.task().scheduled.input.decode().map_err(|error| {
-        let message = format!("the input is not of the activity's type: {error}");
-        AttemptFailure::fatal(ActivityFailure::Unreadable { message })
-    })
-}
-
-/// The end of an attempt, encoded.
-fn encode_end<O: Serialize, E: TypedError>(end: Result<O, E>) -> AttemptOutcome {
-    let unreadable = |what: &str, error: &dyn fmt::Display| {
-        let message = format!("the activity's {what} could not be encoded: {error}");
-        AttemptFailure::fatal(ActivityFailure::Unreadable { message })
-    };
-    match end {
-        Ok(value) => Payload::encode(&value).map_err(|error| unreadable("result", &error)),
-        Err(error) => {
-            let message = error.to_string();
-            let encoded = Payload::encode(&error).map_err(|error| unreadable("error", &error))?;
-            Err(AttemptFailure {
-                failure: ActivityFailure::Failed {
-                    error: encoded,
-                    message,
-                },
-                is_retryable: error.is_retryable(),
-                kind: error.kind().map(Box::from),
-                details: None,
-            })
-        }
-    }
-}
-
-impl fmt::Debug for ActivityImplementation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ActivityImplementation").field(&self.name).finish()
+        })
     }
 }

@@ -16,8 +16,10 @@ use std::time::Duration;
 use millrun_core::{Host, Next, Part, Timestamp};
 
 use super::attempt_list::Key;
+use super::code::AnySeat;
 use super::{
-    ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, PoolState, TaskQueue, TaskQueues, attempt,
+    ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, LastActivity, PoolState, TaskQueue,
+    TaskQueues, attempt,
 };
 use crate::shard::ShardDoors;
 
@@ -25,7 +27,6 @@ use crate::shard::ShardDoors;
 const TURN_MAX: Duration = Duration::from_millis(1);
 
 /// The part.
-#[derive(Debug)]
 pub(crate) struct Pool {
     queue: Arc<TaskQueue>,
     queues: Arc<TaskQueues>,
@@ -34,6 +35,9 @@ pub(crate) struct Pool {
     host: Arc<dyn Host>,
     running_max: usize,
     payload_bytes_max: usize,
+    /// For the next attempt of each activity that its pool runs itself, by the activity's number.
+    seats: Vec<Option<AnySeat>>,
+    last_activity: LastActivity,
     /// Of attempts that ended in this turn.
     reports: Vec<ActivityReport>,
     /// Whether a task waits for room for former reports.
@@ -50,6 +54,7 @@ impl Pool {
         running_max: usize,
         payload_bytes_max: usize,
     ) -> Self {
+        let seats = (0..queues.activities_len()).map(|_| None).collect();
         Self {
             queue,
             queues,
@@ -58,6 +63,8 @@ impl Pool {
             host,
             running_max,
             payload_bytes_max,
+            seats,
+            last_activity: LastActivity::default(),
             reports: Vec::new(),
             is_reporting: Arc::default(),
         }
@@ -67,14 +74,16 @@ impl Pool {
     /// clock says afterwards, if it was asked.
     fn start(&mut self, task: ActivityTask, now: Timestamp, begun_at: Duration) -> Option<Duration> {
         // The shard sends only what is registered; what is not waits in its history.
-        let implementation = self.queues.activity(&task.scheduled.activity)?;
+        let (place, implementation) = self
+            .queues
+            .activity(&task.scheduled.activity, &mut self.last_activity)?;
         if !self.state.begin(&task, now) {
             return None;
         }
         let (key, number) = (task.key(), task.attempt);
         let is_limited = task.scheduled.schedule_to_start.is_some();
         let payload_bytes_max = self.payload_bytes_max;
-        let cx = ActivityContext::new(Arc::new(task), Arc::clone(&self.state));
+        let cx = ActivityContext::new(task, Arc::clone(&self.state));
         if !implementation.pace.is_quick() {
             let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
             if self.state.expect_end(key, number) {
@@ -87,7 +96,7 @@ impl Pool {
             }
             return None;
         }
-        let begun = attempt::begin(implementation, cx, payload_bytes_max);
+        let begun = attempt::begin(implementation, &mut self.seats[place], cx, payload_bytes_max);
         let ended_at = self.host.elapsed();
         let took = ended_at.saturating_sub(begun_at);
         match &begun {
@@ -97,8 +106,9 @@ impl Pool {
         }
         match begun {
             Ok(outcome) => {
-                let report = self.state.end_unsent(key, number, outcome);
-                self.reports.extend(report);
+                if let Some(attempt) = self.state.end_unsent(key, number) {
+                    self.reports.push(attempt.report(key, outcome));
+                }
             }
             Err(rest) => {
                 if self.state.expect_end(key, number) {

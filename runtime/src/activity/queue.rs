@@ -177,8 +177,14 @@ impl Drop for Hand<'_> {
 pub(crate) struct TaskQueues {
     /// In the order of their names.
     queues: Vec<Arc<TaskQueue>>,
-    activities: BTreeMap<&'static str, ActivityImplementation>,
+    /// In the order of their names, each with the number of its queue.
+    activities: Vec<(ActivityImplementation, usize)>,
 }
+
+/// The number of the activity that was looked for last. It is looked at first: calls of one come in
+/// numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastActivity(usize);
 
 impl TaskQueues {
     pub(crate) fn new(
@@ -188,6 +194,11 @@ impl TaskQueues {
     ) -> Result<Self, OpenError> {
         let names = activities.values().map(|activity| activity.queue);
         let names: BTreeSet<_> = names.chain([millrun_workflow::DEFAULT_QUEUE]).collect();
+        let activities = activities.into_values().map(|activity| {
+            let number = names.iter().position(|name| *name == activity.queue);
+            (activity, number.expect("the queue of each activity is listed"))
+        });
+        let activities = activities.collect();
         let queues = names
             .into_iter()
             .map(|name| Ok(Arc::new(TaskQueue::new(broker, name, len_max)?)))
@@ -202,15 +213,47 @@ impl TaskQueues {
 
     /// The number of the queue of a call that can be performed here: its activity is registered, and one
     /// whose queue is the call's.
-    pub(crate) fn number_for(&self, scheduled: &ActivityScheduled) -> Option<usize> {
-        self.activities.get(&*scheduled.activity)?;
+    pub(crate) fn number_for(&self, scheduled: &ActivityScheduled, last: &mut LastActivity) -> Option<usize> {
+        let (_, activity, number) = self.find(&scheduled.activity, last)?;
+        if is_same(activity.queue, &scheduled.queue) {
+            return Some(number);
+        }
         let queue = &*scheduled.queue;
         self.queues.binary_search_by(|one| one.name.cmp(queue)).ok()
     }
 
-    pub(crate) fn activity(&self, name: &str) -> Option<&ActivityImplementation> {
-        self.activities.get(name)
+    /// An activity that is registered, and its number, below [`activities_len`](Self::activities_len).
+    pub(super) fn activity(
+        &self,
+        name: &str,
+        last: &mut LastActivity,
+    ) -> Option<(usize, &ActivityImplementation)> {
+        let (place, activity, _) = self.find(name, last)?;
+        Some((place, activity))
     }
+
+    pub(super) fn activities_len(&self) -> usize {
+        self.activities.len()
+    }
+
+    #[inline]
+    fn find(&self, name: &str, last: &mut LastActivity) -> Option<(usize, &ActivityImplementation, usize)> {
+        match self.activities.get(last.0) {
+            Some((activity, queue)) if is_same(activity.name, name) => Some((last.0, activity, *queue)),
+            _ => {
+                let found = self.activities.binary_search_by(|(one, _)| one.name.cmp(name));
+                last.0 = found.ok()?;
+                let (activity, queue) = &self.activities[last.0];
+                Some((last.0, activity, *queue))
+            }
+        }
+    }
+}
+
+/// Whether two names are equal. Most that are stand in the program once.
+#[inline]
+fn is_same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && (one.as_ptr() == other.as_ptr() || one == other)
 }
 
 #[cfg(test)]

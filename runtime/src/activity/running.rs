@@ -210,19 +210,17 @@ impl PoolState {
         (attempt.map(|attempt| attempt.report(key, outcome)), was_full)
     }
 
-    /// As [`end`](Self::end), of an attempt whose report the pool keeps until it can be
-    /// [sent](Self::sent_reports). It counts as under way until then: a shutdown waits for either.
-    pub(super) fn end_unsent(
-        &self,
-        key: Key,
-        number: u32,
-        outcome: AttemptOutcome,
-    ) -> Option<ActivityReport> {
+    /// Takes an attempt that has ended off the list, if anybody waits for its report, which the pool
+    /// keeps until it can be [sent](Self::sent_reports). It counts as under way until then: a shutdown waits
+    /// for either.
+    pub(super) fn end_unsent(&self, key: Key, number: u32) -> Option<Attempt> {
         let mut running = self.lock();
-        let attempt = running.remove(key, Some(number))?;
+        let attempt = match running.attempts.end_begun(key, number) {
+            Some(attempt) => attempt,
+            None => running.remove(key, Some(number))?,
+        };
         running.unsent_len += 1;
-        drop(running);
-        Some(attempt.report(key, outcome))
+        Some(attempt)
     }
 
     /// Stops an attempt whose report nobody waits for, or keeps it from being started.
@@ -332,10 +330,8 @@ impl PoolState {
             if let Some(handle) = &attempt.handle {
                 handle.abort();
             }
-            let failure = AttemptFailure {
-                details: attempt.last_words(),
-                ..AttemptFailure::retryable(ActivityFailure::TimedOut(kind))
-            };
+            let mut failure = AttemptFailure::retryable(ActivityFailure::TimedOut(kind));
+            failure.details = attempt.last_words();
             return Some(ActivityReport {
                 run,
                 operation,

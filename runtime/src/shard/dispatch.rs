@@ -35,7 +35,10 @@ impl Shard {
                 pool.expect_start(&task, timeout);
             }
         }
-        let number = self.shared.queues.number_for(&task.scheduled);
+        let number = self
+            .shared
+            .queues
+            .number_for(&task.scheduled, &mut self.last_activity);
         match number.and_then(|number| self.outlets.get_mut(number)) {
             Some(outlet) => outlet.staged.push(task),
             None => self.warn_of(&task),
@@ -131,7 +134,10 @@ impl Shard {
 
     /// Gives a queue the task of a run that was read for it, before all that has waited less.
     pub(super) fn send_loaded(&mut self, task: ActivityTask) {
-        let number = self.shared.queues.number_for(&task.scheduled);
+        let number = self
+            .shared
+            .queues
+            .number_for(&task.scheduled, &mut self.last_activity);
         let Some(number) = number.filter(|number| *number < self.outlets.len()) else {
             return;
         };

@@ -555,7 +555,7 @@ impl Shard {
                 attempt,
                 result,
             }),
-            Err(failure) => Held::Failed(operation, attempt, failure),
+            Err(failure) => Held::Failed(operation, attempt, *failure),
         }
     }
 }

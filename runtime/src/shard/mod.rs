@@ -50,7 +50,7 @@ pub(crate) use message::{
 };
 
 use crate::RuntimeConfig;
-use crate::activity::{ActivityReports, PoolState, TaskQueues};
+use crate::activity::{ActivityReports, LastActivity, PoolState, TaskQueues};
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::timers::{TimerCommand, TimersDoor};
@@ -163,6 +163,7 @@ pub(crate) struct Shard {
     updates: questions::Waiting,
     /// What is on its way to each task queue.
     outlets: Vec<Outlet>,
+    last_activity: LastActivity,
     batch: Batch,
     effects: Vec<Effect>,
     in_flight: InFlight,
@@ -213,6 +214,7 @@ impl Shard {
             loads_in_flight: 0,
             updates: BTreeMap::new(),
             outlets,
+            last_activity: LastActivity::default(),
             batch,
             effects: Vec::new(),
             in_flight: InFlight::default(),

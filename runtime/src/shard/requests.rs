@@ -11,6 +11,7 @@ use super::message::{
     ShardMessage, SignalWithStart, Standing, StartRequest, StartedRun, Target, Tell, UpdateRefused,
 };
 use super::{Reply, Shard, ShardShared};
+use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::{OnConflict, QueryError, RunError, StartError};
 
@@ -359,7 +360,12 @@ impl Shard {
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
-        let is_known = |scheduled: &ActivityScheduled| self.shared.queues.number_for(scheduled).is_some();
+        let queues = &self.shared.queues;
+        let is_known = |scheduled: &ActivityScheduled| {
+            queues
+                .number_for(scheduled, &mut LastActivity::default())
+                .is_some()
+        };
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
         description.status = self
