@@ -220,6 +220,11 @@ impl Ledger {
 
     /// Takes in the next event of the history, recorded at `time`.
     pub fn apply(&mut self, event: &Event, time: Timestamp) {
+        drop(self.take_in(event, time));
+    }
+
+    /// As [`apply`](Self::apply); gives the operation that the event has ended, if it was pending.
+    pub(crate) fn take_in(&mut self, event: &Event, time: Timestamp) -> Option<Pending> {
         self.sequence = self.sequence.next();
         self.last_at = time;
         match event {
@@ -315,7 +320,7 @@ impl Ledger {
             | Event::ActivityFailed { operation, .. }
             | Event::TimerFired { operation }
             | Event::OperationCancelled { operation } => {
-                self.pending.remove(*operation);
+                return self.pending.remove(*operation).map(|(pending, _)| pending);
             }
             Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
             Event::UpdateAccepted { request, .. } => {
@@ -338,6 +343,7 @@ impl Ledger {
             Event::Parked { reason } => self.parked = Some(Box::new((reason.clone(), time))),
             Event::Resumed => self.parked = None,
         }
+        None
     }
 
     fn answer(&mut self, request: &str, answer: &Result<Payload, String>) {

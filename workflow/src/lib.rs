@@ -51,6 +51,7 @@ mod machine;
 mod operations;
 mod outstanding;
 mod payload;
+mod program;
 mod registry;
 mod retry;
 mod token;

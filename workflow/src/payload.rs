@@ -87,6 +87,11 @@ impl Payload {
         }
     }
 
+    /// Whether it has no memory of its own.
+    pub(crate) const fn is_in_place(&self) -> bool {
+        matches!(self.0, Held::InPlace { .. })
+    }
+
     /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -10,12 +9,10 @@ use serde::de::DeserializeOwned;
 
 use crate::event::RunFailure;
 use crate::handlers::Handlers;
-use crate::{Payload, PayloadError, Query, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
+use crate::program::{Program, Typed};
+use crate::{Payload, Query, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
 
-/// The future of a run's code.
-pub(crate) type Code = Pin<Box<dyn Future<Output = Result<Payload, RunFailure>> + Send>>;
-
-type StartCode = dyn Fn(WorkflowContext, Payload) -> Code + Send + Sync;
+type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
 
 /// The code of one workflow, ready to be run by an [`Instance`](crate::Instance). A cheap clone.
 #[derive(Clone)]
@@ -24,7 +21,7 @@ pub struct Implementation(Arc<Parts>);
 #[derive(Clone)]
 struct Parts {
     name: &'static str,
-    start: Arc<StartCode>,
+    program: Arc<MakeProgram>,
     handlers: Handlers,
 }
 
@@ -39,23 +36,11 @@ impl Implementation {
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
         let code = Arc::new(code);
-        let start = move |cx: WorkflowContext, input: Payload| -> Code {
-            let code = Arc::clone(&code);
-            Box::pin(async move {
-                let input = input.decode().map_err(|error| undecodable("input", &error))?;
-                match code(cx, input).await {
-                    Ok(value) => Payload::encode(&value).map_err(|error| undecodable("result", &error)),
-                    Err(error) => Err(RunFailure {
-                        message: error.to_string(),
-                        is_cancelled: error.is_cancelled(),
-                        error: Payload::encode(&error).map_err(|error| undecodable("error", &error))?,
-                    }),
-                }
-            })
-        };
+        let program =
+            move || -> Box<dyn Program> { Box::new(Typed::<I, O, E, F, Fut>::new(Arc::clone(&code))) };
         Self(Arc::new(Parts {
             name: workflow.name(),
-            start: Arc::new(start),
+            program: Arc::new(program),
             handlers: Handlers::default(),
         }))
     }
@@ -103,8 +88,14 @@ impl Implementation {
         self.0.name
     }
 
-    pub(crate) fn start(&self, cx: WorkflowContext, input: Payload) -> Code {
-        (self.0.start)(cx, input)
+    /// Memory for a run of the code.
+    pub(crate) fn program(&self) -> Box<dyn Program> {
+        (self.0.program)()
+    }
+
+    /// Whether both are clones of one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -112,11 +103,6 @@ impl fmt::Debug for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Implementation").field(&self.0.name).finish()
     }
-}
-
-/// A value did not encode or decode.
-fn undecodable(what: &str, error: &PayloadError) -> RunFailure {
-    unreadable(format!("the run's {what} is not of the workflow's type: {error}"))
 }
 
 /// A failure that the code had no part in.

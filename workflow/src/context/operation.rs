@@ -14,6 +14,7 @@ use millrun_core::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::context::requests;
 use crate::context::scope::Scope;
 use crate::context::shared::{Shared, Table};
 use crate::context::slots::Resolution;
@@ -189,7 +190,7 @@ impl<O, E> Call<O, E> {
         input: &I,
     ) -> Self {
         let request = Payload::encode(input).map(|input| {
-            Arc::new(ActivityScheduled {
+            requests::build(ActivityScheduled {
                 operation: OperationId::new(0),
                 activity: activity.name().into(),
                 queue: activity.queue().into(),

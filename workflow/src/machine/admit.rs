@@ -15,6 +15,7 @@ use std::sync::Arc;
 use millrun_core::Timestamp;
 
 use super::{Command, Input, Instance, Limits, Moment, Refused, Turn};
+use crate::context::keep_request;
 use crate::event::{ActivityFailure, Event, Name, ParkReason};
 use crate::ledger::Pending;
 use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
@@ -212,7 +213,9 @@ impl Instance {
         self.check_history();
         self.record_parking(moment, turn);
         self.settle(&event, turn);
-        self.ledger.apply(&event, moment.now);
+        if let Some(Pending::Activity(ended)) = self.ledger.take_in(&event, moment.now) {
+            keep_request(ended.scheduled);
+        }
         turn.events.push(event);
         self.take_up(moment, turn);
         Ok(())

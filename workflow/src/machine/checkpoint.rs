@@ -66,8 +66,10 @@ impl Instance {
     fn bring_code(&mut self) {
         let started = self.ledger.started().expect("called after the first event");
         if let Some(implementation) = &self.implementation {
-            let input = started.input.clone();
-            self.code = Some(RunningCode::new(implementation, &self.shared, input));
+            let spent = self.spent.take();
+            let mut code = spent.unwrap_or_else(|| RunningCode::new(implementation));
+            code.begin(&self.shared, started.input.clone());
+            self.code = Some(code);
         }
     }
 }

@@ -8,7 +8,8 @@ use millrun_core::panic_message;
 
 use crate::context::{After, Decision, Shared, Table, Wakers};
 use crate::event::{Name, RunFailure};
-use crate::registry::{Code, Implementation};
+use crate::program::Program;
+use crate::registry::Implementation;
 use crate::{Payload, WorkflowContext};
 
 /// What polling the code came to.
@@ -24,27 +25,28 @@ pub(super) enum Polled {
     Continued { workflow: Name, input: Payload },
     /// It waits for something the engine does not know, or was touched by it.
     Stuck(String),
-    /// It panicked, and its future is gone.
+    /// It panicked, and what it held is gone.
     Panicked(String),
 }
 
-/// A run's future.
+/// A run's code.
+#[derive(Debug)]
 pub(super) struct RunningCode {
-    future: Option<Code>,
-}
-
-impl std::fmt::Debug for RunningCode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("RunningCode")
-    }
+    program: Box<dyn Program>,
 }
 
 impl RunningCode {
-    pub(super) fn new(implementation: &Implementation, shared: &Arc<Shared>, input: Payload) -> Self {
-        let context = WorkflowContext::new(Arc::clone(shared));
+    /// Memory for code; it runs when it has [begun](Self::begin).
+    pub(super) fn new(implementation: &Implementation) -> Self {
         Self {
-            future: Some(implementation.start(context, input)),
+            program: implementation.program(),
         }
+    }
+
+    /// Begins a run.
+    pub(super) fn begin(&mut self, shared: &Arc<Shared>, input: Payload) {
+        let context = WorkflowContext::new(Arc::clone(shared));
+        self.program.begin(context, input);
     }
 
     /// Wakes what an event concerns, in order, then polls until nothing is woken any more.
@@ -117,13 +119,10 @@ impl RunningCode {
         shared: &Shared,
         self_wakes_max: u32,
     ) -> Result<Option<Result<Payload, RunFailure>>, Polled> {
-        let future = self
-            .future
-            .as_mut()
-            .expect("the future is there until it has ended");
+        let program = &mut self.program;
         let mut cx = Context::from_waker(shared.waker());
         for _ in 0..=self_wakes_max {
-            match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx))) {
+            match catch_unwind(AssertUnwindSafe(|| program.poll(&mut cx))) {
                 Ok(Poll::Ready(result)) => return Ok(Some(result)),
                 Ok(Poll::Pending) if shared.pulse().take_woken() => {}
                 Ok(Poll::Pending) => return Ok(None),
@@ -135,15 +134,15 @@ impl RunningCode {
         )))
     }
 
-    /// What the future holds, in bytes, as far as it is not behind further pointers.
+    /// What the code holds, in bytes, as far as it is not behind further pointers.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.future.as_ref().map_or(0, |future| size_of_val(&**future))
+        self.program.memory_bytes()
     }
 
-    /// Drops the future now; a panic in its `Drop` ends here.
+    /// Drops what is the run's now; a panic in a `Drop` of the code ends here.
     fn discard(&mut self) {
-        let future = self.future.take();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+        let program = &mut self.program;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| program.clear())) {
             // What a destructor had to say after the end changes nothing any more.
             drop(panic_message(panic));
         }

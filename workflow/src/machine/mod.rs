@@ -55,6 +55,8 @@ pub struct Instance {
     ledger: Ledger,
     shared: Arc<Shared>,
     code: Option<RunningCode>,
+    /// Of the same implementation, code that has ended, for its memory.
+    spent: Option<RunningCode>,
     /// Where the code comes from, and what it answers; still at hand when it has ended.
     implementation: Option<Implementation>,
     /// Why the code does not run although no event says so: it is not registered, or a replay
@@ -110,6 +112,7 @@ impl Instance {
             ledger: Ledger::new(),
             shared: Arc::new(Shared::new(run, limits.bounds(), now)),
             code: None,
+            spent: None,
             implementation: None,
             unrecorded: None,
             deferred: Vec::new(),
@@ -119,7 +122,14 @@ impl Instance {
 
     /// Takes what makes the code, or notes that there is nothing.
     fn attach(&mut self, implementation: Option<&Implementation>) {
-        self.implementation = implementation.cloned();
+        let former = self.implementation.as_ref();
+        if !former
+            .zip(implementation)
+            .is_some_and(|(former, new)| former.is_same(new))
+        {
+            self.spent = None;
+            self.implementation = implementation.cloned();
+        }
         if implementation.is_none() {
             let started = self.ledger.started().expect("called after the first event");
             self.unrecorded = Some(ParkReason::NotRegistered {
@@ -214,7 +224,7 @@ impl Instance {
 
     /// The code has come to its end: this is the last that it decides.
     fn conclude(&mut self, end: Event) -> Vec<Decision> {
-        self.code = None;
+        self.spent = self.code.take();
         let mut table = self.shared.lock();
         table.decide(end, None);
         table.take_decisions()
@@ -398,8 +408,8 @@ impl Instance {
     pub fn memory_bytes(&self) -> usize {
         const PENDING_BYTES: usize = 384;
         const DEFERRED_BYTES: usize = 160;
-        // What the allocator adds to a block: of the machine, the table, the code, the pulse, the id.
-        const BLOCKS_BYTES: usize = 5 * 24;
+        // What the allocator adds to a block: of the machine, the table, the code and its future, the pulse, the id.
+        const BLOCKS_BYTES: usize = 6 * 24;
         let code = self.code.as_ref().map_or(0, RunningCode::memory_bytes);
         let input = self.ledger.started().map_or(0, |started| {
             started.input.len() + started.origin.as_ref().map_or(0, |origin| origin.carried_bytes())

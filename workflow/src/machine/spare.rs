@@ -10,7 +10,7 @@ use crate::context::Decision;
 use crate::event::{Event, Started};
 use crate::registry::Implementation;
 
-/// How many ended instances leave their memory at most, about a kilobyte each.
+/// How many ended instances leave their memory at most, one or two kilobytes each.
 const INSTANCES_MAX: usize = 256;
 
 /// What a turn lends to whoever is polled, or begins, next.
@@ -71,8 +71,10 @@ impl Instance {
     /// Drops all but memory. `false` if somebody else still holds a part of it.
     fn clear(&mut self) -> bool {
         const OPERATIONS_MAX: usize = 16;
+        const CODE_BYTES_MAX: usize = 1_024;
         self.code = None;
-        self.implementation = None;
+        // What it was the code of tells the next run whether it may use its memory.
+        self.spent.take_if(|spent| spent.memory_bytes() > CODE_BYTES_MAX);
         self.unrecorded = None;
         self.deferred = Vec::new();
         self.changed_values = 0;
