@@ -183,9 +183,9 @@ impl Retention {
 
     /// Whether the earliest of `len` finished runs, of `bytes` in all, stays at the time `now`.
     pub(crate) fn retains(&self, now: Timestamp, closed_at: Timestamp, len: u64, bytes: u64) -> bool {
-        now.saturating_since(closed_at) <= self.age_max
-            && len <= self.len_max as u64
+        len <= self.len_max as u64
             && bytes <= self.bytes_max
+            && now.saturating_since(closed_at) <= self.age_max
     }
 }
 

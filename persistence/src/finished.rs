@@ -20,8 +20,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::numbers::{self, Numbers};
 use crate::wire::settled::run_hash;
 
+/// In so many parts an index grows.
+const INDEX_PARTS: usize = 16;
+
 #[derive(Debug)]
 pub(crate) struct FinishedIndex<P> {
+    /// These may have numbers of runs that were taken out, which are nobody's then.
     by_run: Numbers,
     by_id: Numbers,
     order: VecDeque<Finished<P>>,
@@ -80,35 +84,26 @@ impl<P> FinishedIndex<P> {
     /// An empty index; the next run that closes has the number `first`.
     pub(crate) fn new(first: u64) -> Self {
         Self {
-            by_run: Numbers::in_parts(1),
-            by_id: Numbers::in_parts(1),
+            by_run: Numbers::in_parts(INDEX_PARTS),
+            by_id: Numbers::in_parts(INDEX_PARTS),
             order: VecDeque::new(),
             first,
             bytes: 0,
         }
     }
 
-    /// Adds a run that has closed, the latest so far.
+    /// Adds a run that has closed, the latest so far, to be found in place of an earlier one of its name.
     pub(crate) fn add(&mut self, finished: Finished<P>) {
+        let (order, first) = (&self.order, self.first);
+        let known = |half: u32| at(order, first, numbers::widened(first, half));
+        let is_kept = |half: u32| known(half).is_some();
+        let half = numbers::lower(self.end());
+        let is_run = |other: u32| known(other).is_some_and(|known| known.run == finished.run);
+        self.by_run.put(run_hash(finished.run), half, is_run, is_kept);
+        let is_id = |other: u32| known(other).is_some_and(|known| known.id == finished.id);
+        self.by_id.put(finished.id.bits(), half, is_id, is_kept);
         self.bytes += finished.bytes;
         self.order.push_back(finished);
-        self.enter(self.end() - 1);
-    }
-
-    /// Makes the run with this number be found, in place of an earlier one of its name.
-    fn enter(&mut self, number: u64) {
-        let (order, first) = (&self.order, self.first);
-        let Some(finished) = at(order, first, number) else {
-            return;
-        };
-        let known = |half: u32| at(order, first, numbers::widened(first, half));
-        let half = numbers::lower(number);
-        self.by_run.put(run_hash(finished.run), half, |other| {
-            known(other).is_some_and(|known| known.run == finished.run)
-        });
-        self.by_id.put(finished.id.bits(), half, |other| {
-            known(other).is_some_and(|known| known.id == finished.id)
-        });
     }
 
     /// The earliest closed.
@@ -119,9 +114,6 @@ impl<P> FinishedIndex<P> {
     /// Takes out the earliest closed.
     pub(crate) fn drop_earliest(&mut self) -> Option<Finished<P>> {
         let earliest = self.order.pop_front()?;
-        let half = numbers::lower(self.first);
-        self.by_run.remove(run_hash(earliest.run), half);
-        self.by_id.remove(earliest.id.bits(), half);
         self.bytes -= earliest.bytes;
         self.first += 1;
         Some(earliest)
@@ -130,24 +122,11 @@ impl<P> FinishedIndex<P> {
     /// Takes out the earliest, up to the one before the number `end`; returns the size of their records.
     pub(crate) fn drop_before(&mut self, end: u64) -> u64 {
         let dropped = end.clamp(self.first, self.end()) - self.first;
-        let before = self.bytes;
-        if 2 * dropped < self.len() {
-            for _ in 0..dropped {
-                self.drop_earliest();
-            }
-        } else {
-            // What stays is less than what goes: it is quicker to begin anew.
-            let dropped = usize::try_from(dropped).expect("no more than are in memory");
-            self.order.drain(..dropped);
-            self.first += dropped as u64;
-            self.by_run.clear();
-            self.by_id.clear();
-            for number in self.first..self.end() {
-                self.enter(number);
-            }
-            self.bytes = self.order.iter().map(|finished| finished.bytes).sum();
-        }
-        before - self.bytes
+        self.first += dropped;
+        let dropped = usize::try_from(dropped).expect("no more than are in memory");
+        let bytes = self.order.drain(..dropped).map(|finished| finished.bytes).sum();
+        self.bytes -= bytes;
+        bytes
     }
 
     pub(crate) fn run(&self, run: RunId) -> Option<&Finished<P>> {

@@ -21,6 +21,9 @@ use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing,
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
 
+/// So many finished runs are entered under their own names before others get the lock.
+const INDEXED_AT_A_TIME: u64 = 1_024;
+
 /// A [`Journal`] in memory. Dropping it loses everything.
 #[derive(Debug)]
 pub struct MemoryJournal {
@@ -94,6 +97,18 @@ impl MemoryJournal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, in which this run is found if it has finished.
+    fn lock_for(&self, run: RunId) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        // What finishes meanwhile was live before, or nobody knew of it yet.
+        let end = state.finished.end();
+        while !state.is_live_or_closing(run) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
+            drop(state);
+            state = self.lock();
+        }
+        state
+    }
+
     fn flush_and_close(&self) -> Result<(), JournalFailure> {
         let mut state = self.lock();
         match &state.failure {
@@ -165,7 +180,7 @@ impl Journal for MemoryJournal {
     }
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {
-        let state = self.lock();
+        let state = self.lock_for(run);
         state.readable()?;
         let frames = state.known_frames(run)?;
         let (bytes, max) = (frames.len() as u64, self.config.history_bytes_max);
@@ -178,7 +193,7 @@ impl Journal for MemoryJournal {
     }
 
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
-        let state = self.lock();
+        let state = self.lock_for(run);
         state.readable()?;
         let frames = state.known_frames(run)?.to_vec();
         drop(state);
@@ -237,7 +252,10 @@ impl Journal for MemoryJournal {
     }
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
-        let state = self.lock();
+        let state = match after {
+            Some(run) => self.lock_for(run),
+            None => self.lock(),
+        };
         state.readable()?;
         let after = after.and_then(|run| state.finished.number(run));
         let from = after.map_or(0, |number| number + 1);
@@ -320,3 +338,6 @@ fn ring(watchers: &[Bell]) {
         bell.ring();
     }
 }
+
+#[cfg(test)]
+mod tests;

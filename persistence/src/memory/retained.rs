@@ -3,27 +3,34 @@
 //! ```text
 //!   by_id, by_run ─► number
 //!            │
-//!            ├─ names ─────────┬─ block ──────────┬─ block ──────────┬─ block (grows) ─┐
-//!            │ run, id         │ runs: run, id, … │                  │                 │
+//!            ├─ block ─────────┬─ block ──────────┬─ block ──────────┬─ block (grows) ─┐
+//!            │ runs: run, id, …│ runs: run, id, … │                  │                 │
 //!            │                 │ bytes: frames …  │                  │                 │
 //!            │                 │ large: frames    │                  │                 │
-//!            └─────────────────┴──────────────────┴──────────────────┴─────────────────┘
-//!            forgotten         first ─► retention                                    end
+//!            └───▲─────────────┴──▲───────────────┴──────────────────┴─────────────────┘
+//!            forgotten          first ─► retention                                    end
 //! ```
 //!
 //! A store may keep millions of them and seldom look at one: what is written for each lies behind what was
-//! written for the one before, so that it costs no allocation and little of the caches, and goes with its
-//! block, all at once. Large frames are not copied: they stay where the run has gathered them, beside its
-//! block, and go with their run. The index tells the last run of a name, until that is forgotten: a run
-//! is entered under its own name and its instance's, in the place of the one before.
+//! written for the one before, so that it costs no allocation and little of the caches. The frames of a
+//! block go all at once when retention has dropped its runs, and so do their names when the last of them is
+//! forgotten. Large frames are not copied: they stay where the run has gathered them, beside its block, and
+//! go with their run.
 //!
-//! How much memory: at most about twice the bytes that are retained, three blocks more, and what the runs
-//! and the index take. What a block copies is at most a quarter of it, so that little of it stays empty
-//! when the next run begins another; the buffer of large frames has grown to up to twice what is in it. Of
-//! the first block a part may be dropped already, the last is being filled, and one is spare.
+//! The index tells the last run of a name, until that is forgotten. Each start asks for a run by its
+//! instance's name, so a run is entered under that when it closes, in the place of the one before; it is
+//! entered under its own when somebody asks for any by that, which few do. What is forgotten is not looked
+//! for in the index: its number says that it is nobody's.
 //!
-//! Invariants: numbers have no gaps; the first block holds the first that is retained, unless there is
-//! none; a block's bytes never move, and have room for as many as any other's.
+//! How much memory: at most about twice the bytes that are retained, three blocks more, 48 bytes for each
+//! run that is retained or remembered, and the index. What a block copies is at most a quarter of it, so
+//! that little of it stays empty when the next run begins another; the buffer of large frames has grown to
+//! up to twice what is in it. Of the first block a part may be dropped already, the last is being filled,
+//! and one is spare.
+//!
+//! Invariants: numbers have no gaps; `forgotten <= first <= end` and `indexed <= end`; the first `dropped`
+//! blocks have no frames, and the one behind them holds the first that is retained, unless there is none;
+//! a block's bytes never move, and have room for as many as any other's.
 
 use std::collections::VecDeque;
 
@@ -43,25 +50,30 @@ const BLOCK_LEN_MAX: usize = 4_096;
 /// The frames of a run that has more bytes are not copied into a block.
 const COPY_BYTES_MAX: usize = BLOCK_BYTES / 4;
 
-/// In so many parts an index grows.
-const INDEX_PARTS: usize = 512;
+/// An index grows in parts of about so many names, and in so many parts at most.
+const PART_LEN: usize = 1_024;
+const PARTS_MAX: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct RetainedRuns {
     retention: Retention,
-    by_run: Numbers,
     by_id: Numbers,
-    /// Those that were dropped last.
-    names: VecDeque<(RunId, IdHash)>,
+    /// Of the runs below the number `indexed`.
+    by_run: Numbers,
+    indexed: u64,
     blocks: VecDeque<Block>,
+    /// So many blocks only tell the names of runs that were dropped.
+    dropped: usize,
+    /// The number of the earliest whose name is remembered.
+    forgotten: u64,
     /// The number of the earliest that is retained.
     first: u64,
     /// The number of the next.
     end: u64,
     /// Size of the records of those that are retained.
     bytes: u64,
-    /// The memory of a block that was dropped.
-    spare: Option<Block>,
+    /// The memory of blocks that have gone.
+    spare: Block,
 }
 
 /// Some runs that closed one after the other.
@@ -103,38 +115,38 @@ pub(super) enum Known<'a> {
 
 impl RetainedRuns {
     pub(super) fn new(retention: Retention) -> Self {
+        let names = retention.len_max.saturating_add(retention.expired_len_max);
+        let parts = (names / PART_LEN).min(PARTS_MAX);
         Self {
             retention,
-            by_run: Numbers::in_parts(INDEX_PARTS),
-            by_id: Numbers::in_parts(INDEX_PARTS),
-            names: VecDeque::new(),
+            by_id: Numbers::in_parts(parts),
+            by_run: Numbers::in_parts(parts),
+            indexed: 0,
             blocks: VecDeque::new(),
+            dropped: 0,
+            forgotten: 0,
             first: 0,
             end: 0,
             bytes: 0,
-            spare: None,
+            spare: Block::default(),
         }
     }
 
     /// Adds a run that has closed, the latest so far, with its frames. Gives the buffer back if it has
     /// copied them.
     pub(super) fn add(&mut self, close: Close, frames: Vec<u8>) -> Option<Vec<u8>> {
-        let half = numbers::lower(self.end);
-        let names = Names {
-            names: &self.names,
-            blocks: &self.blocks,
-            first: self.first,
-        };
-        self.by_run.put(run_hash(close.run), half, |half| {
-            names.of(half).is_some_and(|(run, _)| run == close.run)
-        });
-        self.by_id.put(close.id.bits(), half, |half| {
-            names.of(half).is_some_and(|(_, id)| id == close.id)
-        });
-        let has_room = |block: &&mut Block| block.has_room(frames.len());
-        if self.blocks.back_mut().filter(has_room).is_none() {
+        let names = names(&self.blocks, self.forgotten, self.end);
+        self.by_id.put(
+            close.id.bits(),
+            numbers::lower(self.end),
+            |half| names.of(half).is_some_and(|known| known.id == close.id),
+            |half| names.has(half),
+        );
+        let last = self.blocks.iter_mut().skip(self.dropped).next_back();
+        if !last.is_some_and(|block| block.has_room(frames.len())) {
             let block = self.block();
             self.blocks.push_back(block);
+            self.drop_blocks();
         }
         self.end += 1;
         self.bytes += frames.len() as u64;
@@ -144,86 +156,110 @@ impl RetainedRuns {
 
     /// An empty block for the next run.
     fn block(&mut self) -> Block {
-        let spare = self.spare.take();
-        let mut block = spare.unwrap_or_else(|| Block {
-            bytes: Vec::with_capacity(BLOCK_BYTES),
-            ..Block::default()
-        });
+        let mut block = std::mem::take(&mut self.spare);
         block.first = self.end;
+        block.bytes.reserve_exact(BLOCK_BYTES);
         block
     }
 
     /// Drops the earliest until the bounds of retention hold at `now`; returns how many.
     pub(super) fn trim(&mut self, now: Timestamp) -> u64 {
         let before = self.first;
-        while let Some(block) = self.blocks.front_mut() {
+        while let Some(block) = self.blocks.get_mut(self.dropped) {
             let at = index(self.first - block.first);
-            let close = block.runs[at].close;
-            let len = self.end - self.first;
-            if self.retention.retains(now, close.closed_at, len, self.bytes) {
+            let Some(kept) = block.runs.get(at) else { break };
+            let (len, closed_at) = (self.end - self.first, kept.close.closed_at);
+            if self.retention.retains(now, closed_at, len, self.bytes) {
                 break;
             }
             self.bytes -= block.frames(at).len() as u64;
-            self.names.push_back((close.run, close.id));
-            self.first += 1;
             block.large.pop_front_if(|(large, _)| *large == at);
-            if at + 1 == block.runs.len() {
-                self.drop_block();
-            }
-            if self.names.len() > self.retention.expired_len_max {
-                self.forget();
+            self.first += 1;
+            if self.first == block.end() {
+                self.drop_blocks();
             }
         }
-        self.first - before
+        let dropped = self.first - before;
+        if dropped > 0 {
+            self.forget();
+        }
+        dropped
     }
 
-    fn drop_block(&mut self) {
-        let Some(mut block) = self.blocks.pop_front() else {
-            return;
-        };
-        block.runs.clear();
-        block.bytes.clear();
-        block.large.clear();
-        self.spare = Some(block);
+    /// Takes the memory of the blocks of which all runs were dropped, but for the one that grows.
+    fn drop_blocks(&mut self) {
+        while self.dropped + 1 < self.blocks.len() {
+            let block = &mut self.blocks[self.dropped];
+            if block.end() > self.first {
+                break;
+            }
+            let mut bytes = std::mem::take(&mut block.bytes);
+            bytes.clear();
+            self.spare.bytes = bytes;
+            self.dropped += 1;
+        }
     }
 
-    /// Forgets the name of the one that was dropped first.
+    /// Forgets the names of those that were dropped first, if there are too many.
     fn forget(&mut self) {
-        let half = numbers::lower(self.first - self.names.len() as u64);
-        if let Some((run, id)) = self.names.pop_front() {
-            self.by_run.remove(run_hash(run), half);
-            self.by_id.remove(id.bits(), half);
+        let earliest = self.first.saturating_sub(self.retention.expired_len_max as u64);
+        self.forgotten = self.forgotten.max(earliest);
+        while self.dropped > 0
+            && let Some(block) = self.blocks.pop_front_if(|block| block.end() <= earliest)
+        {
+            let mut runs = block.runs;
+            runs.clear();
+            self.spare.runs = runs;
+            self.dropped -= 1;
         }
     }
 
-    /// What is known of a run.
+    /// Enters runs below the number `end` under their own names, `most` at a time; whether all are.
+    pub(super) fn index_runs(&mut self, end: u64, most: u64) -> bool {
+        let end = end.min(self.end);
+        let from = self.indexed.max(self.forgotten);
+        self.indexed = end.min(from + most).max(from);
+        let names = names(&self.blocks, self.forgotten, self.end);
+        for number in from..self.indexed {
+            let Some(close) = names.at(number) else { continue };
+            self.by_run.put(
+                run_hash(close.run),
+                numbers::lower(number),
+                |half| names.of(half).is_some_and(|known| known.run == close.run),
+                |half| names.has(half),
+            );
+        }
+        self.indexed >= end
+    }
+
+    /// What is known of a run that is [entered](Self::index_runs).
     pub(super) fn run(&self, run: RunId) -> Option<Known<'_>> {
         self.known(self.run_number(run)?)
     }
 
     /// What is known of the run of this instance that closed last, unless another id has the same hash.
     pub(super) fn latest(&self, id: IdHash) -> Option<Known<'_>> {
-        let is_it = |half: u32| self.names().of(half).is_some_and(|(_, other)| other == id);
+        let is_it = |half: u32| self.names().of(half).is_some_and(|known| known.id == id);
         let half = self.by_id.find(id.bits(), is_it)?;
-        self.known(numbers::widened(self.names().forgotten(), half))
+        self.known(self.names().number(half))
     }
 
-    /// The number of a run that is retained.
+    /// The number of a run that is retained, and [entered](Self::index_runs).
     pub(super) fn number(&self, run: RunId) -> Option<u64> {
         self.run_number(run).filter(|number| *number >= self.first)
     }
 
     fn run_number(&self, run: RunId) -> Option<u64> {
-        let is_it = |half: u32| self.names().of(half).is_some_and(|(other, _)| other == run);
+        let is_it = |half: u32| self.names().of(half).is_some_and(|known| known.run == run);
         let half = self.by_run.find(run_hash(run), is_it)?;
-        Some(numbers::widened(self.names().forgotten(), half))
+        Some(self.names().number(half))
     }
 
     /// Those that are retained, from the one with this number on, in the order of closing.
     pub(super) fn list(&self, from: u64) -> impl Iterator<Item = (Close, &[u8])> {
         let first = from.max(self.first);
         let skipped = self.blocks.partition_point(|block| block.end() <= first);
-        self.blocks.iter().skip(skipped).flat_map(move |block| {
+        self.blocks.range(skipped..).flat_map(move |block| {
             let from = index(first.saturating_sub(block.first));
             (from..block.runs.len()).map(|at| (block.runs[at].close, block.frames(at)))
         })
@@ -233,25 +269,26 @@ impl RetainedRuns {
         self.end - self.first
     }
 
+    /// The number of the next.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     fn known(&self, number: u64) -> Option<Known<'_>> {
-        if number < self.first {
-            let (run, _) = self.names().at(number)?;
-            return Some(Known::Expired(run));
-        }
         let (block, at) = self.names().stands(number)?;
-        Some(Known::Retained(block.runs[at].close, block.frames(at)))
+        let close = block.runs[at].close;
+        Some(match number < self.first {
+            true => Known::Expired(close.run),
+            false => Known::Retained(close, block.frames(at)),
+        })
     }
 
     fn names(&self) -> Names<'_> {
-        Names {
-            names: &self.names,
-            blocks: &self.blocks,
-            first: self.first,
-        }
+        names(&self.blocks, self.forgotten, self.end)
     }
 }
 
@@ -295,34 +332,43 @@ impl Block {
 /// All that are remembered, while the index changes.
 #[derive(Clone, Copy)]
 struct Names<'a> {
-    names: &'a VecDeque<(RunId, IdHash)>,
     blocks: &'a VecDeque<Block>,
+    /// The number of the earliest.
     first: u64,
+    /// Behind the number of the last.
+    end: u64,
+}
+
+fn names(blocks: &VecDeque<Block>, first: u64, end: u64) -> Names<'_> {
+    Names { blocks, first, end }
 }
 
 impl<'a> Names<'a> {
-    /// The number of the earliest.
-    fn forgotten(&self) -> u64 {
-        self.first - self.names.len() as u64
+    /// The number that has this lower half.
+    fn number(self, half: u32) -> u64 {
+        numbers::widened(self.first, half)
+    }
+
+    /// Whether the one whose number has this lower half is remembered.
+    fn has(self, half: u32) -> bool {
+        self.number(half) < self.end
     }
 
     /// The one whose number has this lower half.
-    fn of(&self, half: u32) -> Option<(RunId, IdHash)> {
-        self.at(numbers::widened(self.forgotten(), half))
+    fn of(self, half: u32) -> Option<&'a Close> {
+        self.at(self.number(half))
     }
 
-    fn at(&self, number: u64) -> Option<(RunId, IdHash)> {
-        if number < self.first {
-            let place = number.checked_sub(self.forgotten())?;
-            return self.names.get(index(place)).copied();
-        }
+    fn at(self, number: u64) -> Option<&'a Close> {
         let (block, at) = self.stands(number)?;
-        let close = &block.runs[at].close;
-        Some((close.run, close.id))
+        Some(&block.runs[at].close)
     }
 
-    /// Where a run stands that is retained.
-    fn stands(&self, number: u64) -> Option<(&'a Block, usize)> {
+    /// Where a run stands that is retained or remembered.
+    fn stands(self, number: u64) -> Option<(&'a Block, usize)> {
+        if number < self.first {
+            return None;
+        }
         let behind = self.blocks.partition_point(|block| block.first <= number);
         let block = self.blocks.get(behind.checked_sub(1)?)?;
         let at = index(number - block.first);

@@ -180,7 +180,12 @@ impl State {
         self.durable = self.enqueued;
     }
 
-    /// The durable frames of a run, or why there are none.
+    /// Whether a run is looked for before those that are finished.
+    pub(super) fn is_live_or_closing(&self, run: RunId) -> bool {
+        self.ledger.head(run).is_some() || self.closing.iter().any(|(close, _)| close.run == run)
+    }
+
+    /// The durable frames of a run, or why there are none. Of a finished one, if it is entered.
     pub(super) fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
         let live = || {
             let head = self.ledger.head(run)?;

@@ -74,6 +74,8 @@ fn a_large_history_is_retained_without_a_copy() {
     bytes.reserve(10_000);
     let before = bytes.as_ptr();
     assert_eq!(turn(&mut state, 1, 1, 1_000, true), run);
+    let end = state.finished.end();
+    assert!(state.finished.index_runs(end, 1));
     let after = state.known_frames(run).expect("it is retained");
     assert!(after.len() > 101_000);
     assert_eq!(after.as_ptr(), before);
