@@ -5,9 +5,14 @@
 //!   turns  │ turn 0      │ turn 1│ turn 2            │      the journal copies what it accepts
 //! ```
 //!
+//! A checksum guards what is read back from a disk. A journal that has none gives out
+//! [batches](crate::Journal::batch) whose frames have none either; where such a batch meets a disk all
+//! the same, [`Batch::sealed`] sets them.
+//!
 //! Invariants: the bytes are exactly the frames of the finished turns, in order; every frame is
-//! sealed (length and checksum set); a turn that was not finished leaves no trace.
+//! complete, and sealed unless the batch leaves that out; a turn that was not finished leaves no trace.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
@@ -42,6 +47,8 @@ pub struct Batch {
     bytes: Vec<u8>,
     turns: Vec<TurnSpan>,
     turn_bytes_max: usize,
+    /// Whether all frames are sealed, and the digests of turns are set.
+    is_sealed: bool,
     /// How many batches were joined to this one.
     joined: usize,
 }
@@ -56,6 +63,7 @@ pub(crate) struct TurnSpan {
     pub(crate) last: Sequence,
     pub(crate) epoch: Epoch,
     pub(crate) time: Timestamp,
+    /// Of the checksums of its frames, if they are set.
     pub(crate) digest: u32,
     pub(crate) opens: bool,
     pub(crate) closes: bool,
@@ -75,8 +83,30 @@ impl Batch {
             bytes: Vec::new(),
             turns: Vec::new(),
             turn_bytes_max: turn_bytes_max.min(u32::MAX as usize),
+            is_sealed: true,
             joined: 0,
         }
+    }
+
+    /// As [`with_turn_bytes_max`](Self::with_turn_bytes_max), for a journal that needs no checksums.
+    pub(crate) fn unsealed(turn_bytes_max: usize) -> Self {
+        Self {
+            is_sealed: false,
+            ..Self::with_turn_bytes_max(turn_bytes_max)
+        }
+    }
+
+    /// The same batch with all checksums.
+    pub(crate) fn sealed(&self) -> Cow<'_, Self> {
+        if self.is_sealed {
+            return Cow::Borrowed(self);
+        }
+        let mut sealed = self.clone();
+        for turn in &mut sealed.turns {
+            turn.digest = v1::seal_all(&mut sealed.bytes[turn.start..turn.end]);
+        }
+        sealed.is_sealed = true;
+        Cow::Owned(sealed)
     }
 
     /// Removes all turns and keeps the memory.
@@ -116,7 +146,7 @@ impl Batch {
             time: header.time,
             opens: header.opens.cloned(),
             records: 0,
-            unsealed: start,
+            open: start,
             end: start,
             digest: 0,
             problem: None,
@@ -126,6 +156,11 @@ impl Batch {
 
     /// Adds a copy of all turns of another batch, behind those that are here.
     pub(crate) fn join(&mut self, other: &Self) {
+        let other = if self.is_sealed {
+            other.sealed()
+        } else {
+            Cow::Borrowed(other)
+        };
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.turns.extend(other.turns.iter().map(|span| TurnSpan {
@@ -219,8 +254,8 @@ pub struct TurnWriter<'b> {
     time: Timestamp,
     opens: Option<InstanceId>,
     records: u64,
-    /// Where the last record's frame begins, which is sealed when it is known whether another follows.
-    unsealed: usize,
+    /// Where the last record's frame begins, which is completed when it is known whether another follows.
+    open: usize,
     /// Where the last record ends: what stands behind it is left from an encoder that panicked.
     end: usize,
     /// Of the checksums of those before it.
@@ -287,9 +322,9 @@ impl TurnWriter<'_> {
         }
         self.end = bytes.len();
         if self.records > 0 {
-            self.seal(frame, 0);
+            self.end_frame(frame, 0);
         }
-        self.unsealed = frame;
+        self.open = frame;
         self.records += 1;
         Ok(())
     }
@@ -321,7 +356,7 @@ impl TurnWriter<'_> {
             return Err(TurnError::WrongPartition);
         }
         self.take_back();
-        self.seal(self.end, v1::TURN_LAST | if closes { v1::CLOSES } else { 0 });
+        self.end_frame(self.end, v1::TURN_LAST | if closes { v1::CLOSES } else { 0 });
         let index = self.batch.turns.len();
         self.batch.turns.push(TurnSpan {
             start: self.start,
@@ -349,10 +384,13 @@ impl TurnWriter<'_> {
         bytes.truncate(self.end);
     }
 
-    /// Seals the last record's frame, which ends at `end`.
-    fn seal(&mut self, end: usize, flags: u8) {
-        let crc = v1::seal(&mut self.batch.bytes[self.unsealed..end], flags);
-        self.digest = v1::digest(self.digest, crc);
+    /// Completes the last record's frame, which ends at `end`.
+    fn end_frame(&mut self, end: usize, flags: u8) {
+        let frame = &mut self.batch.bytes[self.open..end];
+        v1::end(frame, flags);
+        if self.batch.is_sealed {
+            self.digest = v1::digest(self.digest, v1::seal(frame));
+        }
     }
 }
 

@@ -39,7 +39,8 @@ pub fn frame(bytes: &[u8]) {
     let mut again = Vec::new();
     v1::begin(&mut again, &header, frame.id, frame.flags);
     again.extend_from_slice(frame.body);
-    v1::seal(&mut again, 0);
+    v1::end(&mut again, 0);
+    v1::seal(&mut again);
     v1::set_back(&mut again, frame.back);
     assert_eq!(
         again,
@@ -108,7 +109,8 @@ pub fn sealed(mut bytes: &[u8]) {
         frames.extend_from_slice(&rest[..len]);
         let padded = frames.len().max(start + v1::HEADER_BYTES);
         frames.resize(padded, 0);
-        v1::seal(&mut frames[start..], 0);
+        v1::end(&mut frames[start..], 0);
+        v1::seal(&mut frames[start..]);
         count += 1;
         bytes = &rest[len..];
     }

@@ -31,6 +31,13 @@ use crate::resolve::{self, Resolved};
 /// The first failure stops a journal for good (see [`JournalFailure`]). What was durable can
 /// still be read as far as the disk allows; reopening the store recovers all of it.
 pub trait Journal: Send + Sync + fmt::Debug + 'static {
+    /// An empty batch whose turns have at most `turn_bytes_max` bytes, frames included: made as this
+    /// journal takes it with the least work. Every journal takes every batch; one that was made by a
+    /// journal without a disk has no checksums, and another sets them in a copy as it takes it.
+    fn batch(&self, turn_bytes_max: usize) -> Batch {
+        Batch::with_turn_bytes_max(turn_bytes_max)
+    }
+
     /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and
     /// queues those that hold, in order. Never waits for the disk. A refused turn touches no other,
     /// except that later turns of its run in this batch will find another head than they expect.

@@ -30,7 +30,7 @@ pub(crate) struct Head<P> {
     pub(crate) last: u32,
     /// The head that the last turn found.
     pub(crate) before: u32,
-    /// Checksum of the last turn, by which the same turn is recognised.
+    /// Of the checksums of the last turn, if they are set: by it the same turn is recognised.
     pub(crate) digest: u32,
     pub(crate) place: P,
 }
@@ -60,11 +60,13 @@ impl<P: Default> Ledger<P> {
     }
 
     /// Applies the turn if its conditions hold; `put` then updates the run's place. Returns the
-    /// place of a run that has closed.
+    /// place of a run that has closed. `is_last` says whether the turn is the run's last one once more,
+    /// if by its sequences it may be.
     pub(crate) fn admit(
         &mut self,
         turn: &TurnSpan,
         put: impl FnOnce(&mut P),
+        is_last: impl FnOnce(&Head<P>) -> bool,
     ) -> Result<Option<P>, TurnRefused> {
         let current = self.epochs[usize::from(turn.run.partition().index())];
         if turn.epoch != current {
@@ -97,7 +99,7 @@ impl<P: Default> Ledger<P> {
         };
         let (_, head) = self.heads.at_mut(number);
         if turn.opens || head.last != narrow(turn.head) {
-            return Err(refusal(head, turn));
+            return Err(refusal(head, turn, is_last));
         }
         head.before = head.last;
         head.last = narrow(turn.last);
@@ -138,9 +140,9 @@ impl<P: Default> Ledger<P> {
     }
 }
 
-fn refusal<P>(head: &Head<P>, turn: &TurnSpan) -> TurnRefused {
+fn refusal<P>(head: &Head<P>, turn: &TurnSpan, is_last: impl FnOnce(&Head<P>) -> bool) -> TurnRefused {
     let same = head.before == narrow(turn.head) && head.last == narrow(turn.last);
-    if same && head.digest == turn.digest {
+    if same && is_last(head) {
         TurnRefused::AlreadyAppended
     } else {
         TurnRefused::Conflict {

@@ -33,6 +33,7 @@ pub enum Resolved {
 }
 
 pub(crate) fn resolve<J: Journal + ?Sized>(journal: &J, batch: &Batch) -> Result<Vec<Resolved>, ReadError> {
+    let batch = batch.sealed();
     batch
         .spans()
         .iter()

@@ -103,3 +103,30 @@ fn a_turn_whose_encoder_removes_what_is_not_its_own_is_not_finished() {
     assert!(catch_unwind(AssertUnwindSafe(|| turn.finish(false))).is_err());
     assert!(batch.is_empty());
 }
+
+#[test]
+fn a_batch_without_checksums_gets_those_that_any_other_has() {
+    let id = id();
+    let filled = |mut batch: Batch| {
+        for (head, opens) in [(0, Some(&id)), (2, None)] {
+            let mut turn = batch.turn(TurnHeader {
+                head: Sequence::new(head),
+                opens,
+                ..header(&id)
+            });
+            write(&mut turn, b"first");
+            write(&mut turn, b"");
+            turn.finish(head > 0).expect("the turn is sound");
+        }
+        batch
+    };
+    let (any, unsealed) = (filled(Batch::new()), filled(Batch::unsealed(1_000)));
+    assert_ne!(any.bytes, unsealed.bytes);
+    let digests = |batch: &Batch| -> Vec<u32> { batch.turns.iter().map(|turn| turn.digest).collect() };
+    let mut joined = Batch::new();
+    joined.join(&unsealed);
+    for sealed in [&*unsealed.sealed(), &*any.sealed(), &joined] {
+        assert!(sealed.is_sealed);
+        assert_eq!((&sealed.bytes, digests(sealed)), (&any.bytes, digests(&any)));
+    }
+}

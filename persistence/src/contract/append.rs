@@ -4,10 +4,13 @@ use millrun_core::{Offset, Partition, Sequence};
 
 use super::actor::{accepted, refused};
 use super::{Author, Subject, suite};
-use crate::batch::Batch;
+use crate::batch::{Batch, TURN_BYTES_MAX_DEFAULT};
 use crate::config::JournalConfig;
 use crate::error::TurnRefused;
 use crate::journal::Journal;
+use crate::memory::MemoryJournal;
+use crate::record::RecordView;
+use crate::resolve::Resolved;
 
 suite![
     a_first_turn_is_durable_at_its_offset,
@@ -33,6 +36,8 @@ suite![
     offsets_grow_with_each_batch,
     an_empty_batch_is_durable_with_what_came_before,
     many_runs_in_one_batch_are_all_appended,
+    a_batch_is_taken_whichever_journal_made_it,
+    a_turn_is_the_same_whichever_journal_made_its_batch,
     threads_race_and_each_run_stays_whole,
 ];
 
@@ -388,6 +393,84 @@ fn many_runs_in_one_batch_are_all_appended<S: Subject>(subject: &S) {
     subject.settle(&journal, accepted(&journal, &batch));
     for author in &authors {
         author.assert_history(&journal);
+    }
+}
+
+/// Batches for this journal, for any, and for one that needs no checksums.
+fn makers<J: Journal>(journal: &J) -> [Box<dyn Fn() -> Batch + '_>; 3] {
+    let without_disk = MemoryJournal::new(JournalConfig::default()).expect("the defaults make sense");
+    [
+        Box::new(|| journal.batch(TURN_BYTES_MAX_DEFAULT)),
+        Box::new(Batch::new),
+        Box::new(move || without_disk.batch(TURN_BYTES_MAX_DEFAULT)),
+    ]
+}
+
+fn a_batch_is_taken_whichever_journal_made_it<S: Subject>(subject: &S) {
+    let mut journal = open(subject);
+    let mut authors = Vec::new();
+    for (first, id) in ["a", "b", "c"].into_iter().enumerate() {
+        let mut author = Author::new(&journal, id, 1);
+        let makers = makers(&journal);
+        for turn in 0..6_u8 {
+            let mut batch = makers[(first + usize::from(turn)) % makers.len()]();
+            author.put(&mut batch, &[&[turn; 9], &[turn]], turn == 5 && first == 0);
+            assert_eq!(journal.resolve(&batch), Ok(vec![Resolved::Absent]));
+            subject.settle(&journal, accepted(&journal, &batch));
+            assert_eq!(journal.resolve(&batch), Ok(vec![Resolved::Appended]));
+            author.assert_history(&journal);
+        }
+        authors.push(author);
+    }
+    for reopened in [false, true] {
+        if reopened {
+            journal = subject.reopen(journal, JournalConfig::default());
+        }
+        for author in &authors {
+            let history = author.assert_history(&journal);
+            let page = journal.history_page(author.run, Sequence::new(7), usize::MAX);
+            assert_eq!(page.expect("it is there").records, history.records[7..]);
+        }
+        let listed = journal.list_finished(None, 9).expect("the index is readable");
+        assert_eq!(listed[0].id, authors[0].id);
+        assert_eq!(listed.len(), 1);
+        let mut handed = Vec::new();
+        let mut lane = |record: RecordView<'_>| handed.push((record.run, record.body.to_vec()));
+        let report = journal
+            .recover(&mut [&mut lane], &mut |_| {})
+            .expect("the log is readable");
+        assert_eq!((report.live_runs, report.damaged), (2, Vec::new()));
+        for author in &authors[1..] {
+            let bodies = handed.iter().filter(|(run, _)| *run == author.run);
+            assert!(bodies.map(|(_, body)| body).eq(&author.written));
+        }
+    }
+}
+
+fn a_turn_is_the_same_whichever_journal_made_its_batch<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    for first in 0..3 {
+        for again in 0..3 {
+            let mut author = Author::new(&journal, "a", 3 * first + again + 1);
+            let makers = makers(&journal);
+            let [make, make_again] = [first, again].map(|maker| &makers[usize::try_from(maker).unwrap_or(0)]);
+            for bodies in [&[b"begin".as_slice(), b""], &[b"once", b"only"]] {
+                let (mut same, mut other) = (author.clone(), author.clone());
+                let (mut batch, mut batches) = (make(), [make_again(), make_again(), make_again()]);
+                author.put(&mut batch, bodies, false);
+                subject.settle(&journal, accepted(&journal, &batch));
+                same.put(&mut batches[0], bodies, false);
+                assert_eq!(refused(&journal, &batches[0]), TurnRefused::AlreadyAppended);
+                // As long, and longer.
+                other.clone().put(&mut batches[1], &[b"other", bodies[1]], false);
+                other.put(&mut batches[2], &[bodies[0], b"something else"], false);
+                for other in &batches[1..] {
+                    let expected = TurnRefused::Conflict { head: author.head };
+                    assert_eq!(refused(&journal, other), expected);
+                }
+            }
+            author.assert_history(&journal);
+        }
     }
 }
 

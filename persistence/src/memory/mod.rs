@@ -3,6 +3,9 @@
 //! A batch is durable, in this journal's sense, when `enqueue` returns; with
 //! [`MemoryJournal::held`] only when [`MemoryJournal::commit`] says so, which lets a test look at
 //! the time between the two.
+//!
+//! Nothing here is read back from a disk, so its [batches](Journal::batch) leave checksums out. Frames have
+//! them or not, as they came; what is read gets them first, in a copy.
 
 mod retained;
 mod state;
@@ -20,6 +23,7 @@ use crate::finished::IdHash;
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
+use crate::wire::v1;
 
 /// So many finished runs are entered under their own names before others get the lock.
 const INDEXED_AT_A_TIME: u64 = 1_024;
@@ -128,6 +132,10 @@ impl MemoryJournal {
 }
 
 impl Journal for MemoryJournal {
+    fn batch(&self, turn_bytes_max: usize) -> Batch {
+        Batch::unsealed(turn_bytes_max)
+    }
+
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let (enqueued, ringing) = self.enqueue_and_ring_later(batch)?;
         drop(ringing);
@@ -187,16 +195,18 @@ impl Journal for MemoryJournal {
         if bytes > max {
             return Err(ReadError::TooLong { run, bytes, max });
         }
-        let frames = frames.to_vec();
+        let mut frames = frames.to_vec();
         drop(state);
+        v1::seal_all(&mut frames);
         scan::history(run, &[(0, frames.into())])
     }
 
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let state = self.lock_for(run);
         state.readable()?;
-        let frames = state.known_frames(run)?.to_vec();
+        let mut frames = state.known_frames(run)?.to_vec();
         drop(state);
+        v1::seal_all(&mut frames);
         let head = scan::last_turn(&frames).map_or(0, |turn| turn.last);
         Ok(HistoryPage {
             records: scan::page(run, &[(0, frames.into())], after, bytes_max)?,
@@ -281,7 +291,9 @@ impl Journal for MemoryJournal {
                 continue;
             };
             let lane = usize::from(run.partition().index()) % lanes.len();
-            report.records += scan::visit(run, frames, &mut lanes[lane])?;
+            let mut frames = frames.to_vec();
+            v1::seal_all(&mut frames);
+            report.records += scan::visit(run, &frames, &mut lanes[lane])?;
             report.live_runs += 1;
             report.bytes += frames.len() as u64;
         }
@@ -327,7 +339,7 @@ impl Journal for MemoryJournal {
 fn found(close: Close, frames: &[u8]) -> FinishedRun {
     FinishedRun {
         run: close.run,
-        id: scan::instance_id(frames).expect("this journal framed it itself"),
+        id: scan::own_instance_id(frames),
         closed_at: close.closed_at,
         head: close.head,
     }

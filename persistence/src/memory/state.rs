@@ -15,9 +15,10 @@ use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError};
 use crate::journal::Refused;
-use crate::ledger::Ledger;
+use crate::ledger::{Head, Ledger};
 use crate::record::Snapshot;
 use crate::scan;
+use crate::wire::v1;
 
 /// So many buffers of runs that have closed wait for those that open, of so many bytes at most each.
 const SPARE_LEN_MAX: usize = 1_024;
@@ -93,16 +94,17 @@ impl State {
         let closing = old.closing.iter().map(|(close, frames)| (close.run, frames));
         let live = old.ledger.heads().iter().map(|(run, head)| (run, &head.place));
         for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
-            let durable = &frames.bytes[..frames.durable];
-            let last = scan::last_turn(durable).expect("this journal framed them itself");
+            let mut durable = frames.durable().to_vec();
+            v1::seal_all(&mut durable);
+            let last = scan::last_turn(&durable).expect("this journal framed them itself");
             let snapshot = old.snapshots.get(&run);
             if let Some(snapshot) = snapshot.filter(|kept| kept.sequence.get() <= u64::from(last.last)) {
                 self.snapshots.insert(run, snapshot.clone());
             }
             self.live_bytes += durable.len() as u64;
             let frames = Frames {
-                bytes: durable.to_vec(),
                 durable: durable.len(),
+                bytes: durable,
             };
             self.ledger.restore(run, last, frames);
         }
@@ -113,7 +115,7 @@ impl State {
         for (index, turn) in batch.spans().iter().enumerate() {
             let frames = batch.frames(turn);
             let (is_held, spare) = (self.is_held, &mut self.spare);
-            let outcome = self.ledger.admit(turn, |stored| {
+            let put = |stored: &mut Frames| {
                 // One that is too large goes, so that those below it are of use again.
                 if turn.opens
                     && let Some(buffer) = spare.pop()
@@ -125,7 +127,13 @@ impl State {
                 if !is_held {
                     stored.durable = stored.bytes.len();
                 }
-            });
+            };
+            let is_last = |head: &Head<Frames>| {
+                let stored = &head.place.bytes;
+                let start = stored.len().checked_sub(frames.len());
+                start.is_some_and(|start| v1::are_same(&stored[start..], frames))
+            };
+            let outcome = self.ledger.admit(turn, put, is_last);
             match outcome {
                 Ok(ended) => {
                     self.queued_turns += 1;

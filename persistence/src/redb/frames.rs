@@ -199,7 +199,8 @@ mod tests {
             };
             let start = v1::begin(&mut frames, &header, Some("id"), v1::OPENS | v1::TURN_FIRST);
             frames.resize(frames.len() + frames.len() % 17, 7);
-            v1::seal(&mut frames[start..], v1::TURN_LAST);
+            v1::end(&mut frames[start..], v1::TURN_LAST);
+            v1::seal(&mut frames[start..]);
         }
         let mut row = piece::header(u32::try_from(frames.len()).unwrap(), 9).to_vec();
         row.extend_from_slice(&frames);

@@ -33,8 +33,9 @@ impl Journal for RedbJournal {
     }
 
     fn enqueue_and_ring_later(&self, batch: &Batch) -> Result<(Enqueued, Ringing), EnqueueError> {
+        let batch = batch.sealed();
         let mut state = self.shared.lock();
-        let (enqueued, rings) = match state.enqueue(batch) {
+        let (enqueued, rings) = match state.enqueue(&batch) {
             Ok(taken) => taken,
             Err(error) => {
                 drop(state);

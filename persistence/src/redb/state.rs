@@ -26,7 +26,7 @@ use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::heads::Heads;
 use crate::journal::{Enqueued, Refused, Stats};
-use crate::ledger::Ledger;
+use crate::ledger::{Head, Ledger};
 use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::v1;
@@ -172,7 +172,7 @@ impl State {
         }
     }
 
-    /// Takes a batch into the open segment. Says whether to ring the writer.
+    /// Takes a sealed batch into the open segment. Says whether to ring the writer.
     pub(crate) fn enqueue(&mut self, batch: &Batch) -> Result<(Enqueued, bool), EnqueueError> {
         self.check_open()?;
         let has_room = self.open.bytes.len() + batch.bytes() <= self.batch_bytes_max
@@ -203,7 +203,7 @@ impl State {
         let open = &mut self.open;
         let position = open.end();
         let mut back = v1::NO_BACK;
-        let closed = self.ledger.admit(turn, |place| {
+        let put = |place: &mut Place| {
             if turn.opens {
                 place.first = position;
                 place.id = scan::id_hash(frames);
@@ -212,7 +212,9 @@ impl State {
             }
             place.last = position;
             place.bytes += frames.len() as u64;
-        })?;
+        };
+        let is_last = |head: &Head<Place>| head.digest == turn.digest;
+        let closed = self.ledger.admit(turn, put, is_last)?;
         let at = open.bytes.len();
         open.bytes.extend_from_slice(frames);
         v1::set_back(&mut open.bytes[at..], back);

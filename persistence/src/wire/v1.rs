@@ -93,7 +93,7 @@ pub(crate) enum FrameError {
 }
 
 /// Starts a frame at the end of `buffer` and returns where. The body is appended by the caller,
-/// who then calls [`seal`].
+/// who then calls [`end`] and, unless the frame stays in memory, [`seal`].
 pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>, flags: u8) -> usize {
     let start = buffer.len();
     let mut bytes = [0; HEADER_BYTES];
@@ -120,15 +120,45 @@ pub(crate) fn len(bytes: &[u8]) -> usize {
     usize::try_from(u32::from_le_bytes(len)).expect("a usize holds a u32 here")
 }
 
-/// Completes the frame that fills `frame`: adds `flags`, sets length and checksum, and returns
-/// the checksum.
-pub(crate) fn seal(frame: &mut [u8], flags: u8) -> u32 {
+/// Completes the frame that fills `frame`, but for its checksum: adds `flags`, and sets the length.
+pub(crate) fn end(frame: &mut [u8], flags: u8) {
     let len = u32::try_from(frame.len()).expect("the writer checked the size");
     put(frame, LEN, &len.to_le_bytes());
     frame[FLAGS] |= flags;
+}
+
+/// Sets the checksum of the frame that fills `frame` and is complete but for that; returns it.
+pub(crate) fn seal(frame: &mut [u8]) -> u32 {
     let crc = crc32c::crc32c(&frame[LEN..]);
     put(frame, CRC, &crc.to_le_bytes());
     crc
+}
+
+/// Seals the frames of one turn, or of several, which the caller has framed itself; returns the
+/// [digest] of all of them.
+pub(crate) fn seal_all(mut frames: &mut [u8]) -> u32 {
+    let mut all = 0;
+    while !frames.is_empty() {
+        let (frame, rest) = frames.split_at_mut(len(frames));
+        all = digest(all, seal(frame));
+        frames = rest;
+    }
+    all
+}
+
+/// Whether two turns, the second framed by the caller itself, are the same but for what is not known
+/// when a frame ends: its checksum and its place.
+pub(crate) fn are_same(turn: &[u8], mut other: &[u8]) -> bool {
+    let mut at = 0;
+    while !other.is_empty() {
+        let (frame, rest) = other.split_at(len(other));
+        if turn.get(at + LEN..at + frame.len()) != Some(&frame[LEN..]) {
+            return false;
+        }
+        at += frame.len();
+        other = rest;
+    }
+    at == turn.len()
 }
 
 /// Takes the checksum of the next frame of a turn into what tells turns of one run apart, as
@@ -249,7 +279,8 @@ mod tests {
         let opens = if id.is_some() { OPENS } else { 0 };
         begin(&mut bytes, &header, id, opens | TURN_FIRST);
         bytes.extend_from_slice(body);
-        seal(&mut bytes, TURN_LAST);
+        end(&mut bytes, TURN_LAST);
+        seal(&mut bytes);
         bytes
     }
 
@@ -285,6 +316,25 @@ mod tests {
     }
 
     #[test]
+    fn turns_are_the_same_whatever_their_checksums_and_places_are() {
+        let turn = [framed(Some("order-42"), b"body"), framed(None, b"xyz")].concat();
+        assert!(are_same(&turn, &turn));
+        for at in 0..turn.len() {
+            let mut other = turn.clone();
+            other[at] ^= 1;
+            let first = framed(Some("order-42"), b"body").len();
+            let is_left_out = at < LEN || (first..first + LEN).contains(&at);
+            assert_eq!(are_same(&other, &turn), is_left_out, "byte {at}");
+            assert!(!are_same(&turn[..at], &turn), "{at} bytes");
+        }
+        assert!(!are_same(&[&turn[..], &turn[..]].concat(), &turn));
+        let mut again = turn.clone();
+        again[CRC] ^= 1;
+        seal_all(&mut again);
+        assert_eq!(again, turn);
+    }
+
+    #[test]
     fn each_prefix_of_a_frame_is_an_error() {
         let bytes = framed(None, b"xyz");
         for len in 0..bytes.len() {
@@ -299,7 +349,7 @@ mod tests {
     fn a_frame_of_a_later_version_is_told_from_damage() {
         let mut bytes = framed(None, b"");
         bytes[VERSION_AT] = VERSION + 1;
-        seal(&mut bytes, 0);
+        seal(&mut bytes);
         assert_eq!(read(&bytes), Err(FrameError::Version { version: VERSION + 1 }));
     }
 }

@@ -182,7 +182,7 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn new(shared: Arc<ShardShared>, doors: &ShardDoors, index: usize, epoch: Epoch) -> Self {
         let door = &doors.all()[index];
-        let batch = Batch::with_turn_bytes_max(shared.config.journal.turn_bytes_max);
+        let batch = shared.journal.batch(shared.config.journal.turn_bytes_max);
         let bell = door.mailbox.bell().clone();
         shared.journal.watch(bell.clone());
         let outlets = shared.queues.all().iter().map(|_| Outlet::default()).collect();
