@@ -58,10 +58,9 @@ impl AttemptList {
 
     /// Lists an attempt that begins, of a step that has none.
     pub(super) fn begin(&mut self, key: Key, attempt: Attempt) {
-        if self.begun.is_some() {
-            self.go_on();
+        if let Some((key, attempt)) = self.begun.replace((key, attempt)) {
+            self.beside.insert(key, attempt);
         }
-        self.begun = Some((key, attempt));
     }
 
     /// Takes the attempt that began last off the list, if it is still this one.

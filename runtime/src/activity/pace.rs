@@ -4,7 +4,11 @@
 //! A task costs about as much as the rest of a step's way through the pool. An activity is taken to
 //! be quick while the moving average of its first polls says so; one that waits for something, or
 //! computes, is not, and has its task, beside which others run.
+//!
+//! Asking the clock takes as long as the shortest attempts do. So those that end one after the other where
+//! they begin are measured a few at a time, as many as are expected to take as long as one may.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -13,8 +17,13 @@ const QUICK_NANOS: u32 = 5_000;
 /// What an attempt that does not end at once counts as; also where the average begins, so that it
 /// takes sixteen quick attempts to be quick.
 const WAITING_NANOS: u32 = 40_000;
-/// What a single attempt counts as at most: the average forgets it within two dozen others.
+/// What attempts that are measured together count as at most: the average forgets a single one that is slow
+/// within two dozen others.
 const SLOWEST_NANOS: u32 = 1_000_000;
+
+/// How many attempts are measured together at most: so many that are not quick any more may be run before
+/// that is known.
+const STRETCH_LEN_MAX: u32 = 4;
 
 /// An average that stays.
 const NEVER_NANOS: u32 = u32::MAX;
@@ -37,19 +46,92 @@ impl Pace {
 
     /// Notes how long the first poll of an attempt took; `None` if the attempt had not ended then.
     pub(super) fn note(&self, took: Option<Duration>) {
-        let nanos = took.map_or(WAITING_NANOS, |took| {
-            u32::try_from(took.as_nanos()).map_or(SLOWEST_NANOS, |nanos| nanos.min(SLOWEST_NANOS))
-        });
-        let next = |average| (average != NEVER_NANOS).then(|| average - average / 8 + nanos / 8);
+        match took {
+            Some(took) => self.note_stretch(took, 1),
+            None => self.add(WAITING_NANOS, 1),
+        }
+    }
+
+    /// Notes how long `len` attempts took together that ended where they began.
+    fn note_stretch(&self, took: Duration, len: u32) {
+        let nanos = u32::try_from(took.as_nanos()).map_or(SLOWEST_NANOS, |nanos| nanos.min(SLOWEST_NANOS));
+        self.add(nanos / len, len);
+    }
+
+    /// Moves the average by `len` attempts of so long each.
+    fn add(&self, nanos: u32, len: u32) {
+        let moved = |average| (0..len).fold(average, |average, _| average - average / 8 + nanos / 8);
+        let next = |average| (average != NEVER_NANOS).then(|| moved(average));
         let _is_given_up = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
             .is_err();
     }
 
+    /// How many of its attempts are measured together.
+    fn stretch_len_max(&self) -> u32 {
+        let average = self.0.load(Ordering::Relaxed).max(1);
+        (QUICK_NANOS / average).clamp(1, STRETCH_LEN_MAX)
+    }
+
     /// It has a task from now on, always.
     pub(super) fn give_up(&self) {
         self.0.store(NEVER_NANOS, Ordering::Relaxed);
+    }
+}
+
+/// Attempts of one activity that have ended one after the other since the clock was asked.
+#[derive(Debug, Default)]
+pub(super) struct Stretch {
+    pace: Option<Arc<Pace>>,
+    began_at: Duration,
+    len: u32,
+    len_max: u32,
+}
+
+impl Stretch {
+    /// What the clock said when it was last asked.
+    pub(super) fn began_at(&self) -> Duration {
+        self.began_at
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether an attempt may be measured with those that are in it.
+    pub(super) fn takes(&self, pace: &Arc<Pace>) -> bool {
+        self.is_empty() || self.is_of(pace)
+    }
+
+    /// Adds an attempt that has ended. Whether the clock is to be asked now.
+    pub(super) fn add(&mut self, pace: &Arc<Pace>) -> bool {
+        if self.is_empty() {
+            if !self.is_of(pace) {
+                self.pace = Some(Arc::clone(pace));
+            }
+            self.len_max = pace.stretch_len_max();
+        }
+        self.len += 1;
+        self.len >= self.len_max
+    }
+
+    /// Notes how long the attempts in it took, and begins anew.
+    pub(super) fn end(&mut self, now: Duration) {
+        if let Some(pace) = self.pace.as_ref().filter(|_| self.len > 0) {
+            pace.note_stretch(now.saturating_sub(self.began_at), self.len);
+        }
+        self.begin(now);
+    }
+
+    /// Begins anew: what has been done since the clock was asked is none of them.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.began_at = now;
+        self.len = 0;
+    }
+
+    fn is_of(&self, pace: &Arc<Pace>) -> bool {
+        self.pace.as_ref().is_some_and(|own| Arc::ptr_eq(own, pace))
     }
 }
 
@@ -82,5 +164,46 @@ mod tests {
         pace.give_up();
         (0..100).for_each(|_| pace.note(soon));
         assert!(!pace.is_quick(), "never again");
+    }
+
+    /// How many attempts of so long are run by a pool in stretches until they are known not to be quick.
+    fn attempts_until_known(nanos: u64) -> u32 {
+        let pace = Arc::new(Pace::default());
+        (0..100).for_each(|_| pace.note(Some(Duration::from_nanos(200))));
+        let (mut stretch, mut now) = (Stretch::default(), Duration::ZERO);
+        stretch.begin(now);
+        (1..)
+            .find(|_| {
+                now += Duration::from_nanos(nanos);
+                if stretch.add(&pace) {
+                    stretch.end(now);
+                }
+                !pace.is_quick()
+            })
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn attempts_measured_together_are_known_to_be_slow_at_the_end_of_their_stretch() {
+        for nanos in [100_000, 1_000_000, 100_000_000] {
+            assert_eq!(attempts_until_known(nanos), STRETCH_LEN_MAX, "{nanos} ns each");
+        }
+        assert!(attempts_until_known(6_000) < 40);
+    }
+
+    #[test]
+    fn few_are_measured_together_where_they_take_long_and_only_of_one_activity() {
+        let (pace, other) = (Arc::new(Pace::default()), Arc::new(Pace::default()));
+        assert_eq!(pace.stretch_len_max(), 1);
+        (0..100).for_each(|_| pace.note(Some(Duration::from_nanos(2_000))));
+        assert_eq!(pace.stretch_len_max(), 2);
+        let mut stretch = Stretch::default();
+        assert!(stretch.takes(&pace) && stretch.takes(&other));
+        assert!(!stretch.add(&pace));
+        assert!(stretch.takes(&pace) && !stretch.takes(&other));
+        assert!(stretch.add(&pace));
+        stretch.end(Duration::from_nanos(2));
+        assert!(stretch.takes(&other));
+        assert_eq!(pace.stretch_len_max(), 3, "both were quicker");
     }
 }

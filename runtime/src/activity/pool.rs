@@ -17,13 +17,15 @@ use millrun_core::{Host, Next, Part, Timestamp};
 
 use super::attempt_list::Key;
 use super::code::AnySeat;
+use super::pace::Stretch;
 use super::{
     ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, LastActivity, PoolState, TaskQueue,
     TaskQueues, attempt,
 };
 use crate::shard::ShardDoors;
 
-/// How long a turn runs attempts itself. Then others have their turn.
+/// How long a turn runs attempts itself, those apart that are measured together with its last. Then others
+/// have their turn.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
 /// The part.
@@ -38,6 +40,7 @@ pub(crate) struct Pool {
     /// For the next attempt of each activity that its pool runs itself, by the activity's number.
     seats: Vec<Option<AnySeat>>,
     last_activity: LastActivity,
+    stretch: Stretch,
     /// Of attempts that ended in this turn.
     reports: Vec<ActivityReport>,
     /// Whether a task waits for room for former reports.
@@ -65,65 +68,71 @@ impl Pool {
             payload_bytes_max,
             seats,
             last_activity: LastActivity::default(),
+            stretch: Stretch::default(),
             reports: Vec::new(),
             is_reporting: Arc::default(),
         }
     }
 
-    /// Begins an attempt at the time `now`, which is `begun_at` on the clock that measures. What that
-    /// clock says afterwards, if it was asked.
-    fn start(&mut self, task: ActivityTask, now: Timestamp, begun_at: Duration) -> Option<Duration> {
+    /// Begins an attempt at the time `now`.
+    fn start(&mut self, task: ActivityTask, now: Timestamp) {
         // The shard sends only what is registered; what is not waits in its history.
-        let (place, implementation) = self
+        let found = self
             .queues
-            .activity(&task.scheduled.activity, &mut self.last_activity)?;
+            .activity(&task.scheduled.activity, &mut self.last_activity);
+        let Some((place, implementation)) = found else {
+            return;
+        };
+        let pace = &implementation.pace;
+        if !self.stretch.takes(pace) {
+            self.stretch.end(self.host.elapsed());
+        }
         if !self.state.begin(&task, now) {
-            return None;
+            // Many of these may follow each other, before one that is measured.
+            return self.stretch.end(self.host.elapsed());
         }
         let (key, number) = (task.key(), task.attempt);
         let is_limited = task.scheduled.schedule_to_start.is_some();
         let payload_bytes_max = self.payload_bytes_max;
         let cx = ActivityContext::new(task, Arc::clone(&self.state));
-        if !implementation.pace.is_quick() {
-            let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
-            if self.state.expect_end(key, number) {
-                if is_limited {
-                    self.state.tell_started(key, number);
-                }
-                self.spawn(key, number, async move {
-                    attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
-                });
-            }
-            return None;
-        }
-        let begun = attempt::begin(implementation, &mut self.seats[place], cx, payload_bytes_max);
-        let ended_at = self.host.elapsed();
-        let took = ended_at.saturating_sub(begun_at);
-        match &begun {
-            // Perhaps of this place: nobody's code is run here twice to find out.
-            Ok(Err(failure)) if failure.is_panic() => implementation.pace.give_up(),
-            begun => implementation.pace.note(begun.is_ok().then_some(took)),
-        }
-        match begun {
-            Ok(outcome) => {
-                if let Some(attempt) = self.state.end_unsent(key, number) {
-                    self.reports.push(attempt.report(key, outcome));
-                }
-            }
-            Err(rest) => {
-                if self.state.expect_end(key, number) {
-                    if is_limited {
-                        self.state.tell_started(key, number);
+        if pace.is_quick() {
+            match attempt::begin(implementation, &mut self.seats[place], cx, payload_bytes_max) {
+                Ok(outcome) => {
+                    // Perhaps of this place: nobody's code is run here twice to find out.
+                    if matches!(&outcome, Err(failure) if failure.is_panic()) {
+                        pace.give_up();
                     }
-                    self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
-                } else {
-                    attempt::discard(rest);
+                    if let Some(attempt) = self.state.end_unsent(key, number) {
+                        self.reports.push(attempt.report(key, outcome));
+                    }
+                    if self.stretch.add(pace) {
+                        self.stretch.end(self.host.elapsed());
+                    }
+                    return;
                 }
-                // What that took is not the next attempt's.
-                return None;
+                Err(rest) => {
+                    pace.note(None);
+                    if self.state.expect_end(key, number) {
+                        if is_limited {
+                            self.state.tell_started(key, number);
+                        }
+                        self.spawn(key, number, attempt::resume(rest, payload_bytes_max));
+                    } else {
+                        attempt::discard(rest);
+                    }
+                }
             }
+        } else if self.state.expect_end(key, number) {
+            if is_limited {
+                self.state.tell_started(key, number);
+            }
+            let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
+            self.spawn(key, number, async move {
+                attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
+            });
         }
-        Some(ended_at)
+        // What that took is not the next attempt's.
+        self.stretch.begin(self.host.elapsed());
     }
 
     /// Gives an attempt a task of its own.
@@ -202,14 +211,17 @@ impl Part for Pool {
         }
         let (host, queue) = (Arc::clone(&self.host), Arc::clone(&self.queue));
         host.within(&mut || {
-            let mut at = host.elapsed();
-            let until = at + TURN_MAX;
+            self.stretch.begin(host.elapsed());
+            let until = self.stretch.began_at() + TURN_MAX;
             let mut hand = queue.take();
             for task in hand.by_ref().take(room) {
-                at = self.start(task, now, at).unwrap_or_else(|| host.elapsed());
-                if at >= until || self.state.is_stopping() {
+                self.start(task, now);
+                if self.stretch.began_at() >= until || self.state.is_stopping() {
                     break;
                 }
+            }
+            if !self.stretch.is_empty() {
+                self.stretch.end(host.elapsed());
             }
         });
         self.send_reports();
