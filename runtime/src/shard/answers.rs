@@ -1,9 +1,9 @@
 //! What is said to those who asked, once it is durable.
 //!
 //! ```text
-//!   durable effects ──► answers of some sweeps ──► task of the workers ──► callers
-//!        (shard)                ▲                        │
-//!                               └──── emptied lists ◄────┘
+//!   durable ──► answers of a sweep ──► task of the workers ──► callers
+//!   (shard)             ▲                       │
+//!                       └──── emptied lists ◄───┘
 //! ```
 //!
 //! Telling a caller wakes its task. From the shard's thread that is a lock of the scheduler's and a line
@@ -27,11 +27,11 @@ use crate::{QueryError, RunError, StartError};
 /// So few are sent where they are: handing them over would cost as much, and take longer.
 const DIRECT_LEN_MAX: usize = 4;
 
-/// So many lists of answers wait for the task at most.
-const QUEUE_LEN_MAX: usize = 64;
+/// So many lists of answers wait for the task at most: those of more sweeps than may be in flight at once.
+const QUEUE_LEN_MAX: usize = 256;
 
 /// So many emptied lists wait to be filled again.
-const SPARE_LEN_MAX: usize = 4;
+const SPARE_LEN_MAX: usize = 16;
 
 /// To one who asked.
 pub(super) enum Answer {
@@ -76,29 +76,33 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Answers in the order of their commits. Dropping them sends them.
-#[derive(Debug, Default)]
+/// Durable answers, in order. Dropping them sends them.
+#[derive(Debug)]
 struct Answers(Vec<Answer>);
 
 impl Answers {
-    fn send(&mut self) {
-        self.0.drain(..).for_each(Answer::send);
+    /// Sends them, and gives the emptied list.
+    fn send(mut self) -> Vec<Answer> {
+        send(&mut self.0);
+        mem::take(&mut self.0)
     }
 }
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        self.send();
+        send(&mut self.0);
     }
 }
 
-/// The answers on their way out of a shard. Its task ends with it, when all are sent.
+fn send(answers: &mut Vec<Answer>) {
+    answers.drain(..).for_each(Answer::send);
+}
+
+/// The way of durable answers out of a shard. Its task ends with it, when all are sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Durable, and not sent.
-    answers: Answers,
     door: mpsc::Sender<Answers>,
-    spare: mpsc::Receiver<Answers>,
+    spare: mpsc::Receiver<Vec<Answer>>,
 }
 
 impl Outbox {
@@ -112,28 +116,21 @@ impl Outbox {
         let (door, mut lists) = mpsc::channel::<Answers>(QUEUE_LEN_MAX);
         let (emptied, spare) = mpsc::channel(SPARE_LEN_MAX);
         let task = async move {
-            while let Some(mut answers) = lists.recv().await {
-                answers.send();
+            while let Some(answers) = lists.recv().await {
                 // More than are wanted are let go of.
-                drop(emptied.try_send(answers));
+                drop(emptied.try_send(answers.send()));
             }
         };
-        let answers = Answers::default();
-        (Self { answers, door, spare }, task)
+        (Self { door, spare }, task)
     }
 
-    /// Adds one, durable by now.
-    pub(super) fn push(&mut self, answer: Answer) {
-        self.answers.0.push(answer);
-    }
-
-    /// Sends all that were added.
-    pub(super) fn send(&mut self) {
-        if self.answers.0.len() <= DIRECT_LEN_MAX {
-            return self.answers.send();
+    /// Sends answers that are durable, and leaves an empty list.
+    pub(super) fn send(&mut self, answers: &mut Vec<Answer>) {
+        if answers.len() <= DIRECT_LEN_MAX {
+            return send(answers);
         }
         let empty = self.spare.try_recv().unwrap_or_default();
-        let answers = mem::replace(&mut self.answers, empty);
+        let answers = Answers(mem::replace(answers, empty));
         // What the task has no room for is sent here, by being dropped.
         drop(self.door.try_send(answers));
     }
@@ -150,13 +147,9 @@ mod tests {
 
     /// Sends so many answers at once.
     fn send(outbox: &mut Outbox, len: usize) -> Vec<Told> {
-        let waiting = (0..len).map(|_| {
-            let (reply, told) = oneshot::channel();
-            outbox.push(Answer::Tell(reply, Ok(())));
-            told
-        });
-        let waiting = waiting.collect();
-        outbox.send();
+        let (replies, waiting): (Vec<_>, _) = (0..len).map(|_| oneshot::channel()).unzip();
+        let answers = replies.into_iter().map(|reply| Answer::Tell(reply, Ok(())));
+        outbox.send(&mut answers.collect());
         waiting
     }
 
@@ -193,16 +186,5 @@ mod tests {
         drop(task);
         assert!(queued.iter_mut().all(|list| are_told(list)));
         assert!(are_told(&mut send(&mut outbox, 10)));
-    }
-
-    #[test]
-    fn an_outbox_that_is_dropped_sends_what_is_in_it() {
-        let (mut outbox, _task) = Outbox::with_task();
-        let (reply, told) = oneshot::channel();
-        outbox.push(Answer::Tell(reply, Ok(())));
-        let mut waiting = [told];
-        assert!(none_is_told(&mut waiting));
-        drop(outbox);
-        assert!(are_told(&mut waiting));
     }
 }

@@ -12,10 +12,8 @@ use super::message::ShardMessage;
 use crate::activity::ActivityTask;
 use crate::timers::TimerCommand;
 
-/// One thing to do.
+/// One thing to do, of those that most runs do not need.
 pub(super) enum Effect {
-    Answer(Answer),
-    Run(ActivityTask),
     /// A message to whoever hosts the partition.
     Send(Partition, Box<ShardMessage>),
     Publish(RunId, Arc<PublishScheduled>),
@@ -32,8 +30,6 @@ pub(super) enum Effect {
 impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Answer(_) => "Answer",
-            Self::Run(_) => "Run",
             Self::Send(..) => "Send",
             Self::Publish(..) => "Publish",
             Self::CancelPublish(..) => "CancelPublish",
@@ -44,11 +40,37 @@ impl fmt::Debug for Effect {
     }
 }
 
+/// What a sweep wants done: each kind in the order in which it was decided.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) answers: Vec<Answer>,
+    pub(super) tasks: Vec<ActivityTask>,
+    pub(super) others: Vec<Effect>,
+}
+
+impl Effects {
+    pub(super) fn answer(&mut self, answer: Answer) {
+        self.answers.push(answer);
+    }
+
+    pub(super) fn run(&mut self, task: ActivityTask) {
+        self.tasks.push(task);
+    }
+
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.others.push(effect);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.tasks.is_empty() && self.others.is_empty()
+    }
+}
+
 /// The effects of sweeps whose commits are under way, in order.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     sweeps: VecDeque<Sweep>,
-    spare: Vec<Vec<Effect>>,
+    spare: Vec<Effects>,
 }
 
 /// The effects of one sweep.
@@ -60,13 +82,13 @@ pub(super) struct Sweep {
     pub(super) number: u64,
     /// How many runs had ended by its end, counted by its shard.
     pub(super) ended_len: u64,
-    pub(super) effects: Vec<Effect>,
+    pub(super) effects: Effects,
 }
 
 impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
-    pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Effects) {
         let empty = self.spare.pop().unwrap_or_default();
         let effects = std::mem::replace(effects, empty);
         self.sweeps.push_back(Sweep {
@@ -82,9 +104,9 @@ impl InFlight {
         self.sweeps.pop_front_if(|sweep| sweep.offset <= watermark)
     }
 
-    /// Gives an emptied list back for later use.
-    pub(super) fn recycle(&mut self, effects: Vec<Effect>) {
-        const SPARE_MAX: usize = 4;
+    /// Gives emptied lists back for later use.
+    pub(super) fn recycle(&mut self, effects: Effects) {
+        const SPARE_MAX: usize = 16;
         if self.spare.len() < SPARE_MAX && effects.is_empty() {
             self.spare.push(effects);
         }

@@ -138,10 +138,10 @@ impl Shard {
                     && !matches!(outcome, Outcome::Continued(_)) =>
                 {
                     let standing = Standing::Ended(outcome.clone());
-                    let answers = waiters.into_iter();
-                    let answers =
-                        answers.map(|waiter| Effect::Answer(Answer::Standing(waiter, Ok(standing.clone()))));
-                    self.effects.extend(answers);
+                    for waiter in waiters {
+                        self.effects
+                            .answer(Answer::Standing(waiter, Ok(standing.clone())));
+                    }
                 }
                 Some(entry) => waiters.into_iter().for_each(|waiter| entry.wait(waiter)),
                 None => {}

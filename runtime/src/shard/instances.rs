@@ -80,16 +80,14 @@ impl Shard {
     /// Says that a run cannot be reached to whoever asks.
     pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
         match held {
-            Held::Tell(_, reply) => self.effects.push(Effect::Answer(Answer::Tell(reply, Err(error)))),
-            Held::Describe(reply) => self
-                .effects
-                .push(Effect::Answer(Answer::Describe(reply, Err(error)))),
+            Held::Tell(_, reply) => self.effects.answer(Answer::Tell(reply, Err(error))),
+            Held::Describe(reply) => self.effects.answer(Answer::Describe(reply, Err(error))),
             Held::Query(_, reply) => self
                 .effects
-                .push(Effect::Answer(Answer::Query(reply, Err(QueryError::Run(error))))),
+                .answer(Answer::Query(reply, Err(QueryError::Run(error)))),
             Held::Update(_, reply) => {
                 let refused = Err(UpdateRefused::Run(error));
-                self.effects.push(Effect::Answer(Answer::Update(reply, refused)));
+                self.effects.answer(Answer::Update(reply, refused));
             }
             // Late: the run has ended.
             Held::Input(_) | Held::Failed(..) | Held::Resume | Held::Dispatch(_) | Held::Republish(..) => {}
@@ -105,7 +103,7 @@ impl Shard {
                     return self.reload(run, Held::Tell(Tell::Resume, reply));
                 }
                 let answer = self.apply(run, Input::Resume, moment);
-                self.effects.push(Effect::Answer(Answer::Tell(reply, answer)));
+                self.effects.answer(Answer::Tell(reply, answer));
             }
             Held::Tell(tell, reply) => {
                 let input = match tell {
@@ -117,7 +115,7 @@ impl Shard {
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment);
-                self.effects.push(Effect::Answer(Answer::Tell(reply, answer)));
+                self.effects.answer(Answer::Tell(reply, answer));
             }
             Held::Resume => {
                 if self.is_paused(run) {
@@ -166,7 +164,7 @@ impl Shard {
             Held::Describe(reply) => {
                 let description = self.describe(run, moment).ok_or(RunError::NotFound);
                 self.effects
-                    .push(Effect::Answer(Answer::Describe(reply, description.map(Box::new))));
+                    .answer(Answer::Describe(reply, description.map(Box::new)));
             }
             Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
             Held::Dispatch(operation) => {
@@ -357,7 +355,7 @@ impl Shard {
                         details,
                         start_by,
                     };
-                    self.effects.push(Effect::Run(task));
+                    self.effects.run(task);
                 }
                 Command::Publish(scheduled) => self.effects.push(Effect::Publish(run, scheduled)),
                 Command::CancelPublish { operation } => {
@@ -386,16 +384,14 @@ impl Shard {
                     tell_parked(&mut self.updates, &mut self.effects, run, &reason);
                     for waiter in entry.take_waiters() {
                         let standing = Ok(Standing::Parked(reason.clone()));
-                        self.effects
-                            .push(Effect::Answer(Answer::Standing(waiter, standing)));
+                        self.effects.answer(Answer::Standing(waiter, standing));
                     }
                 }
                 Command::Close(outcome) => {
                     if !matches!(outcome, Outcome::Continued(_)) {
                         for waiter in entry.take_waiters() {
                             let standing = Ok(Standing::Ended(outcome.clone()));
-                            self.effects
-                                .push(Effect::Answer(Answer::Standing(waiter, standing)));
+                            self.effects.answer(Answer::Standing(waiter, standing));
                         }
                         if let Some(parent) = entry.parent() {
                             self.effects.push(tell_parent(parent, &outcome));

@@ -57,7 +57,7 @@ use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
 use answers::Outbox;
 use dispatch::Outlet;
-use effects::{Effect, InFlight};
+use effects::{Effect, Effects, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
 use line::Spot;
@@ -165,7 +165,7 @@ pub(crate) struct Shard {
     outlets: Vec<Outlet>,
     last_activity: LastActivity,
     batch: Batch,
-    effects: Vec<Effect>,
+    effects: Effects,
     in_flight: InFlight,
     outbox: Outbox,
     /// The offset of the last batch that was queued.
@@ -216,7 +216,7 @@ impl Shard {
             outlets,
             last_activity: LastActivity::default(),
             batch,
-            effects: Vec::new(),
+            effects: Effects::default(),
             in_flight: InFlight::default(),
             outbox,
             last_offset: Offset::ZERO,
@@ -306,21 +306,23 @@ impl Shard {
         let watermark = self.shared.journal.high_watermark();
         while let Some(mut sweep) = self.in_flight.pop_durable(watermark) {
             self.durable_len = sweep.number;
-            for effect in sweep.effects.drain(..) {
-                self.perform(effect);
-            }
+            let Effects {
+                answers,
+                tasks,
+                others,
+            } = &mut sweep.effects;
+            self.outbox.send(answers);
+            tasks.drain(..).for_each(|task| self.stage_task(task));
+            others.drain(..).for_each(|effect| self.perform(effect));
             self.in_flight.recycle(sweep.effects);
             self.retire(sweep.ended_len);
         }
-        self.outbox.send();
         self.send_timers();
         self.send_tasks();
     }
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Answer(answer) => self.outbox.push(answer),
-            Effect::Run(task) => self.stage_task(task),
             Effect::Send(partition, message) => self.doors.push_to(partition, *message),
             Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),

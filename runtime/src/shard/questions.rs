@@ -13,7 +13,7 @@ use millrun_workflow::{Event, Input, Moment, ParkReason, Payload, Refused, Turn}
 
 use super::Shard;
 use super::answers::Answer;
-use super::effects::Effect;
+use super::effects::Effects;
 use super::entry::Place;
 use super::message::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
 use crate::{QueryError, RunError};
@@ -32,7 +32,7 @@ impl Shard {
                 .map_err(QueryError::Unanswered),
             Some(_) | None => Err(QueryError::Run(RunError::NotFound)),
         };
-        self.effects.push(Effect::Answer(Answer::Query(reply, answer)));
+        self.effects.answer(Answer::Query(reply, answer));
     }
 
     /// Applies an update to a run in memory. Its answer is an event of this turn, or of a later
@@ -51,7 +51,7 @@ impl Shard {
                 let waiting = self.updates.get_mut(&key).and_then(Vec::pop);
                 if let Some(reply) = waiting {
                     let refused = Err(UpdateRefused::Run(error));
-                    self.effects.push(Effect::Answer(Answer::Update(reply, refused)));
+                    self.effects.answer(Answer::Update(reply, refused));
                 }
             }
         }
@@ -69,8 +69,7 @@ impl Shard {
 
     fn answer_update(&mut self, key: &(RunId, String), answer: UpdateAnswer) {
         for reply in self.updates.remove(key).unwrap_or_default() {
-            self.effects
-                .push(Effect::Answer(Answer::Update(reply, Ok(answer.clone()))));
+            self.effects.answer(Answer::Update(reply, Ok(answer.clone())));
         }
     }
 }
@@ -79,14 +78,14 @@ impl Shard {
 pub(super) type Waiting = BTreeMap<(RunId, String), Vec<UpdateReply>>;
 
 /// A run does not go on by itself: its updates are recorded, and wait.
-pub(super) fn tell_parked(updates: &mut Waiting, effects: &mut Vec<Effect>, run: RunId, reason: &ParkReason) {
+pub(super) fn tell_parked(updates: &mut Waiting, effects: &mut Effects, run: RunId, reason: &ParkReason) {
     refuse_all(updates, effects, run, &UpdateRefused::Parked(reason.clone()));
 }
 
-fn refuse_all(updates: &mut Waiting, effects: &mut Vec<Effect>, run: RunId, refused: &UpdateRefused) {
+fn refuse_all(updates: &mut Waiting, effects: &mut Effects, run: RunId, refused: &UpdateRefused) {
     for key in keys_of(updates, run) {
         for reply in updates.remove(&key).unwrap_or_default() {
-            effects.push(Effect::Answer(Answer::Update(reply, Err(refused.clone()))));
+            effects.answer(Answer::Update(reply, Err(refused.clone())));
         }
     }
 }
@@ -98,11 +97,11 @@ fn keys_of(updates: &Waiting, run: RunId) -> Vec<(RunId, String)> {
 }
 
 /// Makes effects of the answers in a turn, for those who wait; when the run ends, for all that wait.
-pub(super) fn answer_updates(updates: &mut Waiting, effects: &mut Vec<Effect>, run: RunId, turn: &Turn) {
+pub(super) fn answer_updates(updates: &mut Waiting, effects: &mut Effects, run: RunId, turn: &Turn) {
     for event in &turn.events {
         if let Event::UpdateAnswered { request, answer } = event {
             for reply in updates.remove(&(run, request.clone())).unwrap_or_default() {
-                effects.push(Effect::Answer(Answer::Update(reply, Ok(answer.clone()))));
+                effects.answer(Answer::Update(reply, Ok(answer.clone())));
             }
         }
     }

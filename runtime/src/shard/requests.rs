@@ -5,7 +5,6 @@ use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{ActivityScheduled, Input, Instance, Moment, Outcome, Parent, Started, Turn};
 
 use super::answers::Answer;
-use super::effects::Effect;
 use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{
     ShardMessage, SignalWithStart, Standing, StartRequest, StartedRun, Target, Tell, UpdateRefused,
@@ -24,8 +23,7 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
                 None => {
                     // Not here: whoever asked looks among the finished runs.
-                    self.effects
-                        .push(Effect::Answer(Answer::Tell(reply, Err(RunError::NotFound))));
+                    self.effects.answer(Answer::Tell(reply, Err(RunError::NotFound)));
                 }
             },
             ShardMessage::Await { target, reply } => self.on_await(&target, reply, moment),
@@ -33,7 +31,7 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Describe(reply), moment),
                 None => {
                     self.effects
-                        .push(Effect::Answer(Answer::Describe(reply, Err(RunError::NotFound))));
+                        .answer(Answer::Describe(reply, Err(RunError::NotFound)));
                 }
             },
             ShardMessage::Query {
@@ -44,8 +42,7 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Query(question, reply), moment),
                 None => {
                     let error = QueryError::Run(RunError::NotFound);
-                    self.effects
-                        .push(Effect::Answer(Answer::Query(reply, Err(error))));
+                    self.effects.answer(Answer::Query(reply, Err(error)));
                 }
             },
             ShardMessage::Update {
@@ -56,8 +53,7 @@ impl Shard {
                 Some(run) => self.with_run(run, Held::Update(request, reply), moment),
                 None => {
                     let refused = UpdateRefused::Run(RunError::NotFound);
-                    self.effects
-                        .push(Effect::Answer(Answer::Update(reply, Err(refused))));
+                    self.effects.answer(Answer::Update(reply, Err(refused)));
                 }
             },
             ShardMessage::List {
@@ -66,7 +62,7 @@ impl Shard {
                 reply,
             } => {
                 let list = self.list(after, len_max);
-                self.effects.push(Effect::Answer(Answer::List(reply, list)));
+                self.effects.answer(Answer::List(reply, list));
             }
             ShardMessage::TimerFired { run, operation } => {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
@@ -153,7 +149,7 @@ impl Shard {
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
-        self.effects.push(Effect::Answer(Answer::Start(reply, answer)));
+        self.effects.answer(Answer::Start(reply, answer));
         if !self.continuing.is_empty() {
             self.continue_runs(moment);
         }
@@ -180,26 +176,22 @@ impl Shard {
                 let started = Started::new(workflow, id, input).with_signal(name, value);
                 let answer = self.begin_asked(started, end, moment);
                 let is_begun = answer.is_ok();
-                self.effects.push(Effect::Answer(Answer::Start(reply, answer)));
+                self.effects.answer(Answer::Start(reply, answer));
                 if is_begun {
-                    self.effects.push(Effect::Answer(Answer::Tell(told, Ok(()))));
+                    self.effects.answer(Answer::Tell(told, Ok(())));
                 }
                 self.continue_runs(moment);
             }
             Ok(Some(attached)) => {
-                self.effects
-                    .push(Effect::Answer(Answer::Start(reply, Ok(attached))));
+                self.effects.answer(Answer::Start(reply, Ok(attached)));
                 if self.entries.contains(attached.run) {
                     let signal = Tell::Signal { name, value };
                     self.with_run(attached.run, Held::Tell(signal, told), moment);
                 } else {
-                    self.effects
-                        .push(Effect::Answer(Answer::Tell(told, Err(RunError::Finished))));
+                    self.effects.answer(Answer::Tell(told, Err(RunError::Finished)));
                 }
             }
-            Err(error) => self
-                .effects
-                .push(Effect::Answer(Answer::Start(reply, Err(error)))),
+            Err(error) => self.effects.answer(Answer::Start(reply, Err(error))),
         }
     }
 
@@ -319,7 +311,7 @@ impl Shard {
             // Not here: whoever asked looks among the finished runs.
             return self
                 .effects
-                .push(Effect::Answer(Answer::Standing(reply, Err(RunError::NotFound))));
+                .answer(Answer::Standing(reply, Err(RunError::NotFound)));
         };
         let entry = self.entries.get_mut(run).expect("found just now");
         match &entry.place {
@@ -330,13 +322,12 @@ impl Shard {
                 }
                 Some(outcome) => {
                     let standing = Ok(Standing::Ended(outcome.clone()));
-                    self.effects
-                        .push(Effect::Answer(Answer::Standing(reply, standing)));
+                    self.effects.answer(Answer::Standing(reply, standing));
                 }
                 // Whoever asked looks among the finished runs.
                 None => {
-                    let answer = Effect::Answer(Answer::Standing(reply, Err(RunError::NotFound)));
-                    self.effects.push(answer);
+                    let answer = Answer::Standing(reply, Err(RunError::NotFound));
+                    self.effects.answer(answer);
                 }
             },
             Place::Hot(_) => {

@@ -8,7 +8,6 @@ use millrun_workflow::{Event, Instance, Moment};
 
 use super::Shard;
 use super::answers::Answer;
-use super::effects::Effect;
 use super::entry::{Entry, Held, Loading, Place};
 use super::message::Standing;
 use crate::RunError;
@@ -100,8 +99,7 @@ impl Shard {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
                 entry.place = Place::Cold;
                 for waiter in entry.take_waiters() {
-                    self.effects
-                        .push(Effect::Answer(Answer::Standing(waiter, Err(error.clone()))));
+                    self.effects.answer(Answer::Standing(waiter, Err(error.clone())));
                 }
                 for held in held {
                     match held {
@@ -135,8 +133,7 @@ impl Shard {
         };
         for waiter in entry.take_waiters() {
             let standing = Ok(Standing::Parked(reason.clone()));
-            self.effects
-                .push(Effect::Answer(Answer::Standing(waiter, standing)));
+            self.effects.answer(Answer::Standing(waiter, standing));
         }
     }
 
