@@ -159,7 +159,7 @@ impl Shard {
         moment: Moment,
     ) -> Result<(), TurnError> {
         let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
-        let mut turn = std::mem::take(&mut self.turn);
+        let mut turn = self.turn.take().unwrap_or_default();
         let limits = self.shared.config.limits;
         let reason = ParkReason::Stuck { message };
         let instance = Instance::start_parked(run, started, reason, limits, moment, &mut turn);

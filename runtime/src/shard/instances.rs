@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, TurnError, TurnHeader};
 use millrun_workflow::{
     Command, Event, EventError, Input, Instance, Ledger, Moment, Name, OperationId, Outcome, ParkReason,
@@ -228,6 +228,13 @@ impl Shard {
         }
     }
 
+    /// Keeps the memory of a turn for the next one.
+    pub(super) fn give_back(&mut self, mut turn: Box<Turn>) {
+        turn.events.clear();
+        turn.commands.clear();
+        self.turn = Some(turn);
+    }
+
     /// Applies an input to a run in memory.
     pub(super) fn apply(&mut self, run: RunId, input: Input, moment: Moment) -> Result<(), RunError> {
         let Some(Entry {
@@ -238,7 +245,7 @@ impl Shard {
             return Err(RunError::NotFound);
         };
         let head = instance.sequence();
-        let mut turn = std::mem::take(&mut self.turn);
+        let mut turn = self.turn.take().unwrap_or_default();
         // Whoever sent the others has an answer, or sends them again.
         let is_sent_once = matches!(
             input,
@@ -262,7 +269,7 @@ impl Shard {
         }
         let outcome = match applied {
             Err(refused) => Err(RunError::from(refused)),
-            Ok(()) => self.adopt(run, head, None, &mut turn, moment).map_err(|error| {
+            Ok(()) => self.adopt(run, head, &mut turn, moment).map_err(|error| {
                 // The machine is ahead of what can be recorded: it is rebuilt, and what it was
                 // told is recorded without running the code, which stays parked.
                 let held = retried.map(Held::Input);
@@ -270,9 +277,7 @@ impl Shard {
                 RunError::Turn(error.to_string())
             }),
         };
-        turn.events.clear();
-        turn.commands.clear();
-        self.turn = turn;
+        self.give_back(turn);
         if !self.continuing.is_empty() {
             self.continue_runs(moment);
         }
@@ -303,7 +308,6 @@ impl Shard {
         &mut self,
         run: RunId,
         head: Sequence,
-        opens: Option<&InstanceId>,
         turn: &mut Turn,
         moment: Moment,
     ) -> Result<(), TurnError> {
@@ -311,6 +315,10 @@ impl Shard {
             check_beginning(started, self.shared.config.journal.turn_bytes_max)?;
         }
         if !turn.events.is_empty() {
+            let opens = match turn.events.first() {
+                Some(Event::Started(started)) => Some(&started.id),
+                _ => None,
+            };
             let header = TurnHeader {
                 run,
                 head,

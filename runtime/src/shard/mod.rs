@@ -173,7 +173,8 @@ pub(crate) struct Shard {
     /// How many sweeps have been queued, and how many of them are durable.
     sweeps_len: u64,
     durable_len: u64,
-    turn: Turn,
+    /// The memory of the last turn, for the next.
+    turn: Option<Box<Turn>>,
     timer_commands: Vec<TimerCommand>,
     /// Activities and queues of which it was said that calls wait for them.
     warned: BTreeSet<(Name, Name)>,
@@ -222,7 +223,7 @@ impl Shard {
             last_offset: Offset::ZERO,
             sweeps_len: 0,
             durable_len: 0,
-            turn: Turn::default(),
+            turn: None,
             timer_commands: Vec::new(),
             warned: BTreeSet::new(),
         }

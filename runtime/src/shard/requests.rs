@@ -226,7 +226,7 @@ impl Shard {
         let implementation = self.shared.workflows.get(&*started.workflow);
         let limits = self.shared.config.limits;
         let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
-        let mut turn = std::mem::take(&mut self.turn);
+        let mut turn = self.turn.take().unwrap_or_default();
         self.shared.watch.run(self.index, run);
         let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
         let entry = Entry::new(run, id, workflow.into(), Place::Hot(instance)).with_starter(end);
@@ -239,15 +239,14 @@ impl Shard {
         run: RunId,
         entry: Entry,
         parent: Option<Parent>,
-        mut turn: Turn,
+        mut turn: Box<Turn>,
         moment: Moment,
     ) -> Result<(), TurnError> {
-        let id = entry.id.clone();
         let replaced = self.entries.insert(entry.with_parent(parent));
         self.live_len += 1;
         self.children_len += usize::from(parent.is_some());
         self.list_hot(run);
-        let adopted = self.adopt(run, Sequence::ZERO, Some(&id), &mut turn, moment);
+        let adopted = self.adopt(run, Sequence::ZERO, &mut turn, moment);
         match &adopted {
             Ok(()) => self.tally.started += 1,
             Err(_) => {
@@ -255,9 +254,7 @@ impl Shard {
                 self.forget(run, replaced);
             }
         }
-        turn.events.clear();
-        turn.commands.clear();
-        self.turn = turn;
+        self.give_back(turn);
         adopted
     }
 

@@ -28,8 +28,10 @@ impl Shard {
         };
         // Those that wait longest are at the front: its turn comes when all others had theirs.
         entry.is_touched = false;
-        if !std::mem::replace(&mut entry.is_listed, true) {
-            self.hot.extend(self.entries.spot(run));
+        if !std::mem::replace(&mut entry.is_listed, true)
+            && let Some(spot) = self.entries.spot(run)
+        {
+            self.hot.push_back(spot);
         }
     }
 

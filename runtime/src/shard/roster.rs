@@ -208,12 +208,17 @@ impl Roster {
     }
 
     fn wake(&mut self, slot: u32, run: RunId, sleeper: &Sleeper) -> u32 {
-        let id = InstanceId::new(sleeper.id()).expect("it was the id of an instance");
-        let mut entry = Entry::new(run, id, self.names.of(sleeper).clone(), Place::Cold);
-        entry.is_parked = sleeper.is_parked;
+        let entry = self.awaken(run, sleeper);
         let place = self.place(entry);
         self.slots[slot as usize].state = State::Awake(place);
         place
+    }
+
+    fn awaken(&self, run: RunId, sleeper: &Sleeper) -> Entry {
+        let id = InstanceId::new(sleeper.id()).expect("it was the id of an instance");
+        let mut entry = Entry::new(run, id, self.names.of(sleeper).clone(), Place::Cold);
+        entry.is_parked = sleeper.is_parked;
+        entry
     }
 
     /// Gives an entry its place among those awake.
@@ -343,19 +348,23 @@ impl Roster {
 
     /// Takes a run out. If it is the latest of its instance, that has none from now on.
     pub(super) fn remove(&mut self, run: RunId) -> Option<Entry> {
-        let Found { slot, place, .. } = self.rouse(run)?;
-        let entry = self.awake[place as usize].take()?;
+        let slots = &self.slots;
+        let is_it = |slot: &u32| slots[*slot as usize].run == run;
+        let (slot, _) = self.by_run.find_entry(hash_of(run), is_it).ok()?.remove();
         self.last.set(None);
-        if let Ok(found) = self.by_run.find_entry(hash_of(run), |other| *other == slot) {
-            found.remove();
-        }
+        let entry = match std::mem::replace(&mut self.slots[slot as usize].state, State::Free) {
+            State::Free => return None,
+            State::Asleep(sleeper) => self.awaken(run, &sleeper),
+            State::Awake(place) => {
+                self.awake_free.push(place);
+                self.awake[place as usize].take()?
+            }
+        };
         let hash = self.hasher.hash(entry.id.as_str());
         if let Ok(found) = self.by_id.find_entry(hash, |other| *other == slot) {
             found.remove();
         }
-        self.slots[slot as usize].state = State::Free;
         self.free.push(slot);
-        self.awake_free.push(place);
         Some(entry)
     }
 
