@@ -75,22 +75,32 @@ where
     let counts_from = Instant::now() + load.warm_up;
     let ends = counts_from + load.measured;
     let enough = load.concurrency as u64;
+    // Several, unless they may run out: then each goes to whoever is free.
+    let at_a_time = if load.runs_max == u64::MAX { 16 } else { 1 };
     let mut clients = JoinSet::new();
     for _ in 0..load.concurrency {
         let operation = operation.clone();
         let (numbers, counted) = (Arc::clone(&numbers), Arc::clone(&counted));
         clients.spawn(async move {
             let mut times = Vec::new();
+            let mut own = 0..0;
             let mut started = Instant::now();
             while started < ends || counted.load(Ordering::Relaxed) < enough {
-                let number = numbers.fetch_add(1, Ordering::Relaxed);
+                let number = own.next().unwrap_or_else(|| {
+                    let first = numbers.fetch_add(at_a_time, Ordering::Relaxed);
+                    own = first + 1..first + at_a_time;
+                    first
+                });
                 if number >= load.runs_max {
                     break;
                 }
                 operation(number).await?;
                 let ended = Instant::now();
                 if ended >= counts_from {
-                    counted.fetch_add(1, Ordering::Relaxed);
+                    // What all write to is slow to read for all: once there are enough, it stays as it is.
+                    if counted.load(Ordering::Relaxed) < enough {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
                     times.push((ended, ended.duration_since(started)));
                 }
                 started = ended;

@@ -10,7 +10,7 @@ use millrun::{Runtime, Workflow};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::runs::{Level, Store};
+use crate::runs::{Level, Sample, Saturation, Store, saturate};
 use crate::{BenchError, CommonArguments, Turns, locked_version};
 
 /// About what a step takes while nothing else runs: a commit, or nothing but the processor. Only for
@@ -20,9 +20,30 @@ const OTHER_STEP: Duration = Duration::from_micros(20);
 /// About what it takes to open and to close a store.
 const OPENING: Duration = Duration::from_millis(200);
 
-type Running = Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send>>;
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BenchError>> + Send>>;
+
 /// Starts one run, waits for its result and checks it.
-pub(super) type Operation = Arc<dyn Fn(Runtime, u64) -> Running + Send + Sync>;
+pub(super) trait Operation: Send + Sync {
+    fn once(&self, runtime: Runtime, number: u64) -> Boxed<()>;
+
+    /// In a closed loop, without an allocation for each run.
+    fn saturate(&self, runtime: Runtime, load: Saturation) -> Boxed<Sample>;
+}
+
+impl<F, O> Operation for F
+where
+    F: Fn(Runtime, u64) -> O + Clone + Send + Sync + 'static,
+    O: Future<Output = Result<(), BenchError>> + Send + 'static,
+{
+    fn once(&self, runtime: Runtime, number: u64) -> Boxed<()> {
+        Box::pin(self(runtime, number))
+    }
+
+    fn saturate(&self, runtime: Runtime, load: Saturation) -> Boxed<Sample> {
+        let operation = self.clone();
+        Box::pin(saturate(load, move |number| operation(runtime.clone(), number)))
+    }
+}
 
 /// One workload at one level.
 #[derive(Clone)]
@@ -47,11 +68,11 @@ pub(super) enum Drive {
     /// So many one-row commits in a row with redb alone.
     Floor(u64),
     /// A closed loop for a time.
-    Loop(Operation),
+    Loop(Arc<dyn Operation>),
     /// A closed loop for a number of runs.
-    Count(Operation, u64),
+    Count(Arc<dyn Operation>, u64),
     /// One run after the other, each timed.
-    OneByOne(Operation),
+    OneByOne(Arc<dyn Operation>),
 }
 
 impl Case {
@@ -84,9 +105,8 @@ impl Case {
         store: Store,
         concurrency: usize,
     ) -> Self {
-        let operation: Operation = Arc::new(move |runtime, number| {
-            Box::pin(run_once(runtime, workflow, number, number, expected(number)))
-        });
+        let operation: Arc<dyn Operation> =
+            Arc::new(move |runtime, number| run_once(runtime, workflow, number, number, expected(number)));
         Self {
             workload: name.into(),
             steps,
@@ -114,9 +134,8 @@ impl Case {
     where
         I: Serialize + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static,
     {
-        let operation: Operation = Arc::new(move |runtime, number| {
-            Box::pin(run_once(runtime, workflow, number, input.clone(), expected))
-        });
+        let operation: Arc<dyn Operation> =
+            Arc::new(move |runtime, number| run_once(runtime, workflow, number, input.clone(), expected));
         Self {
             workload: name.into(),
             steps,

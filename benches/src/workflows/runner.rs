@@ -7,7 +7,7 @@ use millrun::{Durability, Runtime, RuntimeBuilder};
 
 use super::case::{Drive, Effort};
 use super::{Case, bare_commits, registered};
-use crate::runs::{Row, Sample, Saturation, Store, saturate};
+use crate::runs::{Row, Sample, Saturation, Store};
 use crate::scale::failed;
 use crate::{BenchError, Measured, Output, Progress, Turns, each_interleaved, store_in, workers};
 
@@ -93,7 +93,7 @@ impl<'a> Runner<'a> {
         let on = runtime.clone();
         match case.drive.clone() {
             Drive::Floor(_) => Ok(Sample::of(&[])),
-            Drive::Loop(operation) => saturate(load, move |number| operation(on.clone(), number)).await,
+            Drive::Loop(operation) => operation.saturate(on, load).await,
             Drive::Count(operation, runs) => {
                 let load = Saturation {
                     warm_up: Duration::ZERO,
@@ -101,14 +101,14 @@ impl<'a> Runner<'a> {
                     runs_max: runs,
                     ..load
                 };
-                saturate(load, move |number| operation(on.clone(), number)).await
+                operation.saturate(on, load).await
             }
             Drive::OneByOne(operation) => {
                 let (repeats, first) = case.repeats(&self.effort);
                 let mut times = Vec::new();
                 for number in 0..repeats {
                     let started = Instant::now();
-                    operation(on.clone(), number).await?;
+                    operation.once(on.clone(), number).await?;
                     times.push(started.elapsed());
                 }
                 // The first ones also fill caches.
