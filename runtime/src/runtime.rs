@@ -134,6 +134,9 @@ pub enum KillError {
     },
 }
 
+/// What all handles share. It begins two cache lines behind the count of those: every start and every end
+/// of a handle writes to that, and whoever then reads here would have to fetch it from another core.
+#[repr(align(128))]
 pub(crate) struct Inner {
     pub(crate) shared: Arc<ShardShared>,
     pub(crate) broker: Broker,
