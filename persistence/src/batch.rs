@@ -156,18 +156,23 @@ impl Batch {
 
     /// Adds a copy of all turns of another batch, behind those that are here.
     pub(crate) fn join(&mut self, other: &Self) {
-        let other = if self.is_sealed {
-            other.sealed()
-        } else {
-            Cow::Borrowed(other)
-        };
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.turns.extend(other.turns.iter().map(|span| TurnSpan {
-            start: start + span.start,
-            end: start + span.end,
-            ..*span
-        }));
+        let is_to_be_sealed = self.is_sealed && !other.is_sealed;
+        for span in &other.turns {
+            let (start, end) = (start + span.start, start + span.end);
+            let digest = if is_to_be_sealed {
+                v1::seal_all(&mut self.bytes[start..end])
+            } else {
+                span.digest
+            };
+            self.turns.push(TurnSpan {
+                start,
+                end,
+                digest,
+                ..*span
+            });
+        }
         self.joined += 1;
     }
 

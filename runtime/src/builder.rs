@@ -157,7 +157,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets all bounds and modes.
+    /// Sets all bounds and modes, also those that [`Runtime::volatile`] begins with.
     pub fn config(mut self, config: RuntimeConfig) -> Self {
         self.config = config;
         self

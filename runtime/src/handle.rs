@@ -11,7 +11,6 @@ use millrun_workflow::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::describe::InstanceDescription;
 use crate::runtime::Inner;
@@ -307,19 +306,13 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// How the run stands, if that is told without being asked for. What was told before anybody
-    /// waited, other than its end, may have changed since.
+    /// How the run has ended, if that is told without being asked for. Whatever else is told may have
+    /// changed since: that it is parked may come behind the answer to a resume.
     async fn told_end(&self) -> Option<Standing> {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        let (told, is_fresh) = match end.try_recv() {
-            Ok(told) => (told.ok()?, false),
-            Err(TryRecvError::Empty) => (end.await.ok()?.ok()?, true),
-            Err(TryRecvError::Closed) => return None,
-        };
-        match told {
-            Standing::Ended(Outcome::Continued(_)) => None,
-            Standing::Parked(_) if !is_fresh => None,
-            told => Some(told),
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        match end.await.ok()?.ok()? {
+            Standing::Ended(Outcome::Continued(_)) | Standing::Parked(_) => None,
+            ended => Some(ended),
         }
     }
 

@@ -250,10 +250,12 @@ impl Runtime {
     /// Configures a runtime that keeps everything in memory and forgets it with its end.
     ///
     /// Finished runs are retained up to smaller bounds than on disk, those of
-    /// [`Retention::in_memory`](crate::Retention::in_memory): `config.journal.retention` sets others.
-    /// Mind that whoever asks for a result later than retention allows, perhaps because his task got no
-    /// turn meanwhile, is told that it has expired or is not known; not so a handle from a start, which
-    /// is told by itself.
+    /// [`Retention::in_memory`](crate::Retention::in_memory): `config.journal.retention` sets others,
+    /// and so does [`RuntimeBuilder::config`], which replaces them all. Mind that whoever asks for a
+    /// result later than retention allows, perhaps because his task got no turn meanwhile, is told that
+    /// it has expired or is not known, and that a start repeated after that begins another run. The
+    /// handle of the start itself keeps the result of a run that stayed in memory and did not go on in
+    /// another.
     pub fn volatile() -> RuntimeBuilder {
         let builder = RuntimeBuilder::new(None);
         builder.configure(|config| config.journal.retention = Retention::in_memory())

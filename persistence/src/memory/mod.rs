@@ -11,6 +11,7 @@ mod retained;
 mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
@@ -26,7 +27,7 @@ use crate::scan;
 use crate::wire::v1;
 
 /// So many finished runs are entered under their own names before others get the lock.
-const INDEXED_AT_A_TIME: u64 = 1_024;
+const INDEXED_AT_A_TIME: u64 = 256;
 
 /// A [`Journal`] in memory. Dropping it loses everything.
 #[derive(Debug)]
@@ -103,11 +104,17 @@ impl MemoryJournal {
 
     /// The state, in which this run is found if it has finished.
     fn lock_for(&self, run: RunId) -> MutexGuard<'_, State> {
+        self.lock_indexed(|state| state.has_durable_frames(run))
+    }
+
+    /// The state, in which whatever has finished by now is found, if that is still wanted.
+    fn lock_indexed(&self, is_unwanted: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        // What finishes meanwhile was live before, or nobody knew of it yet.
         let end = state.finished.end();
-        while !state.is_live_or_closing(run) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
+        while !is_unwanted(&state) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
             drop(state);
+            // Otherwise it would be taken again before whoever waits for it has woken up.
+            thread::yield_now();
             state = self.lock();
         }
         state
@@ -263,7 +270,7 @@ impl Journal for MemoryJournal {
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
         let state = match after {
-            Some(run) => self.lock_for(run),
+            Some(_) => self.lock_indexed(|_| false),
             None => self.lock(),
         };
         state.readable()?;

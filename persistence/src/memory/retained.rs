@@ -22,7 +22,7 @@
 //! entered under its own when somebody asks for any by that, which few do. What is forgotten is not looked
 //! for in the index: its number says that it is nobody's.
 //!
-//! How much memory: at most about twice the bytes that are retained, three blocks more, 48 bytes for each
+//! How much memory: at most about twice the bytes that are retained, three blocks more, 64 bytes for each
 //! run that is retained or remembered, and the index. What a block copies is at most a quarter of it, so
 //! that little of it stays empty when the next run begins another; the buffer of large frames has grown to
 //! up to twice what is in it. Of the first block a part may be dropped already, the last is being filled,

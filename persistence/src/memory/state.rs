@@ -188,22 +188,21 @@ impl State {
         self.durable = self.enqueued;
     }
 
-    /// Whether a run is looked for before those that are finished.
-    pub(super) fn is_live_or_closing(&self, run: RunId) -> bool {
-        self.ledger.head(run).is_some() || self.closing.iter().any(|(close, _)| close.run == run)
+    /// Whether a run that has not finished has durable frames: then it is not looked for among the others.
+    pub(super) fn has_durable_frames(&self, run: RunId) -> bool {
+        self.unfinished(run).is_some_and(|frames| frames.durable > 0)
+    }
+
+    /// A run that is live, or will have finished once its last turn is durable.
+    fn unfinished(&self, run: RunId) -> Option<&Frames> {
+        let closing = || self.closing.iter().find(|(close, _)| close.run == run);
+        let live = self.ledger.head(run).map(|head| &head.place);
+        live.or_else(|| closing().map(|(_, frames)| frames))
     }
 
     /// The durable frames of a run, or why there are none. Of a finished one, if it is entered.
     pub(super) fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
-        let live = || {
-            let head = self.ledger.head(run)?;
-            Some(head.place.durable())
-        };
-        let closing = || {
-            let (_, frames) = self.closing.iter().find(|(close, _)| close.run == run)?;
-            Some(frames.durable())
-        };
-        let frames = live().or_else(closing);
+        let frames = self.unfinished(run).map(Frames::durable);
         match (frames.filter(|frames| !frames.is_empty()), frames) {
             (Some(durable), _) => Ok(durable),
             (None, queued) => match self.finished.run(run) {

@@ -10,7 +10,8 @@ use tokio::sync::Semaphore;
 
 use super::{ActivityTask, PoolState};
 
-/// What an activity knows about itself, and how it says how far it is. A cheap clone.
+/// What an activity knows about itself, and how it says how far it is. A clone copies the
+/// details of the last heartbeat, if there are any, and nothing else that is large.
 #[derive(Clone, Debug)]
 pub struct ActivityContext {
     task: ActivityTask,

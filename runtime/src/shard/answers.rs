@@ -10,13 +10,16 @@
 //! of another core's memory for each; from a worker it is a place in the worker's own queue. So many
 //! answers travel there together, and the shard goes on.
 //!
-//! Invariants: an answer that was handed over is sent, whatever becomes of the task: dropping it sends it.
-//! At most [`QUEUE_LEN_MAX`] lists wait for the task; while it is behind, the shard sends them itself.
+//! Invariants: a durable answer is sent, whatever becomes of the task: dropping a list sends it. At most
+//! [`QUEUE_LEN_MAX`] lists wait for the task; while it is behind, the shard sends others itself. So answers
+//! may overtake each other: whoever waits for one asks the next question only then, and is not affected.
 
 use std::fmt;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use millrun_core::Host;
+use millrun_core::{Host, panic_message};
 use millrun_workflow::Payload;
 use tokio::sync::mpsc;
 
@@ -27,11 +30,12 @@ use crate::{QueryError, RunError, StartError};
 /// So few are sent where they are: handing them over would cost as much, and take longer.
 const DIRECT_LEN_MAX: usize = 4;
 
-/// So many lists of answers wait for the task at most: those of more sweeps than may be in flight at once.
+/// So many lists of answers wait for the task at most.
 const QUEUE_LEN_MAX: usize = 256;
 
-/// So many emptied lists wait to be filled again.
+/// So many emptied lists wait to be filled again, for so many answers each at most.
 const SPARE_LEN_MAX: usize = 16;
+const SPARE_CAPACITY_MAX: usize = 1_024;
 
 /// To one who asked.
 pub(super) enum Answer {
@@ -76,7 +80,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Durable answers, in order. Dropping them sends them.
+/// Durable answers of a sweep, in order. Dropping them sends them.
 #[derive(Debug)]
 struct Answers(Vec<Answer>);
 
@@ -95,14 +99,22 @@ impl Drop for Answers {
 }
 
 fn send(answers: &mut Vec<Answer>) {
-    answers.drain(..).for_each(Answer::send);
+    for answer in answers.drain(..) {
+        // A task is woken by code of its executor.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| answer.send())) {
+            tracing::error!(panic = panic_message(panic), "waking a caller panicked");
+        }
+    }
 }
+
+/// Emptied lists.
+type Spare = Arc<Mutex<Vec<Vec<Answer>>>>;
 
 /// The way of durable answers out of a shard. Its task ends with it, when all are sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
     door: mpsc::Sender<Answers>,
-    spare: mpsc::Receiver<Vec<Answer>>,
+    spare: Spare,
 }
 
 impl Outbox {
@@ -114,11 +126,15 @@ impl Outbox {
 
     fn with_task() -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (door, mut lists) = mpsc::channel::<Answers>(QUEUE_LEN_MAX);
-        let (emptied, spare) = mpsc::channel(SPARE_LEN_MAX);
+        let spare = Spare::default();
+        let emptied = Arc::clone(&spare);
         let task = async move {
             while let Some(answers) = lists.recv().await {
-                // More than are wanted are let go of.
-                drop(emptied.try_send(answers.send()));
+                let list = answers.send();
+                let mut emptied = emptied.lock().unwrap_or_else(PoisonError::into_inner);
+                if emptied.len() < SPARE_LEN_MAX && list.capacity() <= SPARE_CAPACITY_MAX {
+                    emptied.push(list);
+                }
             }
         };
         (Self { door, spare }, task)
@@ -129,8 +145,9 @@ impl Outbox {
         if answers.len() <= DIRECT_LEN_MAX {
             return send(answers);
         }
-        let empty = self.spare.try_recv().unwrap_or_default();
-        let answers = Answers(mem::replace(answers, empty));
+        // The shard does not wait for the task.
+        let empty = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
+        let answers = Answers(mem::replace(answers, empty.unwrap_or_default()));
         // What the task has no room for is sent here, by being dropped.
         drop(self.door.try_send(answers));
     }
@@ -138,6 +155,9 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Wake, Waker};
+
     use tokio::sync::oneshot;
     use tokio::sync::oneshot::error::TryRecvError;
 
@@ -186,5 +206,31 @@ mod tests {
         drop(task);
         assert!(queued.iter_mut().all(|list| are_told(list)));
         assert!(are_told(&mut send(&mut outbox, 10)));
+    }
+
+    #[test]
+    fn a_caller_whose_waker_panics_keeps_no_other_from_its_answer() {
+        struct Panicking;
+
+        impl Wake for Panicking {
+            fn wake(self: Arc<Self>) {
+                panic!("this executor is broken");
+            }
+        }
+
+        let (mut outbox, _task) = Outbox::with_task();
+        let (reply, mut told) = oneshot::channel();
+        let waker = Waker::from(Arc::new(Panicking));
+        assert!(
+            Pin::new(&mut told)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        let (other, other_told) = oneshot::channel();
+        outbox.send(&mut vec![
+            Answer::Tell(reply, Ok(())),
+            Answer::Tell(other, Ok(())),
+        ]);
+        assert!(are_told(&mut [other_told]));
     }
 }

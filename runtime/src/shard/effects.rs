@@ -64,6 +64,12 @@ impl Effects {
     pub(super) fn is_empty(&self) -> bool {
         self.answers.is_empty() && self.tasks.is_empty() && self.others.is_empty()
     }
+
+    /// For how many of each it has memory.
+    fn capacity(&self) -> usize {
+        let others = self.others.capacity();
+        self.answers.capacity().max(self.tasks.capacity()).max(others)
+    }
 }
 
 /// The effects of sweeps whose commits are under way, in order.
@@ -107,7 +113,9 @@ impl InFlight {
     /// Gives emptied lists back for later use.
     pub(super) fn recycle(&mut self, effects: Effects) {
         const SPARE_MAX: usize = 16;
-        if self.spare.len() < SPARE_MAX && effects.is_empty() {
+        const SPARE_CAPACITY_MAX: usize = 1_024;
+        let is_small = effects.capacity() <= SPARE_CAPACITY_MAX;
+        if self.spare.len() < SPARE_MAX && effects.is_empty() && is_small {
             self.spare.push(effects);
         }
     }

@@ -9,6 +9,7 @@
 //! Invariant: what a call asks for never depends on whose memory it is in, since every field is
 //! written.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -34,7 +35,10 @@ pub(super) fn build(request: ActivityScheduled) -> Arc<ActivityScheduled> {
 
 /// A call has ended: its memory is kept, if nobody else has it and it keeps no further memory.
 pub(crate) fn keep(request: Arc<ActivityScheduled>) {
-    if Arc::strong_count(&request) == 1 && request.input.is_in_place() && request.retry_on.is_none() {
+    let is_named_in_code = [&request.activity, &request.queue].map(|name| matches!(name, Cow::Borrowed(_)));
+    let has_memory =
+        !request.input.is_in_place() || request.retry_on.is_some() || is_named_in_code != [true; 2];
+    if Arc::strong_count(&request) == 1 && !has_memory {
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < SPARE_MAX {
                 spare.push(request);

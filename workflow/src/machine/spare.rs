@@ -38,7 +38,7 @@ impl PartialEq for Spare {
 
 impl Turn {
     /// Lets go of an instance, and keeps its memory for one that [begins](Instance::start_in) with this
-    /// turn later. All that it held is dropped now.
+    /// turn later. All that was the run's is dropped now; which workflow it was of is kept with it.
     pub fn recycle(&mut self, mut instance: Box<Instance>) {
         if self.spare.instances.len() < INSTANCES_MAX && instance.clear() {
             self.spare.instances.push(instance);
