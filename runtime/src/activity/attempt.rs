@@ -116,19 +116,19 @@ fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
 
     use millrun_broker::{Broker, BrokerConfig};
-    use millrun_core::{Bell, InstanceId, RunId, Timestamp};
-    use millrun_workflow::{Activity, ActivityError, ActivityScheduled, OperationId, Payload, Retry};
+    use millrun_core::Bell;
+    use millrun_workflow::{Activity, ActivityError};
     use tokio::sync::Semaphore;
 
-    use super::super::{ActivityTask, PoolState};
+    use super::super::PoolState;
+    use super::super::samples::task;
     use super::*;
     use crate::host::{HostConfig, TokioHost};
     use crate::shard::ShardDoors;
 
-    const ACT: Activity<u32, u32> = Activity::named("act");
+    const ACT: Activity<u32, u32> = Activity::named("step");
 
     async fn with_context_of(test: impl FnOnce(&dyn Fn(u32) -> ActivityContext)) {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
@@ -137,31 +137,7 @@ mod tests {
         let threads = Arc::new(Semaphore::new(1));
         let pool = PoolState::new(Bell::new(), host.host(), doors, 1_024, threads);
         let pool = Arc::new(pool);
-        test(&|input| {
-            let id = InstanceId::new("order-1").unwrap();
-            let scheduled = ActivityScheduled {
-                operation: OperationId::new(1),
-                activity: "act".into(),
-                queue: "default".into(),
-                input: Payload::encode(&input).unwrap(),
-                retry: Retry::default(),
-                retry_on: None,
-                start_to_close: Duration::from_secs(1),
-                schedule_to_start: None,
-                schedule_to_close: None,
-                heartbeat: None,
-                epoch: 1,
-            };
-            let task = ActivityTask {
-                run: RunId::new(id.partition(), Timestamp::EPOCH, 1),
-                id,
-                attempt: 1,
-                scheduled: Arc::new(scheduled),
-                details: None,
-                start_by: None,
-            };
-            ActivityContext::new(task, Arc::clone(&pool))
-        });
+        test(&|input| ActivityContext::new(task(1, input), Arc::clone(&pool)));
     }
 
     /// Counts how many of it there are.

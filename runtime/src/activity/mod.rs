@@ -16,6 +16,8 @@ mod pool;
 mod queue;
 mod reports;
 mod running;
+#[cfg(test)]
+mod samples;
 
 use std::sync::Arc;
 

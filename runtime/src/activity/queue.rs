@@ -258,38 +258,14 @@ fn is_same(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use millrun_broker::BrokerConfig;
-    use millrun_core::{InstanceId, RunId, Timestamp};
-    use millrun_workflow::{OperationId, Payload, Retry};
 
+    use super::super::samples;
     use super::*;
     use crate::host::{HostConfig, TokioHost};
 
     fn task(number: u32) -> ActivityTask {
-        let id = InstanceId::new("order-1").unwrap();
-        let scheduled = ActivityScheduled {
-            operation: OperationId::new(number),
-            activity: "step".into(),
-            queue: "default".into(),
-            input: Payload::encode(&number).unwrap(),
-            retry: Retry::default(),
-            retry_on: None,
-            start_to_close: Duration::from_secs(1),
-            schedule_to_start: None,
-            schedule_to_close: None,
-            heartbeat: None,
-            epoch: 1,
-        };
-        ActivityTask {
-            run: RunId::new(id.partition(), Timestamp::EPOCH, 1),
-            id,
-            attempt: 1,
-            scheduled: Arc::new(scheduled),
-            details: None,
-            start_by: None,
-        }
+        samples::task(number, number)
     }
 
     fn number_of(task: &ActivityTask) -> u32 {

@@ -1,0 +1,35 @@
+//! Attempts for tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_workflow::{ActivityScheduled, OperationId, Payload, Retry};
+
+use super::ActivityTask;
+
+/// The first attempt of a call with this input, whose operation has this number.
+pub(super) fn task(number: u32, input: u32) -> ActivityTask {
+    let id = InstanceId::new("order-1").unwrap();
+    let scheduled = ActivityScheduled {
+        operation: OperationId::new(number),
+        activity: "step".into(),
+        queue: "default".into(),
+        input: Payload::encode(&input).unwrap(),
+        retry: Retry::default(),
+        retry_on: None,
+        start_to_close: Duration::from_secs(1),
+        schedule_to_start: None,
+        schedule_to_close: None,
+        heartbeat: None,
+        epoch: 1,
+    };
+    ActivityTask {
+        run: RunId::new(id.partition(), Timestamp::EPOCH, 1),
+        id,
+        attempt: 1,
+        scheduled: Arc::new(scheduled),
+        details: None,
+        start_by: None,
+    }
+}
