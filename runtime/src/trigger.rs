@@ -10,13 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
-use millrun_core::{Host, TaskHandle};
+use millrun_core::{Host, TaskHandle, panic_message};
 use millrun_workflow::{Refused, Signal, Topic, Workflow};
 use serde::Serialize;
 
@@ -60,11 +62,27 @@ impl Trigger {
         self.counts.handled.load(Ordering::Relaxed)
     }
 
-    /// How many envelopes could not: their instance does not exist or has ended, say. Each is
-    /// reported as a warning too.
+    /// How many envelopes could not: their instance does not exist or has ended, say, or the code
+    /// that was given for them panicked. Each is reported as a warning too.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.counts.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Counts {
+    fn refuse(&self, id: &str, error: &str) {
+        tracing::warn!(id, error, "an envelope could not be handed to its instance");
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The end of a subscription with its task, however that ends: nobody waits for room there then.
+struct Ending<T: Send + Sync + 'static>(Inbox<Envelope<T>>);
+
+impl<T: Send + Sync + 'static> Drop for Ending<T> {
+    fn drop(&mut self) {
+        self.0.close_discarding();
     }
 }
 
@@ -291,6 +309,7 @@ impl Runtime {
                 inbox.close_discarding();
             })
         };
+        let ending = Ending(inbox.clone());
         let work = work(
             Arc::downgrade(inner),
             inbox.into_receiver(),
@@ -298,6 +317,10 @@ impl Runtime {
             make,
             deliver,
         );
+        let work = async move {
+            let _ending = ending;
+            work.await;
+        };
         let task = inner.shared.host.spawn("trigger", Box::pin(work));
         Ok(Trigger { task, stop, counts })
     }
@@ -323,8 +346,16 @@ async fn work<T, V, F, D>(
         let mut by_id: BTreeMap<String, Vec<V>> = BTreeMap::new();
         let more = std::iter::from_fn(|| envelopes.try_recv()).take(BATCH_MAX - 1);
         for envelope in std::iter::once(first).chain(more) {
-            let (id, value) = make(&envelope);
-            by_id.entry(id).or_default().push(value);
+            // The code of whoever made the trigger or the payload may panic.
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                let made = make(&envelope);
+                drop(envelope);
+                made
+            }));
+            match made {
+                Ok((id, value)) => by_id.entry(id).or_default().push(value),
+                Err(panic) => counts.refuse("", &panic_message(panic)),
+            }
         }
         let host = runtime.inner().shared.host.as_ref();
         let deliveries = by_id.iter().map(async |(id, values)| {
@@ -337,6 +368,10 @@ async fn work<T, V, F, D>(
         });
         if join_all(deliveries).await.contains(&false) {
             return;
+        }
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(by_id))) {
+            let message = panic_message(panic);
+            tracing::debug!(message, "a value panicked as it was given up");
         }
     }
 }
@@ -356,14 +391,16 @@ where
 {
     let (mut pause, pause_max) = PAUSES;
     loop {
-        match deliver(runtime.clone(), id.to_string(), value.clone()).await {
+        // The value's own code, which clones or encodes it, may panic.
+        let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone()).await };
+        let answer = AssertUnwindSafe(delivery).catch_unwind().await;
+        match answer.unwrap_or_else(|panic| Answer::Refused(panic_message(panic))) {
             Answer::Done => {
                 counts.handled.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
             Answer::Refused(error) => {
-                tracing::warn!(id, error, "an envelope could not be handed to its instance");
-                counts.refused.fetch_add(1, Ordering::Relaxed);
+                counts.refuse(id, &error);
                 return true;
             }
             Answer::Stopped => return false,

@@ -1,6 +1,7 @@
 //! Values whose own code panics, when they are encoded, decoded or dropped: what uses them fails, the
 //! shard and everybody else do not.
 
+use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::{
     Activity, ActivityContext, ActivityError, CallError, Implementation, ParkReason, PublishError, Query,
@@ -194,6 +195,38 @@ async fn a_codec_that_panics_on_the_way_to_a_topic_refuses_the_publish() {
     let run = runtime.start(SAYS, "t", 1).await.unwrap();
     assert_eq!(run.result().await.unwrap(), "Ok(())");
     assert_eq!(said.take().count(), 1);
+    assert_unharmed(&runtime).await;
+}
+
+/// The subscription ended with the first panic, its inbox stayed, and publishers waited there for ever.
+#[tokio::test]
+async fn a_value_that_panics_on_the_way_to_an_instance_is_refused_and_the_next_gets_there() {
+    let runtime = open().await;
+    let run = runtime.start(TAKES, "t", 7).await.unwrap();
+    let inbox = MailboxConfig {
+        capacity: 1,
+        ..MailboxConfig::default()
+    };
+    let config = SubscriptionConfig {
+        inbox,
+        ..SubscriptionConfig::default()
+    };
+    let trigger = runtime
+        .signal_on(SAID, config, TAKES, GO, |envelope| {
+            let value = envelope.payload().0;
+            assert_ne!(value, UNREADABLE, "it cannot be read");
+            ("t".into(), Touchy(value))
+        })
+        .unwrap();
+    let said = runtime.broker().topic::<Touchy>(SAID.name()).unwrap();
+    for value in [UNREADABLE, UNWRITABLE, UNDROPPABLE, 9] {
+        said.publish(Touchy(value)).await.unwrap();
+    }
+    assert_eq!(run.result().await.unwrap(), 9);
+    while trigger.handled() < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((trigger.handled(), trigger.refused()), (1, 3));
     assert_unharmed(&runtime).await;
 }
 

@@ -406,6 +406,34 @@ async fn envelopes_signal_what_runs_and_start_what_does_not() {
     runtime.shutdown().await.unwrap();
 }
 
+#[tokio::test]
+async fn whoever_waits_for_room_at_a_trigger_goes_on_when_the_runtime_has_stopped() {
+    const PLACED: Topic<u64> = Topic::named("placed");
+    let builder = Runtime::volatile().register(BATCH, batch);
+    let builder = builder.configure(|config| config.limits.signals_len_max = 1);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(BATCH, "b", 3).await.unwrap();
+    run.pause("it takes no signals").await.unwrap();
+    let mut config = SubscriptionConfig::default();
+    config.inbox.capacity = 1;
+    let trigger = runtime
+        .signal_on(PLACED, config, BATCH, ITEM, |item| ("b".into(), *item.payload()))
+        .unwrap();
+    let placed = runtime.broker().topic::<u64>(PLACED.name()).unwrap();
+    let publisher = tokio::spawn(async move {
+        for number in 0..10 {
+            placed.publish(number).await.unwrap();
+        }
+    });
+    while trigger.handled() < 1 {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown().await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), publisher).await;
+    ended.expect("nobody makes room any more").unwrap();
+    assert_eq!(trigger.handled(), 1);
+}
+
 #[test]
 fn a_trigger_outlives_its_shard() {
     const PLACED: Topic<u64> = Topic::named("placed");
