@@ -351,8 +351,12 @@ impl Tree {
         self.shared.journal.begin_close();
     }
 
-    /// Stops all parts and restarts none.
+    /// Stops all parts, and restarts none, and all activities.
     pub(crate) fn abandon(&self) {
+        // A thread cannot be stopped: its code is told, and whoever waits for it need not wait long.
+        for pool in &self.shared.pools {
+            pool.cut_off();
+        }
         let mut branches = self.lock();
         branches.is_abandoned = true;
         for branch in branches.by_name.values() {

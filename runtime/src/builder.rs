@@ -70,7 +70,9 @@ impl RuntimeBuilder {
     /// thread of its own, of which there are at most
     /// [`blocking_threads_max`](RuntimeConfig::blocking_threads_max). A thread cannot be stopped from
     /// outside: after a timeout or a cancel its result is not waited for, and code that takes long
-    /// should look at [`ActivityContext::is_cancelled`] now and then.
+    /// should look at [`ActivityContext::is_cancelled`] now and then. When the runtime goes that is true
+    /// as well; a thread that takes no notice is waited for, up to 30 s by a shutdown and 10 s by a drop,
+    /// and left behind.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};

@@ -102,6 +102,17 @@ impl AttemptList {
         self.beside.get(&key).filter(|attempt| is_it(attempt))?;
         self.beside.remove(&key)
     }
+
+    /// Stops the tasks of all attempts.
+    pub(super) fn abort(self) {
+        let attempts = self
+            .beside
+            .into_values()
+            .chain(self.begun.map(|(_, attempt)| attempt));
+        for handle in attempts.filter_map(|attempt| attempt.handle) {
+            handle.abort();
+        }
+    }
 }
 
 impl AttemptPulse {

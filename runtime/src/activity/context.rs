@@ -22,7 +22,8 @@ pub struct ActivityContext {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeartbeatError {
-    /// Nobody waits for this attempt any more: it was cancelled, or is out of time. Stop.
+    /// Nobody waits for this attempt any more: it was cancelled, or is out of time, or the runtime has
+    /// stopped. Stop.
     #[error("nobody waits for this attempt any more")]
     Cancelled,
     /// The details could not be encoded.
@@ -124,8 +125,8 @@ impl ActivityContext {
         self.task().details.as_ref().map(|details| details.decode())
     }
 
-    /// Whether nobody waits for this attempt any more: it was cancelled, or is out of time. Async
-    /// code is dropped at its next await then; code that blocks looks here.
+    /// Whether nobody waits for this attempt any more: it was cancelled, or is out of time, or the
+    /// runtime has stopped. Async code is dropped at its next await then; code that blocks looks here.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         !self.pool.is_current(self.task())

@@ -45,6 +45,8 @@ struct Running {
     queued: HashMap<Key, Queued, FxBuildHasher>,
     starts: BTreeSet<(Timestamp, Key)>,
     deadlines: BTreeSet<(Timestamp, Key)>,
+    /// Nobody hears of any attempt any more.
+    is_cut_off: bool,
 }
 
 /// An attempt that must begin in time.
@@ -102,6 +104,19 @@ impl PoolState {
         self.is_stopping.load(Ordering::Acquire)
     }
 
+    /// The runtime goes: attempts under way are stopped, and code that cannot be stopped learns that
+    /// nobody waits for it. Nothing more begins.
+    pub(crate) fn cut_off(&self) {
+        let mut running = self.lock();
+        running.is_cut_off = true;
+        running.queued.clear();
+        running.starts.clear();
+        running.deadlines.clear();
+        let attempts = std::mem::take(&mut running.attempts);
+        drop(running);
+        attempts.abort();
+    }
+
     /// An attempt is about to be queued, or waits for somebody who has its code, that must begin in
     /// time: as the history says, or before `timeout` is over if the one before had begun.
     pub(crate) fn expect_start(&self, task: &ActivityTask, timeout: Duration) {
@@ -130,12 +145,15 @@ impl PoolState {
     }
 
     /// Lists an attempt that begins. `false` if it must not: it was cancelled while it waited, or
-    /// waited too long.
+    /// waited too long; or the runtime goes.
     pub(super) fn begin(&self, task: &ActivityTask, now: Timestamp) -> bool {
         let (key, number) = ((task.run, task.scheduled.operation), task.attempt);
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
         let mut running = self.lock();
+        if running.is_cut_off {
+            return false;
+        }
         if !running.cancelled.is_empty() && running.cancelled.remove(&key) {
             running.forget_queued(key);
             return false;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Retry, TimeoutKind, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, HeartbeatError, Retry, TimeoutKind, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::support::{DOUBLE, QUADRUPLE, Store};
@@ -41,6 +41,10 @@ impl Gate {
 
     fn is_entered(&self) -> bool {
         self.is_entered.load(Ordering::SeqCst)
+    }
+
+    fn is_open(&self) -> bool {
+        *self.is_open.lock().unwrap()
     }
 
     fn open(&self) {
@@ -143,6 +147,50 @@ async fn code_that_blocks_learns_that_its_time_is_up() {
     }
     gate.pass();
     runtime.shutdown().await.unwrap();
+}
+
+/// Code that looks whether anybody waits for it went on for ever when its runtime went, and kept
+/// whoever let the runtime go waiting for as long as threads are waited for.
+#[tokio::test]
+async fn code_that_blocks_learns_that_its_runtime_goes() {
+    for is_polite in [true, false] {
+        let store = Store::new();
+        let gate = Arc::new(Gate::default());
+        let seen = Arc::clone(&gate);
+        let block = move |cx: ActivityContext, number: u64| {
+            seen.enter();
+            while !cx.is_cancelled() {
+                std::thread::yield_now();
+            }
+            assert_eq!(cx.heartbeat(&()), Err(HeartbeatError::Cancelled));
+            seen.open();
+            Ok::<_, ActivityError>(number)
+        };
+        let builder = store.bare().register_blocking(BLOCK, block);
+        let runtime = builder
+            .register(CALL_BLOCK, call_block)
+            .configure(|config| config.shutdown_grace = Duration::ZERO)
+            .start()
+            .await
+            .unwrap();
+        drop(runtime.start(CALL_BLOCK, "b", 7).await.unwrap());
+        while !gate.is_entered() {
+            tokio::task::yield_now().await;
+        }
+        if is_polite {
+            assert_eq!(runtime.shutdown().await.unwrap().activities_cut, 1);
+        }
+        drop(runtime);
+        // Its thread has been waited for, and not in vain.
+        assert!(gate.is_open(), "polite: {is_polite}");
+
+        let at_once = |_: ActivityContext, number: u64| Ok::<_, ActivityError>(number);
+        let builder = store.bare().register_blocking(BLOCK, at_once);
+        let runtime = builder.register(CALL_BLOCK, call_block).start().await.unwrap();
+        let run = runtime.attach(CALL_BLOCK, "b").unwrap();
+        assert_eq!(run.result().await.unwrap(), 7, "what was cut off has run again");
+        runtime.shutdown().await.unwrap();
+    }
 }
 
 #[tokio::test]
