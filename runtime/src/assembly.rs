@@ -63,7 +63,9 @@ pub(crate) fn assemble(
         code.activities,
         config.task_queue_len_max,
     )?);
-    let threads = Arc::new(Semaphore::new(config.blocking_threads_max));
+    let threads = Arc::new(Semaphore::new(
+        config.blocking_threads_max.min(Semaphore::MAX_PERMITS),
+    ));
     let pools: Vec<_> = queues
         .all()
         .iter()

@@ -113,6 +113,18 @@ async fn a_panic_on_its_thread_fails_one_attempt() {
 }
 
 #[tokio::test]
+async fn threads_without_a_limit_are_no_error() {
+    let store = Store::new();
+    let block = |_: ActivityContext, number: u64| Ok::<_, ActivityError>(number);
+    let builder = store.bare().register_blocking(BLOCK, block);
+    let builder = builder.configure(|config| config.blocking_threads_max = usize::MAX);
+    let runtime = builder.register(CALL_BLOCK, call_block).start().await.unwrap();
+    let run = runtime.start(CALL_BLOCK, "b", 7).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 7);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn code_that_blocks_learns_that_its_time_is_up() {
     async fn impatient(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
         let call = cx.call(BLOCK, number).retry(Retry::never());
