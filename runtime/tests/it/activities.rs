@@ -284,6 +284,8 @@ async fn the_loser_of_a_race_is_stopped() {
 async fn a_call_cancelled_in_the_queue_is_never_started() {
     const BLOCK: Activity<(), ()> = Activity::named("block");
     const QUEUE_AND_LEAVE: Workflow<(), ()> = Workflow::named("queue-and-leave");
+    const AFTER: Activity<(), ()> = Activity::named("after");
+    const CALL_AFTER: Workflow<(), ()> = Workflow::named("call-after");
     async fn queue_and_leave(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
         // The first takes the only place; the second is given up while it waits for it.
         let _first = cx
@@ -305,7 +307,12 @@ async fn a_call_cancelled_in_the_queue_is_never_started() {
         .bare()
         .register(SLOW, slow)
         .register(QUEUE_AND_LEAVE, queue_and_leave);
-    let builder = builder.register(BLOCK, endless(Arc::new(AtomicU32::new(0))));
+    let builder = builder
+        .register(BLOCK, endless(Arc::new(AtomicU32::new(0))))
+        .register(AFTER, async |_cx: ActivityContext, ()| Ok::<_, ActivityError>(()))
+        .register(CALL_AFTER, async |cx: WorkflowContext, ()| {
+            Ok::<_, WorkflowError>(cx.call(AFTER, ()).await?)
+        });
     let runtime = builder
         .configure(|config| config.activities_running_max = 1)
         .start()
@@ -322,8 +329,8 @@ async fn a_call_cancelled_in_the_queue_is_never_started() {
         tokio::task::yield_now().await;
     }
     // Whatever was queued before this has been looked at when this has run.
-    const AFTER: Workflow<(), ()> = Workflow::named("after");
-    drop(runtime.start(AFTER, "a", ()).await.unwrap());
+    let after = runtime.start(CALL_AFTER, "a", ()).await.unwrap();
+    after.result().await.unwrap();
     runtime.shutdown().await.unwrap();
     assert_eq!(started.load(Ordering::SeqCst), 0);
 }

@@ -387,6 +387,29 @@ async fn envelopes_start_and_signal_workflows() {
 }
 
 #[tokio::test]
+async fn a_filter_starts_workflows_for_all_the_topics_it_selects() {
+    const ALL: Topic<u64> = Topic::named("orders.*.placed");
+    let runtime = Runtime::volatile().register(COUNT, count).start().await.unwrap();
+    let starts = runtime
+        .start_on(ALL, SubscriptionConfig::default(), COUNT, |envelope| {
+            (format!("c-{}", envelope.payload()), *envelope.payload())
+        })
+        .unwrap();
+    for (number, name) in (0..).zip(["orders.eu.placed", "orders.us.placed", "orders.eu.paid"]) {
+        let topic = runtime.broker().topic::<u64>(name).unwrap();
+        topic.publish(number).await.unwrap();
+    }
+    while starts.handled() < 2 {
+        tokio::task::yield_now().await;
+    }
+    drop(starts);
+    let live = runtime.list(None, 10).await.unwrap();
+    let ids: Vec<_> = live.iter().map(|run| run.id.as_str()).collect();
+    assert_eq!(ids, ["c-0", "c-1"]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_promise_is_kept_from_outside_with_its_token() {
     const MAIL: Activity<PromiseToken, ()> = Activity::named("mail");
     const APPROVAL: Workflow<(), bool> = Workflow::named("approval");

@@ -1,5 +1,7 @@
 //! Publishes, promises, checkpoints, pauses.
 
+use std::collections::BTreeSet;
+
 use millrun_workflow::{
     Command, Event, Implementation, Input, Limits, OperationId, ParkReason, Payload, Pending, Promise,
     PromiseError, PublishError, Query, Refused, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
@@ -69,6 +71,54 @@ fn a_publish_that_is_given_up_is_forgotten() {
         Command::CancelPublish { operation: ONE }
     ));
     world.check_replays();
+}
+
+#[test]
+fn publishes_out_of_bounds_are_refused_to_the_code_and_record_nothing() {
+    const TEXT: Topic<String> = Topic::named("text");
+    const FLOWS: Workflow<u64, BTreeSet<String>> = Workflow::named("flows");
+    let code = Implementation::new(FLOWS, async |cx: WorkflowContext, bytes: u64| {
+        let text = "x".repeat(usize::try_from(bytes).unwrap());
+        let published = cx.join_all((0..5).map(|_| cx.publish(TEXT, text.clone()))).await;
+        let errors = published.into_iter().filter_map(Result::err);
+        Ok::<_, WorkflowError>(errors.map(|error| error.to_string()).collect::<BTreeSet<_>>())
+    });
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 99;
+    limits.pending_len_max = 3;
+    let world = World::start_with(Some(code.clone()), &100_u64, limits);
+    assert_eq!(world.labels(), ["Completed"]);
+    let error = "the value has 103 bytes, a payload may have 99: pass a reference instead";
+    assert_eq!(world.result::<Vec<String>>(), [error]);
+
+    let mut world = World::start_with(Some(code), &9_u64, limits);
+    for number in 1..=3 {
+        let operation = OperationId::new(number);
+        let outcome = Ok(());
+        world.apply(Input::Published { operation, outcome }).unwrap();
+    }
+    let error = "the run has 3 operations outstanding, its limit: await some first";
+    assert_eq!(world.result::<Vec<String>>(), [error]);
+}
+
+#[test]
+fn a_run_with_more_promises_than_it_may_have_is_parked() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, len: u64| {
+        let promises: Vec<Promise<u64>> = (0..len).map(|_| cx.promise()).collect();
+        cx.signal(GO).await?;
+        Ok::<_, WorkflowError>(format!("{} are left", promises.len()))
+    });
+    let mut limits = Limits::default();
+    limits.pending_len_max = 3;
+    let mut world = World::start_with(Some(code.clone()), &3_u64, limits);
+    world.signal(GO, &1);
+    assert_eq!(world.result::<String>(), "3 are left");
+    let world = World::start_with(Some(code), &4_u64, limits);
+    let reason = world.parked().expect("it has four").to_string();
+    assert_eq!(
+        reason,
+        "the run has 4 operations outstanding, its limit is 3: await some first"
+    );
 }
 
 fn promising() -> Implementation {
