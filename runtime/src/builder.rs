@@ -154,6 +154,10 @@ impl RuntimeBuilder {
 
     /// Uses this broker instead of one of the runtime's own: for subscribing before the runtime
     /// starts, and for activities and actors that publish. It belongs to one runtime at a time.
+    ///
+    /// What waited for room in a full topic when the store was closed is published while the runtime
+    /// starts, and whatever else workflows publish may be as early: who subscribes after that, as a
+    /// trigger does, does not hear of it.
     pub fn broker(mut self, broker: Broker) -> Self {
         self.broker = Some(broker);
         self
@@ -175,7 +179,36 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Takes time, randomness, tasks and threads from this host instead of tokio: for tests.
+    /// Takes time, randomness, tasks and threads from this host instead of tokio: for tests, where time
+    /// then passes when nothing else can happen.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    /// use millrun_testkit::{SimConfig, SimHost};
+    ///
+    /// const REMIND: Workflow<u64, u64> = Workflow::named("remind");
+    ///
+    /// async fn remind(cx: WorkflowContext, days: u64) -> Result<u64, WorkflowError> {
+    ///     cx.sleep(Duration::from_secs(days * 86_400)).await?;
+    ///     Ok(days)
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let world = SimHost::new(SimConfig::seeded(7));
+    /// let host = world.host();
+    /// let builder = Runtime::volatile().host(world.host()).register(REMIND, remind);
+    /// let before = host.now();
+    /// world.block_on(async {
+    ///     let runtime = builder.start().await?;
+    ///     let run = runtime.start(REMIND, "renewal", 365).await?;
+    ///     assert_eq!(run.result().await?, 365);
+    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    /// })?.map_err(|error| error.to_string())?;
+    /// assert!(host.now() >= before + Duration::from_secs(365 * 86_400));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn host(mut self, host: Arc<dyn Host>) -> Self {
         self.host = Some(host);
         self

@@ -69,10 +69,11 @@ pub struct RuntimeConfig {
     pub task_queue_len_max: usize,
     /// How many activities of one task queue run at once, 4,096 by default.
     pub activities_running_max: usize,
-    /// How many of certain task queues, by name, instead; empty by default.
+    /// How many of certain task queues, by name, instead; empty by default. A name that no registered
+    /// activity has as its queue is passed over.
     pub queue_running_max: BTreeMap<String, usize>,
     /// How many threads blocking activities have in all queues together, 64 by default. At the bound
-    /// further attempts wait for a thread, and their time runs.
+    /// further attempts wait for a thread, and their time runs: they count as begun.
     pub blocking_threads_max: usize,
     /// How long a shutdown waits for running activities, 10 s by default. Those cut off run again
     /// when the store is opened next.

@@ -1,5 +1,5 @@
 //! Programs of the operating system as activities: with arguments and input, their output bounded,
-//! killed when nobody waits for them any more.
+//! killed when nobody waits for them any more. This is the feature `process`, which is off by default.
 
 use std::fmt;
 use std::process::Stdio;
@@ -144,7 +144,8 @@ impl Process {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end, and until nobody has its outputs open any more: something that it leaves
+    /// behind in the background, and that writes to them, is waited for.
     ///
     /// # Errors
     /// See [`ProcessError`]; a code other than zero is one.
@@ -153,7 +154,9 @@ impl Process {
     /// Dropping the future kills the program, and so does a timeout or a cancel of the activity. On Unix
     /// it is the head of a process group of its own, and the whole group is killed: whatever it has
     /// started and has not left the group. So a Ctrl-C at the terminal reaches your program alone.
-    /// Elsewhere programs that it has started itself are not killed.
+    /// Elsewhere programs that it has started itself are not killed. Nor is anything if your program is
+    /// itself killed at once, by `SIGKILL` or a crash: when the store is opened again the next attempt
+    /// may run beside what is left of the last.
     pub async fn run(self) -> Result<ProcessOutput, ProcessError> {
         let mut command = Command::new(&self.program);
         command

@@ -113,8 +113,9 @@ impl Answer {
 }
 
 impl Runtime {
-    /// Starts an instance for each envelope on a topic, under the id and with the input that `make`
-    /// gives. An id that is taken is left alone, so that the same event twice starts one instance.
+    /// Starts an instance for each envelope on a topic, or on all topics that a filter such as
+    /// `orders.*.placed` selects, under the id and with the input that `make` gives. An id that is taken
+    /// is left alone, so that the same event twice starts one instance.
     ///
     /// The subscription's [configuration](SubscriptionConfig) says how many envelopes wait and what
     /// happens when there are more: by default their publishers wait.

@@ -375,6 +375,10 @@ impl WorkflowContext {
     /// from another system. It runs on the thread of the run, before anything of its turn is
     /// durable: after a crash in between it runs once more. Use an [activity](Self::call) for
     /// anything else.
+    ///
+    /// # Errors
+    /// When the value does not encode or decode, or is larger than a payload may be; every replay gives
+    /// the same error. A panic of the effect is one of the run.
     #[track_caller]
     pub fn record<T, F>(&self, effect: F) -> Record<F, T>
     where
@@ -399,8 +403,10 @@ impl WorkflowContext {
     /// ```
     ///
     /// # Errors
-    /// [`CallError::Failed`](crate::CallError::Failed) with the last attempt's error, or
-    /// [`CallError::Panicked`](crate::CallError::Panicked).
+    /// [`CallError::Failed`](crate::CallError::Failed) with the last attempt's error,
+    /// [`CallError::Panicked`](crate::CallError::Panicked), or
+    /// [`CallError::Payload`](crate::CallError::Payload) if its end does not encode or is larger than a
+    /// payload may be.
     #[track_caller]
     pub fn local<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, CallError<E>>> + use<T, E, F>
     where
