@@ -44,7 +44,7 @@ pub struct RuntimeConfig {
     pub hot_len_max: usize,
     /// How many bytes these hold together, 40 MiB by default, as far as is known: what code has behind
     /// pointers of its own is not counted. At the bound it is as at
-    /// [`hot_len_max`](Self::hot_len_max).
+    /// [`hot_len_max`](Self::hot_len_max), but for the last one: it stays, however large it is.
     pub hot_bytes_max: usize,
     /// How long a turn of a shard may last before it is reported with the run whose code is in hand,
     /// 1 s by default; counted in [`RuntimeStats::slow_turns`](crate::RuntimeStats::slow_turns). Zero

@@ -145,7 +145,9 @@ impl Shard {
         // Once around at most: who cannot go now is not looked at again before the next turn.
         for _ in 0..self.hot.len().min(STEPS_MAX) {
             let config = &self.shared.config;
-            let is_over = self.hot_len > config.hot_len_max || self.hot_bytes > config.hot_bytes_max;
+            // One that is larger than the budget by itself would be read again for each message.
+            let is_heavy = self.hot_bytes > config.hot_bytes_max && self.hot_len > 1;
+            let is_over = self.hot_len > config.hot_len_max || is_heavy;
             if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
                 return;
             }

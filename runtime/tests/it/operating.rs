@@ -160,6 +160,31 @@ async fn instances_that_grow_beyond_the_byte_budget_are_unloaded() {
     runtime.shutdown().await.unwrap();
 }
 
+/// Each message to it read its whole history again, and the next took longer.
+#[tokio::test]
+async fn an_instance_that_is_larger_than_the_budget_by_itself_stays_until_another_comes() {
+    const UNREAD: Signal<Vec<u8>> = Signal::named("unread");
+    let store = Store::new();
+    let builder = store.bare().register(COUNT, count);
+    let runtime = builder
+        .configure(|config| config.hot_bytes_max = 10_000)
+        .start()
+        .await
+        .unwrap();
+    let large = runtime.start(COUNT, "large", 1).await.unwrap();
+    for _ in 0..20 {
+        large.signal(UNREAD, vec![1; 4_000]).await.unwrap();
+    }
+    assert_eq!((runtime.stats().loads, runtime.stats().hot), (0, 1));
+    let small = runtime.start(COUNT, "small", 2).await.unwrap();
+    for run in [&large, &small] {
+        run.signal(GO, 100).await.unwrap();
+    }
+    assert_eq!(large.result().await.unwrap(), 101);
+    assert_eq!(small.result().await.unwrap(), 102);
+    runtime.shutdown().await.unwrap();
+}
+
 /// The runs that reports of slow code have named.
 type Reports = Arc<Mutex<Vec<String>>>;
 
