@@ -249,7 +249,8 @@ impl From<StopCause> for QueryError {
 pub enum UpdateError<E> {
     /// The update's validator said no; nothing was recorded.
     Rejected(E),
-    /// It was let in and recorded, and could not be performed.
+    /// It was let in and recorded, and has no answer. It was performed all the same if what is wrong is
+    /// its answer, which does not encode or is larger than a payload may be.
     Failed {
         /// Why.
         message: String,
@@ -268,7 +269,7 @@ impl<E: fmt::Display> fmt::Display for UpdateError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rejected(error) => write!(f, "the update was rejected: {error}"),
-            Self::Failed { message } => write!(f, "the update could not be performed: {message}"),
+            Self::Failed { message } => write!(f, "the update has no answer: {message}"),
             Self::Parked(reason) => write!(f, "the update is recorded, but its run is parked: {reason}"),
             Self::Payload(_) => f.write_str("a value of the update is not of the expected type"),
             Self::Run(_) => f.write_str("the run did not take the update"),

@@ -150,6 +150,10 @@ impl Process {
     /// # Errors
     /// See [`ProcessError`]; a code other than zero is one.
     ///
+    /// # Panics
+    /// Outside of a tokio runtime with its IO driver, as `enable_all` and `#[tokio::main]` make it; an
+    /// attempt fails with that.
+    ///
     /// # Cancel safety
     /// Dropping the future kills the program, and so does a timeout or a cancel of the activity. On Unix
     /// it is the head of a process group of its own, and the whole group is killed: whatever it has

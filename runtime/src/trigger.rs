@@ -175,6 +175,9 @@ impl Runtime {
     /// Signals an instance for each envelope on a topic: the latest run of the id that `make` gives.
     /// Signals to one instance keep the order of their envelopes.
     ///
+    /// An instance that has as many signals unread as it may have is waited for, and the envelopes behind
+    /// wait with it, whoever they are for: in the end their publishers do, as the configuration says.
+    ///
     /// # Errors
     /// As [`start_on`](Self::start_on).
     pub fn signal_on<T, V, I, O, E, F>(

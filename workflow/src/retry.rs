@@ -61,7 +61,7 @@ impl Retry {
         self
     }
 
-    /// The longest pause.
+    /// The longest pause, before it is varied by up to a fifth.
     #[must_use]
     pub const fn pause_max(mut self, pause: Duration) -> Self {
         self.pause_max = pause;

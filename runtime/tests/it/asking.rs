@@ -203,6 +203,31 @@ async fn whoever_cannot_be_answered_is_told_why() {
 }
 
 #[tokio::test]
+async fn an_update_whose_answer_is_too_large_is_performed_once_and_says_so_each_time() {
+    const FILL: Update<Vec<String>, usize, String> = Update::named("fill");
+    let fill = |items: &mut Vec<String>, bytes: usize| {
+        items.push("filled".into());
+        "x".repeat(bytes)
+    };
+    let store = Store::new();
+    let code = shop_with(add).update(FILL, |_, _| Ok(()), fill);
+    let runtime = store.open().implement(code).start().await.unwrap();
+    let run = runtime.start(SHOP, "s", 2).await.unwrap();
+    for _ in 0..2 {
+        match run.update_as(FILL, "1", 2_000_000).await {
+            Err(UpdateError::Failed { message }) => {
+                assert!(message.starts_with("the answer has 2000006 bytes"), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(run.query(LEN, ()).await.unwrap(), 1);
+    }
+    assert_eq!(run.update_as(FILL, "2", 3).await.unwrap(), "xxx");
+    assert_eq!(run.result().await.unwrap(), ["filled", "filled"]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_update_that_parks_its_run_is_answered_when_the_code_is_mended() {
     let store = Store::new();
     let is_broken = Arc::new(AtomicBool::new(true));
