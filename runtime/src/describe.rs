@@ -1,7 +1,7 @@
 //! What can be seen of an instance from outside.
 
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_workflow::{ActivityScheduled, Awaited, Ledger, OperationId, ParkReason, Pending};
+use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Pending};
 
 /// A live instance, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl InstanceDescription {
         run: RunId,
         ledger: &Ledger,
         epoch: u64,
-        is_known: impl Fn(&ActivityScheduled) -> bool,
+        is_known: impl Fn(&Pending) -> bool,
     ) -> Option<Self> {
         let started = ledger.started()?;
         let since = |operation| ledger.pending_since(operation).unwrap_or(Timestamp::EPOCH);
@@ -87,6 +87,7 @@ impl InstanceDescription {
                 since: since(operation),
                 topic: scheduled.topic.to_string(),
                 is_parked: *is_parked,
+                is_registered: is_known(pending),
             },
             Pending::Promise => PendingDescription::Promise {
                 operation,
@@ -99,7 +100,7 @@ impl InstanceDescription {
                 queue: activity.scheduled.queue.to_string(),
                 attempt: activity.attempt(epoch),
                 retry_at: activity.retry_at,
-                is_registered: is_known(&activity.scheduled),
+                is_registered: is_known(pending),
             },
             Pending::Timer { deadline } => PendingDescription::Timer {
                 operation,
@@ -183,6 +184,8 @@ pub enum PendingDescription {
         topic: String,
         /// Whether the topic had no room for it.
         is_parked: bool,
+        /// Whether the topic is [registered](crate::RuntimeBuilder::topic) here; if not, it waits.
+        is_registered: bool,
     },
     /// A promise that somebody outside is to settle.
     Promise {

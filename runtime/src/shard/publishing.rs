@@ -103,7 +103,7 @@ impl Topics {
         Ok(Self(topics))
     }
 
-    fn get(&self, name: &str) -> Option<(&'static str, &Arc<Begin>)> {
+    pub(super) fn get(&self, name: &str) -> Option<(&'static str, &Arc<Begin>)> {
         let (name, begin) = self.0.get_key_value(name)?;
         Some((name, begin))
     }

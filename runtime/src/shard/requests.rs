@@ -2,7 +2,7 @@
 
 use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
-use millrun_workflow::{ActivityScheduled, Input, Instance, Moment, Outcome, Parent, Started, Turn};
+use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Pending, Started, Turn};
 
 use super::answers::Answer;
 use super::entry::{Entry, Held, Place, WorkflowName};
@@ -348,11 +348,13 @@ impl Shard {
         let Place::Hot(instance) = &entry.place else {
             return None;
         };
-        let queues = &self.shared.queues;
-        let is_known = |scheduled: &ActivityScheduled| {
-            queues
-                .number_for(scheduled, &mut LastActivity::default())
-                .is_some()
+        let (queues, topics) = (&self.shared.queues, &self.shared.topics);
+        let is_known = |pending: &Pending| match pending {
+            Pending::Activity(activity) => queues
+                .number_for(&activity.scheduled, &mut LastActivity::default())
+                .is_some(),
+            Pending::Publish { scheduled, .. } => topics.get(&scheduled.topic).is_some(),
+            Pending::Child { .. } | Pending::Promise | Pending::Timer { .. } => true,
         };
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;

@@ -83,7 +83,11 @@ async fn a_full_topic_parks_those_who_publish_and_nobody_else() {
     let parked = described(&runs[49], |run| {
         matches!(
             &run.pending[..],
-            [PendingDescription::Publish { is_parked: true, .. }]
+            [PendingDescription::Publish {
+                is_parked: true,
+                is_registered: true,
+                ..
+            }]
         )
     });
     assert_eq!(parked.await.status, InstanceStatus::Running);
@@ -318,7 +322,15 @@ async fn a_topic_that_is_not_registered_is_waited_for_and_one_of_another_type_re
     let store = Store::new();
     let runtime = store.bare().register(ORDER, order).start().await.unwrap();
     let run = runtime.start(ORDER, "o", 7).await.unwrap();
-    described(&run, |run| !run.pending.is_empty()).await;
+    let waiting = described(&run, |run| !run.pending.is_empty()).await;
+    assert!(
+        matches!(
+            &waiting.pending[..],
+            [PendingDescription::Publish { topic, is_parked: false, is_registered: false, .. }]
+                if topic == PLACED.name()
+        ),
+        "{waiting:?}"
+    );
     drop((run, runtime));
     let runtime = open(&store).await;
     let run = runtime.attach(ORDER, "o").unwrap();

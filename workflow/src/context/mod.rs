@@ -199,7 +199,9 @@ impl WorkflowContext {
 
     /// Publishes to a topic of the broker. It is decided in this turn and performed after its commit;
     /// the future is ready when every subscription has taken the value or dropped it by its policy. A
-    /// full topic that makes its publishers wait lets this run wait, on disk if need be.
+    /// full topic that makes its publishers wait lets this run wait, on disk if need be. A runtime
+    /// publishes to the topics that its builder was given; a publish to any other waits until one is
+    /// opened that has the topic, as a warning and `describe` say.
     ///
     /// The envelope's key is the step's idempotency key. A topic is in memory: after a crash the value
     /// is not published again, unless it was known to wait for room.
