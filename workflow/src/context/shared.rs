@@ -459,13 +459,14 @@ impl Table {
 
     /// Whether anything the engine knows of can wake the code again.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.slots.waiting_len() > 0
-            || !self.cancel_waiters.waiting.is_empty()
-            || !self.state_waiters.waiting.is_empty()
-            || self
-                .signals
-                .iter()
-                .any(|(_, inbox)| !inbox.waiters.waiting.is_empty())
+        self.slots.waiting_len() > 0 || self.waits_len() > 0
+    }
+
+    /// How many waits the code has that are no operations: for signals, conditions, the request to cancel.
+    pub(crate) fn waits_len(&self) -> usize {
+        let inboxes = self.signals.iter().map(|(_, inbox)| &inbox.waiters);
+        let all = inboxes.chain([&self.cancel_waiters, &self.state_waiters]);
+        all.map(|waiters| waiters.waiting.len()).sum()
     }
 
     /// How many operations the code waits for.

@@ -51,9 +51,9 @@ impl Waiters {
     /// Keeps a waker; `number` is that of an earlier call for the same wait, which began then.
     pub(super) fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker, now: Timestamp) -> u64 {
         if let Some(number) = number
-            && let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.number == number)
+            && let Some(at) = self.find(number)
         {
-            waiter.waker.clone_from(waker);
+            self.waiting[at].waker.clone_from(waker);
             return number;
         }
         if self.waiting.capacity() == 0 {
@@ -76,7 +76,18 @@ impl Waiters {
     }
 
     pub(super) fn forget(&mut self, number: u64) {
-        self.waiting.retain(|waiter| waiter.number != number);
+        if let Some(at) = self.find(number) {
+            self.waiting.remove(at);
+        }
+    }
+
+    /// The place of a wait. A signal wakes all who wait for it, and each comes here: with thousands of
+    /// them, a look at every one each time would hold up the shard.
+    fn find(&self, number: u64) -> Option<usize> {
+        // They are numbered in the order in which they began.
+        self.waiting
+            .binary_search_by_key(&number, |waiter| waiter.number)
+            .ok()
     }
 }
 
@@ -120,5 +131,36 @@ impl Inboxes {
 
     fn find(&self, name: &Name) -> Result<usize, usize> {
         self.0.binary_search_by(|(other, _)| other.cmp(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_keep_their_numbers_and_their_order_when_others_end() {
+        let mut waiters = Waiters::default();
+        let scope = Scope::default();
+        let wait = |waiters: &mut Waiters, number, second| {
+            let now = Timestamp::from_micros(second);
+            waiters.wait(number, &scope, Waker::noop(), now)
+        };
+        let numbers: Vec<_> = (0..6).map(|second| wait(&mut waiters, None, second)).collect();
+        for ended in [0, 3, 5] {
+            waiters.forget(numbers[ended]);
+            waiters.forget(numbers[ended]);
+        }
+        for kept in [4, 1, 2] {
+            assert_eq!(
+                wait(&mut waiters, Some(numbers[kept]), 9),
+                numbers[kept],
+                "polled again, it is the same wait"
+            );
+        }
+        // One that was forgotten and waits again is the last.
+        assert_ne!(wait(&mut waiters, Some(numbers[0]), 9), numbers[0]);
+        let since: Vec<_> = waiters.since().map(Timestamp::as_micros).collect();
+        assert_eq!(since, [1, 2, 4, 9]);
     }
 }

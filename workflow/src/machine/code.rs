@@ -171,6 +171,12 @@ fn check_waiting(shared: &Shared, table: &mut Table) -> Polled {
             "the run has {outstanding} operations outstanding, its limit is {len_max}: await some first"
         ));
     }
+    let waits = table.waits_len();
+    if waits > len_max {
+        return Polled::Stuck(format!(
+            "the run has {waits} waits for signals and conditions, its limit is {len_max}: end some first"
+        ));
+    }
     Polled::Waiting(table.take_decisions())
 }
 

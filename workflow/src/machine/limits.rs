@@ -21,7 +21,8 @@ pub struct Limits {
     pub payload_bytes_max: usize,
     /// How many operations one run may have outstanding, 10,000 by default: one more call gives
     /// [`CallError::TooManyPending`](crate::CallError::TooManyPending); a run that gets past it
-    /// with timers or promises is parked.
+    /// with timers or promises is parked, and so is one that has more waits than that for signals,
+    /// conditions and the request to cancel.
     pub pending_len_max: usize,
     /// How many signals may wait in a run's buffer, 10,000 by default: one more is refused.
     pub signals_len_max: usize,

@@ -249,6 +249,22 @@ fn timers_without_bound_park_the_run() {
     world.check_replays();
 }
 
+#[test]
+fn waits_without_bound_park_the_run() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, len: u64| {
+        let first = cx.join_all((0..len).map(|_| cx.signal(GO)));
+        Ok::<_, WorkflowError>(cx.join(first, cx.call(STEP, ())).await.1?)
+    });
+    let mut limits = Limits::default();
+    limits.pending_len_max = 100;
+    let world = World::start_with(Some(code.clone()), &100_u64, limits);
+    assert_eq!(world.parked(), None);
+    let world = World::start_with(Some(code), &101_u64, limits);
+    assert!(reason_of_stuck(&world).contains("101 waits"), "{world:?}");
+    assert!(world.activities.is_empty(), "nothing of its turn was decided");
+    world.check_replays();
+}
+
 /// Wakers and contexts that leave the run, as a spawned task or another executor's timer has them.
 #[test]
 fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
