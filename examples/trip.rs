@@ -8,12 +8,13 @@ use std::error::Error;
 use std::fmt;
 
 use millrun::{
-    Activity, ActivityContext, CallError, Runtime, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, Runtime, Saga, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
 const BOOK: Activity<String, u64, NoneLeft> = Activity::named("book");
 const GIVE_BACK: Activity<(String, u64), (), NoneLeft> = Activity::named("give-back");
+const PAID: Signal<()> = Signal::named("paid");
 const TRIP: Workflow<Vec<String>, Vec<u64>> = Workflow::named("trip");
 
 /// An error of our own: it arrives in the workflow as it is, not as a text.
@@ -48,24 +49,31 @@ async fn give_back(_cx: ActivityContext, (what, number): (String, u64)) -> Resul
     Ok(())
 }
 
-async fn trip(cx: WorkflowContext, wanted: Vec<String>) -> Result<Vec<u64>, WorkflowError> {
-    let mut saga = cx.saga();
+/// Books everything and waits to be paid, and says on the way how each booking is given back.
+async fn book_all(
+    cx: &WorkflowContext,
+    saga: &mut Saga,
+    wanted: Vec<String>,
+) -> Result<Vec<u64>, WorkflowError> {
     let mut booked = Vec::new();
     for what in wanted {
-        match cx.call(BOOK, what.clone()).await {
-            Ok(number) => {
-                booked.push(number);
-                saga.push(async move |cx| Ok(cx.call(GIVE_BACK, (what, number)).await?));
-            }
-            Err(CallError::Failed(error)) => {
-                saga.compensate().await?;
-                return Err(WorkflowError::failed(error.to_string()));
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let number = cx.call(BOOK, what.clone()).await?;
+        booked.push(number);
+        saga.push(async move |cx| Ok(cx.call(GIVE_BACK, (what, number)).await?));
     }
-    saga.complete();
+    cx.signal(PAID).await?;
     Ok(booked)
+}
+
+async fn trip(cx: WorkflowContext, wanted: Vec<String>) -> Result<Vec<u64>, WorkflowError> {
+    let mut saga = cx.saga();
+    let booked = book_all(&cx, &mut saga, wanted).await;
+    match booked {
+        Ok(_) => saga.complete(),
+        // Whatever it was: nothing left to book, or a request to cancel.
+        Err(_) => saga.compensate().await?,
+    }
+    booked
 }
 
 #[tokio::main]
@@ -79,9 +87,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for (id, wanted) in [
         ("ada", ["flight", "hotel"].as_slice()),
         ("alan", &["flight", "hotel", "car"]),
+        ("grace", &["train", "hotel"]),
     ] {
         let wanted = wanted.iter().map(ToString::to_string).collect();
-        match runtime.start(TRIP, id, wanted).await?.result().await {
+        let run = runtime.start(TRIP, id, wanted).await?;
+        match id {
+            "ada" => run.signal(PAID, ()).await?,
+            "grace" => {
+                while !run.describe().await?.awaits(PAID.name()) {
+                    tokio::task::yield_now().await;
+                }
+                run.cancel("she is ill").await?;
+            }
+            _ => {}
+        }
+        match run.result().await {
             Ok(numbers) => println!("{id} travels: {numbers:?}"),
             Err(error) => println!("{id} stays at home: {error}"),
         }

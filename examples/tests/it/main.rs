@@ -103,7 +103,7 @@ fn parcels_are_started_by_the_order_that_comes_first() {
 }
 
 #[test]
-fn trip_gives_back_in_reverse_what_was_booked() {
+fn trip_gives_back_in_reverse_what_was_booked_also_when_it_is_cancelled() {
     let directory = tempfile::tempdir().unwrap();
     let expected = [
         "flight booked",
@@ -113,7 +113,12 @@ fn trip_gives_back_in_reverse_what_was_booked() {
         "hotel booked",
         "hotel 5 given back",
         "flight 6 given back",
-        "alan stays at home: the workflow failed: no car is left",
+        "alan stays at home: the workflow failed: the activity failed: no car is left",
+        "train booked",
+        "hotel booked",
+        "hotel 5 given back",
+        "train 5 given back",
+        "grace stays at home: the workflow was cancelled: the signal was not waited for: the run was asked to cancel",
     ];
     let out = printed(env!("CARGO_BIN_EXE_trip"), directory.path());
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);

@@ -12,7 +12,15 @@ type Compensation = Box<
 
 /// A stack of compensations; made by [`WorkflowContext::saga`](crate::WorkflowContext::saga).
 ///
-/// It survives crashes as all of the code's state does: a replay pushes the same ones again.
+/// It survives crashes as all of the code's state does: a replay pushes the same ones again. It ends
+/// with the code that made it: a run that is terminated, [continues as
+/// new](crate::WorkflowContext::continue_as_new) or makes a
+/// [checkpoint](crate::WorkflowContext::checkpoint) undoes nothing, and what goes on there must make a
+/// stack of its own from what it is given.
+///
+/// A step may have taken effect although its call failed, by a timeout or a request to cancel. Where that
+/// matters, [push](Self::push) before the step, with a compensation that does no harm if there is nothing
+/// to undo. Undo after every error, also one that is a request to cancel.
 ///
 /// ```
 /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -94,6 +102,10 @@ impl Saga {
     ///
     /// # Errors
     /// With all that failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the compensation under way and all that are left. A request to cancel
+    /// does not.
     pub async fn compensate(self) -> Result<(), SagaError> {
         let mut failures = Vec::new();
         for compensation in self.compensations.into_iter().rev() {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, CallError, Either, Implementation, Retry, Signal, Workflow, WorkflowContext, WorkflowError,
+    Activity, CallError, Either, Implementation, Input, Retry, Signal, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::world::World;
@@ -208,4 +209,35 @@ fn a_saga_that_is_complete_undoes_nothing() {
     let mut world = World::start(trip(), &0_u64);
     (1..=3).for_each(|number| world.complete(number, &1_u64));
     assert_eq!(world.result::<Vec<u64>>(), Vec::<u64>::new());
+}
+
+#[test]
+fn a_saga_ends_with_the_code_that_made_it() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
+        let mut saga = cx.saga();
+        if cx.checkpointed::<u64>().is_none() {
+            let value = cx.call(STEP, 1).await?;
+            saga.push(async move |cx| Ok(cx.call(UNDO, value).await?));
+            return Err(cx.checkpoint(&value).await.into());
+        }
+        assert!(saga.is_empty());
+        cx.signal(GO).await?;
+        saga.compensate().await?;
+        Ok::<_, WorkflowError>(vec![])
+    });
+    let ends: [fn(&mut World); 2] = [
+        |world| world.signal(GO, &1),
+        |world| {
+            let reason = "over".into();
+            world.apply(Input::Terminate { reason }).unwrap();
+        },
+    ];
+    for end in ends {
+        let mut world = World::start(code.clone(), &0_u64);
+        world.complete(1, &10_u64);
+        end(&mut world);
+        assert!(world.instance.ledger().outcome().is_some());
+        assert!(world.activities.is_empty(), "nothing is undone");
+        world.check_replays();
+    }
 }
