@@ -55,6 +55,26 @@ use crate::{Activity, CallError, NAME_BYTES_MAX, PayloadError, Signal, Topic, Ty
 /// these futures feed (channels between branches of the same workflow are fine): the engine
 /// could not wake it in a replay, and parks a run whose code waits for something unknown.
 ///
+/// Several at once: [`join`](Self::join), [`race`](Self::race), a [`join_set`](Self::join_set), or any
+/// macro or combinator that polls in the order written. `tokio::select!` does so when it begins with
+/// `biased;`, as `futures::select_biased!` does. Without that it polls in a random order, and the next
+/// replay parks the run.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use millrun_workflow::{Activity, Signal, WorkflowContext, WorkflowError};
+/// # const SEARCH: Activity<String, u64> = Activity::named("search");
+/// # const STOP: Signal<()> = Signal::named("stop");
+/// async fn search(cx: WorkflowContext, what: String) -> Result<Option<u64>, WorkflowError> {
+///     tokio::select! {
+///         biased;
+///         found = cx.call(SEARCH, what) => Ok(Some(found?)),
+///         told = cx.signal(STOP) => Ok(told.map(|()| None)?),
+///         over = cx.sleep(Duration::from_secs(60)) => Ok(over.map(|()| None)?),
+///     }
+/// }
+/// ```
+///
 /// When the run is [asked to cancel](crate::Input::Cancel), each operation that is outstanding
 /// or issued later ends with [`Cancelled`](crate::Cancelled), unless it was made by a
 /// [shielded](Self::shielded) context.

@@ -247,6 +247,71 @@ fn what_the_world_shows_differently_each_time_is_caught() {
     }
 }
 
+/// What a replay sees of the world itself: a new hash map, the system's clock, dice. Once in a while that
+/// is the same as before; not so often in a row.
+#[test]
+fn what_the_world_itself_shows_is_caught_before_long() {
+    const REPLAYS_MAX: usize = 1_000;
+    #[expect(clippy::disallowed_types, reason = "its order is what must be caught")]
+    type Map = std::collections::HashMap<u64, Activity<u64, u64>>;
+    fn clock() -> u128 {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+        since.expect("now is later").as_nanos() / 1_000
+    }
+    fn dice() -> u64 {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(0)
+    }
+    type Code = fn(WorkflowContext, u64) -> Flow;
+    let codes: [(&str, Code); 4] = [
+        ("hash map", |cx, _| {
+            Box::pin(async move {
+                let map: Map = (0..16)
+                    .map(|key| (key, if key % 2 == 0 { RESERVE } else { CHARGE }))
+                    .collect();
+                let calls = map.into_iter().map(|(key, activity)| cx.call(activity, key));
+                let values = cx.join_all(calls).await;
+                Ok(values.len() as u64)
+            })
+        }),
+        ("clock", |cx, _| {
+            Box::pin(async move {
+                let activity = if clock().is_multiple_of(2) {
+                    RESERVE
+                } else {
+                    CHARGE
+                };
+                Ok(cx.call(activity, 0).await?)
+            })
+        }),
+        ("dice", |cx, _| {
+            Box::pin(async move {
+                if dice().is_multiple_of(2) {
+                    cx.sleep(seconds(1)).await?;
+                }
+                Ok(cx.call(SHIP, 0).await?)
+            })
+        }),
+        ("select in a random order", |cx, _| {
+            Box::pin(async move {
+                tokio::select! {
+                    reserved = cx.call(RESERVE, 0) => Ok(reserved?),
+                    charged = cx.call(CHARGE, 0) => Ok(charged?),
+                    go = cx.signal(GO) => Ok(go?),
+                }
+            })
+        }),
+    ];
+    for (name, code) in codes {
+        let mut world = World::start(Implementation::new(FLOW, code), &7_u64).fickle();
+        let is_caught = (0..REPLAYS_MAX).any(|_| {
+            world.reload();
+            matches!(world.parked(), Some(ParkReason::Nondeterminism(_)))
+        });
+        assert!(is_caught, "{name}");
+    }
+}
+
 #[test]
 fn the_original_is_not_caught() {
     for steps in 0..=4 {

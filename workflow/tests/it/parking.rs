@@ -6,8 +6,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, Command, Either, Implementation, Input, Limits, ParkReason, Refused, Signal, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, CancelScope, Command, Either, Implementation, Input, Limits, ParkReason, Refused, Signal,
+    Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -268,19 +268,30 @@ fn waits_without_bound_park_the_run() {
 /// Wakers and contexts that leave the run, as a spawned task or another executor's timer has them.
 #[test]
 fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
-    type Stolen = Arc<std::sync::Mutex<Option<(Waker, WorkflowContext)>>>;
-    type Touch = fn(&Waker, &WorkflowContext);
-    let touches: [(&str, Touch); 4] = [
+    type Stolen = Arc<std::sync::Mutex<Option<(Waker, CancelScope)>>>;
+    type Touch = fn(&Waker, &CancelScope);
+    let touches: [(&str, Touch); 5] = [
         ("wake", |waker, _| waker.wake_by_ref()),
-        ("call", |waker, cx| {
+        ("cancel", |_, scope| scope.cancel()),
+        ("call", |waker, scope| {
             let mut context = std::task::Context::from_waker(waker);
-            assert!(std::pin::pin!(cx.call(STEP, ())).poll(&mut context).is_pending());
+            assert!(
+                std::pin::pin!(scope.context().call(STEP, ()))
+                    .poll(&mut context)
+                    .is_pending()
+            );
         }),
-        ("signal", |waker, cx| {
+        ("signal", |waker, scope| {
             let mut context = std::task::Context::from_waker(waker);
-            assert!(std::pin::pin!(cx.signal(GO)).poll(&mut context).is_pending());
+            assert!(
+                std::pin::pin!(scope.context().signal(GO))
+                    .poll(&mut context)
+                    .is_pending()
+            );
         }),
-        ("random", |_, cx| assert_ne!(cx.random(), cx.random())),
+        ("random", |_, scope| {
+            assert_ne!(scope.context().random(), scope.context().random());
+        }),
     ];
     for (name, touch) in touches {
         let stolen = Stolen::default();
@@ -289,7 +300,7 @@ fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
             let handed = Arc::clone(&handed);
             async move {
                 std::future::poll_fn(|context| {
-                    *handed.lock().unwrap() = Some((context.waker().clone(), cx.clone()));
+                    *handed.lock().unwrap() = Some((context.waker().clone(), cx.scope()));
                     Poll::Ready(())
                 })
                 .await;
@@ -297,9 +308,9 @@ fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
             }
         });
         let mut world = World::start(code, &0_u64).fickle();
-        let (waker, cx) = stolen.lock().unwrap().take().unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| touch(&waker, &cx));
+        let (waker, scope) = stolen.lock().unwrap().take().unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(|| touch(&waker, &scope));
         });
         world.signal(GO, &1);
         assert_eq!(world.labels(), ["Parked", "SignalReceived"], "{name}");
