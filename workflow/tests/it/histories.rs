@@ -3,6 +3,7 @@
 //! The files hold one event a line: microseconds, kind, body in hexadecimal. They are recorded
 //! once per format, by [`record_the_histories`], and never again.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
-    Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, Implementation, Input, Limits,
-    Moment, Origin, ParentClose, Payload, Retry, Signal, Started, State, TimeoutKind, Topic, Update,
-    Workflow, WorkflowContext, WorkflowError, wire,
+    Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, EventError, Implementation, Input,
+    Limits, Moment, Origin, ParentClose, ParkReason, Payload, Retry, Signal, Started, State, TimeoutKind,
+    Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
 
 use crate::world::World;
@@ -30,6 +31,8 @@ const GO: Signal<u64> = Signal::named("go");
 const PATIENT: Workflow<u64, String> = Workflow::named("patient");
 const PUNCTUAL: Workflow<u64, String> = Workflow::named("punctual");
 const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
+const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
+const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 
 /// Retries, a race, a signal, a timer, and cleaning up when cancelled.
@@ -330,6 +333,114 @@ fn continued() -> World {
     world
 }
 
+/// Everything that composes, whose order is the engine's own: a join set that is dropped, the first of
+/// many, scopes with a shield, a saga, a select.
+async fn composed(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let mut set = cx.join_set();
+    (0..4).for_each(|index| set.spawn(cx.call(RESERVE, number + index)));
+    let mut said = Vec::new();
+    for _ in 0..2 {
+        said.push(set.next().await.expect("four are more than two")?);
+    }
+    drop(set);
+    if let Some((place, charged)) = cx.race_all((0..3).map(|index| cx.call(CHARGE, index))).await {
+        said.extend([u64::try_from(place)?, charged?]);
+    }
+
+    let scope = cx.scope();
+    let inner = scope.context().scope();
+    let shield = scope.context().shielded();
+    let hour = Duration::from_secs(3_600);
+    let work = cx.join(
+        cx.join(scope.context().call(RESERVE, 1), scope.context().sleep(hour)),
+        cx.join(inner.context().call(RESERVE, 2), shield.call(RESERVE, 3)),
+    );
+    let stop = async {
+        let go = cx.signal(GO).await;
+        scope.cancel();
+        go
+    };
+    let (((one, slept), (two, three)), go) = cx.join(work, stop).await;
+    assert!(one.is_err() && slept.is_err() && two.is_err());
+    said.extend([three?, go?]);
+
+    let mut saga = cx.saga();
+    for step in 0..2 {
+        let reserved = cx.call(RESERVE, step).await?;
+        saga.push(async move |cx| Ok(cx.call(RELEASE, reserved).await?));
+    }
+    if cx.call(CHARGE, 9).await.is_err() {
+        saga.compensate().await?;
+    }
+
+    said.push(tokio::select! {
+        biased;
+        charged = cx.call(CHARGE, 10) => charged?,
+        slept = cx.sleep(hour) => slept.map(|()| 11)?,
+    });
+    Ok(format!("{said:?} {}", cx.random()))
+}
+
+fn composed_implementation() -> Implementation {
+    Implementation::new(COMPOSED, composed)
+}
+
+fn composed_to_the_end() -> World {
+    let mut world = World::start(composed_implementation(), &20_u64);
+    world.complete(3, &3_u64);
+    world.complete(1, &1_u64);
+    world.complete(6, &6_u64);
+    world.signal(GO, &7);
+    world.complete(11, &11_u64);
+    world.complete(12, &12_u64);
+    world.complete(13, &13_u64);
+    world.fail(14, "declined", false);
+    world.reopen();
+    world.complete(15, &());
+    world.complete(16, &());
+    assert!(world.fire_next());
+    world
+}
+
+/// Code whose first versions were wrong: one panics, one awaits what nobody can wake, one does not fit.
+async fn mended(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let first = cx.call(RESERVE, number).await?;
+    let second = cx.signal(GO).await?;
+    Ok(format!("{first} {second} {}", cx.signal(GO).await?))
+}
+
+fn mended_implementation() -> Implementation {
+    Implementation::new(MENDED, mended)
+}
+
+fn parked_thrice() -> World {
+    let panics = Implementation::new(
+        MENDED,
+        async |cx: WorkflowContext, number: u64| -> Result<String, WorkflowError> {
+            cx.call(RESERVE, number).await?;
+            panic!("not written yet")
+        },
+    );
+    let hangs = Implementation::new(MENDED, async |cx: WorkflowContext, number: u64| {
+        cx.call(RESERVE, number).await?;
+        std::future::pending::<()>().await;
+        Ok::<_, WorkflowError>(String::new())
+    });
+    let differs = Implementation::new(MENDED, async |_: WorkflowContext, _: u64| {
+        Ok::<_, WorkflowError>("nothing to do".to_owned())
+    });
+    let mut world = World::start(panics, &50_u64);
+    world.complete(1, &1_u64);
+    world.reload_with(Some(hangs));
+    world.apply(Input::Resume).unwrap();
+    world.reload_with(Some(differs));
+    world.signal(GO, &2);
+    world.reload_with(Some(mended_implementation()));
+    world.apply(Input::Resume).unwrap();
+    world.signal(GO, &3);
+    world
+}
+
 /// A name, the code, what makes the history, and what the file says.
 pub(crate) struct Recording {
     name: &'static str,
@@ -394,6 +505,18 @@ pub(crate) fn recordings() -> Vec<Recording> {
             file: include_str!("../histories/v1-begun.txt"),
         },
         Recording {
+            name: "v1-composed",
+            code: composed_implementation,
+            make: composed_to_the_end,
+            file: include_str!("../histories/v1-composed.txt"),
+        },
+        Recording {
+            name: "v1-mended",
+            code: mended_implementation,
+            make: parked_thrice,
+            file: include_str!("../histories/v1-mended.txt"),
+        },
+        Recording {
             name: "v1-continued",
             code: counter_implementation,
             make: continued,
@@ -452,6 +575,72 @@ fn recorded_histories_still_replay() {
             "{name}"
         );
     }
+}
+
+/// Whether the event came from outside, so that a turn may begin with it.
+fn is_input(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ActivityCompleted { .. }
+            | Event::ActivityFailed { .. }
+            | Event::AttemptFailed { .. }
+            | Event::AttemptStarted { .. }
+            | Event::AttemptHeartbeat { .. }
+            | Event::TimerFired { .. }
+            | Event::Published { .. }
+            | Event::PublishParked { .. }
+            | Event::PromiseSettled { .. }
+            | Event::ChildStarted { .. }
+            | Event::ChildEnded { .. }
+            | Event::SignalReceived { .. }
+            | Event::UpdateAccepted { .. }
+            | Event::CancelRequested { .. }
+            | Event::Terminated { .. }
+            | Event::Resumed
+    )
+}
+
+#[test]
+fn the_beginnings_of_recorded_histories_still_replay() {
+    for Recording { name, code, file, .. } in recordings() {
+        let history = read(file);
+        for len in (1..history.len()).filter(|len| is_input(&history[*len].0)) {
+            let world = World::from_history(Some(code()), history[..len].to_vec());
+            assert!(
+                world.instance.has_code(),
+                "{name}, {len} events: {:?}",
+                world.instance.park_reason()
+            );
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_event_and_each_reason_to_park_stands_in_a_recorded_history() {
+    let histories = recordings();
+    let events: Vec<_> = histories
+        .iter()
+        .flat_map(|recording| read(recording.file))
+        .collect();
+    let kinds: BTreeSet<u8> = events.iter().map(|(event, _)| wire::kind(event)).collect();
+    let known = (0..=u8::MAX).filter(|kind| match wire::decode(*kind, &Bytes::new(), Some("world")) {
+        Ok(_) => true,
+        Err(error) => !matches!(error, EventError::UnknownKind(_)),
+    });
+    assert_eq!(kinds, known.collect());
+    let is_there = |is: fn(&ParkReason) -> bool| {
+        events
+            .iter()
+            .any(|(event, _)| matches!(event, Event::Parked { reason } if is(reason)))
+    };
+    assert!(is_there(|reason| matches!(
+        reason,
+        ParkReason::NotRegistered { .. }
+    )));
+    assert!(is_there(|reason| matches!(reason, ParkReason::Panicked { .. })));
+    assert!(is_there(|reason| matches!(reason, ParkReason::Stuck { .. })));
+    assert!(is_there(|reason| matches!(reason, ParkReason::Nondeterminism(_))));
+    assert!(is_there(|reason| matches!(reason, ParkReason::Paused { .. })));
 }
 
 #[test]
