@@ -60,6 +60,12 @@ impl Node {
                     sum: 11,
                 })
             }
+            // As a set that is dropped when it has given one.
+            Program::First(leaves) => Self::of(Program::Set {
+                leaves,
+                taken: 1,
+                is_finished: false,
+            }),
             Program::Scope(inner, stop) => Self::Scope(Box::new(Scope {
                 inner: Self::of(*inner),
                 value: None,

@@ -50,6 +50,8 @@ pub(super) enum Program {
         taken: usize,
         is_finished: bool,
     },
+    /// The first of many leaves.
+    First(Vec<Program>),
     /// A scope around the first, cancelled when the second has ended.
     Scope(Box<Program>, Box<Program>),
     /// Steps, each with what undoes it; then all is undone.
@@ -206,6 +208,11 @@ fn run(
                 }
                 sum
             }
+            Program::First(leaves) => {
+                let leaves = leaves.into_iter().map(|leaf| branch(&cx, &state, leaf));
+                let first = cx.race_all(leaves).await;
+                first.map_or(11, |(_, value)| together(11, value))
+            }
             Program::Scope(inner, stop) => {
                 let scope = cx.scope();
                 let stopped = async {
@@ -281,6 +288,7 @@ fn programs() -> impl Strategy<Value = Program> {
                     is_finished,
                 }
             }),
+            1 => vec(leaves(), 0..5).prop_map(Program::First),
             2 => (inner.clone(), inner.clone())
                 .prop_map(|(inner, stop)| Program::Scope(Box::new(inner), Box::new(stop))),
             1 => vec((inner.clone(), inner), 0..3).prop_map(Program::Saga),
