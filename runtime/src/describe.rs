@@ -55,7 +55,8 @@ pub struct InstanceDescription {
     pub sequence: Sequence,
     /// Whether it has been asked to cancel.
     pub is_cancel_requested: bool,
-    /// Why its code does not run.
+    /// Why its code does not run. Of one that [runs](InstanceStatus::Running): why it will be parked with the
+    /// next thing that happens to it, since a timer, task or channel of somebody else's has woken it.
     pub parked: Option<ParkReason>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,

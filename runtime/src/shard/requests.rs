@@ -361,7 +361,8 @@ impl Shard {
         description.status = self
             .shared
             .status(&entry.workflow, entry.has_ended(), entry.is_parked);
-        description.parked = instance.park_reason().cloned();
+        let parked = instance.park_reason().cloned();
+        description.parked = parked.or_else(|| instance.foreseen_park_reason());
         description.awaited = instance.awaited();
         Some(description)
     }

@@ -180,10 +180,10 @@ fn check_waiting(shared: &Shared, table: &mut Table) -> Polled {
     Polled::Waiting(table.take_decisions())
 }
 
+/// What is said of code that was touched from outside its run.
+pub(super) const TOUCHED: &str = "the code was touched from outside its run: it awaits a timer, task or channel that \
+     is not the workflow's own, or another task uses its context";
+
 fn foreign() -> Polled {
-    Polled::Stuck(
-        "the code was touched from outside its run: it awaits a timer, task or channel that is not the \
-         workflow's own, or another task uses its context"
-            .into(),
-    )
+    Polled::Stuck(TOUCHED.into())
 }

@@ -9,7 +9,7 @@
 
 use millrun_core::Timestamp;
 
-use super::{Command, Instance, Moment, Refused, Turn};
+use super::{Command, Instance, Moment, Refused, Turn, code};
 use crate::event::{Event, ParkReason};
 use crate::ledger::Ledger;
 
@@ -28,6 +28,17 @@ impl Instance {
         self.park_reason()
             .filter(|reason| !matches!(reason, ParkReason::Paused { .. }))
             .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
+    }
+
+    /// Why the code, which is not parked, will not run again: something from outside has touched it since
+    /// it ran last, a timer or task that it awaits beside what the engine knows. The next input parks it
+    /// for this reason.
+    #[must_use]
+    pub fn foreseen_park_reason(&self) -> Option<ParkReason> {
+        let is_touched = self.code.is_some() && self.shared.pulse().is_foreign();
+        is_touched.then(|| ParkReason::Stuck {
+            message: code::TOUCHED.into(),
+        })
     }
 
     /// Keeps the code from running, for this reason. It becomes part of the history with the next
