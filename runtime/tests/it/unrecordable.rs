@@ -157,3 +157,45 @@ async fn a_start_whose_turn_cannot_be_recorded_is_refused_and_leaves_nothing() {
     assert!(runtime.list(None, 10).await.unwrap().is_empty());
     runtime.shutdown().await.unwrap();
 }
+
+/// Signals that were not taken go along in one turn. If they do not fit, nothing of them is lost, and a
+/// larger bound lets them.
+#[tokio::test]
+async fn a_run_with_more_signals_than_fit_a_turn_goes_on_in_another_when_they_do() {
+    const LARGE: Signal<String> = Signal::named("large");
+    const HOARD: Workflow<(u64, bool), u64> = Workflow::named("hoard");
+    async fn hoard(cx: WorkflowContext, (run, is_checkpoint): (u64, bool)) -> Result<u64, WorkflowError> {
+        if run == 0 && cx.checkpointed::<u64>().is_none() {
+            cx.signal(GO).await?;
+            return Err(if is_checkpoint {
+                cx.checkpoint(&1_u64).await.into()
+            } else {
+                cx.continue_as_new(HOARD, (1, false)).await.into()
+            });
+        }
+        for _ in 0..6 {
+            assert_eq!(cx.signal(LARGE).await?.len(), PAYLOAD_BYTES_MAX - 100);
+        }
+        Ok(6)
+    }
+    for is_checkpoint in [false, true] {
+        let store = Store::new();
+        let runtime = builder(&store).register(HOARD, hoard).start().await.unwrap();
+        let run = runtime.start(HOARD, "h", (0, is_checkpoint)).await.unwrap();
+        for _ in 0..6 {
+            let large = "x".repeat(PAYLOAD_BYTES_MAX - 100);
+            run.signal(LARGE, large).await.unwrap();
+        }
+        let refused = run.signal(GO, true).await.unwrap_err();
+        assert!(refused.to_string().contains("65536"), "{refused}");
+        runtime.shutdown().await.unwrap();
+        drop((run, runtime));
+
+        let builder = builder(&store).configure(|config| config.journal.turn_bytes_max *= 4);
+        let runtime = builder.register(HOARD, hoard).start().await.unwrap();
+        let run = runtime.attach(HOARD, "h").unwrap();
+        run.signal(GO, true).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 6);
+        runtime.shutdown().await.unwrap();
+    }
+}

@@ -150,6 +150,10 @@ impl WorkflowContext {
     /// go with it too, up to [64 KiB](crate::ANSWERS_CARRIED_BYTES_MAX): an update that is asked for again
     /// of the next run has its answer.
     ///
+    /// All that goes with it is one turn, which the journal bounds (`turn_bytes_max`). If the signals are
+    /// too large for that, what led to this is refused, or the run is parked if it could not be, and
+    /// nothing is lost: take them first, or raise the bound.
+    ///
     /// ```
     /// use millrun_workflow::{Signal, Workflow, WorkflowContext, WorkflowError};
     ///
@@ -183,7 +187,8 @@ impl WorkflowContext {
     /// still reads them. A run that goes on for years should [continue as new](Self::continue_as_new)
     /// now and then.
     ///
-    /// The future is ready only if that is not possible, and then says why.
+    /// The future is ready only if that is not possible, and then says why. The state and the signals that
+    /// were not taken are one turn, whose bound is as for [`continue_as_new`](Self::continue_as_new).
     ///
     /// ```
     /// use millrun_workflow::{Signal, WorkflowContext, WorkflowError};
