@@ -1,6 +1,7 @@
 //! Going on in another run of the same instance, or from a checkpoint of this one.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,14 +20,21 @@ use crate::{Cancelled, ContinueError, Payload, PayloadError};
 #[must_use = "the run goes on as it is until this is awaited"]
 pub struct ContinueAsNew {
     shared: Arc<Shared>,
+    location: &'static Location<'static>,
     workflow: &'static str,
     input: Option<Result<Payload, PayloadError>>,
 }
 
 impl ContinueAsNew {
-    pub(crate) fn new<I: Serialize>(shared: Arc<Shared>, workflow: &'static str, input: &I) -> Self {
+    pub(crate) fn new<I: Serialize>(
+        shared: Arc<Shared>,
+        location: &'static Location<'static>,
+        workflow: &'static str,
+        input: &I,
+    ) -> Self {
         Self {
             shared,
+            location,
             workflow,
             input: Some(Payload::encode(input)),
         }
@@ -54,7 +62,7 @@ impl Future for ContinueAsNew {
                 bytes_max,
             },
             Ok(input) => {
-                table.next = Some(Box::new(After::Run(this.workflow.into(), input)));
+                table.next = Some(Box::new(After::Run(this.workflow.into(), input, this.location)));
                 return Poll::Pending;
             }
         })
@@ -70,13 +78,19 @@ impl Future for ContinueAsNew {
 #[must_use = "nothing is recorded until this is awaited"]
 pub struct MakeCheckpoint {
     shared: Arc<Shared>,
+    location: &'static Location<'static>,
     state: Option<Result<Payload, PayloadError>>,
 }
 
 impl MakeCheckpoint {
-    pub(crate) fn new<S: Serialize + ?Sized>(shared: Arc<Shared>, state: &S) -> Self {
+    pub(crate) fn new<S: Serialize + ?Sized>(
+        shared: Arc<Shared>,
+        location: &'static Location<'static>,
+        state: &S,
+    ) -> Self {
         Self {
             shared,
+            location,
             state: Some(Payload::encode(state)),
         }
     }
@@ -102,7 +116,7 @@ impl Future for MakeCheckpoint {
                 bytes_max,
             },
             Ok(state) => {
-                table.next = Some(Box::new(After::Checkpoint(state)));
+                table.next = Some(Box::new(After::Checkpoint(state, this.location)));
                 return Poll::Pending;
             }
         })

@@ -168,12 +168,18 @@ impl WorkflowContext {
     ///     Err(cx.continue_as_new(METER, sum).await.into())
     /// }
     /// ```
+    #[track_caller]
     pub fn continue_as_new<I: Serialize, O, E>(
         &self,
         workflow: Workflow<I, O, E>,
         input: I,
     ) -> ContinueAsNew {
-        ContinueAsNew::new(Arc::clone(&self.shared), workflow.name(), &input)
+        ContinueAsNew::new(
+            Arc::clone(&self.shared),
+            Location::caller(),
+            workflow.name(),
+            &input,
+        )
     }
 
     /// Lets the code begin again from this state, so that the history before is not needed any more:
@@ -207,8 +213,9 @@ impl WorkflowContext {
     ///     Err(cx.checkpoint(&sum).await.into())
     /// }
     /// ```
+    #[track_caller]
     pub fn checkpoint<S: Serialize + ?Sized>(&self, state: &S) -> MakeCheckpoint {
-        MakeCheckpoint::new(Arc::clone(&self.shared), state)
+        MakeCheckpoint::new(Arc::clone(&self.shared), Location::caller(), state)
     }
 
     /// The state of the [checkpoint](Self::checkpoint) from which the code began; `None` if it began

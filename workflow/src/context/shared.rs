@@ -141,9 +141,9 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) enum After {
     /// Another run, of this workflow, with this argument.
-    Run(Name, Payload),
+    Run(Name, Payload, &'static Location<'static>),
     /// The same code again, with this state.
-    Checkpoint(Payload),
+    Checkpoint(Payload, &'static Location<'static>),
 }
 
 /// Something the code decided, and where.
@@ -349,7 +349,12 @@ impl Table {
     }
 
     /// Ends all that the code waits for, and gives what it begins with again.
-    pub(crate) fn checkpoint(&mut self, state: Payload, is_whole: bool) -> Checkpoint {
+    pub(crate) fn checkpoint(
+        &mut self,
+        state: Payload,
+        location: &'static Location<'static>,
+        is_whole: bool,
+    ) -> Checkpoint {
         let waiting = self.slots.operations();
         waiting.into_iter().for_each(|operation| self.abandon(operation));
         let mut signals = Vec::with_capacity(self.signals_len);
@@ -364,7 +369,7 @@ impl Table {
             random_len: self.random_len,
             is_whole,
         };
-        self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), None);
+        self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), Some(location));
         self.cancel_waiters = Waiters::default();
         self.state_waiters = Waiters::default();
         self.patches.clear();

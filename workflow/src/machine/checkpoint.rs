@@ -8,6 +8,8 @@
 //! The code that made a checkpoint is gone, with all that it waited for: both it and a replay begin
 //! with the state alone. So nothing before the checkpoint is needed to bring the code back.
 
+use std::panic::Location;
+
 use millrun_core::Timestamp;
 
 use super::code::RunningCode;
@@ -24,11 +26,12 @@ impl Instance {
     pub(super) fn begin_again(
         &mut self,
         state: Payload,
+        location: &'static Location<'static>,
         moment: Moment,
         is_whole: bool,
     ) -> Result<Vec<Decision>, ParkReason> {
         self.code = None;
-        let checkpoint = self.shared.lock().checkpoint(state, is_whole);
+        let checkpoint = self.shared.lock().checkpoint(state, location, is_whole);
         let restarts_len = {
             let mut table = self.shared.lock();
             table.restarts_len += 1;

@@ -1,6 +1,6 @@
 //! Polling workflow code: with a waker of its own, outside any executor, panics caught.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -20,9 +20,16 @@ pub(super) enum Polled {
     /// It has ended.
     Finished(Result<Payload, RunFailure>),
     /// It begins again, from this state.
-    Checkpointed { state: Payload },
+    Checkpointed {
+        state: Payload,
+        location: &'static Location<'static>,
+    },
     /// It goes on in another run.
-    Continued { workflow: Name, input: Payload },
+    Continued {
+        workflow: Name,
+        input: Payload,
+        location: &'static Location<'static>,
+    },
     /// It waits for something the engine does not know, or was touched by it.
     Stuck(String),
     /// It panicked, and what it held is gone.
@@ -95,8 +102,12 @@ impl RunningCode {
                         drop(table);
                         self.discard();
                         match *next {
-                            After::Run(workflow, input) => Polled::Continued { workflow, input },
-                            After::Checkpoint(state) => Polled::Checkpointed { state },
+                            After::Run(workflow, input, location) => Polled::Continued {
+                                workflow,
+                                input,
+                                location,
+                            },
+                            After::Checkpoint(state, location) => Polled::Checkpointed { state, location },
                         }
                     }
                     None => check_waiting(shared, &mut table),

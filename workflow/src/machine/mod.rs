@@ -30,6 +30,7 @@ mod spare;
 mod turn;
 mod updates;
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use millrun_core::{RunId, Sequence, Timestamp};
@@ -205,13 +206,19 @@ impl Instance {
                     }
                     Err(error) => Event::Failed { error },
                 };
-                return Ok(self.conclude(event));
+                return Ok(self.conclude(event, None));
             }
-            Polled::Checkpointed { state } => return self.begin_again(state, moment, is_whole),
-            Polled::Continued { workflow, input } => {
+            Polled::Checkpointed { state, location } => {
+                return self.begin_again(state, location, moment, is_whole);
+            }
+            Polled::Continued {
+                workflow,
+                input,
+                location,
+            } => {
                 let run = self.next_run(moment.now);
                 let event = Event::ContinuedAsNew { run, workflow, input };
-                return Ok(self.conclude(event));
+                return Ok(self.conclude(event, Some(location)));
             }
             Polled::Stuck(message) => ParkReason::Stuck { message },
             Polled::Panicked(message) => ParkReason::Panicked {
@@ -223,10 +230,10 @@ impl Instance {
     }
 
     /// The code has come to its end: this is the last that it decides.
-    fn conclude(&mut self, end: Event) -> Vec<Decision> {
+    fn conclude(&mut self, end: Event, location: Option<&'static Location<'static>>) -> Vec<Decision> {
         self.spent = self.code.take();
         let mut table = self.shared.lock();
-        table.decide(end, None);
+        table.decide(end, location);
         table.take_decisions()
     }
 

@@ -284,6 +284,33 @@ mutants! {
     };
 }
 
+/// Whatever the code made instead, the difference says in which line.
+#[test]
+fn a_difference_names_the_line_of_checkpoints_and_continuations_too() {
+    let mutants: [(&str, Code); 2] = [
+        ("checkpoint after 0 operations at", |cx, _, sum| {
+            Box::pin(async move {
+                if cx.checkpointed::<u64>().is_some() {
+                    return Ok(cx.signal(GO).await?);
+                }
+                Err(cx.checkpoint(&sum).await.into())
+            })
+        }),
+        ("continue as new flow at", |cx, _, sum| {
+            Box::pin(async move { Err(cx.continue_as_new(FLOW, sum).await.into()) })
+        }),
+    ];
+    for (expected, mutant) in mutants {
+        let mut world = world(0);
+        world.reload_with(Some(implementation(mutant)));
+        let Some(ParkReason::Nondeterminism(difference)) = world.parked() else {
+            panic!("{:?}", world.parked());
+        };
+        let line = format!("{expected} workflow/tests/it/mutants_outside.rs:");
+        assert!(difference.replayed.starts_with(&line), "{difference}");
+    }
+}
+
 #[test]
 fn the_original_with_all_of_these_is_not_caught() {
     for steps in 0..=8 {
