@@ -21,6 +21,10 @@ pub enum Either<A, B> {
 
 impl WorkflowContext {
     /// Waits for both.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops both, which cancels durably what they have begun. So it is with all that
+    /// waits for several here.
     pub async fn join<A: Future, B: Future>(&self, left: A, right: B) -> (A::Output, B::Output) {
         futures_util::future::join(left, right).await
     }
@@ -32,7 +36,7 @@ impl WorkflowContext {
     }
 
     /// Waits for the first, and drops the other, which cancels it durably. If both are ready in
-    /// the same turn, the left one wins.
+    /// the same turn, the left one wins. To keep the loser, race a `&mut` of it.
     pub async fn race<A: Future, B: Future>(&self, left: A, right: B) -> Either<A::Output, B::Output> {
         let (mut left, mut right) = (pin!(left), pin!(right));
         poll_fn(|cx| {

@@ -49,7 +49,9 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Adds a branch. It decides nothing until the set is awaited.
+    /// Adds a branch. It decides nothing until the set is awaited: what shall begin now must be awaited
+    /// now, if only in a [race](crate::WorkflowContext::race). The set itself has no bound; what its
+    /// branches begin has, [`pending_len_max`](crate::Limits::pending_len_max).
     pub fn spawn(&mut self, branch: impl Future<Output = T> + Send + 'static) {
         self.branches.push(Box::pin(branch));
     }
@@ -63,6 +65,9 @@ impl<T> JoinSet<T> {
     }
 
     /// Waits for all that are left, and gives their results in the order in which they came.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the rest, as dropping the set does, and what had come is lost.
     pub async fn finish(mut self) -> Vec<T> {
         let mut results = Vec::with_capacity(self.len());
         while let Some(result) = self.next().await {

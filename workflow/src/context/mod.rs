@@ -113,7 +113,8 @@ impl WorkflowContext {
     ///
     /// The child is started exactly once. When its caller lets go of it, by ending or by dropping
     /// the future, it is [asked to cancel](crate::ParentClose::Cancel), unless
-    /// [`on_close`](Child::on_close) says otherwise.
+    /// [`on_close`](Child::on_close) says otherwise; how it ends is not waited for then. Going on in
+    /// another run and making a checkpoint let go of it, too.
     ///
     /// ```
     /// use millrun_workflow::{ParentClose, Workflow, WorkflowContext, WorkflowError};

@@ -219,7 +219,11 @@ impl Instance {
             }
             Err(reason) => {
                 let sequence = self.ledger.sequence().get() + 1;
-                check.differ(sequence, "no failure of the code".into(), reason.to_string());
+                check.differ(
+                    sequence,
+                    "no failure of the code".into(),
+                    format!("one: {reason}"),
+                );
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{
-    ChildError, ChildFailure, Command, Event, Implementation, Input, Moment, OperationId, Outcome, Parent,
-    ParentClose, Payload, Pending, Refused, RunFailure, Signal, Started, Workflow, WorkflowContext,
+    ChildError, ChildFailure, Command, Either, Event, Implementation, Input, Moment, OperationId, Outcome,
+    Parent, ParentClose, Payload, Pending, Refused, RunFailure, Signal, Started, Workflow, WorkflowContext,
     WorkflowError,
 };
 
@@ -117,6 +117,49 @@ fn a_bad_id_or_a_large_input_is_refused_before_anything_is_decided() {
     });
     let world = World::start(code, &1_u64);
     assert_eq!(world.result::<String>(), "the child's id is no instance id; true");
+}
+
+#[test]
+fn a_child_is_closed_when_its_parent_goes_on_in_another_run_or_from_a_checkpoint() {
+    for (is_checkpoint, on_close) in [
+        (false, ParentClose::Cancel),
+        (true, ParentClose::Terminate),
+        (false, ParentClose::Abandon),
+        (true, ParentClose::Abandon),
+    ] {
+        let code = Implementation::new(METER, move |cx: WorkflowContext, sum: u64| async move {
+            if cx.checkpointed::<u64>().is_some() {
+                return Ok(cx.signal(READING).await?);
+            }
+            let child = cx.child(SHIP, "parcel", sum).on_close(on_close);
+            let go_on = async {
+                cx.signal(READING).await?;
+                Err(WorkflowError::from(if is_checkpoint {
+                    cx.checkpoint(&sum).await
+                } else {
+                    cx.continue_as_new(METER, sum).await
+                }))
+            };
+            match cx.race(child, go_on).await {
+                Either::Left(child) => Ok(child?),
+                Either::Right(error) => error,
+            }
+        });
+        let mut world = World::start(code, &1_u64);
+        world.signal(READING, &1);
+        let is_closed = world
+            .commands
+            .iter()
+            .any(|command| matches!(command, Command::CloseChild(_)));
+        assert_eq!(is_closed, on_close != ParentClose::Abandon, "{on_close:?}");
+        let end = if is_checkpoint {
+            "Checkpointed"
+        } else {
+            "ContinuedAsNew"
+        };
+        assert_eq!(world.labels().last(), Some(&end));
+        world.check_replays();
+    }
 }
 
 /// Sums two readings a run.
