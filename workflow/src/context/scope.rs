@@ -23,6 +23,16 @@ struct Node {
     is_cancelled: AtomicBool,
 }
 
+impl Drop for Node {
+    /// One after the other: there may be more of them than the stack has room for.
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(mut node) = parent.and_then(Arc::into_inner) {
+            parent = node.parent.take();
+        }
+    }
+}
+
 impl Scope {
     /// Out of reach of every cancel from above.
     pub(crate) const SHIELDED: Self = Self {

@@ -106,6 +106,26 @@ fn a_cancel_of_the_run_reaches_its_scopes_but_not_those_behind_a_shield() {
     assert_eq!(world.result::<Vec<u64>>(), [1]);
 }
 
+/// A loop that makes each scope in the last used to end the process: letting go of the innermost went
+/// down the stack through all of them.
+#[test]
+fn a_million_scopes_in_one_another_are_let_go_of() {
+    let code = Implementation::new(FLOW, async |cx: WorkflowContext, depth: u64| {
+        let mut scope = cx.scope();
+        for _ in 0..depth {
+            scope = scope.context().scope();
+        }
+        let shared = scope.clone();
+        drop(scope);
+        let is_cancelled = shared.is_cancelled();
+        cx.signal(GO).await?;
+        Ok::<_, WorkflowError>(vec![u64::from(is_cancelled)])
+    });
+    let mut world = World::start(code, &1_000_000_u64);
+    world.signal(GO, &1);
+    assert_eq!(world.result::<Vec<u64>>(), [0]);
+}
+
 #[test]
 fn a_scope_ends_waits_for_signals_and_timers_too() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
