@@ -125,6 +125,18 @@ fn trip_gives_back_in_reverse_what_was_booked_also_when_it_is_cancelled() {
 }
 
 #[test]
+fn meter_is_read_for_ever_with_a_history_that_stays_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = [
+        "250 readings, of which this run's history has 56 events",
+        "it is the run that began: false",
+        "the sum is 31375",
+    ];
+    let out = printed(env!("CARGO_BIN_EXE_meter"), directory.path());
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn jury_waits_for_a_majority_and_for_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let expected = [

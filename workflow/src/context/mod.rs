@@ -411,9 +411,18 @@ impl WorkflowContext {
     /// durable: after a crash in between it runs once more. Use an [activity](Self::call) for
     /// anything else.
     ///
+    /// ```
+    /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
+    /// # const STORE: Activity<(String, u64), ()> = Activity::named("store");
+    /// async fn backup(cx: WorkflowContext, _: ()) -> Result<(), WorkflowError> {
+    ///     let region = cx.record(|| std::env::var("REGION").unwrap_or_default()).await?;
+    ///     Ok(cx.call(STORE, (region, cx.random())).await?)
+    /// }
+    /// ```
+    ///
     /// # Errors
-    /// When the value does not encode or decode, or is larger than a payload may be; every replay gives
-    /// the same error. A panic of the effect is one of the run.
+    /// When the value does not encode or decode, or is larger than a payload may be. The effect has run
+    /// then, and a replay gives the same error. A panic of the effect is one of the run's code.
     #[track_caller]
     pub fn record<T, F>(&self, effect: F) -> Record<F, T>
     where
