@@ -56,9 +56,9 @@ use crate::{Activity, CallError, NAME_BYTES_MAX, PayloadError, Signal, Topic, Ty
 /// could not wake it in a replay, and parks a run whose code waits for something unknown.
 ///
 /// Several at once: [`join`](Self::join), [`race`](Self::race), a [`join_set`](Self::join_set), or any
-/// macro or combinator that polls in the order written. `tokio::select!` does so when it begins with
-/// `biased;`, as `futures::select_biased!` does. Without that it polls in a random order, and the next
-/// replay parks the run.
+/// macro or combinator that polls in the same order each time, as `tokio::join!` does. `tokio::select!`
+/// does so when it begins with `biased;`, and so does `futures::select_biased!`. Without that it polls in
+/// a random order, and the next replay parks the run.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -232,6 +232,31 @@ fn a_select_that_is_biased_is_the_same_in_every_replay() {
 }
 
 #[test]
+fn what_tokio_and_futures_join_and_select_with_is_the_same_in_every_replay() {
+    for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
+        let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
+            let twice = async |number| {
+                let value = cx.call(DOUBLE, number).await?;
+                cx.call(DOUBLE, value).await
+            };
+            let (one, two, three) = tokio::join!(twice(value), twice(20), twice(30));
+            let slept = cx.sleep(Duration::from_secs(1));
+            let left = futures_util::future::select(cx.call(DOUBLE, 40), slept).await;
+            assert!(matches!(left, futures_util::future::Either::Left(_)));
+            Ok::<_, WorkflowError>(one? + two? + three?)
+        });
+        let mut world = World::start(code, &10_u64);
+        for number in order {
+            world.complete(number, &u64::from(number));
+        }
+        for number in 4..=7 {
+            world.complete(number, &1_u64);
+        }
+        assert_eq!(world.result::<u64>(), 3);
+    }
+}
+
+#[test]
 fn a_join_waits_for_both_in_any_order() {
     for order in [[1, 2], [2, 1]] {
         let code = Implementation::new(FLOW, async |cx: WorkflowContext, value: u64| {
