@@ -1,7 +1,10 @@
 //! A cart that is asked and changed while it lives, and that ends by itself when it is full.
+//!
+//! Run it twice: the second time the cart has ended. It gives the answers it gave before, and takes
+//! nothing new.
 
 use millrun::{
-    Implementation, Query, Runtime, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
+    Implementation, Query, RunError, Runtime, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 
 const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
@@ -42,6 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         match cart.update_as(ADD, request, item.to_string()).await {
             Ok(len) => println!("{request}: {item} is number {len}"),
             Err(UpdateError::Rejected(error)) => println!("{request}: {error}"),
+            Err(UpdateError::Run(RunError::Finished)) => println!("{request}: the cart is full"),
             Err(error) => return Err(error.into()),
         }
     }

@@ -4,8 +4,9 @@
 //! The order is part of the history, so that a replay counts the same votes.
 
 use std::error::Error;
+use std::time::Duration;
 
-use millrun::{ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::{PendingDescription, ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const VOTE: Signal<bool> = Signal::named("vote");
 const JUROR: Workflow<String, (String, bool)> = Workflow::named("juror");
@@ -46,6 +47,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .map(String::from)
         .to_vec();
     let jury = runtime.start(JURY, "case-1", names).await?;
+    // Its calls are durable by now, and each juror begins a moment later: before that nobody of that name
+    // can be given a vote.
+    let is_seated = |pending: &_| matches!(pending, PendingDescription::Child { run: Some(_), .. });
+    while !jury.describe().await?.pending.iter().all(is_seated) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     for (name, vote) in [("grace", true), ("alan", false), ("barbara", true), ("ada", true)] {
         let juror = runtime.attach(JUROR, name)?;
         juror.signal(VOTE, vote).await?;

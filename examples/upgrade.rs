@@ -5,6 +5,7 @@
 //! way and new runs the new one.
 
 use std::error::Error;
+use std::io::ErrorKind;
 
 use millrun::{
     Activity, ActivityContext, ActivityError, ParkReason, ResultError, Runtime, RuntimeBuilder, Signal,
@@ -50,14 +51,22 @@ async fn careful(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowErro
     Ok(told)
 }
 
+const STORE: &str = "upgrade.redb";
+
 fn open() -> RuntimeBuilder {
-    Runtime::open("upgrade.redb")
+    Runtime::open(STORE)
         .register(CHARGE, charge)
         .register(SCREEN, screen)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    // The story begins anew each time: what an earlier one left has ended.
+    match std::fs::remove_file(STORE) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+
     let runtime = open().register(ORDER, first).start().await?;
     let old = runtime.start(ORDER, "old", 100).await?;
     while !old.describe().await?.awaits(CONFIRMED.name()) {

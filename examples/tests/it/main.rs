@@ -90,6 +90,12 @@ fn cart_answers_and_performs_each_request_once() {
     ];
     let out = printed(env!("CARGO_BIN_EXE_cart"), directory.path());
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+    // The cart has ended by now: what it answered is answered again, what it refused is too late.
+    let again = printed(env!("CARGO_BIN_EXE_cart"), directory.path());
+    assert_eq!(
+        again,
+        out.replace("r3: bread is there already", "r3: the cart is full")
+    );
 }
 
 #[test]
@@ -124,6 +130,7 @@ fn trip_gives_back_in_reverse_what_was_booked_also_when_it_is_cancelled() {
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
 }
 
+/// Votes used to be sent before all jurors had begun, and one in four times there was nobody to get one.
 #[test]
 fn meter_is_read_for_ever_with_a_history_that_stays_short() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,8 +154,10 @@ fn jury_waits_for_a_majority_and_for_nobody_else() {
         "the verdict is true, by grace, barbara, ada",
         "edsger need not vote",
     ];
-    let out = printed(env!("CARGO_BIN_EXE_jury"), directory.path());
-    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+    for _ in 0..10 {
+        let out = printed(env!("CARGO_BIN_EXE_jury"), directory.path());
+        assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]
@@ -187,6 +196,8 @@ fn upgrade_shows_what_does_not_fit_and_takes_old_runs_the_old_way() {
             "new: 200 cents screened, 200 cents charged"
         ]
     );
+    // It used to wait for ever for the runs that the first time had left behind.
+    assert_eq!(printed(env!("CARGO_BIN_EXE_upgrade"), directory.path()), out);
 }
 
 #[test]
