@@ -193,6 +193,8 @@ struct Branches {
 struct Branch {
     role: Role,
     handle: Option<PartHandle>,
+    /// The part has ended, perhaps before its handle was at hand.
+    has_ended: bool,
     restarts: u32,
     /// It was stopped to be restarted.
     is_killed: bool,
@@ -223,21 +225,30 @@ impl Tree {
                 tree.on_exit(&exited, exit);
             }
         });
-        // Listed first: the part may end before this function does.
+        // Listed first: the part may end before this function does, and be restarted too.
         let branch = Branch {
             role,
             handle: None,
+            has_ended: false,
             restarts: 0,
             is_killed: false,
             recent: VecDeque::new(),
         };
-        self.lock().by_name.entry(name.clone()).or_insert(branch);
+        let restarts = {
+            let mut branches = self.lock();
+            let branch = branches.by_name.entry(name.clone()).or_insert(branch);
+            branch.has_ended = false;
+            branch.restarts
+        };
         let handle = shared.host.spawn_part(&name, placement, bell, part, on_exit)?;
         let mut branches = self.lock();
         if branches.is_abandoned {
             handle.stop();
         }
-        if let Some(branch) = branches.by_name.get_mut(&name) {
+        if let Some(branch) = branches.by_name.get_mut(&name)
+            && branch.restarts == restarts
+            && !branch.has_ended
+        {
             branch.handle = Some(handle);
         }
         Ok(())
@@ -273,7 +284,7 @@ impl Tree {
                 let mut branches = self.lock();
                 let branch = branches.by_name.get_mut(name);
                 let is_killed = branch.is_some_and(|branch| {
-                    branch.handle = None;
+                    branch.ended();
                     std::mem::take(&mut branch.is_killed)
                 });
                 drop(branches);
@@ -297,7 +308,7 @@ impl Tree {
             let Some(branch) = branches.by_name.get_mut(name) else {
                 return;
             };
-            branch.handle = None;
+            branch.ended();
             branch
                 .may_restart(self.shared.host.now(), &self.shared.config)
                 .then(|| (branch.role.clone(), branch.restarts))
@@ -389,6 +400,11 @@ impl Tree {
 }
 
 impl Branch {
+    fn ended(&mut self) {
+        self.handle = None;
+        self.has_ended = true;
+    }
+
     /// Counts a failure; whether it is restarted.
     fn may_restart(&mut self, now: Timestamp, config: &RuntimeConfig) -> bool {
         match self.role {

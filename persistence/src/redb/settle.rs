@@ -157,7 +157,7 @@ impl Settling {
                 .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
             let closed = state.closed.end();
             let newly = closed - std::mem::replace(&mut self.closed, closed).min(closed);
-            self.is_behind = state.closed.waiting.len() > BEHIND * len_min as u64;
+            self.is_behind = state.closed.waiting.len() > BEHIND.saturating_mul(len_min as u64);
             (begin, state.closed.forgotten(), newly)
         };
         if let Some(begin) = begin {

@@ -119,14 +119,14 @@ impl State {
         let front = self.front?;
         let from = self.zeroed.max(front);
         let to = (from + SLICE_BYTES.min(self.allowance)).min(self.len);
-        (from < to && from < front + self.ahead).then_some((from, to))
+        (from < to && from < front.saturating_add(self.ahead)).then_some((from, to))
     }
 
     /// Whether it is time to zero more: asked for half-way, so that the zeroer runs seldom and never
     /// late.
     fn is_behind(&self) -> bool {
         let Some(front) = self.front else { return false };
-        self.zeroed < self.len && self.zeroed < front + self.ahead / 2
+        self.zeroed < self.len && self.zeroed < front.saturating_add(self.ahead / 2)
     }
 }
 

@@ -346,7 +346,8 @@ impl Shard {
     /// Handles up to `budget` messages, and as many reports. Whether there are more.
     fn sweep(&mut self, budget: usize) -> bool {
         let budget = budget.min(self.shared.config.sweep_len_max);
-        let bytes_max = self.shared.config.journal.batch_bytes_max / 2;
+        // A turn that is larger is taken alone, so an empty batch has room for one.
+        let bytes_max = (self.shared.config.journal.batch_bytes_max / 2).max(1);
         let mut reports = self.reports.take();
         let mut messages = self.mailbox.take();
         // The time is asked for behind the messages: a timer that is among them was due before it

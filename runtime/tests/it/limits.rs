@@ -13,7 +13,7 @@ use millrun::{
 use millrun_persistence::{Journal, JournalConfig, ReadError};
 use millrun_testkit::{SimConfig, SimHost};
 
-use crate::support::Store;
+use crate::support::{QUADRUPLE, Store};
 use crate::tapped::Tapped;
 
 const GO: Signal<u64> = Signal::named("go");
@@ -238,4 +238,32 @@ fn a_sweep_has_so_many_requests_and_so_many_are_under_way() {
         config.sweeps_in_flight_max = 1;
     });
     assert!(turns <= 6 && in_flight == 1, "{turns} turns, {in_flight} sweeps");
+}
+
+/// Each of these used to panic, or to keep results from their runs for ever.
+#[test]
+fn bounds_as_low_and_as_high_as_they_can_be_set_keep_nothing_from_its_end() {
+    let bounds: [fn(&mut RuntimeConfig); 4] = [
+        |config| config.journal.batch_bytes_max = 1,
+        |config| config.journal.unsettled_len_max = usize::MAX,
+        |config| config.journal.zero_ahead_bytes = u64::MAX,
+        |config| config.blocking_threads_max = usize::MAX,
+    ];
+    for bound in bounds {
+        let store = Store::new();
+        let mut config = SimConfig::seeded(1);
+        config.steps_max = 100_000;
+        let world = SimHost::new(config);
+        let builder = store.open().host(world.host()).configure(bound);
+        let script = async {
+            let runtime = builder.start().await.unwrap();
+            for number in 0..20 {
+                let id = format!("q-{number}");
+                let run = runtime.start(QUADRUPLE, &id, number).await.unwrap();
+                assert_eq!(run.result().await.unwrap(), number * 4);
+            }
+            runtime.shutdown().await.unwrap();
+        };
+        world.block_on(script).unwrap();
+    }
 }

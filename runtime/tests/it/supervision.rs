@@ -8,8 +8,8 @@ use std::time::Duration;
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, Receiver, SubscriptionConfig};
 use millrun::{
-    Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartHandle, Placement, RedbJournal,
-    ResultError, RunError, Runtime, SpawnError, StartError, StopCause, Task, TaskHandle, Timestamp,
+    Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartExit, PartHandle, Placement, RedbJournal,
+    ResultError, RunError, Runtime, SpawnError, StartError, Stop, StopCause, Task, TaskHandle, Timestamp,
     TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{FailureKind, Journal, JournalConfig};
@@ -322,6 +322,68 @@ async fn a_failing_pool_is_restarted() {
         .find(|part| part.name == "pool default")
         .unwrap();
     assert_eq!((pool.is_running, pool.restarts), (true, 1));
+    runtime.shutdown().await.unwrap();
+}
+
+/// A part that ended before the supervisor had its handle was taken for running ever after: the handle of
+/// the one that had gone took the place of its successor's, and a shutdown waited for it.
+#[tokio::test]
+async fn a_part_that_ends_while_it_is_started_is_restarted_and_its_successor_can_be_killed() {
+    #[derive(Debug)]
+    struct Hasty(Arc<dyn Host>, AtomicU64);
+    struct Gone;
+    impl Stop for Gone {
+        fn stop(&self) {
+            panic!("the supervisor takes it for running");
+        }
+    }
+    impl Host for Hasty {
+        fn now(&self) -> Timestamp {
+            self.0.now()
+        }
+        fn elapsed(&self) -> Duration {
+            self.0.elapsed()
+        }
+        fn random(&self) -> u64 {
+            self.0.random()
+        }
+        fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
+            self.0.spawn(name, task)
+        }
+        fn sleep_until(&self, deadline: Timestamp) -> Task {
+            self.0.sleep_until(deadline)
+        }
+        fn spawn_part(
+            &self,
+            name: &str,
+            placement: Placement,
+            bell: Bell,
+            part: Box<dyn Part>,
+            on_exit: OnExit,
+        ) -> Result<PartHandle, SpawnError> {
+            if name == "pool default" && self.1.fetch_add(1, Ordering::SeqCst) == 0 {
+                on_exit(PartExit::Panicked("at once".into()));
+                return Ok(PartHandle::new(Gone));
+            }
+            self.0.spawn_part(name, placement, bell, part, on_exit)
+        }
+    }
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let host = Arc::new(Hasty(owner.host(), AtomicU64::new(0)));
+    let builder = Runtime::volatile()
+        .register(DOUBLE, double)
+        .register(QUADRUPLE, quadruple);
+    let runtime = builder
+        .host(Arc::clone(&host) as Arc<dyn Host>)
+        .start()
+        .await
+        .unwrap();
+    runtime.kill("pool default").unwrap();
+    while host.1.load(Ordering::SeqCst) < 3 {
+        tokio::task::yield_now().await;
+    }
+    let run = runtime.start(QUADRUPLE, "q", 1).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 4);
     runtime.shutdown().await.unwrap();
 }
 

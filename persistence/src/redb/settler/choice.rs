@@ -23,7 +23,7 @@ const INPUTS_MAX: usize = 64;
 pub(super) fn mergeable(closed: &ClosedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
     let segments: &Segments = &closed.settled.segments;
     // Larger ones would keep the dropped runs in them on disk for too long.
-    let pairs_max = (closed.len_max() / 2).max(2 * FAN * len_min) as u64;
+    let pairs_max = (closed.len_max() / 2).max(len_min.saturating_mul(2 * FAN)) as u64;
     let mut end = segments.len();
     while end > 0 {
         let level = segments[end - 1].entry.level;
