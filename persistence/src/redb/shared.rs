@@ -159,11 +159,21 @@ impl Shared {
             PartExit::Stopped => "the writer was stopped before the journal was closed".to_owned(),
             PartExit::Panicked(message) => format!("the writer panicked: {message}"),
         };
-        let is_closing = self.lock().is_closing;
-        if is_closing {
-            self.let_go();
+        let is_closing = || self.lock().is_closing;
+        let mut has_let_go = false;
+        loop {
+            if is_closing() && !has_let_go {
+                self.let_go();
+                has_let_go = true;
+            }
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            // Whoever begins to close from here on sees that the writer has ended, and lets go of the file;
+            // whoever did so just before has not.
+            if has_let_go || !is_closing() {
+                *ended = true;
+                break;
+            }
         }
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.ending.notify_all();
         // Does nothing if the writer has said already why it ends.
         self.fail(JournalFailure::new(FailureKind::WriterLost, message));
