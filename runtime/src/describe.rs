@@ -58,6 +58,12 @@ pub struct InstanceDescription {
     /// Why its code does not run. Of one that [runs](InstanceStatus::Running): why it will be parked with the
     /// next thing that happens to it, since a timer, task or channel of somebody else's has woken it.
     pub parked: Option<ParkReason>,
+    /// Since when its code does not run. `None` also while no history says so: what keeps code from being
+    /// brought back is recorded with the next thing that happens to the run.
+    pub parked_since: Option<Timestamp>,
+    /// When its code is brought back by itself: after a panic, up to
+    /// [`panics_max`](crate::Limits::panics_max) in a row.
+    pub resumes_at: Option<Timestamp>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
     /// What else its code waits for: signals, conditions on its state, the request to cancel. Empty
@@ -125,6 +131,8 @@ impl InstanceDescription {
             sequence: ledger.sequence(),
             is_cancel_requested: ledger.is_cancel_requested(),
             parked: ledger.parked().map(|(reason, _)| reason.clone()),
+            parked_since: ledger.parked().map(|(_, since)| since),
+            resumes_at: None,
             pending: pending.collect(),
             awaited: Vec::new(),
         })

@@ -361,8 +361,11 @@ impl Shard {
         description.status = self
             .shared
             .status(&entry.workflow, entry.has_ended(), entry.is_parked);
-        let parked = instance.park_reason().cloned();
-        description.parked = parked.or_else(|| instance.foreseen_park_reason());
+        let parked = instance.park_reason();
+        let since = parked.zip(description.parked_since);
+        let limits = &self.shared.config.limits;
+        description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));
+        description.parked = parked.cloned().or_else(|| instance.foreseen_park_reason());
         description.awaited = instance.awaited();
         Some(description)
     }

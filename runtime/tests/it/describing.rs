@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, Awaited, PendingDescription, Retry, Signal, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, Awaited, ParkReason, PendingDescription, Retry, Signal,
+    Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -164,4 +164,64 @@ fn what_no_history_has_is_told_with_the_time_since_when_it_is_waited_for_also_af
     ];
     assert_eq!(told[0].awaited, expected);
     assert_eq!(told[1].awaited, expected);
+}
+
+#[test]
+fn why_the_code_does_not_run_is_told_with_the_time_since_when_and_when_it_comes_back_by_itself() {
+    const PAUSED: Workflow<(), u64> = Workflow::named("paused");
+    const PANICS: Workflow<(), u64> = Workflow::named("panics");
+    async fn paused(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+        Ok(cx.signal(GO).await?)
+    }
+    async fn panics(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+        cx.signal(GO).await?;
+        panic!("again")
+    }
+    let store = Store::new();
+    let seconds = Duration::from_secs;
+    let begins = SimConfig::seeded(0).starts_at;
+    let mut told = Vec::new();
+    for life in 0..2 {
+        let mut config = SimConfig::seeded(life);
+        config.starts_at = begins + seconds(life * 1_000);
+        let world = SimHost::new(config);
+        let host = world.host();
+        let builder = store.bare().host(world.host());
+        let builder = builder.register(PAUSED, paused).register(PANICS, panics);
+        let script = async {
+            let runtime = builder.start().await.unwrap();
+            let asleep = runtime.start(PAUSED, "asleep", ()).await.unwrap();
+            let broken = runtime.start(PANICS, "broken", ()).await.unwrap();
+            let before = asleep.describe().await.unwrap();
+            if life == 0 {
+                assert_eq!((before.parked_since, before.resumes_at), (None, None));
+                host.sleep_until(begins + seconds(100)).await;
+                asleep.pause("for the night").await.unwrap();
+                broken.signal(GO, 1).await.unwrap();
+                // What happens to it meanwhile does not move the time.
+                host.sleep_until(begins + seconds(102)).await;
+                asleep.signal(GO, 1).await.unwrap();
+            }
+            for run in [asleep, broken] {
+                let run = run.describe().await.unwrap();
+                let since = |at: millrun::Timestamp| at.saturating_since(begins).as_secs();
+                let is_panicked = matches!(run.parked, Some(ParkReason::Panicked { .. }));
+                told.push((
+                    is_panicked,
+                    run.parked_since.map(since),
+                    run.resumes_at.map(since),
+                ));
+            }
+            runtime
+        };
+        let runtime = world.block_on(script).unwrap();
+        world.crash();
+        drop(runtime);
+    }
+    // The second panic was at 101, and the third time is two seconds later; after the restart the time has
+    // come long ago, and the third panic waits for four.
+    let (first, second) = told.split_at(2);
+    assert_eq!(first, [(false, Some(100), None), (true, Some(101), Some(103))]);
+    assert_eq!(second[0], (false, Some(100), None));
+    assert!(second[1].0 && second[1].2 > second[1].1, "{second:?}");
 }
