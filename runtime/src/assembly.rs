@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runtime
-//! ├── writer (thread)     failure stops the runtime
+//! ├── journal (thread)    failure stops the runtime
 //! ├── timers              failure stops the runtime
 //! ├── reader (thread)     restarted
 //! ├── watcher (thread)    restarted
@@ -151,6 +151,9 @@ pub(crate) fn assemble(
     }))
 }
 
+/// The journal is a part like others to whoever looks at the tree; it starts and ends by itself.
+const JOURNAL: &str = "journal";
+
 /// What a part is, and what is needed to make it again.
 #[derive(Clone, Debug)]
 enum Role {
@@ -187,6 +190,8 @@ pub(crate) struct Tree {
 struct Branches {
     by_name: BTreeMap<String, Branch>,
     is_abandoned: bool,
+    /// That the journal has failed has been announced.
+    is_journal_announced: bool,
 }
 
 #[derive(Debug)]
@@ -281,13 +286,21 @@ impl Tree {
     fn on_exit(self: &Arc<Self>, name: &str, exit: PartExit) {
         let message = match exit {
             PartExit::Stopped => {
+                // A shard that stops by itself may do so because there is no journal any more.
+                let failure = self.shared.journal.failure();
                 let mut branches = self.lock();
                 let branch = branches.by_name.get_mut(name);
                 let is_killed = branch.is_some_and(|branch| {
                     branch.ended();
                     std::mem::take(&mut branch.is_killed)
                 });
+                let failure = failure.filter(|_| !branches.is_abandoned && !branches.is_journal_announced);
+                branches.is_journal_announced |= failure.is_some();
                 drop(branches);
+                if let Some(failure) = failure {
+                    let message = failure.to_string();
+                    self.announce(JOURNAL, PartChange::Failed { message });
+                }
                 if !is_killed {
                     return self.announce(name, PartChange::Stopped);
                 }
@@ -337,6 +350,9 @@ impl Tree {
     /// Stops a part that is then restarted.
     pub(crate) fn kill(&self, name: &str) -> Result<(), KillError> {
         let part = name.to_string();
+        if name == JOURNAL {
+            return Err(KillError::NotRestartable { part });
+        }
         let mut branches = self.lock();
         let Some(branch) = branches.by_name.get_mut(name) else {
             return Err(KillError::Unknown { part });
@@ -389,13 +405,19 @@ impl Tree {
     }
 
     pub(crate) fn status(&self) -> Vec<PartStatus> {
+        let journal = &self.shared.journal;
+        let journal = PartStatus {
+            name: JOURNAL.into(),
+            is_running: journal.failure().is_none() && !journal.is_closed(),
+            restarts: 0,
+        };
         let branches = self.lock();
         let status = branches.by_name.iter().map(|(name, branch)| PartStatus {
             name: name.clone(),
             is_running: branch.handle.is_some(),
             restarts: branch.restarts,
         });
-        status.collect()
+        std::iter::once(journal).chain(status).collect()
     }
 }
 

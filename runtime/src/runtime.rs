@@ -406,7 +406,10 @@ impl Runtime {
         }
     }
 
-    /// The parts of the runtime and how often each was restarted.
+    /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
+    /// names the pool of each task queue, the reader, the shards, the timers, and the watcher, which there
+    /// is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
+    /// the runtime stops; the others are restarted.
     #[must_use]
     pub fn parts(&self) -> Vec<PartStatus> {
         self.inner.tree.status()
@@ -491,7 +494,7 @@ impl Runtime {
             Some(StopCause::Shutdown) | None if is_closed => Ok(ShutdownReport { activities_cut }),
             Some(cause) => Err(cause),
             None => Err(StopCause::Part {
-                part: "writer".into(),
+                part: "journal".into(),
                 message: "it did not close the store in time".into(),
             }),
         }

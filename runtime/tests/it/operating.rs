@@ -94,10 +94,11 @@ async fn a_branch_that_is_killed_is_restarted_and_loses_nothing() {
 async fn what_cannot_be_killed_says_why() {
     let store = Store::new();
     let runtime = store.open().start().await.unwrap();
-    assert!(matches!(
-        runtime.kill("timers"),
-        Err(KillError::NotRestartable { .. })
-    ));
+    for part in ["journal", "timers"] {
+        assert!(runtime.parts().iter().any(|it| it.name == part && it.is_running));
+        let refused = runtime.kill(part);
+        assert!(matches!(refused, Err(KillError::NotRestartable { .. })), "{part}");
+    }
     assert!(matches!(runtime.kill("nobody"), Err(KillError::Unknown { .. })));
     runtime.shutdown().await.unwrap();
     assert!(matches!(

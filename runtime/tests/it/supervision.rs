@@ -8,9 +8,9 @@ use std::time::Duration;
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, Receiver, SubscriptionConfig};
 use millrun::{
-    Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartExit, PartHandle, Placement, RedbJournal,
-    ResultError, RunError, Runtime, SpawnError, StartError, Stop, StopCause, Task, TaskHandle, Timestamp,
-    TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
+    Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartChange, PartEvent, PartExit, PartHandle,
+    Placement, RedbJournal, ResultError, RunError, Runtime, SpawnError, StartError, Stop, StopCause, Task,
+    TaskHandle, Timestamp, TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{FailureKind, Journal, JournalConfig};
 
@@ -396,6 +396,10 @@ async fn a_failing_journal_stops_the_runtime_with_its_cause() {
         .start()
         .await
         .unwrap();
+    let events = runtime
+        .broker()
+        .subscribe::<PartEvent>("millrun.parts", SubscriptionConfig::default());
+    let mut events = events.unwrap().into_receiver();
     // Its activity is not registered, so this one is under way when the journal fails.
     let run = runtime.start(QUADRUPLE, "q", 1).await.unwrap();
     let waiting = tokio::spawn({
@@ -408,6 +412,17 @@ async fn a_failing_journal_stops_the_runtime_with_its_cause() {
     assert!(
         matches!(&answer, Err(ResultError::Run(RunError::Stopped(StopCause::Journal(failure)))) if failure.to_string() == "the disk is gone"),
         "{answer:?}"
+    );
+    let told = events.recv().await.unwrap();
+    let PartEvent { part, change, .. } = told.payload();
+    let message = "the disk is gone".to_owned();
+    assert_eq!((&**part, change), ("journal", &PartChange::Failed { message }));
+    let parts = runtime.parts();
+    assert!(
+        parts
+            .iter()
+            .any(|part| part.name == "journal" && !part.is_running),
+        "{parts:?}"
     );
     assert!(matches!(
         run.terminate("late").await,
