@@ -165,3 +165,79 @@ impl RuntimeConfig {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is no bound: a mode, or a place for others.
+    const OTHERS: [&str; 8] = [
+        "own_thread",
+        "replay_check_every",
+        "strict",
+        "durability",
+        "archive",
+        "limits",
+        "journal",
+        "retention",
+    ];
+
+    fn grouped(number: u64) -> String {
+        let digits = number.to_string();
+        let groups = digits.as_bytes().rchunks(3).rev();
+        let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+        groups.join(",")
+    }
+
+    /// A default as a person may have written it.
+    fn written(value: &str) -> Vec<String> {
+        if let Some(seconds) = value.strip_suffix('s') {
+            let seconds: u64 = seconds.parse().unwrap();
+            return vec![format!("{seconds} s"), format!("{} h", seconds / 3_600)];
+        }
+        let number: u64 = value.parse().unwrap();
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let round = units
+            .iter()
+            .find(|(bits, _)| number > 0 && number.trailing_zeros() >= *bits);
+        let mut written = vec![grouped(number)];
+        written.extend(round.map(|(bits, unit)| format!("{} {unit}", number >> bits)));
+        written
+    }
+
+    #[test]
+    fn every_bound_of_the_configuration_stands_in_the_table_of_limits_with_its_default() {
+        const LIMITS: &str = include_str!("../../docs/limits.md");
+        let config = format!("{:#?}", RuntimeConfig::default());
+        let mut bounds_len = 0;
+        for line in config.lines() {
+            let Some((field, value)) = line.trim().trim_end_matches(',').split_once(": ") else {
+                continue;
+            };
+            if OTHERS.contains(&field) {
+                continue;
+            }
+            bounds_len += 1;
+            // Those of retention share a line, by what they are about.
+            let places = match field {
+                "age_max" | "len_max" | "bytes_max" => ["`journal.retention`".to_owned(), String::new()],
+                field => [format!("`{field}`"), format!(".{field}`")],
+            };
+            let is_of = |row: &str| {
+                places
+                    .iter()
+                    .any(|place| !place.is_empty() && row.contains(place.as_str()))
+            };
+            let row = LIMITS.lines().find(|row| row.starts_with('|') && is_of(row));
+            let row = row.unwrap_or_else(|| panic!("{field} has no row"));
+            let is_told = match value {
+                "{}" => true,
+                value => written(value)
+                    .iter()
+                    .any(|written| row.contains(written.as_str())),
+            };
+            assert!(is_told, "{field} is {value} by default: {row}");
+        }
+        assert!(bounds_len > 35, "{bounds_len} in {config}");
+    }
+}
