@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -210,4 +211,50 @@ fn tree_is_listed_watched_and_killed_a_branch_of() {
     );
     let expected = "shard 0 failed: it was killed\nshard 0 was restarted, 1 in all\nthe run gives 42\n";
     assert!(out.ends_with(expected), "{out}");
+}
+
+/// All Rust code below a folder, in one text.
+fn code_below(folder: &Path) -> String {
+    let mut code = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            code += &code_below(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            code += &fs::read_to_string(&path).unwrap();
+        }
+    }
+    code
+}
+
+/// The feature table and the pitfalls name what shows that they are right.
+#[test]
+fn tests_and_files_that_the_documents_name_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let crates = [
+        "core",
+        "broker",
+        "workflow",
+        "persistence",
+        "runtime",
+        "testkit",
+        "node",
+    ];
+    let code: String = crates.iter().map(|name| code_below(&root.join(name))).collect();
+    for (document, named_at_least) in [("README.md", 60), ("docs/pitfalls.md", 30)] {
+        let text = fs::read_to_string(root.join(document)).unwrap();
+        let quoted = text.split('`').skip(1).step_by(2);
+        let mut named = 0;
+        for name in quoted {
+            let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let is_test = name.chars().all(is_word) && name.matches('_').count() > 2;
+            let is_file = name.ends_with(".rs") && name.contains('/');
+            named += u64::from(is_test || is_file);
+            // A field of the configuration may have a name as long as a test's.
+            let is_known = || code.contains(&format!("fn {name}(")) || code.contains(&format!("pub {name}:"));
+            assert!(!is_test || is_known(), "{document}: {name}");
+            assert!(!is_file || root.join(name).exists(), "{document}: {name}");
+        }
+        assert!(named > named_at_least, "{document} names {named}");
+    }
 }
