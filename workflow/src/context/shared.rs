@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     /// Whether the machine polls this instance's code at the moment. Only then does dropping an
     /// operation mean anything.
     is_polled: AtomicBool,
+    /// Whether the code has decided as much in one turn as it may: nothing of it counts then.
+    is_full: AtomicBool,
     table: Mutex<Table>,
 }
 
@@ -41,6 +43,7 @@ impl Shared {
         Self {
             pulse,
             is_polled: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             table: Mutex::new(Table::new(run, bounds, now, waker.clone())),
             waker,
         }
@@ -62,6 +65,7 @@ impl Shared {
     /// Begins for another run, after [`clear`](Self::clear).
     pub(crate) fn renew(&mut self, run: RunId, bounds: Bounds, now: Timestamp) {
         self.pulse.renew();
+        *self.is_full.get_mut() = false;
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         (table.run, table.bounds, table.now) = (run, bounds, now);
     }
@@ -83,7 +87,22 @@ impl Shared {
     /// The table, if the code is being polled by its machine. Everything else that polls or drops
     /// one of its futures must not decide anything: a destructor after the end, another task.
     pub(crate) fn lock_polled(&self) -> Option<MutexGuard<'_, Table>> {
-        (self.pulse.check_inside() && self.is_polled()).then(|| self.lock())
+        if !self.pulse.check_inside() || !self.is_polled() {
+            return None;
+        }
+        let table = self.lock();
+        if table.decisions.len() >= table.decisions_len_max as usize {
+            // A loop whose operations are ready at once would go on until the memory is used up.
+            self.is_full.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(table)
+    }
+
+    /// Whether the code has decided as much as it may, and more.
+    pub(crate) fn is_full(&self) -> bool {
+        // Written and read on the thread that is inside.
+        self.is_full.load(Ordering::Relaxed)
     }
 
     /// Whether the code is being polled by its machine, on this thread.
@@ -122,6 +141,8 @@ pub(crate) struct Table {
     signals_bytes: usize,
     cancel_waiters: Waiters,
     decisions: Vec<Decision>,
+    /// How many decisions one event may lead to.
+    decisions_len_max: u32,
     /// In a replay, what the turn that is replayed recorded and the code needs back.
     replayed: Option<VecDeque<Event>>,
     /// Which way the code took at each change.
@@ -180,6 +201,7 @@ impl Table {
             signals_bytes: 0,
             cancel_waiters: Waiters::default(),
             decisions: Vec::new(),
+            decisions_len_max: u32::MAX,
             replayed: None,
             patches: BTreeMap::new(),
             cell: None,
@@ -206,6 +228,7 @@ impl Table {
             signals_bytes,
             cancel_waiters,
             decisions,
+            decisions_len_max: _,
             replayed,
             patches,
             cell,
@@ -549,8 +572,9 @@ impl Table {
     }
 
     /// An event is about to be shown to the code, which may use `spare` for its decisions.
-    pub(crate) fn begin_event(&mut self, moment: Moment, spare: Vec<Decision>) {
+    pub(crate) fn begin_event(&mut self, moment: Moment, spare: Vec<Decision>, decisions_len_max: u32) {
         (self.now, self.epoch) = (moment.now, moment.epoch);
+        self.decisions_len_max = decisions_len_max;
         self.lend(spare);
     }
 

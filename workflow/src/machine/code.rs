@@ -93,6 +93,12 @@ impl RunningCode {
         shared.set_polled(true);
         let polled = self.poll_until_quiet(shared, self_wakes_max);
         shared.set_polled(false);
+        if shared.is_full() {
+            self.discard();
+            return Polled::Stuck(format!(
+                "the code decided more than {self_wakes_max} things in one turn, its limit"
+            ));
+        }
         match polled {
             Ok(None) => {
                 let mut table = shared.lock();

@@ -39,8 +39,8 @@ pub struct Limits {
     pub strict: bool,
     /// How many times in a row code may panic before it is brought back no more, 5 by default.
     pub panics_max: u32,
-    /// How often code may wake itself within one turn before the run is parked, 100,000 by
-    /// default. Only a loop that never waits gets there.
+    /// How often code may wake itself within one turn before the run is parked, and how much it may
+    /// decide in one, 100,000 by default. Only a loop that never waits gets there.
     pub self_wakes_max: u32,
     /// The longest text of an error, a panic or a reason, in bytes, 4,096 by default: what is
     /// longer is cut. The error itself is a payload, and not cut.

@@ -175,7 +175,8 @@ impl Instance {
         spare: Vec<Decision>,
     ) -> Result<Vec<Decision>, ParkReason> {
         let mut table = self.shared.lock();
-        table.begin_event(moment, spare);
+        let self_wakes_max = self.limits.self_wakes_max;
+        table.begin_event(moment, spare, self_wakes_max);
         let wakers = match event {
             Event::UpdateAccepted { request, name, input } => {
                 drop(table);
@@ -190,7 +191,6 @@ impl Instance {
                 wakers
             }
         };
-        let self_wakes_max = self.limits.self_wakes_max;
         let code = self
             .code
             .as_mut()

@@ -229,6 +229,54 @@ fn code_that_wakes_itself_without_end_is_stuck() {
     world.check_replays();
 }
 
+/// Loops whose operations are ready at once used to decide until the memory was used up.
+#[test]
+fn code_that_decides_without_end_is_stuck() {
+    type Loop = fn(WorkflowContext) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+    let loops: [Loop; 3] = [
+        |cx| Box::pin(async move { while cx.record(|| 1_u64).await.is_ok() {} }),
+        |cx| {
+            Box::pin(async move {
+                loop {
+                    let call = cx.call(STEP, ());
+                    match cx.race(call, cx.record(|| 1_u64)).await {
+                        Either::Left(_) => break,
+                        Either::Right(recorded) => drop(recorded),
+                    }
+                }
+            })
+        },
+        // It ends, and what it ends with must not count.
+        |cx| {
+            Box::pin(async move {
+                for _ in 0..60 {
+                    let recorded = cx.record(|| 1_u64);
+                    if let Either::Right(()) = cx.race(recorded, async {}).await {
+                        return;
+                    }
+                }
+            })
+        },
+    ];
+    let mut limits = Limits::default();
+    limits.self_wakes_max = 50;
+    for decides in loops {
+        let code = Implementation::new(FLOW, move |cx: WorkflowContext, _: u64| async move {
+            let go = cx.signal(GO).await?;
+            decides(cx).await;
+            Ok::<_, WorkflowError>(go)
+        });
+        let mut world = World::start_with(Some(code), &0_u64, limits);
+        world.signal(GO, &1);
+        assert!(
+            reason_of_stuck(&world).contains("more than 50 things"),
+            "{world:?}"
+        );
+        assert_eq!(world.labels(), ["Parked", "SignalReceived"]);
+        world.check_replays();
+    }
+}
+
 #[test]
 fn timers_without_bound_park_the_run() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, len: u64| {
