@@ -184,3 +184,35 @@ pub fn table(figures: &[Figure]) -> Table {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bars;
+
+    /// A bar whose row has another name than it looks for judges nothing, and nobody would see it.
+    #[test]
+    fn each_bar_of_a_figure_finds_it_at_the_full_number_and_the_large_ones_at_no_other() {
+        let timers = |who, what| timers::of(who, what);
+        let judged = [
+            (Subject::Waiting, waiting::RESIDENT.to_owned()),
+            (Subject::Waiting, waiting::WAKE.to_owned()),
+            (Subject::Recovery, recovery::FIRST_START.to_owned()),
+            (Subject::Recovery, recovery::RATE.to_owned()),
+            (Subject::Signals, signals::TAKEN.to_owned()),
+            (Subject::Timers, timers(timers::HOT, timers::LAST)),
+            (Subject::Timers, timers(timers::COLD, timers::LAST)),
+            (Subject::Timers, timers(timers::HOT, timers::EARLY)),
+            (Subject::Timers, timers(timers::COLD, timers::EARLY)),
+        ];
+        let verdicts = |is_quick| {
+            let figures = judged
+                .each_ref()
+                .map(|(subject, what)| Figure::new(subject.name(), subject.level(is_quick), what, 0.0, ""));
+            Bars::load().unwrap().judge("workflows", &figures).unwrap()
+        };
+        assert_eq!(verdicts(false).len(), judged.len());
+        // With fewer instances or events only signals and timers are judged.
+        assert_eq!(verdicts(true).len(), 5);
+    }
+}

@@ -23,6 +23,9 @@ use crate::scale::{failed, unless_stopped};
 use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "recovery after a kill";
+/// What bars judge, by these names.
+pub(super) const FIRST_START: &str = "from process start to the first accepted start";
+pub(super) const RATE: &str = "events recovered per second";
 
 /// Events of each instance, at least: two for each step, and its beginning.
 const EVENTS_PER_INSTANCE: u64 = 100;
@@ -66,17 +69,9 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
         figure("live instances", opened.live as f64, "instances"),
         figure("size of the file", file.len() as f64, "bytes"),
         figure("events recovered", opened.events as f64, "events"),
-        figure(
-            "from process start to the first accepted start",
-            took.as_secs_f64(),
-            "s",
-        ),
+        figure(FIRST_START, took.as_secs_f64(), "s"),
         figure("of that, to open and recover", opened.seconds, "s"),
-        figure(
-            "events recovered per second",
-            opened.events as f64 / opened.seconds,
-            "events/s",
-        ),
+        figure(RATE, opened.events as f64 / opened.seconds, "events/s"),
     ])
 }
 

@@ -13,6 +13,8 @@ use crate::scale::failed;
 use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "signals to one instance";
+/// What a bar judges, by this name.
+pub(super) const TAKEN: &str = "taken per second";
 
 /// Each sends its next signal when the last one is durable.
 const CLIENTS: u64 = 256;
@@ -64,11 +66,7 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
     })?;
     let figure = |what, value, unit| Figure::new(NAME, signals, what, value, unit);
     Ok(vec![
-        figure(
-            "taken per second",
-            signals as f64 / elapsed.as_secs_f64(),
-            "signals/s",
-        ),
+        figure(TAKEN, signals as f64 / elapsed.as_secs_f64(), "signals/s"),
         figure(
             "until one is durable, p50",
             sample.nanos.value_at_quantile(0.5) as f64 / 1e3,

@@ -18,6 +18,11 @@ use crate::scale::failed;
 use crate::{BenchError, store_in, workers};
 
 pub(super) const NAME: &str = "timers due in one second";
+/// Whose timers, and what bars judge of them, by these names.
+pub(super) const HOT: &str = "in memory";
+pub(super) const COLD: &str = "on disk";
+pub(super) const LAST: &str = "late, the last one";
+pub(super) const EARLY: &str = "early";
 
 const SECOND_US: u64 = 1_000_000;
 /// How long before their second all must have been started; if they are not, twice as long.
@@ -37,24 +42,22 @@ struct Fired {
 /// `level` timers of instances in memory, and as many of instances on disk.
 pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<Figure>, BenchError> {
     let mut figures = Vec::new();
-    for (who, is_hot) in [("in memory", true), ("on disk", false)] {
+    for (who, is_hot) in [(HOT, true), (COLD, false)] {
         let fired = fire(folder, level, threads, is_hot)?;
         let late_ms = |quantile: f64| fired.late.nanos.value_at_quantile(quantile) as f64 / 1e6;
         let mut figure = |what: &str, value, unit| {
-            figures.push(Figure::new(
-                NAME,
-                level,
-                &format!("instances {who}: {what}"),
-                value,
-                unit,
-            ));
+            figures.push(Figure::new(NAME, level, &of(who, what), value, unit));
         };
         figure("late, p50", late_ms(0.5), "ms");
         figure("late, p99", late_ms(0.99), "ms");
-        figure("late, the last one", fired.last_us as f64 / 1e3, "ms");
-        figure("early", fired.early as f64, "timers");
+        figure(LAST, fired.last_us as f64 / 1e3, "ms");
+        figure(EARLY, fired.early as f64, "timers");
     }
     Ok(figures)
+}
+
+pub(super) fn of(who: &str, what: &str) -> String {
+    format!("instances {who}: {what}")
 }
 
 fn fire(folder: &Path, level: u64, threads: usize, is_hot: bool) -> Result<Fired, BenchError> {

@@ -16,6 +16,9 @@ use crate::workflows::bare_commits;
 use crate::{BenchError, resident_bytes, store_in, workers};
 
 pub(super) const NAME: &str = "waiting instances";
+/// What bars judge, by these names.
+pub(super) const RESIDENT: &str = "resident memory of the process";
+pub(super) const WAKE: &str = "wake of an unloaded one, p50, less a bare commit";
 
 /// Clients that start the instances.
 const CLIENTS: u64 = 1_024;
@@ -60,18 +63,14 @@ pub(super) fn measure(folder: &Path, level: u64, threads: usize) -> Result<Vec<F
     ];
     if let Some(resident) = resident {
         let own = resident.saturating_sub(before) as f64 / level as f64;
-        figures.push(figure("resident memory of the process", resident as f64, "bytes"));
+        figures.push(figure(RESIDENT, resident as f64, "bytes"));
         figures.push(figure("more than before, for each instance", own, "bytes"));
     }
     figures.extend([
         figure("wake of an unloaded one, p50", wake_us(0.5), "us"),
         figure("wake of an unloaded one, p99", wake_us(0.99), "us"),
         figure("a bare commit, p50", commit_us, "us"),
-        figure(
-            "wake of an unloaded one, p50, less a bare commit",
-            wake_us(0.5) - commit_us,
-            "us",
-        ),
+        figure(WAKE, wake_us(0.5) - commit_us, "us"),
     ]);
     Ok(figures)
 }

@@ -57,3 +57,34 @@ pub fn suite() -> Vec<Case> {
         one_step(Store::Volatile, 1_024),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Bars;
+    use crate::runs::{Row, Sample};
+
+    /// A bar whose row has another name than it looks for judges nothing, and nobody would see it.
+    #[test]
+    fn each_bar_of_a_case_finds_its_row() {
+        let sample = Sample::of(&[Duration::from_millis(1)]);
+        let rows: Vec<_> = suite()
+            .iter()
+            .map(|case| Row::new(&case.level(2), std::slice::from_ref(&sample)))
+            .collect();
+        let verdicts = Bars::load().unwrap().judge("workflows", &rows).unwrap();
+        let mut judged: Vec<_> = verdicts.iter().map(|verdict| verdict.name.as_str()).collect();
+        judged.sort_unstable();
+        let expected = [
+            "1,000 in parallel",
+            "40 in sequence, over 41 bare commits",
+            "one-step, durable, concurrency 1024",
+            "one-step, durable, concurrency 32",
+            "one-step, in memory, concurrency 1024",
+            "three-step, durable, concurrency 1024",
+        ];
+        assert_eq!(judged, expected);
+    }
+}
