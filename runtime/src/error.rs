@@ -171,10 +171,7 @@ impl SignalWithStartError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Start(error) => error.is_retryable(),
-            Self::Signal(error) => matches!(
-                error,
-                RunError::Stopped(_) | RunError::Refused(Refused::TooManySignals { .. })
-            ),
+            Self::Signal(error) => error.is_retryable(),
         }
     }
 }
@@ -211,6 +208,17 @@ pub enum RunError {
     /// The runtime has stopped. Whether the message was taken is not known.
     #[error("the runtime has stopped")]
     Stopped(#[from] StopCause),
+}
+
+impl RunError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopped(_) | Self::Refused(Refused::TooManySignals { .. })
+        )
+    }
 }
 
 impl From<Refused> for RunError {

@@ -267,3 +267,23 @@ fn bounds_as_low_and_as_high_as_they_can_be_set_keep_nothing_from_its_end() {
         world.block_on(script).unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_signal_that_finds_no_room_may_be_sent_again_and_one_to_a_run_that_has_ended_may_not() {
+    const WAIT: Workflow<u64, u64> = Workflow::named("wait");
+    const END: Signal<u64> = Signal::named("end");
+    let wait = async |cx: WorkflowContext, _: u64| Ok::<_, WorkflowError>(cx.signal(END).await?);
+    let builder = Runtime::volatile().register(WAIT, wait);
+    let builder = builder.configure(|config| config.limits.signals_len_max = 2);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(WAIT, "w", 0).await.unwrap();
+    for number in 0..2 {
+        run.signal(GO, number).await.unwrap();
+    }
+    let refused = run.signal(GO, 2).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    run.terminate("enough").await.unwrap();
+    let refused = run.signal(GO, 2).await.unwrap_err();
+    assert!(!refused.is_retryable(), "{refused}");
+    runtime.shutdown().await.unwrap();
+}
