@@ -461,7 +461,7 @@ where
 {
     let scope = Scope::new(&**envelope, inbox.id());
     let made = catch_unwind(AssertUnwindSafe(|| scope.enter(|| handler(Arc::clone(envelope)))));
-    let mut future = pin!(made.map_err(panic_message)?);
+    let mut future = pin!(made.map_err(panicked)?);
     poll_fn(|cx| {
         // The handler's own state may be torn by a panic; it is not polled again.
         let polled = catch_unwind(AssertUnwindSafe(|| scope.enter(|| future.as_mut().poll(cx))));
@@ -469,18 +469,13 @@ where
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
             Ok(Poll::Ready(Err(error))) => Poll::Ready(Err(error.to_string())),
-            Err(panic) => Poll::Ready(Err(panic_message(panic))),
+            Err(panic) => Poll::Ready(Err(panicked(panic))),
         }
     })
     .await
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "used where a panic's payload is passed on by value"
-)]
-fn panic_message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.as_deref().unwrap_or("without a message"))
+/// The panic ends here, also if its payload panics when it is dropped.
+fn panicked(panic: Box<dyn Any + Send>) -> String {
+    format!("panicked: {}", millrun_core::panic_message(panic))
 }

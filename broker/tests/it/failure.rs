@@ -113,6 +113,35 @@ fn a_failing_handler_is_tried_again_and_then_the_envelope_is_given_up() {
     assert_eq!(*events.lock().unwrap(), expected);
 }
 
+/// What a handler panics with may panic itself when it is dropped. It took the service's task with it.
+#[test]
+fn a_panic_that_panics_when_it_is_dropped_is_a_failure_like_others() {
+    struct Grenade;
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    let setup = setup();
+    setup.publish(0..3);
+    let seen = Seen::default();
+    let handled = Arc::clone(&seen);
+    let _service = setup.inbox.serve(ServiceConfig::default(), move |envelope| {
+        let number = note(&handled, &envelope);
+        async move {
+            if number == 1 {
+                std::panic::panic_any(Grenade);
+            }
+            Ok::<_, String>(())
+        }
+    });
+    setup.host.settle();
+    setup.host.advance(Duration::from_secs(1));
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 1, 1, 2]);
+    let counted = setup.inbox.subscription_stats();
+    assert_eq!((counted.failed, counted.handled), (1, 2));
+}
+
 #[test]
 fn a_service_that_fails_upward_leaves_everything_to_its_successor() {
     let setup = setup();
