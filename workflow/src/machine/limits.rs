@@ -30,7 +30,7 @@ pub struct Limits {
     /// the code has already begun is still recorded; at twice this length the run is parked.
     pub history_len_max: u64,
     /// At how many events behind its last checkpoint a history is reported as long, 50,000 by
-    /// default; once. Time to end the run, to [continue it as new](crate::WorkflowContext::continue_as_new),
+    /// default; once. Zero reports nothing. Time to end the run, to [continue it as new](crate::WorkflowContext::continue_as_new),
     /// or to make a [checkpoint](crate::WorkflowContext::checkpoint).
     pub history_len_warn: u64,
     /// Whether a replay must also encode each value as it was recorded; off by default. Otherwise a
