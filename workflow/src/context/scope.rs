@@ -110,11 +110,13 @@ impl CancelScope {
 
     /// Cancels what belongs to this scope: each operation that is outstanding or issued later
     /// ends with [`Cancelled`](crate::Cancelled). The run around it goes on. A second time
-    /// changes nothing. It is for the run's own code: called from a task or thread outside, it parks
-    /// the run, as each touch from there does.
+    /// changes nothing. It is for the run's own code, its updates included: called from a query, a task
+    /// or a thread outside, it cancels nothing and parks the run, as each touch from there does.
     pub fn cancel(&self) {
-        // From another task it would be a cancel that no replay repeats; then the run is parked.
-        self.context.shared_ref().pulse().check_inside();
+        // From outside it would be a cancel that no replay repeats.
+        if !self.context.shared_ref().pulse().check_inside() {
+            return;
+        }
         self.context.scope_ref().cancel();
         let wakers = self.context.shared_ref().lock().wake_cancelled();
         wakers.into_iter().for_each(std::task::Waker::wake);

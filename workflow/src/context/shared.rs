@@ -150,12 +150,14 @@ pub(crate) struct Table {
     /// The state that others may look at.
     pub(crate) cell: Option<Arc<Cell>>,
     state_waiters: Waiters,
+    /// How many wait in all lists of those: for signals, conditions and the request to cancel.
+    waits_len: u32,
     /// Set when the code has come to an end that is a beginning.
     pub(crate) next: Option<Box<After>>,
     /// The state of the checkpoint from which the code began.
     pub(crate) restored: Option<Box<Payload>>,
     /// How many checkpoints the code has made in this turn.
-    pub(crate) restarts_len: u32,
+    pub(crate) restarts_len: u16,
 }
 
 /// What follows when the code has come to an end that is a beginning.
@@ -206,6 +208,7 @@ impl Table {
             patches: BTreeMap::new(),
             cell: None,
             state_waiters: Waiters::default(),
+            waits_len: 0,
             next: None,
             restored: None,
             restarts_len: 0,
@@ -233,6 +236,7 @@ impl Table {
             patches,
             cell,
             state_waiters,
+            waits_len,
             next,
             restored,
             restarts_len,
@@ -244,6 +248,7 @@ impl Table {
         (*signals_len, *signals_bytes) = (0, 0);
         *cancel_waiters = Waiters::default();
         *state_waiters = Waiters::default();
+        *waits_len = 0;
         *decisions = Vec::new();
         *replayed = None;
         if !patches.is_empty() {
@@ -395,6 +400,7 @@ impl Table {
         self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), Some(location));
         self.cancel_waiters = Waiters::default();
         self.state_waiters = Waiters::default();
+        self.waits_len = 0;
         self.patches.clear();
         self.cell = None;
         self.restored = Some(Box::new(state));
@@ -426,34 +432,36 @@ impl Table {
         waker: &Waker,
     ) -> u64 {
         let waiters = &mut self.signals.of(name).waiters;
-        waiters.wait(number, scope, waker, self.now)
+        waiters.wait(number, scope, waker, self.now, &mut self.waits_len)
     }
 
     /// Ends a wait for a signal.
     pub(crate) fn forget_signal(&mut self, name: &Name, number: u64) {
         if let Some(inbox) = self.signals.get_mut(name) {
-            inbox.waiters.forget(number);
+            inbox.waiters.forget(number, &mut self.waits_len);
         }
     }
 
     /// Waits for a cancel; `number` is that of an earlier call.
     pub(crate) fn wait_cancel(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
-        self.cancel_waiters.wait(number, scope, waker, self.now)
+        self.cancel_waiters
+            .wait(number, scope, waker, self.now, &mut self.waits_len)
     }
 
     /// Ends a wait for the request to cancel.
     pub(crate) fn forget_cancel(&mut self, number: u64) {
-        self.cancel_waiters.forget(number);
+        self.cancel_waiters.forget(number, &mut self.waits_len);
     }
 
     /// Waits for a change of the state; `number` is that of an earlier call.
     pub(crate) fn wait_state(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
-        self.state_waiters.wait(number, scope, waker, self.now)
+        self.state_waiters
+            .wait(number, scope, waker, self.now, &mut self.waits_len)
     }
 
     /// Ends a wait for a change of the state.
     pub(crate) fn forget_state(&mut self, number: u64) {
-        self.state_waiters.forget(number);
+        self.state_waiters.forget(number, &mut self.waits_len);
     }
 
     /// Those to wake because the state has changed.
@@ -487,14 +495,12 @@ impl Table {
 
     /// Whether anything the engine knows of can wake the code again.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.slots.waiting_len() > 0 || self.waits_len() > 0
+        self.slots.waiting_len() > 0 || self.waits_len > 0
     }
 
     /// How many waits the code has that are no operations: for signals, conditions, the request to cancel.
-    pub(crate) fn waits_len(&self) -> usize {
-        let inboxes = self.signals.iter().map(|(_, inbox)| &inbox.waiters);
-        let all = inboxes.chain([&self.cancel_waiters, &self.state_waiters]);
-        all.map(|waiters| waiters.waiting.len()).sum()
+    pub(crate) fn waits_len(&self) -> u32 {
+        self.waits_len
     }
 
     /// How many operations the code waits for.

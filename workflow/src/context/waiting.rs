@@ -48,8 +48,16 @@ pub(super) struct Waiter {
 }
 
 impl Waiters {
-    /// Keeps a waker; `number` is that of an earlier call for the same wait, which began then.
-    pub(super) fn wait(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker, now: Timestamp) -> u64 {
+    /// Keeps a waker; `number` is that of an earlier call for the same wait, which began then. A wait that
+    /// begins is counted in `waits_len`.
+    pub(super) fn wait(
+        &mut self,
+        number: Option<u64>,
+        scope: &Scope,
+        waker: &Waker,
+        now: Timestamp,
+        waits_len: &mut u32,
+    ) -> u64 {
         if let Some(number) = number
             && let Some(at) = self.find(number)
         {
@@ -67,6 +75,7 @@ impl Waiters {
             scope: scope.clone(),
             waker: waker.clone(),
         });
+        *waits_len += 1;
         self.numbered
     }
 
@@ -75,9 +84,11 @@ impl Waiters {
         self.waiting.iter().map(|waiter| waiter.since)
     }
 
-    pub(super) fn forget(&mut self, number: u64) {
+    /// Ends a wait, which counts in `waits_len` no more.
+    pub(super) fn forget(&mut self, number: u64, waits_len: &mut u32) {
         if let Some(at) = self.find(number) {
             self.waiting.remove(at);
+            *waits_len -= 1;
         }
     }
 
@@ -142,25 +153,28 @@ mod tests {
     fn waits_keep_their_numbers_and_their_order_when_others_end() {
         let mut waiters = Waiters::default();
         let scope = Scope::default();
-        let wait = |waiters: &mut Waiters, number, second| {
+        let mut len = 0;
+        let wait = |waiters: &mut Waiters, number, second, len: &mut u32| {
             let now = Timestamp::from_micros(second);
-            waiters.wait(number, &scope, Waker::noop(), now)
+            waiters.wait(number, &scope, Waker::noop(), now, len)
         };
-        let numbers: Vec<_> = (0..6).map(|second| wait(&mut waiters, None, second)).collect();
+        let begun = (0..6).map(|second| wait(&mut waiters, None, second, &mut len));
+        let numbers: Vec<_> = begun.collect();
+        assert_eq!(len, 6);
         for ended in [0, 3, 5] {
-            waiters.forget(numbers[ended]);
-            waiters.forget(numbers[ended]);
+            waiters.forget(numbers[ended], &mut len);
+            waiters.forget(numbers[ended], &mut len);
         }
         for kept in [4, 1, 2] {
             assert_eq!(
-                wait(&mut waiters, Some(numbers[kept]), 9),
+                wait(&mut waiters, Some(numbers[kept]), 9, &mut len),
                 numbers[kept],
                 "polled again, it is the same wait"
             );
         }
         // One that was forgotten and waits again is the last.
-        assert_ne!(wait(&mut waiters, Some(numbers[0]), 9), numbers[0]);
+        assert_ne!(wait(&mut waiters, Some(numbers[0]), 9, &mut len), numbers[0]);
         let since: Vec<_> = waiters.since().map(Timestamp::as_micros).collect();
-        assert_eq!(since, [1, 2, 4, 9]);
+        assert_eq!((since, len), (vec![1, 2, 4, 9], 4));
     }
 }

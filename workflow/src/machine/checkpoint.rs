@@ -19,7 +19,7 @@ use crate::context::Decision;
 use crate::event::{Checkpoint, Event, ParkReason};
 
 /// How many checkpoints the code may make in one turn.
-const RESTARTS_MAX: u32 = 100;
+const RESTARTS_MAX: u16 = 100;
 
 impl Instance {
     /// Records a checkpoint and polls the code that begins there.

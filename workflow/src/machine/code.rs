@@ -8,6 +8,7 @@ use millrun_core::panic_message;
 
 use crate::context::{After, Decision, Shared, Table, Wakers};
 use crate::event::{Name, RunFailure};
+use crate::machine::Limits;
 use crate::program::Program;
 use crate::registry::Implementation;
 use crate::{Payload, WorkflowContext};
@@ -62,8 +63,9 @@ impl RunningCode {
         shared: &Shared,
         wakers: Wakers,
         is_first: bool,
-        self_wakes_max: u32,
+        limits: &Limits,
     ) -> Polled {
+        let self_wakes_max = limits.self_wakes_max;
         let pulse = shared.pulse();
         if pulse.is_foreign() {
             // Polling now could show the code something that no replay will.
@@ -88,7 +90,7 @@ impl RunningCode {
         }
         let is_woken = pulse.take_woken();
         if !is_woken && !is_first {
-            return check_waiting(shared, &mut shared.lock());
+            return check_waiting(shared, &mut shared.lock(), limits);
         }
         shared.set_polled(true);
         let polled = self.poll_until_quiet(shared, self_wakes_max);
@@ -116,7 +118,7 @@ impl RunningCode {
                             After::Checkpoint(state, location) => Polled::Checkpointed { state, location },
                         }
                     }
-                    None => check_waiting(shared, &mut table),
+                    None => check_waiting(shared, &mut table, limits),
                 }
             }
             Ok(Some(_)) if pulse.is_foreign() => foreign(),
@@ -173,7 +175,7 @@ impl Drop for RunningCode {
 }
 
 /// The code waits: is it for something that can come?
-fn check_waiting(shared: &Shared, table: &mut Table) -> Polled {
+fn check_waiting(shared: &Shared, table: &mut Table, limits: &Limits) -> Polled {
     if shared.pulse().is_foreign() {
         return foreign();
     }
@@ -188,10 +190,11 @@ fn check_waiting(shared: &Shared, table: &mut Table) -> Polled {
             "the run has {outstanding} operations outstanding, its limit is {len_max}: await some first"
         ));
     }
-    let waits = table.waits_len();
+    let (waits, len_max) = (table.waits_len(), limits.waits_len_max);
     if waits > len_max {
         return Polled::Stuck(format!(
-            "the run has {waits} waits for signals and conditions, its limit is {len_max}: end some first"
+            "the run has {waits} waits for signals, conditions and a cancel, its limit is {len_max}: drop or \
+             finish some first"
         ));
     }
     Polled::Waiting(table.take_decisions())

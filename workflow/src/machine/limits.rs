@@ -21,9 +21,11 @@ pub struct Limits {
     pub payload_bytes_max: usize,
     /// How many operations one run may have outstanding, 10,000 by default: one more call gives
     /// [`CallError::TooManyPending`](crate::CallError::TooManyPending); a run that gets past it
-    /// with timers or promises is parked, and so is one that has more waits than that for signals,
-    /// conditions and the request to cancel.
+    /// with timers or promises is parked.
     pub pending_len_max: usize,
+    /// How many waits for signals, conditions and the request to cancel one run may have, 10,000 by
+    /// default; a run that has more is parked.
+    pub waits_len_max: u32,
     /// How many signals may wait in a run's buffer, 10,000 by default: one more is refused.
     pub signals_len_max: usize,
     /// How many events a history may have behind its last checkpoint before signals are refused, 1,000,000 by default. What
@@ -52,6 +54,7 @@ impl Default for Limits {
         Self {
             payload_bytes_max: Bounds::DEFAULT.payload_bytes_max,
             pending_len_max: Bounds::DEFAULT.pending_len_max,
+            waits_len_max: 10_000,
             signals_len_max: 10_000,
             history_len_max: 1_000_000,
             history_len_warn: 50_000,

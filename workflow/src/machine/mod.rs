@@ -175,8 +175,7 @@ impl Instance {
         spare: Vec<Decision>,
     ) -> Result<Vec<Decision>, ParkReason> {
         let mut table = self.shared.lock();
-        let self_wakes_max = self.limits.self_wakes_max;
-        table.begin_event(moment, spare, self_wakes_max);
+        table.begin_event(moment, spare, self.limits.self_wakes_max);
         let wakers = match event {
             Event::UpdateAccepted { request, name, input } => {
                 drop(table);
@@ -196,7 +195,7 @@ impl Instance {
             .as_mut()
             .expect("the caller has seen that the code is at hand");
         let is_first = matches!(event, Event::Started(_) | Event::Checkpointed(_));
-        let failure = match code.poll(&self.shared, wakers, is_first, self_wakes_max) {
+        let failure = match code.poll(&self.shared, wakers, is_first, &self.limits) {
             Polled::Waiting(decisions) => return Ok(decisions),
             Polled::Finished(end) => {
                 let event = match self.limits.bounded_end(end) {

@@ -103,7 +103,11 @@ impl Instance {
     ) -> Result<Vec<Waker>, ParkReason> {
         let cell = self.shared.lock().cell.clone();
         let changed = match &self.implementation {
-            Some(implementation) => implementation.handlers().change(cell.as_deref(), name, input),
+            Some(implementation) => {
+                // It is code of the run: a scope that it cancels is cancelled in every replay.
+                let _inside = self.shared.pulse().enter();
+                implementation.handlers().change(cell.as_deref(), name, input)
+            }
             None => Err(HandlerError::Unknown),
         };
         let stuck = |message: &str| ParkReason::Stuck {

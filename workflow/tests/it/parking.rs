@@ -304,7 +304,9 @@ fn waits_without_bound_park_the_run() {
         Ok::<_, WorkflowError>(cx.join(first, cx.call(STEP, ())).await.1?)
     });
     let mut limits = Limits::default();
-    limits.pending_len_max = 100;
+    // Runs that were begun before there was a bound have what their history says of operations.
+    limits.pending_len_max = 2;
+    limits.waits_len_max = 100;
     let world = World::start_with(Some(code.clone()), &100_u64, limits);
     assert_eq!(world.parked(), None);
     let world = World::start_with(Some(code), &101_u64, limits);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use millrun_workflow::{
-    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, Command, Event, Implementation, Input, Limits, ParkReason,
-    Payload, Query, QueryError, Refused, Signal, State, Update, Workflow, WorkflowContext, WorkflowError,
+    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, CancelScope, Command, Event, Implementation, Input, Limits,
+    ParkReason, Payload, Query, QueryError, Refused, Signal, State, Update, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use serde::Serialize;
 
@@ -67,6 +69,33 @@ fn add(world: &mut World, request: &str, item: &str) -> Result<(), Refused> {
 fn ask<A: serde::de::DeserializeOwned>(world: &World, name: &str, question: &impl Serialize) -> A {
     let question = Payload::encode(question).unwrap();
     world.instance.query(name, &question).unwrap().decode().unwrap()
+}
+
+/// An update is code of the run: what it cancels is cancelled in every replay.
+#[test]
+fn an_update_may_cancel_a_scope_that_the_state_holds() {
+    const STOP: Update<CancelScope, (), ()> = Update::named("stop");
+    const TICK: Signal<u64> = Signal::named("tick");
+    let stoppable = async |cx: WorkflowContext, pauses: usize| {
+        let scope = cx.scope();
+        let _state = cx.state(scope.clone());
+        let mut told = Vec::new();
+        for _ in 0..pauses {
+            let tick = cx.signal(TICK).await?;
+            let slept = scope.context().sleep(Duration::from_secs(1)).await;
+            told.push(format!("{tick} {}", slept.is_err()));
+        }
+        Ok::<_, WorkflowError>(told)
+    };
+    let code = Implementation::new(SHOP, stoppable).update(STOP, |_, ()| Ok(()), |scope, ()| scope.cancel());
+    let mut world = World::start(code, &3);
+    world.signal(TICK, &1);
+    assert!(world.fire_next());
+    world.apply(update("1", STOP.name(), &())).unwrap();
+    world.signal(TICK, &2);
+    world.signal(TICK, &3);
+    assert_eq!(world.parked(), None);
+    assert_eq!(world.result::<Vec<String>>(), ["1 false", "2 true", "3 true"]);
 }
 
 #[test]
