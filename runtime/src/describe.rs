@@ -55,9 +55,12 @@ pub struct InstanceDescription {
     pub sequence: Sequence,
     /// Whether it has been asked to cancel.
     pub is_cancel_requested: bool,
-    /// Why its code does not run. Of one that [runs](InstanceStatus::Running): why it will be parked with the
-    /// next thing that happens to it, since a timer, task or channel of somebody else's has woken it.
+    /// Why its code does not run.
     pub parked: Option<ParkReason>,
+    /// Why its code, which still runs, will be parked with the next thing that happens to it: a foreign
+    /// timer, task or channel has woken it. Not known any more once it has been unloaded: a replay begins
+    /// with code that nobody has touched.
+    pub will_park: Option<ParkReason>,
     /// Since when its code does not run. `None` also while no history says so: what keeps code from being
     /// brought back is recorded with the next thing that happens to the run.
     pub parked_since: Option<Timestamp>,
@@ -131,6 +134,7 @@ impl InstanceDescription {
             sequence: ledger.sequence(),
             is_cancel_requested: ledger.is_cancel_requested(),
             parked: ledger.parked().map(|(reason, _)| reason.clone()),
+            will_park: None,
             parked_since: ledger.parked().map(|(_, since)| since),
             resumes_at: None,
             pending: pending.collect(),

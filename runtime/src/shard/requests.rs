@@ -365,7 +365,8 @@ impl Shard {
         let since = parked.zip(description.parked_since);
         let limits = &self.shared.config.limits;
         description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));
-        description.parked = parked.cloned().or_else(|| instance.foreseen_park_reason());
+        description.parked = parked.cloned();
+        description.will_park = instance.foreseen_park_reason();
         description.awaited = instance.awaited();
         Some(description)
     }

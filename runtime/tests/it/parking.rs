@@ -256,9 +256,9 @@ async fn awaiting_a_task_parks_the_run_at_once_or_when_the_task_wakes_it() {
                 tokio::task::yield_now().await;
             }
             // Whoever looks is told at once; it is parked by the next thing that happens to the run.
-            let touched = described(&run, |run| run.parked.is_some()).await;
-            assert_eq!(touched.status, InstanceStatus::Running);
-            assert!(touched.parked.unwrap().to_string().contains(expected));
+            let touched = described(&run, |run| run.will_park.is_some()).await;
+            assert_eq!((touched.status, touched.parked), (InstanceStatus::Running, None));
+            assert!(touched.will_park.unwrap().to_string().contains(expected));
             run.signal(GO, 1).await.unwrap();
         }
         let Err(ResultError::Parked(reason)) = run.result().await else {

@@ -30,9 +30,9 @@ impl Instance {
             .filter(|reason| self.limits.resume_at(reason, Timestamp::EPOCH).is_none())
     }
 
-    /// Why the code, which is not parked, will not run again: something from outside has touched it since
-    /// it ran last, a timer or task that it awaits beside what the engine knows. The next input parks it
-    /// for this reason.
+    /// Why the next input parks the code, which is not parked: something from outside has touched it since
+    /// it ran last, a timer or task that it awaits beside what the engine knows. A replay in between knows
+    /// nothing of that.
     #[must_use]
     pub fn foreseen_park_reason(&self) -> Option<ParkReason> {
         let is_touched = self.code.is_some() && self.shared.pulse().is_foreign();
