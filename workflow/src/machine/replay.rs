@@ -222,7 +222,7 @@ impl Instance {
                 check.differ(
                     sequence,
                     "no failure of the code".into(),
-                    format!("one: {reason}"),
+                    format!("a failure: {reason}"),
                 );
             }
         }
