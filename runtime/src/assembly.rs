@@ -393,6 +393,8 @@ impl Tree {
                 handle.stop();
             }
         }
+        drop(branches);
+        self.stop.abandon();
     }
 
     pub(crate) fn shards_running(&self) -> usize {

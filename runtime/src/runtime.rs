@@ -12,7 +12,7 @@ use millrun_core::{Host, InstanceId, RunId};
 use millrun_persistence::{FinishedRun, Journal, Retention};
 use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::assembly::Tree;
 use crate::builder::RuntimeBuilder;
@@ -153,6 +153,8 @@ pub(crate) struct Inner {
 pub(crate) struct StopCell {
     cause: OnceLock<StopCause>,
     is_closing: AtomicBool,
+    /// All parts have been stopped, and none is restarted.
+    is_abandoned: watch::Sender<bool>,
 }
 
 impl StopCell {
@@ -164,6 +166,22 @@ impl StopCell {
     pub(crate) fn get(&self) -> Option<&StopCause> {
         self.cause.get()
     }
+
+    /// Whether a shutdown has begun.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.send_replace(true);
+    }
+
+    /// Ready when all parts have been stopped. It holds on to nothing.
+    pub(crate) fn abandoned(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut is_abandoned = self.is_abandoned.subscribe();
+        // An error says that the runtime is gone.
+        async move { drop(is_abandoned.wait_for(|is_abandoned| *is_abandoned).await) }
+    }
 }
 
 impl Inner {
@@ -172,7 +190,7 @@ impl Inner {
         if let Some(cause) = self.stop.get() {
             return cause.clone();
         }
-        if self.stop.is_closing.load(Ordering::Acquire) {
+        if self.stop.is_closing() {
             return StopCause::Shutdown;
         }
         match self.journal.failure() {
@@ -201,7 +219,7 @@ impl Inner {
         message: ShardMessage,
         answer: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
-        if self.stop.is_closing.load(Ordering::Acquire) {
+        if self.stop.is_closing() {
             return Err(StopCause::Shutdown.into());
         }
         // The message is large, and is moved once more for each future that holds it.

@@ -22,7 +22,7 @@ use millrun_core::{Host, TaskHandle, panic_message};
 use millrun_workflow::{Refused, Signal, Topic, Workflow};
 use serde::Serialize;
 
-use crate::runtime::Inner;
+use crate::runtime::{Inner, StopCell};
 use crate::{OnConflict, RunError, Runtime, SignalWithStartError, StartError, StopCause};
 
 /// How many envelopes are started or signalled at once.
@@ -77,7 +77,7 @@ impl Counts {
     }
 }
 
-/// The end of a subscription with its task, however that ends: nobody waits for room there then.
+/// Closes the subscription when its task ends, however it ends, so that no publisher waits there.
 struct Ending<T: Send + Sync + 'static>(Inbox<Envelope<T>>);
 
 impl<T: Send + Sync + 'static> Drop for Ending<T> {
@@ -316,14 +316,19 @@ impl Runtime {
         let ending = Ending(inbox.clone());
         let work = work(
             Arc::downgrade(inner),
+            Arc::clone(&inner.stop),
             inbox.into_receiver(),
             Arc::clone(&counts),
             make,
             deliver,
         );
+        let abandoned = inner.stop.abandoned();
         let work = async move {
             let _ending = ending;
             work.await;
+            // A shard that still runs would take a closed inbox for a topic that nobody listens to, and
+            // record what waits for room there as published.
+            abandoned.await;
         };
         let task = inner.shared.host.spawn("trigger", Box::pin(work));
         Ok(Trigger { task, stop, counts })
@@ -332,6 +337,7 @@ impl Runtime {
 
 async fn work<T, V, F, D>(
     inner: Weak<Inner>,
+    stop: Arc<StopCell>,
     mut envelopes: Receiver<Envelope<T>>,
     counts: Arc<Counts>,
     make: F,
@@ -342,7 +348,10 @@ async fn work<T, V, F, D>(
     F: Fn(&Envelope<T>) -> (String, V),
     D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer>,
 {
-    while let Some(first) = envelopes.recv().await {
+    // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
+    while !stop.is_closing()
+        && let Some(first) = envelopes.recv().await
+    {
         // Held only while there is work: a trigger does not keep the runtime alive.
         let Some(runtime) = inner.upgrade().map(Runtime::of) else {
             return;

@@ -1,11 +1,12 @@
 //! Signals that start what they are for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use millrun::broker::SubscriptionConfig;
+use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    OnConflict, Refused, RunError, Runtime, Signal, SignalWithStartError, StartError, Topic, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, OnConflict, PendingDescription, Refused, RunError, Runtime,
+    Signal, SignalWithStartError, StartError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -432,6 +433,95 @@ async fn whoever_waits_for_room_at_a_trigger_goes_on_when_the_runtime_has_stoppe
     let ended = tokio::time::timeout(Duration::from_secs(60), publisher).await;
     ended.expect("nobody makes room any more").unwrap();
     assert_eq!(trigger.handled(), 1);
+}
+
+/// The trigger ended at once, its inbox with it, and those who were parked there were recorded as published.
+#[test]
+fn publishers_parked_at_a_trigger_are_heard_after_the_next_start_however_long_a_shutdown_takes() {
+    const PLACED: Topic<u64> = Topic::named("placed");
+    const PLACE: Workflow<u64, u64> = Workflow::named("place");
+    const SLEEP: Activity<(), ()> = Activity::named("sleep");
+    const BUSY: Workflow<(), ()> = Workflow::named("busy");
+    async fn place(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        cx.publish(PLACED, number).await?;
+        Ok(number)
+    }
+    async fn busy(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        Ok(cx.call(SLEEP, ()).await?)
+    }
+    let is_parked = |run: &millrun::InstanceDescription| {
+        matches!(
+            &run.pending[..],
+            [PendingDescription::Publish { is_parked: true, .. }]
+        )
+    };
+    let store = Store::new();
+    let builder = |world: &SimHost| {
+        let host = world.host();
+        let sleep = move |_: ActivityContext, (): ()| {
+            let host = Arc::clone(&host);
+            async move {
+                // Longer than a trigger's pauses, and shorter than a shutdown waits for it.
+                host.sleep_until(host.now() + Duration::from_secs(8)).await;
+                Ok::<_, ActivityError>(())
+            }
+        };
+        let builder = store.bare().host(world.host()).topic(PLACED);
+        let builder = builder.register(BATCH, batch).register(PLACE, place);
+        builder.register(BUSY, busy).register(SLEEP, sleep)
+    };
+
+    let world = SimHost::new(SimConfig::seeded(1));
+    let first = builder(&world).configure(|config| config.limits.signals_len_max = 1);
+    let script = async {
+        let runtime = first.start().await.unwrap();
+        let full = runtime.start(BATCH, "b", 100).await.unwrap();
+        full.pause("it takes no signals").await.unwrap();
+        let mut config = SubscriptionConfig::default();
+        config.inbox.capacity = 1;
+        let trigger = runtime
+            .signal_on(PLACED, config, BATCH, ITEM, |item| ("b".into(), *item.payload()))
+            .unwrap();
+        let mut parked = Vec::new();
+        for number in 0.. {
+            let run = runtime.start(PLACE, &format!("p-{number}"), number).await;
+            let is_settled = |run: &_| is_parked(run) || run.status == millrun::InstanceStatus::Finished;
+            if is_parked(&described(&run.unwrap(), is_settled).await) {
+                parked.push(number);
+            }
+            if parked.len() == 3 {
+                break;
+            }
+        }
+        drop(runtime.start(BUSY, "busy", ()).await.unwrap());
+        while runtime.stats().attempts_running == 0 {
+            tokio::task::yield_now().await;
+        }
+        let report = runtime.shutdown().await.unwrap();
+        assert_eq!(report.activities_cut, 0);
+        assert_eq!(trigger.handled(), 1);
+        parked
+    };
+    let parked = world.block_on(script).unwrap();
+
+    let world = SimHost::new(SimConfig::seeded(2));
+    let broker = Broker::without_host(BrokerConfig::default());
+    let inbox: Inbox<Envelope<u64>> = broker
+        .subscribe(PLACED.name(), SubscriptionConfig::default())
+        .unwrap();
+    let second = builder(&world).broker(broker);
+    let script = async {
+        let runtime = second.start().await.unwrap();
+        for number in &parked {
+            let run = runtime.attach(PLACE, &format!("p-{number}")).unwrap();
+            assert_eq!(run.result().await.unwrap(), *number);
+        }
+        runtime.shutdown().await.unwrap();
+    };
+    world.block_on(script).unwrap();
+    let mut heard: Vec<_> = inbox.take().map(|item| *item.payload()).collect();
+    heard.sort_unstable();
+    assert_eq!(heard, parked);
 }
 
 #[test]
