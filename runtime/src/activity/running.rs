@@ -203,9 +203,14 @@ impl PoolState {
     }
 
     /// Keeps what stops an attempt, unless it has ended by now: its task may be sending its report, and
-    /// must not be stopped.
+    /// must not be stopped. When the runtime goes nobody hears of it, and it is stopped at once.
     pub(super) fn keep_handle(&self, key: Key, number: u32, handle: TaskHandle) {
-        if let Some(attempt) = self.lock().attempts.get_mut(key)
+        let mut running = self.lock();
+        if running.is_cut_off {
+            drop(running);
+            return handle.abort();
+        }
+        if let Some(attempt) = running.attempts.get_mut(key)
             && attempt.number == number
         {
             attempt.handle = Some(handle);
