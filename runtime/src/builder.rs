@@ -70,9 +70,9 @@ impl RuntimeBuilder {
     /// thread of its own, of which there are at most
     /// [`blocking_threads_max`](RuntimeConfig::blocking_threads_max). A thread cannot be stopped from
     /// outside: after a timeout or a cancel its result is not waited for, and code that takes long
-    /// should look at [`ActivityContext::is_cancelled`] now and then. When the runtime goes that is true
-    /// as well; a thread that takes no notice is waited for, up to 30 s by a shutdown and 10 s by a drop,
-    /// and left behind.
+    /// should look at [`ActivityContext::is_cancelled`] now and then. It is true as well once the
+    /// runtime stops; a thread that ignores it is waited for, up to 30 s by a shutdown and 10 s by a drop,
+    /// and left behind. On a [host](Self::host) of one's own nobody waits for it.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
@@ -179,8 +179,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Takes time, randomness, tasks and threads from this host instead of tokio: for tests, where time
-    /// then passes when nothing else can happen.
+    /// Takes time, randomness, tasks and threads from this host instead of tokio: for tests, say. On the
+    /// one below, time passes when nothing else can happen.
     ///
     /// ```
     /// use std::time::Duration;

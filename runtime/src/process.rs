@@ -151,15 +151,15 @@ impl Process {
     /// See [`ProcessError`]; a code other than zero is one.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with its IO driver, as `enable_all` and `#[tokio::main]` make it; an
-    /// attempt fails with that.
+    /// Outside of a tokio runtime with its IO driver, as `enable_all` and `#[tokio::main]` make it; the
+    /// attempt fails with that panic.
     ///
     /// # Cancel safety
     /// Dropping the future kills the program, and so does a timeout or a cancel of the activity. On Unix
     /// it is the head of a process group of its own, and the whole group is killed: whatever it has
     /// started and has not left the group. So a Ctrl-C at the terminal reaches your program alone.
-    /// Elsewhere programs that it has started itself are not killed. Nor is anything if your program is
-    /// itself killed at once, by `SIGKILL` or a crash: when the store is opened again the next attempt
+    /// Elsewhere programs that it has started itself are not killed. Nothing is killed either if
+    /// your own process dies abruptly, by `SIGKILL` or a crash: when the store is opened again the next attempt
     /// may run beside what is left of the last.
     pub async fn run(self) -> Result<ProcessOutput, ProcessError> {
         let mut command = Command::new(&self.program);
