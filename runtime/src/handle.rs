@@ -98,10 +98,12 @@ impl<O, E> RunHandle<O, E> {
     /// # Errors
     /// When there is no such run (any more), it takes no more signals, or the runtime has stopped.
     pub async fn signal<T: Serialize>(&self, signal: Signal<T>, value: T) -> Result<(), RunError> {
-        let value = Payload::encode(&value)?;
+        let encoded = Payload::encode(&value)?;
+        // Its own code may panic: not when the signal is durable.
+        drop(value);
         self.tell(Tell::Signal {
             name: signal.name().into(),
-            value,
+            value: encoded,
         })
         .await
     }

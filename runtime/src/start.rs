@@ -132,7 +132,10 @@ impl Runtime {
     ) -> Result<RunHandle<O, E>, StartError> {
         let inner = self.inner();
         let id = InstanceId::new(id)?;
-        let input = Payload::encode(&input)?;
+        let encoded = Payload::encode(&input)?;
+        // Its own code may panic: not when the start is durable.
+        drop(input);
+        let input = encoded;
         let (reply, answer) = oneshot::channel();
         let (request, end) = inner.request(workflow, &id, input, on_conflict, reply)?;
         let message = ShardMessage::Start(request);
@@ -203,8 +206,13 @@ impl Runtime {
     ) -> Result<RunHandle<O, E>, SignalWithStartError> {
         let inner = self.inner();
         let id = InstanceId::new(id).map_err(StartError::from)?;
-        let input = Payload::encode(&input).map_err(StartError::from)?;
-        let value = Payload::encode(&value).map_err(RunError::from)?;
+        let encoded = Payload::encode(&input).map_err(StartError::from)?;
+        // Their own code may panic: not when the signal is durable.
+        drop(input);
+        let input = encoded;
+        let encoded = Payload::encode(&value).map_err(RunError::from)?;
+        drop(value);
+        let value = encoded;
         let bytes_max = inner.shared.config.limits.payload_bytes_max;
         if value.len() > bytes_max {
             let bytes = value.len();

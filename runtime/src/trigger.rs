@@ -93,6 +93,20 @@ impl Drop for Trigger {
     }
 }
 
+/// A value of somebody else's type, whose own code may panic as it is dropped: that ends here, so that
+/// of several none is dropped while another's panic unwinds.
+struct Given<V>(Option<V>);
+
+impl<V> Drop for Given<V> {
+    fn drop(&mut self) {
+        let value = self.0.take();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+            let message = panic_message(panic);
+            tracing::debug!(message, "a value panicked as it was given up");
+        }
+    }
+}
+
 /// What became of one envelope.
 enum Answer {
     Done,
@@ -356,23 +370,20 @@ async fn work<T, V, F, D>(
         let Some(runtime) = inner.upgrade().map(Runtime::of) else {
             return;
         };
-        let mut by_id: BTreeMap<String, Vec<V>> = BTreeMap::new();
+        let mut by_id: BTreeMap<String, Vec<Given<V>>> = BTreeMap::new();
         let more = std::iter::from_fn(|| envelopes.try_recv()).take(BATCH_MAX - 1);
         for envelope in std::iter::once(first).chain(more) {
             // The code of whoever made the trigger or the payload may panic.
-            let made = catch_unwind(AssertUnwindSafe(|| {
-                let made = make(&envelope);
-                drop(envelope);
-                made
-            }));
-            match made {
-                Ok((id, value)) => by_id.entry(id).or_default().push(value),
+            let envelope = Given(Some(envelope));
+            let Some(lent) = &envelope.0 else { continue };
+            match catch_unwind(AssertUnwindSafe(|| make(lent))) {
+                Ok((id, value)) => by_id.entry(id).or_default().push(Given(Some(value))),
                 Err(panic) => counts.refuse("", &panic_message(panic)),
             }
         }
         let host = runtime.inner().shared.host.as_ref();
         let deliveries = by_id.iter().map(async |(id, values)| {
-            for value in values {
+            for value in values.iter().filter_map(|value| value.0.as_ref()) {
                 if !deliver_one(&runtime, host, &counts, id, value, &deliver).await {
                     return false;
                 }
@@ -381,10 +392,6 @@ async fn work<T, V, F, D>(
         });
         if join_all(deliveries).await.contains(&false) {
             return;
-        }
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(by_id))) {
-            let message = panic_message(panic);
-            tracing::debug!(message, "a value panicked as it was given up");
         }
     }
 }
@@ -422,5 +429,24 @@ where
                 pause = (pause * 2).min(pause_max);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Undroppable;
+
+    impl Drop for Undroppable {
+        fn drop(&mut self) {
+            panic!("it cannot be dropped");
+        }
+    }
+
+    #[test]
+    fn many_values_that_panic_when_they_are_dropped_end_nothing() {
+        let values: Vec<_> = (0..3).map(|_| Given(Some(Undroppable))).collect();
+        drop(values);
     }
 }
