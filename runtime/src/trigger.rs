@@ -378,7 +378,10 @@ async fn work<T, V, F, D>(
             let Some(lent) = &envelope.0 else { continue };
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {
                 Ok((id, value)) => by_id.entry(id).or_default().push(Given(Some(value))),
-                Err(panic) => counts.refuse("", &panic_message(panic)),
+                Err(panic) => {
+                    let message = panic_message(panic);
+                    counts.refuse("", &format!("envelope {:?}: {message}", lent.id()));
+                }
             }
         }
         let host = runtime.inner().shared.host.as_ref();
