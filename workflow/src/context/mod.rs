@@ -56,9 +56,11 @@ use crate::{Activity, CallError, NAME_BYTES_MAX, PayloadError, Signal, Topic, Ty
 /// could not wake it in a replay, and parks a run whose code waits for something unknown.
 ///
 /// Several at once: [`join`](Self::join), [`race`](Self::race), a [`join_set`](Self::join_set), or any
-/// macro or combinator that polls in the same order each time, as `tokio::join!` does. `tokio::select!`
-/// does so when it begins with `biased;`, and so does `futures::select_biased!`. Without that it polls in
-/// a random order, and the next replay parks the run.
+/// macro or combinator that polls in the order written, as `futures::join!` and `futures::select_biased!`
+/// do, and `tokio::join!`, `tokio::try_join!` and `tokio::select!` when they begin with `biased;`. Without
+/// that, either `select!` polls in a random order, and sooner or later a replay parks the run. Tokio's
+/// joins then begin with another branch at each poll: a replay polls as often and fits, but code that is
+/// polled once more or less decides something else.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -415,6 +417,7 @@ impl WorkflowContext {
     /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
     /// # const STORE: Activity<(String, u64), ()> = Activity::named("store");
     /// async fn backup(cx: WorkflowContext, _: ()) -> Result<(), WorkflowError> {
+    ///     #[expect(clippy::disallowed_methods, reason = "it is recorded")]
     ///     let region = cx.record(|| std::env::var("REGION").unwrap_or_default()).await?;
     ///     Ok(cx.call(STORE, (region, cx.random())).await?)
     /// }

@@ -1,10 +1,12 @@
 //! Calls, retries, timers, and what holds several of them together.
 
+use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use millrun_workflow::{
-    Activity, ActivityError, CallError, Command, Either, Implementation, Input, Limits, Refused, Retry,
-    TimeoutKind, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, CallError, Command, Either, Implementation, Input, Limits, ParkReason, Refused,
+    Retry, Signal, TimeoutKind, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -239,7 +241,7 @@ fn what_tokio_and_futures_join_and_select_with_is_the_same_in_every_replay() {
                 let value = cx.call(DOUBLE, number).await?;
                 cx.call(DOUBLE, value).await
             };
-            let (one, two, three) = tokio::join!(twice(value), twice(20), twice(30));
+            let (one, two, three) = tokio::join!(biased; twice(value), twice(20), twice(30));
             let slept = cx.sleep(Duration::from_secs(1));
             let left = futures_util::future::select(cx.call(DOUBLE, 40), slept).await;
             assert!(matches!(left, futures_util::future::Either::Left(_)));
@@ -254,6 +256,156 @@ fn what_tokio_and_futures_join_and_select_with_is_the_same_in_every_replay() {
         }
         assert_eq!(world.result::<u64>(), 3);
     }
+}
+
+type Outcome = Result<u64, WorkflowError>;
+type Branch<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+/// A way to wait for two branches at once.
+type Both = for<'a> fn(&'a WorkflowContext, Branch<'a>, Branch<'a>) -> Branch<'a>;
+
+const POKE: Signal<()> = Signal::named("poke");
+const STOP: Signal<()> = Signal::named("stop");
+
+/// Two branches that one cancel wakes both, and each of which calls something then, behind a shield. Each
+/// of the `pokes` that are waited for has both polled once more before.
+fn woken_together(both: Both, is_scope: bool, pokes: u32) -> Implementation {
+    const CLEAN: Activity<u64, u64> = Activity::named("clean");
+    Implementation::new(FLOW, move |cx: WorkflowContext, _: u64| async move {
+        let scope = cx.scope();
+        let part = if is_scope { scope.context() } else { &cx };
+        let branch = async |number| -> Outcome {
+            let called = part.call(DOUBLE, number).await;
+            assert!(matches!(called, Err(CallError::Cancelled(_))), "{called:?}");
+            Ok(cx.shielded().call(CLEAN, number).await?)
+        };
+        let until_stopped = async {
+            for _ in 0..pokes {
+                cx.signal(POKE).await?;
+            }
+            if is_scope {
+                cx.signal(STOP).await?;
+                scope.cancel();
+            }
+            std::future::pending().await
+        };
+        let both = both(&cx, Box::pin(branch(1)), Box::pin(branch(2)));
+        match cx.race(until_stopped, both).await {
+            Either::Left(ended) | Either::Right(ended) => ended,
+        }
+    })
+}
+
+/// What a run has called that was poked so often, and cancelled then.
+fn called_when_woken_together(both: Both, is_scope: bool, pokes: u32) -> (World, Vec<u64>) {
+    let mut world = World::start(woken_together(both, is_scope, pokes), &0_u64);
+    for _ in 0..pokes {
+        world.signal(POKE, &());
+    }
+    if is_scope {
+        world.signal(STOP, &());
+    } else {
+        world.cancel();
+    }
+    world.check_replays();
+    let called = world.activities.values();
+    let called = called.map(|(scheduled, _)| scheduled.input.decode().unwrap());
+    let called = called.collect();
+    (world, called)
+}
+
+/// So what they decide does not hang on how often they were polled before, which other code may change.
+#[test]
+fn branches_woken_by_one_cancel_go_on_in_the_order_written() {
+    let ways: [(&str, Both); 9] = [
+        ("cx.join", |cx, left, right| {
+            Box::pin(async {
+                let (left, right) = cx.join(left, right).await;
+                Ok(left? + right?)
+            })
+        }),
+        ("cx.join_all", |cx, left, right| {
+            Box::pin(async { cx.join_all([left, right]).await.into_iter().sum() })
+        }),
+        ("cx.race", |cx, left, right| {
+            Box::pin(async {
+                match cx.race(left, right).await {
+                    Either::Left(first) | Either::Right(first) => first,
+                }
+            })
+        }),
+        ("tokio::join, biased", |_, left, right| {
+            Box::pin(async {
+                let (left, right) = tokio::join!(biased; left, right);
+                Ok(left? + right?)
+            })
+        }),
+        ("tokio::try_join, biased", |_, left, right| {
+            Box::pin(async {
+                let (left, right) = tokio::try_join!(biased; left, right)?;
+                Ok(left + right)
+            })
+        }),
+        ("tokio::select, biased", |_, left, right| {
+            Box::pin(async {
+                tokio::select! {
+                    biased;
+                    left = left => left,
+                    right = right => right,
+                }
+            })
+        }),
+        ("futures::join", |_, left, right| {
+            Box::pin(async {
+                let (left, right) = futures_util::join!(left, right);
+                Ok(left? + right?)
+            })
+        }),
+        ("futures::try_join", |_, left, right| {
+            Box::pin(async {
+                let (left, right) = futures_util::try_join!(left, right)?;
+                Ok(left + right)
+            })
+        }),
+        ("futures::select_biased", |_, left, right| {
+            Box::pin(async {
+                futures_util::select_biased! {
+                    left = left.fuse() => left,
+                    right = right.fuse() => right,
+                }
+            })
+        }),
+    ];
+    for (name, both) in ways {
+        for (is_scope, pokes) in (0..4).flat_map(|pokes| [(false, pokes), (true, pokes)]) {
+            let (mut world, called) = called_when_woken_together(both, is_scope, pokes);
+            assert_eq!(called, [1, 2], "{name}, {is_scope}, {pokes}");
+            // The same code but for that it takes no poke.
+            world.reload_with(Some(woken_together(both, is_scope, 0)));
+            assert_eq!(world.parked(), None, "{name}, {is_scope}, {pokes}");
+        }
+    }
+}
+
+/// It begins with another branch each time that it is polled. A replay polls as often, so that it fits;
+/// code that is polled once less decides something else.
+#[test]
+fn a_tokio_join_that_is_not_biased_hangs_on_how_often_it_is_polled() {
+    let rotating: Both = |_, left, right| {
+        Box::pin(async {
+            let (left, right) = tokio::join!(left, right);
+            Ok(left? + right?)
+        })
+    };
+    let (mut world, called) = called_when_woken_together(rotating, false, 0);
+    assert_eq!(called, [2, 1]);
+    world.reload();
+    assert_eq!(world.parked(), None);
+    let (mut world, called) = called_when_woken_together(rotating, false, 1);
+    assert_eq!(called, [1, 2]);
+    world.reload();
+    assert_eq!(world.parked(), None);
+    world.reload_with(Some(woken_together(rotating, false, 0)));
+    assert!(matches!(world.parked(), Some(ParkReason::Nondeterminism(_))));
 }
 
 #[test]
