@@ -13,6 +13,10 @@ fn folder(target: &str) -> PathBuf {
         .join(target)
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long to go on is for who runs it to say"
+)]
 fn check((name, target): Target) {
     let cases = std::env::var("MILLRUN_FUZZ_CASES")
         .ok()
@@ -30,6 +34,7 @@ fn decoders_and_the_fold_are_total() {
 
 #[test]
 #[ignore = "writes the corpus anew from the recorded histories"]
+#[expect(clippy::disallowed_methods, reason = "it reads the recorded histories")]
 fn write_corpus() {
     let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories"))
         .unwrap()

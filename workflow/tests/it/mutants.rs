@@ -254,10 +254,12 @@ fn what_the_world_itself_shows_is_caught_before_long() {
     const REPLAYS_MAX: usize = 1_000;
     #[expect(clippy::disallowed_types, reason = "its order is what must be caught")]
     type Map = std::collections::HashMap<u64, Activity<u64, u64>>;
+    #[expect(clippy::disallowed_methods, reason = "the clock is what must be caught")]
     fn clock() -> u128 {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
         since.expect("now is later").as_nanos() / 1_000
     }
+    #[expect(clippy::disallowed_types, reason = "dice are what must be caught")]
     fn dice() -> u64 {
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(0)
