@@ -1,8 +1,8 @@
 //! A meter that is read for ever, with a history that stays short.
 //!
 //! A checkpoint lets the code begin again from a typed state: what stands before it is not replayed any
-//! more. Going on in another run also leaves it behind in the file. Either way, readings that have come
-//! and were not taken go along, and whoever waits for the meter need not know.
+//! more. Going on in another run also lets the file forget it, once retention drops the former run. Either
+//! way, readings that have come and were not taken go along, and whoever waits for the meter need not know.
 
 use std::error::Error;
 
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let now = run.describe().await?;
     let events = now.sequence;
-    println!("250 readings, of which this run's history has {events} events");
+    println!("250 readings; this run's history has {events} events");
     println!("it is the run that began: {}", now.run == first);
     run.signal(READING, 0).await?;
     println!("the sum is {}", run.result().await?);

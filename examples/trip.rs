@@ -1,5 +1,5 @@
-//! A trip of several bookings: when one of them fails, those before it are given back, the last one
-//! first.
+//! A trip of several bookings that waits to be paid, for the signal `PAID`: when a booking fails or the
+//! trip is cancelled, what was booked before is given back, the last one first.
 //!
 //! The stack of what to undo is part of the code's state: it is there again after a crash, and a
 //! request to cancel the trip does not stop the undoing.
@@ -8,7 +8,8 @@ use std::error::Error;
 use std::fmt;
 
 use millrun::{
-    Activity, ActivityContext, Runtime, Saga, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, Cancelled, Runtime, Saga, Signal, TypedError, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +58,13 @@ async fn book_all(
 ) -> Result<Vec<u64>, WorkflowError> {
     let mut booked = Vec::new();
     for what in wanted {
-        let number = cx.call(BOOK, what.clone()).await?;
+        if cx.is_cancel_requested() {
+            return Err(Cancelled.into());
+        }
+        // A request to cancel would cut the call off, which may have booked all the same: who would give
+        // that back? Behind a shield, it gives the number, or an error that says that there is none.
+        // (Where a call could fail by a timeout and yet have booked, push before it, and give back by name.)
+        let number = cx.shielded().call(BOOK, what.clone()).await?;
         booked.push(number);
         saga.push(async move |cx| Ok(cx.call(GIVE_BACK, (what, number)).await?));
     }
@@ -70,7 +77,8 @@ async fn trip(cx: WorkflowContext, wanted: Vec<String>) -> Result<Vec<u64>, Work
     let booked = book_all(&cx, &mut saga, wanted).await;
     match booked {
         Ok(_) => saga.complete(),
-        // Whatever it was: nothing left to book, or a request to cancel.
+        // Whatever it was: nothing left to book, or a request to cancel, between two bookings or while
+        // it waited to be paid.
         Err(_) => saga.compensate().await?,
     }
     booked

@@ -5,7 +5,7 @@
 //! way and new runs the new one.
 
 use std::error::Error;
-use std::io::ErrorKind;
+use std::path::Path;
 
 use millrun::{
     Activity, ActivityContext, ActivityError, ParkReason, ResultError, Runtime, RuntimeBuilder, Signal,
@@ -51,23 +51,18 @@ async fn careful(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowErro
     Ok(told)
 }
 
-const STORE: &str = "upgrade.redb";
-
-fn open() -> RuntimeBuilder {
-    Runtime::open(STORE)
+fn open(store: &Path) -> RuntimeBuilder {
+    Runtime::open(store)
         .register(CHARGE, charge)
         .register(SCREEN, screen)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The story begins anew each time: what an earlier one left has ended.
-    match std::fs::remove_file(STORE) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
+    // The story begins anew each time.
+    let store = std::env::temp_dir().join(format!("upgrade-{}.redb", std::process::id()));
 
-    let runtime = open().register(ORDER, first).start().await?;
+    let runtime = open(&store).register(ORDER, first).start().await?;
     let old = runtime.start(ORDER, "old", 100).await?;
     while !old.describe().await?.awaits(CONFIRMED.name()) {
         tokio::task::yield_now().await;
@@ -75,7 +70,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     runtime.shutdown().await?;
     drop(runtime);
 
-    let runtime = open().register(ORDER, careless).start().await?;
+    let runtime = open(&store).register(ORDER, careless).start().await?;
     let old = runtime.attach(ORDER, "old")?;
     old.signal(CONFIRMED, ()).await?; // recorded, whatever the code does
     if let Err(ResultError::Parked(reason)) = old.result().await
@@ -86,11 +81,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     runtime.shutdown().await?;
     drop(runtime);
 
-    let runtime = open().register(ORDER, careful).start().await?;
+    let runtime = open(&store).register(ORDER, careful).start().await?;
     println!("old: {}", runtime.attach(ORDER, "old")?.result().await?);
     let new = runtime.start(ORDER, "new", 200).await?;
     new.signal(CONFIRMED, ()).await?;
     println!("new: {}", new.result().await?);
     runtime.shutdown().await?;
+    std::fs::remove_file(store)?;
     Ok(())
 }

@@ -20,7 +20,8 @@ type Compensation = Box<
 ///
 /// A step may have taken effect although its call failed, by a timeout or a request to cancel. Where that
 /// matters, [push](Self::push) before the step, with a compensation that does no harm if there is nothing
-/// to undo. Undo after every error, also one that is a request to cancel.
+/// to undo; against the request alone, it is enough to make the call [shielded](WorkflowContext::shielded).
+/// Undo after every error, also one that is a request to cancel.
 ///
 /// ```
 /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -29,9 +30,10 @@ type Compensation = Box<
 /// # const CANCEL_FLIGHT: Activity<u64, ()> = Activity::named("cancel-flight");
 /// async fn trip(cx: WorkflowContext, _: ()) -> Result<u64, WorkflowError> {
 ///     let mut saga = cx.saga();
-///     let flight = cx.call(FLIGHT, ()).await?;
+///     let shielded = cx.shielded();
+///     let flight = shielded.call(FLIGHT, ()).await?;
 ///     saga.push(async move |cx| Ok(cx.call(CANCEL_FLIGHT, flight).await?));
-///     match cx.call(HOTEL, ()).await {
+///     match shielded.call(HOTEL, ()).await {
 ///         Ok(hotel) => Ok(hotel),
 ///         Err(error) => {
 ///             saga.compensate().await?;
