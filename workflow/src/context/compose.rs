@@ -23,8 +23,9 @@ impl WorkflowContext {
     /// Waits for both.
     ///
     /// # Cancel safety
-    /// Dropping the future drops both, which cancels durably what they have begun. So it is with all that
-    /// waits for several here.
+    /// Dropping the future drops both, which cancels durably what they have begun. The same holds for
+    /// [`join_all`](Self::join_all), [`race`](Self::race) and [`race_all`](Self::race_all); children follow
+    /// their [`on_close`](crate::Child::on_close).
     pub async fn join<A: Future, B: Future>(&self, left: A, right: B) -> (A::Output, B::Output) {
         futures_util::future::join(left, right).await
     }

@@ -49,9 +49,9 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Adds a branch. It decides nothing until the set is awaited: what shall begin now must be awaited
-    /// now, if only in a [race](crate::WorkflowContext::race). The set itself has no bound; what its
-    /// branches begin has, [`pending_len_max`](crate::Limits::pending_len_max).
+    /// Adds a branch. A branch begins only while the set is awaited, if only in a
+    /// [race](crate::WorkflowContext::race). The set itself has no bound; what its branches begin has,
+    /// [`pending_len_max`](crate::Limits::pending_len_max).
     pub fn spawn(&mut self, branch: impl Future<Output = T> + Send + 'static) {
         self.branches.push(Box::pin(branch));
     }
