@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
 use millrun_core::{Bell, Host, Offset, PartExit};
 
@@ -181,8 +181,9 @@ impl Shared {
 
     /// Lets go of the file. Readers that are under way keep it for so long.
     fn let_go(&self) {
-        let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();
-        drop(store);
+        let mut place = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        // Dropped under the lock: the file is not free before.
+        *place = None;
     }
 
     fn has_writer_ended(&self) -> bool {
@@ -191,11 +192,12 @@ impl Shared {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.has_writer_ended()
-            && self
-                .store
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_none()
+            && match self.store.try_read() {
+                Ok(place) => place.is_none(),
+                Err(TryLockError::Poisoned(place)) => place.into_inner().is_none(),
+                // It is being let go of.
+                Err(TryLockError::WouldBlock) => false,
+            }
     }
 
     /// Waits until the writer has ended.

@@ -1,10 +1,11 @@
 //! Opening files: what is refused, with which error, and that it is left as it was.
 
-use std::fs;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::{fs, io};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{FailureKind, Journal, JournalConfig, OpenError, RedbJournal};
+use millrun_persistence::{Disk, FailureKind, FileDisk, Journal, JournalConfig, OpenError, RedbJournal};
 
 use crate::host::{HandHost, ThreadHost};
 
@@ -203,5 +204,68 @@ fn a_host_that_ends_the_writer_fails_the_journal() {
     let failure = journal.take_over(&[]).unwrap_err();
     assert_eq!(failure.kind(), FailureKind::WriterLost);
     assert!(journal.close().is_err());
+    assert!(journal.is_closed());
+}
+
+/// A disk that asks its journal whether it is closed when it is let go of.
+#[derive(Debug)]
+struct Asking {
+    disk: FileDisk,
+    journal: Arc<OnceLock<RedbJournal>>,
+    is_closed: Arc<OnceLock<bool>>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(journal) = self.journal.get() {
+            self.is_closed.set(journal.is_closed()).unwrap();
+        }
+    }
+}
+
+impl Disk for Asking {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.disk.write(offset, data)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.disk.try_lock()
+    }
+}
+
+/// Whoever is told that the journal is closed may open the file at once.
+#[test]
+fn a_journal_is_closed_when_its_file_is_free_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HandHost::new();
+    let (journal, is_closed) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+    let disk = Arc::new(Asking {
+        disk: FileDisk::create(&folder.path().join("a.redb")).unwrap(),
+        journal: Arc::clone(&journal),
+        is_closed: Arc::clone(&is_closed),
+    });
+    let opened = RedbJournal::open_disk(disk, "asking", JournalConfig::default(), host.clone()).unwrap();
+    assert!(journal.set(opened).is_ok());
+    host.end_parts();
+    let journal = journal.get().unwrap();
+    assert!(!journal.is_closed());
+    journal.begin_close();
+    assert_eq!(is_closed.get(), Some(&false), "it was let go of here");
     assert!(journal.is_closed());
 }
