@@ -110,13 +110,15 @@ pub(crate) struct Counters {
     pub(crate) replay_differences: AtomicU64,
 }
 
-/// What one shard has counted since it last told all, and how many live runs it told of then.
+/// What one shard has counted since it last told all, and how many live runs, and runs with their code in
+/// memory, it told of then.
 #[derive(Debug, Default)]
 struct Tally {
     started: u64,
     finished: u64,
     events: u64,
     live: u64,
+    hot: u64,
 }
 
 /// The part.
@@ -267,6 +269,16 @@ impl Shard {
         }
     }
 
+    /// Adds what is more, or less, than when it was told last.
+    fn tell_hot(&mut self) {
+        let hot = self.hot_len as u64;
+        if hot != self.tally.hot {
+            // Wraps if there are fewer.
+            let more = hot.wrapping_sub(std::mem::replace(&mut self.tally.hot, hot));
+            self.shared.counters.hot.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
     fn moment(&self, now: Timestamp) -> Moment {
         Moment {
             now,
@@ -392,7 +404,9 @@ impl Drop for Shard {
     /// A successor counts its runs anew.
     fn drop(&mut self) {
         self.live_len = 0;
+        self.hot_len = 0;
         self.tell_counts();
+        self.tell_hot();
         let counters = &self.shared.counters;
         let parked = self.entries.iter().filter(|known| known.is_parked).count();
         counters.parked.fetch_sub(parked as u64, Ordering::Relaxed);
@@ -426,10 +440,7 @@ impl Part for Shard {
         }
         self.start_loads();
         self.unload_coldest();
-        self.shared
-            .counters
-            .hot
-            .store(self.hot_len as u64, Ordering::Relaxed);
+        self.tell_hot();
         let has_nothing_left = self.mailbox.is_finished() && self.reports.is_empty();
         if has_nothing_left && is_flushed && self.in_flight.len() == 0 {
             return Next::Stop;

@@ -131,6 +131,33 @@ async fn instances_beyond_the_byte_budget_are_unloaded_and_wake_again() {
     runtime.shutdown().await.unwrap();
 }
 
+/// The number was that of the shard that had its turn last.
+#[tokio::test]
+async fn instances_in_memory_are_counted_over_all_shards() {
+    let builder = Runtime::volatile().register(COUNT, count);
+    let builder = builder.configure(|config| config.shards_len = 4);
+    let runtime = builder.start().await.unwrap();
+    let mut runs = Vec::new();
+    for number in 0..32 {
+        let id = format!("c-{number}");
+        runs.push(runtime.start(COUNT, &id, number).await.unwrap());
+    }
+    assert_eq!(runtime.stats().hot, 32);
+    for run in &runs[..16] {
+        run.signal(GO, 100).await.unwrap();
+        run.result().await.unwrap();
+    }
+    assert_eq!(runtime.stats().hot, 16);
+    for shard in 0..4 {
+        runtime.kill(&format!("shard {shard}")).unwrap();
+    }
+    while runtime.parts().iter().filter(|part| part.restarts == 1).count() < 4 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(runtime.stats().hot, 0);
+    runtime.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn instances_that_grow_beyond_the_byte_budget_are_unloaded() {
     const UNREAD: Signal<Vec<u8>> = Signal::named("unread");
