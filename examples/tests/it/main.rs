@@ -245,6 +245,7 @@ fn tests_and_files_that_the_documents_name_are_there() {
         "runtime",
         "testkit",
         "node",
+        "examples",
     ];
     let code: String = crates.iter().map(|name| code_below(&root.join(name))).collect();
     for (document, named_at_least) in [("README.md", 60), ("docs/pitfalls.md", 30)] {
@@ -263,4 +264,100 @@ fn tests_and_files_that_the_documents_name_are_there() {
         }
         assert!(named > named_at_least, "{document} names {named}");
     }
+}
+
+/// What is no bound of the configuration: a mode, or a place for others.
+const OTHERS: [&str; 8] = [
+    "own_thread",
+    "replay_check_every",
+    "strict",
+    "durability",
+    "archive",
+    "limits",
+    "journal",
+    "retention",
+];
+
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+/// The ways in which a person may write a default that is printed like this; none if it is something else.
+fn written(value: &str) -> Vec<String> {
+    if let Ok(number) = value.parse::<u64>() {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let round = units
+            .iter()
+            .find(|(bits, _)| number > 0 && number.trailing_zeros() >= *bits);
+        let mut written = vec![grouped(number)];
+        written.extend(round.map(|(bits, unit)| format!("{} {unit}", number >> bits)));
+        return written;
+    }
+    let unit_at = value.find(|c: char| c.is_alphabetic()).unwrap_or(value.len());
+    let (number, unit) = value.split_at(unit_at);
+    if number.parse::<f64>().is_err() || !["ns", "µs", "ms", "s"].contains(&unit) {
+        return Vec::new();
+    }
+    let mut written = vec![format!("{number} {unit}")];
+    let hours = number
+        .parse::<u64>()
+        .ok()
+        .filter(|s| unit == "s" && s % 3_600 == 0);
+    written.extend(hours.map(|seconds| format!("{} h", seconds / 3_600)));
+    written
+}
+
+/// Whether a text says this, in whole words.
+fn says(text: &str, what: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split_whitespace();
+        words
+            .map(|word| word.trim_end_matches([',', ';', '.']).to_owned())
+            .collect()
+    };
+    let (text, what) = (words(text), words(what));
+    text.windows(what.len()).any(|words| words == what)
+}
+
+#[test]
+fn every_bound_of_the_configuration_stands_in_the_table_of_limits_with_its_default() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let limits = fs::read_to_string(root.join("docs/limits.md")).unwrap();
+    let rows: Vec<Vec<&str>> = limits
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').collect())
+        .collect();
+    assert!(rows.iter().all(|cells| cells.len() == 4), "{rows:?}");
+    let config = format!("{:#?}", millrun::RuntimeConfig::default());
+    let mut bounds_len = 0;
+    for line in config.lines() {
+        let Some((field, value)) = line.trim().trim_end_matches(',').split_once(": ") else {
+            continue;
+        };
+        if OTHERS.contains(&field) {
+            continue;
+        }
+        bounds_len += 1;
+        let is_of = |cell: &str| match field {
+            // Those of retention share a line.
+            "age_max" | "len_max" | "bytes_max" => cell.contains("`journal.retention`"),
+            field => cell.contains(&format!("`{field}`")) || cell.contains(&format!(".{field}`")),
+        };
+        let row = rows.iter().find(|cells| is_of(cells[1]));
+        let row = row.unwrap_or_else(|| panic!("{field} has no row"));
+        // What is allowed at most is no default.
+        let default = row[2].split("at most").next().unwrap_or_default();
+        let written = written(value);
+        assert!(
+            value == "{}" || !written.is_empty(),
+            "say how a person writes {value}, the default of {field}"
+        );
+        let is_told = value == "{}" || written.iter().any(|written| says(default, written));
+        assert!(is_told, "{field} is {value} by default: {row:?}");
+    }
+    assert!(bounds_len > 35, "{bounds_len} in {config}");
 }
