@@ -222,5 +222,8 @@ fn why_the_code_does_not_run_is_told_with_the_time_since_when_and_when_it_comes_
     // come long ago, and the third panic waits for four.
     let (first, second) = told.split_at(2);
     assert_eq!(first, [(false, Some(100), None), (true, Some(101), Some(103))]);
-    assert_eq!(second, [(false, Some(100), None), (true, Some(1_000), Some(1_004))]);
+    assert_eq!(
+        second,
+        [(false, Some(100), None), (true, Some(1_000), Some(1_004))]
+    );
 }
