@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use millrun_broker::{Broker, BrokerConfig, Topic};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
-use millrun_persistence::Batch;
+use millrun_persistence::{Batch, ReadError};
 use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
@@ -200,6 +200,8 @@ struct Branch {
     handle: Option<PartHandle>,
     /// The part has ended, perhaps before its handle was at hand.
     has_ended: bool,
+    /// It has ended, and its successor is being made.
+    is_restarting: bool,
     restarts: u32,
     /// It was stopped to be restarted.
     is_killed: bool,
@@ -235,6 +237,7 @@ impl Tree {
             role,
             handle: None,
             has_ended: false,
+            is_restarting: false,
             restarts: 0,
             is_killed: false,
             recent: VecDeque::new(),
@@ -255,6 +258,7 @@ impl Tree {
             && !branch.has_ended
         {
             branch.handle = Some(handle);
+            branch.is_restarting = false;
         }
         Ok(())
     }
@@ -291,8 +295,8 @@ impl Tree {
                 let mut branches = self.lock();
                 let branch = branches.by_name.get_mut(name);
                 let is_killed = branch.is_some_and(|branch| {
-                    branch.ended();
-                    std::mem::take(&mut branch.is_killed)
+                    branch.is_restarting = branch.ended();
+                    branch.is_restarting
                 });
                 let failure = failure.filter(|_| !branches.is_abandoned && !branches.is_journal_announced);
                 branches.is_journal_announced |= failure.is_some();
@@ -315,15 +319,17 @@ impl Tree {
         self.announce(name, failed);
         let role = {
             let mut branches = self.lock();
-            if branches.is_abandoned {
-                return;
-            }
+            let is_abandoned = branches.is_abandoned;
             let Some(branch) = branches.by_name.get_mut(name) else {
                 return;
             };
             branch.ended();
+            if is_abandoned {
+                return;
+            }
+            branch.is_restarting = branch.may_restart(self.shared.host.now(), &self.shared.config);
             branch
-                .may_restart(self.shared.host.now(), &self.shared.config)
+                .is_restarting
                 .then(|| (branch.role.clone(), branch.restarts))
         };
         let restarted = role.map(|(role, restarts)| {
@@ -372,9 +378,7 @@ impl Tree {
     fn fail(&self, cause: StopCause) {
         tracing::error!(%cause, "the runtime stops");
         self.stop.set(cause);
-        for door in self.doors.all() {
-            door.close_discarding();
-        }
+        self.doors.close_discarding();
         self.shared.reader.close();
         self.abandon();
         self.shared.journal.begin_close();
@@ -388,7 +392,8 @@ impl Tree {
         }
         let mut branches = self.lock();
         branches.is_abandoned = true;
-        for branch in branches.by_name.values() {
+        for branch in branches.by_name.values_mut() {
+            branch.is_restarting = false;
             if let Some(handle) = &branch.handle {
                 handle.stop();
             }
@@ -397,13 +402,16 @@ impl Tree {
         self.stop.abandon();
     }
 
+    /// How many shards run, or soon will: whoever waits for their ends waits for successors too.
     pub(crate) fn shards_running(&self) -> usize {
         let branches = self.lock();
         let shards = branches
             .by_name
             .values()
             .filter(|branch| matches!(branch.role, Role::Shard(_)));
-        shards.filter(|branch| branch.handle.is_some()).count()
+        shards
+            .filter(|branch| branch.handle.is_some() || branch.is_restarting)
+            .count()
     }
 
     pub(crate) fn status(&self) -> Vec<PartStatus> {
@@ -424,9 +432,13 @@ impl Tree {
 }
 
 impl Branch {
-    fn ended(&mut self) {
+    /// Whether that is because it was killed.
+    fn ended(&mut self) -> bool {
         self.handle = None;
         self.has_ended = true;
+        self.is_restarting = false;
+        // Of one that was killed when it had failed already, the successor is not.
+        std::mem::take(&mut self.is_killed)
     }
 
     /// Counts a failure; whether it is restarted.
@@ -478,14 +490,20 @@ impl RestartedShard {
         }
     }
 
-    fn recover(&self, epoch: Epoch, now: Timestamp) -> Option<Shard> {
+    fn recover(&self, epoch: Epoch, now: Timestamp) -> Result<Shard, ReadError> {
         let shards_len = self.shared.config.shards_len;
         let journal = self.shared.journal.as_ref();
-        let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index)).ok()?;
+        let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index))?;
         let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epoch);
         let runs = shards.swap_remove(self.index);
         shard.succeed(runs, now);
-        Some(shard)
+        Ok(shard)
+    }
+
+    /// Without a journal nobody gets an answer: dropping the questions tells them that the runtime stopped.
+    fn give_up(&self) -> Next {
+        self.doors.all()[self.index].close_discarding();
+        Next::Stop
     }
 }
 
@@ -494,7 +512,7 @@ impl Part for RestartedShard {
         if let Stage::New = self.stage {
             let partitions = recovery::partitions_of(self.index, self.shared.config.shards_len);
             let Ok(epoch) = self.shared.journal.take_over(&partitions) else {
-                return Next::Stop;
+                return self.give_up();
             };
             // The offset of a batch without turns is that of the last one queued before it: when it is
             // durable, so is the epoch, and numbers of attempts are given that no other process gives.
@@ -511,13 +529,16 @@ impl Part for RestartedShard {
         }
         if let Stage::Waiting { epoch, until } = self.stage {
             if self.shared.journal.failure().is_some() {
-                return Next::Stop;
+                return self.give_up();
             }
             if self.shared.journal.high_watermark() < until {
                 return Next::Idle;
             }
-            let Some(shard) = self.recover(epoch, now) else {
-                return Next::Stop;
+            let shard = match self.recover(epoch, now) {
+                Ok(shard) => shard,
+                Err(_) if self.shared.journal.failure().is_some() => return self.give_up(),
+                // Another one tries, as after any other failure, or the runtime stops.
+                Err(error) => panic!("its runs cannot be read: {error}"),
             };
             self.stage = Stage::Running(Box::new(shard));
         }

@@ -493,6 +493,8 @@ impl Runtime {
         wait_until(host.as_ref(), CLOSE_WAIT_MAX, move || tree.shards_running() == 0).await;
         inner.shared.reader.close();
         inner.tree.abandon();
+        // Of a shard that was left behind, nobody else answers the requests.
+        inner.doors.close_discarding();
         inner.journal.begin_close();
         let journal = Arc::clone(&inner.journal);
         wait_until(host.as_ref(), CLOSE_WAIT_MAX, move || journal.is_closed()).await;

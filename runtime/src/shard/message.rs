@@ -292,6 +292,11 @@ impl ShardDoors {
         &self.0
     }
 
+    /// Refuses all requests from now on; those that wait are answered with why the runtime stops.
+    pub(crate) fn close_discarding(&self) {
+        self.0.iter().for_each(ShardDoor::close_discarding);
+    }
+
     /// The number of the shard that hosts a partition.
     pub(crate) fn index_of(&self, partition: Partition) -> usize {
         usize::from(partition.index()) % self.0.len()

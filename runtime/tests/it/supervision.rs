@@ -1,8 +1,10 @@
 //! Parts that fail: shards are restarted and lose nothing, the timers' and the journal's failure
 //! stops the runtime, and every handle says why.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use millrun::broker::mailbox::MailboxConfig;
@@ -13,6 +15,7 @@ use millrun::{
     TaskHandle, Timestamp, TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{FailureKind, Journal, JournalConfig};
+use millrun_testkit::{SimConfig, SimHost};
 
 use crate::support::{DOUBLE, QUADRUPLE, Store, double, quadruple};
 use crate::tapped::Tapped;
@@ -434,4 +437,258 @@ async fn a_failing_journal_stops_the_runtime_with_its_cause() {
     ));
     assert!(matches!(runtime.stop_cause(), Some(StopCause::Journal(_))));
     assert!(matches!(runtime.shutdown().await, Err(StopCause::Journal(_))));
+}
+
+fn memory() -> Arc<dyn Journal> {
+    Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap())
+}
+
+/// How often the first shard was restarted.
+fn restarts(runtime: &Runtime) -> u64 {
+    let parts = runtime.parts();
+    let shard = parts.iter().find(|part| part.name == "shard 0").unwrap();
+    shard.restarts.into()
+}
+
+#[tokio::test]
+async fn a_shard_that_cannot_read_its_runs_is_restarted_until_it_can() {
+    let journal = Tapped::panicking(memory(), []);
+    let builder = Runtime::volatile().register(DOUBLE, double);
+    let builder = builder.register(QUADRUPLE, quadruple).journal(journal.clone());
+    let runtime = builder.start().await.unwrap();
+    journal.fail_recoveries(2);
+    runtime.kill("shard 0").unwrap();
+    assert_eq!(start_until_answered(&runtime, "q", 1).await, 4);
+    assert_eq!(restarts(&runtime), 3);
+    runtime.shutdown().await.unwrap();
+}
+
+/// It used to end as if it had been asked to, and nobody who asked it got an answer.
+#[tokio::test]
+async fn a_shard_that_never_can_read_its_runs_stops_the_runtime_with_the_cause() {
+    let journal = Tapped::panicking(memory(), []);
+    let builder = Runtime::volatile().register(DOUBLE, double);
+    let builder = builder.register(QUADRUPLE, quadruple).journal(journal.clone());
+    let runtime = builder.start().await.unwrap();
+    journal.fail_recoveries(u64::MAX);
+    runtime.kill("shard 0").unwrap();
+    let error = runtime.start(QUADRUPLE, "q", 1).await.unwrap_err();
+    assert!(
+        matches!(&error, StartError::Stopped(StopCause::Part { part, message })
+            if &**part == "shard 0" && message.contains("cannot be read") && message.contains("as told")),
+        "{error:?}"
+    );
+}
+
+type Asked<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// A start that waits at its shard.
+fn asked(runtime: &Runtime) -> Asked<millrun::RunHandle<u64>, StartError> {
+    let runtime = runtime.clone();
+    let mut start: Asked<_, _> = Box::pin(async move { runtime.start(QUADRUPLE, "q", 1).await });
+    let polled = start.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    start
+}
+
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// A host that does something before it starts the first shard anew, and before it tells anybody that it has
+/// ended; and that gives the shard turns only as long as it is not `stuck`.
+#[derive(Default)]
+struct Watching {
+    inner: OnceLock<Arc<dyn Host>>,
+    starts: AtomicU64,
+    before_restart: OnceLock<Hook>,
+    before_end: Arc<OnceLock<Hook>>,
+    is_stuck: Arc<AtomicBool>,
+}
+
+struct Sticky(Box<dyn Part>, Arc<AtomicBool>);
+
+impl Part for Sticky {
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        if self.1.load(Ordering::SeqCst) {
+            return Next::Idle;
+        }
+        self.0.turn(now, budget)
+    }
+}
+
+impl Watching {
+    fn on(inner: Arc<dyn Host>) -> Arc<Self> {
+        let watching = Self::default();
+        assert!(watching.inner.set(inner).is_ok());
+        Arc::new(watching)
+    }
+
+    fn inner(&self) -> &dyn Host {
+        self.inner.get().unwrap().as_ref()
+    }
+}
+
+impl std::fmt::Debug for Watching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watching").field(&self.inner).finish()
+    }
+}
+
+impl Host for Watching {
+    fn now(&self) -> Timestamp {
+        self.inner().now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.inner().elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        self.inner().random()
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) -> TaskHandle {
+        self.inner().spawn(name, task)
+    }
+
+    fn sleep_until(&self, deadline: Timestamp) -> Task {
+        self.inner().sleep_until(deadline)
+    }
+
+    fn spawn_part(
+        &self,
+        name: &str,
+        placement: Placement,
+        bell: Bell,
+        part: Box<dyn Part>,
+        on_exit: OnExit,
+    ) -> Result<PartHandle, SpawnError> {
+        if name != "shard 0" {
+            return self.inner().spawn_part(name, placement, bell, part, on_exit);
+        }
+        if self.starts.fetch_add(1, Ordering::SeqCst) > 0
+            && let Some(hook) = self.before_restart.get()
+        {
+            hook();
+        }
+        let before_end = Arc::clone(&self.before_end);
+        let on_exit: OnExit = Box::new(move |exit| {
+            if let Some(hook) = before_end.get() {
+                hook();
+            }
+            on_exit(exit);
+        });
+        let part = Box::new(Sticky(part, Arc::clone(&self.is_stuck)));
+        self.inner().spawn_part(name, placement, bell, part, on_exit)
+    }
+}
+
+#[test]
+fn requests_at_a_shard_that_is_restarted_are_answered_when_the_journal_fails_meanwhile() {
+    for seed in 0..20 {
+        let world = SimHost::new(SimConfig::seeded(seed));
+        let host = Watching::on(world.host());
+        let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
+        let failing = Arc::clone(&journal);
+        let hook: Hook =
+            Box::new(move || failing.fail(FailureKind::Io(std::io::ErrorKind::Other), "the disk is gone"));
+        assert!(host.before_restart.set(hook).is_ok());
+        let builder = Runtime::volatile().register(QUADRUPLE, quadruple);
+        let builder = builder.host(host.clone()).journal(journal);
+        let script = async {
+            let runtime = builder.start().await.unwrap();
+            host.is_stuck.store(true, Ordering::SeqCst);
+            let start = asked(&runtime);
+            runtime.kill("shard 0").unwrap();
+            // The successor has its turns.
+            host.is_stuck.store(false, Ordering::SeqCst);
+            (start.await.unwrap_err(), runtime)
+        };
+        let (error, runtime) = world.block_on(script).unwrap();
+        assert!(
+            matches!(&error, StartError::Stopped(StopCause::Journal(failure)) if failure.to_string() == "the disk is gone"),
+            "{error:?}"
+        );
+        drop(runtime);
+    }
+}
+
+/// A shard that was being restarted was taken for one that has nothing left to do.
+#[tokio::test]
+async fn a_shutdown_waits_for_a_shard_that_is_being_restarted() {
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let host = Watching::on(owner.host());
+    let builder = Runtime::volatile().register(DOUBLE, double);
+    let builder = builder.register(QUADRUPLE, quadruple).host(host.clone());
+    let runtime = builder.start().await.unwrap();
+    host.is_stuck.store(true, Ordering::SeqCst);
+    let start = asked(&runtime);
+    runtime.kill("shard 0").unwrap();
+
+    // The shutdown is as far as it gets while there is neither the shard nor its successor.
+    let closing = runtime.clone();
+    let shutdown: Asked<_, _> = Box::pin(async move { closing.shutdown().await });
+    let shutdown = Arc::new(Mutex::new(shutdown));
+    let (begun, is_stuck) = (Arc::clone(&shutdown), Arc::clone(&host.is_stuck));
+    let hook: Hook = Box::new(move || {
+        let mut shutdown = begun.lock().unwrap();
+        let polled = shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        is_stuck.store(false, Ordering::SeqCst);
+    });
+    assert!(host.before_restart.set(hook).is_ok());
+    let run = start.await.unwrap();
+    assert_eq!(restarts(&runtime), 1);
+    let ended = std::future::poll_fn(|cx| shutdown.lock().unwrap().as_mut().poll(cx)).await;
+    assert_eq!(ended.unwrap().activities_cut, 0);
+    assert!(matches!(
+        run.result().await,
+        Err(ResultError::Run(RunError::Stopped(StopCause::Shutdown)))
+    ));
+}
+
+#[test]
+fn requests_at_a_shard_that_a_shutdown_leaves_behind_are_answered() {
+    let world = SimHost::new(SimConfig::seeded(0));
+    let host = Watching::on(world.host());
+    let builder = Runtime::volatile()
+        .register(QUADRUPLE, quadruple)
+        .host(host.clone());
+    let script = async {
+        let runtime = builder.start().await.unwrap();
+        host.is_stuck.store(true, Ordering::SeqCst);
+        let start = asked(&runtime);
+        let report = runtime.shutdown().await.unwrap();
+        assert_eq!(report.activities_cut, 0);
+        start.await.unwrap_err()
+    };
+    let error = world.block_on(script).unwrap();
+    assert!(
+        matches!(error, StartError::Stopped(StopCause::Shutdown)),
+        "{error:?}"
+    );
+}
+
+/// The successor, which had done nothing, was counted as killed when it ended with the runtime.
+#[tokio::test]
+async fn killing_a_part_that_has_just_failed_does_not_make_the_end_of_its_successor_a_failure() {
+    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let host = Watching::on(owner.host());
+    let builder = Runtime::volatile().register(DOUBLE, double);
+    let builder = builder.register(QUADRUPLE, quadruple).host(host.clone());
+    let runtime = builder
+        .journal(Tapped::panicking(memory(), [0]))
+        .start()
+        .await
+        .unwrap();
+    let killed = Arc::new(AtomicU64::new(0));
+    let (killing, kills) = (runtime.clone(), Arc::clone(&killed));
+    let hook: Hook = Box::new(move || {
+        if kills.fetch_add(1, Ordering::SeqCst) == 0 {
+            killing.kill("shard 0").unwrap();
+        }
+    });
+    assert!(host.before_end.set(hook).is_ok());
+    assert_eq!(start_until_answered(&runtime, "q", 1).await, 4);
+    runtime.shutdown().await.unwrap();
+    assert_eq!((killed.load(Ordering::SeqCst), restarts(&runtime)), (2, 1));
 }

@@ -12,10 +12,11 @@ use millrun_persistence::{
 
 type Enqueue = dyn Fn(&dyn Journal, &Batch) -> Result<Enqueued, EnqueueError> + Send + Sync;
 
-/// What is queued goes through a function; all else goes straight on.
+/// What is queued goes through a function, and it can be told not to be readable; all else goes straight on.
 pub(crate) struct Tapped {
     inner: Arc<dyn Journal>,
     enqueue: Box<Enqueue>,
+    unreadable: AtomicU64,
 }
 
 impl Tapped {
@@ -24,7 +25,16 @@ impl Tapped {
         enqueue: impl Fn(&dyn Journal, &Batch) -> Result<Enqueued, EnqueueError> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let enqueue = Box::new(enqueue);
-        Arc::new(Self { inner, enqueue })
+        Arc::new(Self {
+            inner,
+            enqueue,
+            unreadable: AtomicU64::new(0),
+        })
+    }
+
+    /// From now on, so many recoveries fail.
+    pub(crate) fn fail_recoveries(&self, len: u64) {
+        self.unreadable.store(len, Ordering::SeqCst);
     }
 
     /// One that panics when a batch is queued, at the calls with these numbers.
@@ -110,6 +120,15 @@ impl Journal for Tapped {
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
+        let one_less = |left: u64| left.checked_sub(1);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.unreadable.fetch_update(set, get, one_less).is_ok() {
+            return Err(ReadError::Damaged {
+                run: None,
+                position: 7,
+                cause: "as told".into(),
+            });
+        }
         self.inner.recover(lanes, progress)
     }
 
