@@ -2,20 +2,28 @@
 
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+
+use crate::outcome::Outcome;
+use crate::output::{self, OutputError};
+
+/// What the options of --crash cannot be combined with. They must say so themselves: what clap finds in
+/// conflict with `--crash` it does not miss where they require `--crash`.
+const NOT_WITH_CRASH: [&str; 5] = ["dir", "store", "manifest", "files_at_once", "stop_within"];
 
 /// What `--help` says about exit codes; [`Outcome`](crate::outcome::Outcome) gives them.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    everything was done
-  1    it failed, or --crash found that something was lost
+  1    it failed, its output could not be written, or --crash found that something was lost
   2    the command line is wrong
   3    it was done, except for files that could not be read or lines that are no orders
   130  it was interrupted; the same command goes on where it stopped";
 
 /// Durable workflows in one process and one file.
 #[derive(Debug, Parser)]
-#[command(name = "millrun", version, about, after_help = EXIT_CODES)]
+#[command(name = "millrun", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -37,6 +45,8 @@ pub(crate) enum Command {
     /// not done again: its recorded outcome is shown.
     #[command(after_help = EXIT_CODES)]
     Checkout(Checkout),
+    /// Tell what a command does, as its --help.
+    Help(Help),
     /// The process that `demo --crash` starts and kills.
     #[command(hide = true)]
     CrashWorker(CrashWorker),
@@ -61,7 +71,7 @@ pub(crate) struct Demo {
     pub(crate) stop_within: u16,
     /// Instead, kill a child process in the middle of thousands of running workflows, several
     /// times, and show that nothing acknowledged was lost.
-    #[arg(long, conflicts_with_all = ["dir", "store", "manifest", "files_at_once", "stop_within"])]
+    #[arg(long, conflicts_with_all = NOT_WITH_CRASH)]
     pub(crate) crash: bool,
     #[command(flatten)]
     pub(crate) crash_options: CrashOptions,
@@ -71,21 +81,21 @@ pub(crate) struct Demo {
 #[command(next_help_heading = "Options of --crash")]
 pub(crate) struct CrashOptions {
     /// How many workflows are run in all.
-    #[arg(long, value_name = "N", requires = "crash", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+    #[arg(long, value_name = "N", requires = "crash", conflicts_with_all = NOT_WITH_CRASH, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
     pub(crate) workflows: u32,
     /// How many workflows run at once.
-    #[arg(long, value_name = "N", requires = "crash", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", requires = "crash", conflicts_with_all = NOT_WITH_CRASH, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) running: u32,
     /// How many times the child is killed.
-    #[arg(long, value_name = "N", requires = "crash", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", requires = "crash", conflicts_with_all = NOT_WITH_CRASH, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) kills: u32,
     /// Chooses the moments of the kills; another one each time by default. The machine's own
     /// timing is not repeated by it.
-    #[arg(long, value_name = "NUMBER", requires = "crash")]
+    #[arg(long, value_name = "NUMBER", requires = "crash", conflicts_with_all = NOT_WITH_CRASH)]
     pub(crate) seed: Option<u64>,
     /// Where store and ledger are kept, which must not exist yet. Without it they are put into
     /// the directory for temporary files, and removed if nothing was lost.
-    #[arg(long, value_name = "PATH", requires = "crash")]
+    #[arg(long, value_name = "PATH", requires = "crash", conflicts_with_all = NOT_WITH_CRASH)]
     pub(crate) keep_in: Option<PathBuf>,
 }
 
@@ -112,6 +122,28 @@ pub(crate) struct Checkout {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Help {
+    /// The command; the program itself without one.
+    pub(crate) command: Option<String>,
+}
+
+/// Prints what `--help` of a command prints.
+///
+/// # Errors
+/// When there is no such command, or standard output cannot be written.
+pub(crate) fn print_help(help: &Help) -> Result<Outcome, OutputError> {
+    // As if it had been asked for in the usual way.
+    let asked = [Some("millrun"), help.command.as_deref(), Some("--help")];
+    match Cli::try_parse_from(asked.into_iter().flatten()) {
+        Err(help) if help.kind() == ErrorKind::DisplayHelp => {
+            output::tell(help.render()).map(|()| Outcome::Complete)
+        }
+        Err(wrong) => wrong.exit(),
+        Ok(_) => Ok(Outcome::Complete),
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CrashWorker {
     #[arg(long)]
     pub(crate) store: PathBuf,
@@ -131,8 +163,9 @@ pub(crate) struct CrashWorker {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
+
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -148,6 +181,10 @@ mod tests {
             "millrun demo --kills 2",
             "millrun demo --crash .",
             "millrun demo --crash --store a",
+            // These began a demo and said nothing of the option.
+            "millrun demo --workflows 5 .",
+            "millrun demo --seed 5 --store a",
+            "millrun demo --keep-in a --stop-within 3",
             "millrun",
         ] {
             assert!(parse(line).is_err(), "{line}");

@@ -158,7 +158,9 @@ pub(crate) fn digest_file(path: &Path, is_stopped: impl Fn() -> bool) -> Result<
             Err(error) => return Err(error.into()),
         }
     }
-    if state(&file.metadata()?) != state(&opened) {
+    // The name is looked at again as well: what was read may have been replaced or removed.
+    let (read, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+    if bytes != opened.len() || state(&read) != state(&opened) || state(&named) != state(&opened) {
         return Err(DigestError::Changed);
     }
     Ok(FileDigest {
@@ -167,9 +169,17 @@ pub(crate) fn digest_file(path: &Path, is_stopped: impl Fn() -> bool) -> Result<
     })
 }
 
-/// What moves when a file is written to.
-fn state(metadata: &Metadata) -> (u64, i64, i64) {
-    (metadata.len(), metadata.mtime(), metadata.mtime_nsec())
+/// What differs when a file was written to, also where its time was set back, or is another file.
+fn state(metadata: &Metadata) -> [i128; 7] {
+    [
+        metadata.dev().into(),
+        metadata.ino().into(),
+        metadata.len().into(),
+        metadata.mtime().into(),
+        metadata.mtime_nsec().into(),
+        metadata.ctime().into(),
+        metadata.ctime_nsec().into(),
+    ]
 }
 
 #[cfg(test)]
@@ -244,6 +254,40 @@ mod tests {
         assert_eq!(found, Err(DigestError::Changed));
         assert!(DigestError::Changed.may_pass());
         file.flush().unwrap();
+    }
+
+    /// A file that was removed, replaced by another of its size, or cut and filled again while it was read
+    /// went into the manifest as if it had stood still: only the length and the time of the open file were
+    /// compared.
+    #[test]
+    fn a_file_that_vanishes_or_is_replaced_while_it_is_read_has_no_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let meanwhile = |act: &dyn Fn()| {
+            fs::write(&path, b"before").unwrap();
+            let asked = Cell::new(false);
+            digest_file(&path, || {
+                if !asked.replace(true) {
+                    act();
+                }
+                false
+            })
+        };
+        let removed = meanwhile(&|| fs::remove_file(&path).unwrap());
+        assert_eq!(removed, Err(DigestError::Vanished));
+        let replaced = meanwhile(&|| {
+            let other = folder.path().join("other");
+            fs::write(&other, b"behind").unwrap();
+            fs::rename(other, &path).unwrap();
+        });
+        assert_eq!(replaced, Err(DigestError::Changed));
+        let set_back = meanwhile(&|| {
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            fs::write(&path, b"behind").unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(time).unwrap();
+        });
+        assert_eq!(set_back, Err(DigestError::Changed));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use millrun::{ShutdownReport, StopCause};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::Outcome;
+use crate::output::note;
 
 /// Waits for the first Ctrl-C or the first request to terminate.
 ///
@@ -35,11 +36,14 @@ pub(crate) async fn requested() -> io::Result<()> {
 pub(crate) fn report(stopped: &Result<ShutdownReport, StopCause>) {
     match stopped {
         Ok(report) if report.activities_cut == 0 => {}
-        Ok(report) => eprintln!(
+        Ok(report) => note(format_args!(
             "{} activities were cut short and will run again",
             report.activities_cut
-        ),
-        Err(cause) => eprintln!("the stop was cut short: {}", crate::with_sources(cause)),
+        )),
+        Err(cause) => note(format_args!(
+            "the stop was cut short: {}",
+            crate::with_sources(cause)
+        )),
     }
-    eprintln!("interrupted; the same command goes on where this one stopped");
+    note("interrupted; the same command goes on where this one stopped");
 }

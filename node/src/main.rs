@@ -15,6 +15,7 @@ mod demo;
 mod digest;
 mod interrupt;
 mod outcome;
+mod output;
 mod path_bytes;
 
 use std::error::Error;
@@ -24,13 +25,18 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 use outcome::Outcome;
+use output::OutputError;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("millrun: {}", with_sources(error.as_ref()));
+            // Whoever closed the pipe does not want to hear more.
+            let output = error.downcast_ref::<OutputError>();
+            if !output.is_some_and(OutputError::is_reader_gone) {
+                output::note(format_args!("millrun: {}", with_sources(error.as_ref())));
+            }
             ExitCode::FAILURE
         }
     }
@@ -42,6 +48,7 @@ async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
         Command::Demo(options) => demo::run(options).await,
         Command::Checkout(options) => checkout::run(options).await,
         Command::CrashWorker(options) => crash::worker::run(options).await,
+        Command::Help(help) => cli::print_help(&help).map_err(Into::into),
     }
 }
 

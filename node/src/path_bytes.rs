@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// How many characters of a path a person is shown at each end of one that is too long.
+const SHOWN_END_CHARS: usize = 120;
+
 /// A path as bytes, for histories and for files that list names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -54,9 +57,19 @@ impl From<PathBytes> for PathBuf {
 }
 
 impl fmt::Display for PathBytes {
-    /// For people: control characters are escaped, bytes that are no text are replaced.
+    /// For people: control characters are escaped, bytes that are no text are replaced, and the
+    /// middle of a path that would flood the screen is left out, with its length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in String::from_utf8_lossy(&self.0).chars() {
+        let text = String::from_utf8_lossy(&self.0);
+        let chars_len = text.chars().count();
+        let left_out = chars_len.saturating_sub(2 * SHOWN_END_CHARS);
+        for (index, character) in text.chars().enumerate() {
+            if left_out > 0 && index == SHOWN_END_CHARS {
+                write!(f, "[{left_out} characters]")?;
+            }
+            if left_out > 0 && (SHOWN_END_CHARS..chars_len - SHOWN_END_CHARS).contains(&index) {
+                continue;
+            }
             if character.is_control() {
                 write!(f, "{}", character.escape_default())?;
             } else {
@@ -84,6 +97,19 @@ mod tests {
         let json = serde_json::to_string(&name).unwrap();
         assert_eq!(serde_json::from_str::<PathBytes>(&json).unwrap(), name);
         assert_eq!(name.to_string(), "caf\u{fffd}\\n");
+    }
+
+    /// A path of 6,000 bytes filled the screen, and one with an escape sequence coloured it.
+    #[test]
+    fn a_path_is_shown_on_a_line_or_two_and_does_nothing_to_the_terminal() {
+        let long = PathBytes::from([b"/begin/".repeat(400), b"\x1b[31m/end".to_vec()].concat());
+        let shown = long.to_string();
+        assert!(shown.len() < 300, "{shown}");
+        assert!(
+            shown.starts_with("/begin/") && shown.ends_with("\\u{1b}[31m/end"),
+            "{shown}"
+        );
+        assert!(shown.contains("[2569 characters]"), "{shown}");
     }
 
     #[test]

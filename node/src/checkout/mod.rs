@@ -25,6 +25,7 @@ use tokio::task::spawn_blocking;
 use crate::cli::Checkout;
 use crate::interrupt;
 use crate::outcome::Outcome;
+use crate::output::{note, shown, tell};
 use book::Book;
 use orders::{NumberedOrder, Order, Orders};
 use shop::Shop;
@@ -39,7 +40,7 @@ const LINES_AHEAD_MAX: usize = 16;
 /// When the input, the store or the book cannot be opened or fail.
 pub(crate) async fn run(options: Checkout) -> Result<Outcome, Box<dyn Error>> {
     let input = open_input(&options.orders)?;
-    let book = Book::open(&options.book).map_err(|error| format!("{}: {error}", options.book.display()))?;
+    let book = Book::open(&options.book).map_err(|error| format!("{}: {error}", shown(&options.book)))?;
     let runtime = open(&options, Shop::new(book)).await?;
     let worked = tokio::select! {
         worked = work(&runtime, &options, input) => Some(worked),
@@ -57,12 +58,14 @@ pub(crate) async fn run(options: Checkout) -> Result<Outcome, Box<dyn Error>> {
                 failed,
                 refused,
             } = counts?;
-            println!("{decided} orders decided, {failed} failed, {refused} lines refused");
-            println!(
+            tell(format_args!(
+                "{decided} orders decided, {failed} failed, {refused} lines refused"
+            ))?;
+            tell(format_args!(
                 "store {}, book {}",
-                options.store.display(),
-                options.book.display()
-            );
+                shown(&options.store),
+                shown(&options.book)
+            ))?;
             Ok(if failed + refused > 0 {
                 Outcome::Partial
             } else {
@@ -130,25 +133,25 @@ async fn work(
     .buffer_unordered(options.orders_at_once.into());
     let mut decisions = pin!(decisions);
     let mut counts = Counts::default();
-    let name = options.orders.display();
+    let name = shown(&options.orders);
     while let Some((line, decided)) = decisions.next().await {
         match decided {
             Ok((id, Ok(decision))) => {
                 counts.decided += 1;
-                println!("{}: {decision}", id.escape_debug());
+                tell(format_args!("{}: {decision}", id.escape_debug()))?;
             }
             Ok((_, Err(error))) if error.concerns_all() => return Err(error.into()),
             Ok((id, Err(error))) => {
                 counts.failed += 1;
-                eprintln!(
+                note(format_args!(
                     "{name}:{line}: {}: {}",
                     id.escape_debug(),
                     crate::with_sources(&error)
-                );
+                ));
             }
             Err(error) => {
                 counts.refused += 1;
-                eprintln!("{name}:{line}: {error}");
+                note(format_args!("{name}:{line}: {error}"));
             }
         }
     }
@@ -213,7 +216,7 @@ fn open_input(path: &Path) -> Result<Box<dyn BufRead + Send>, InputError> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the orders in {} cannot be read", path.display())]
+#[error("the orders in {} cannot be read", shown(path))]
 struct InputError {
     path: PathBuf,
     source: io::Error,

@@ -25,6 +25,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use indicatif::HumanCount;
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
@@ -32,6 +33,7 @@ use tokio::time::timeout;
 use crate::cli::CrashOptions;
 use crate::interrupt;
 use crate::outcome::Outcome;
+use crate::output::{OutputError, shown, tell};
 use dice::Dice;
 use verdict::{Judge, Verdict};
 
@@ -59,13 +61,16 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
         .seed
         .unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(Dice::from_time()));
     let mut dice = Dice::new(seed);
-    println!("store and ledger in {}; seed {seed}", place.path.display());
-    println!(
+    tell(format_args!(
+        "store and ledger in {}; seed {seed}",
+        shown(place.path())
+    ))?;
+    tell(format_args!(
         "{} workflows of three steps, {} at once; {} kills",
         HumanCount(options.workflows.into()),
         HumanCount(options.running.into()),
         options.kills
-    );
+    ))?;
 
     let mut process = 0;
     for kill in 1..=options.kills {
@@ -76,14 +81,14 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
             Some(at) => {
                 tokio::time::sleep(KILL_DELAY_MAX.mul_f64(dice.fraction())).await;
                 worker.kill().await?;
-                println!(
+                tell(format_args!(
                     "kill {kill}: {:.2} s after its start, with about {} acknowledged and {} of them running",
                     worker.started.elapsed().as_secs_f64(),
                     HumanCount(at.acked),
                     HumanCount(at.acked.saturating_sub(at.ended)),
-                );
+                ))?;
             }
-            None => println!("kill {kill}: came too late, all was done"),
+            None => tell(format_args!("kill {kill}: came too late, all was done"))?,
         }
     }
     for only_show in [false, true] {
@@ -95,16 +100,20 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
             "done"
         };
         worker.run_until(u64::MAX).await?;
-        println!("all {what} in {:.2} s", worker.started.elapsed().as_secs_f64());
+        tell(format_args!(
+            "all {what} in {:.2} s",
+            worker.started.elapsed().as_secs_f64()
+        ))?;
     }
     let verdict = place.judge()?;
-    print(&verdict);
-    place.clean_up(verdict.is_clean())?;
-    Ok(if verdict.is_clean() {
-        Outcome::Complete
-    } else {
-        Outcome::Lost
-    })
+    if verdict.is_clean() {
+        print(&verdict)?;
+        return Ok(Outcome::Complete);
+    }
+    // Before it is told, which may fail: this is what somebody must look at.
+    place.keep();
+    print(&verdict)?;
+    Ok(Outcome::Lost)
 }
 
 /// How many runs have ended when the kill of this number is due: anywhere in its part of the work.
@@ -121,9 +130,9 @@ fn due_at(options: &CrashOptions, kill: u32, dice: &mut Dice) -> u64 {
     due
 }
 
-fn print(verdict: &Verdict) {
+fn print(verdict: &Verdict) -> Result<(), OutputError> {
     for fault in &verdict.faults_named {
-        println!("FAULT: {fault}");
+        tell(format_args!("FAULT: {fault}"))?;
     }
     let rows = [
         ("starts acknowledged", verdict.acknowledged),
@@ -135,16 +144,13 @@ fn print(verdict: &Verdict) {
         ("faults", verdict.faults),
     ];
     for (what, count) in rows {
-        println!("{what:34} {:>10}", HumanCount(count).to_string());
+        tell(format_args!("{what:34} {:>10}", HumanCount(count).to_string()))?;
     }
-    println!(
-        "{}",
-        if verdict.is_clean() {
-            "nothing acknowledged was lost, no recorded result changed, no recorded step ran again"
-        } else {
-            "the runtime broke its promise; store and ledger are kept"
-        }
-    );
+    tell(if verdict.is_clean() {
+        "nothing acknowledged was lost, no recorded result changed, no recorded step ran again"
+    } else {
+        "the runtime broke its promise; store and ledger are kept"
+    })
 }
 
 /// How far a worker says it is.
@@ -203,10 +209,10 @@ impl Worker {
             worker.join().await?;
             return Err("the worker ended before its store was open".into());
         }
-        println!(
+        tell(format_args!(
             "process {process}: store open after {:.2} s",
             started.elapsed().as_secs_f64()
-        );
+        ))?;
         Ok(worker)
     }
 
@@ -250,39 +256,38 @@ impl Worker {
     }
 }
 
-/// The directory of store and ledger.
+/// The directory of store and ledger. A temporary one is removed when this is dropped, however the
+/// show ends, unless it is to be kept.
 #[derive(Debug)]
-struct Place {
-    path: PathBuf,
-    is_kept: bool,
+enum Place {
+    Given(PathBuf),
+    Temporary(TempDir),
 }
 
 impl Place {
     fn make(keep_in: Option<&Path>) -> std::io::Result<Self> {
         match keep_in {
-            Some(path) => {
-                fs::create_dir(path)?;
-                Ok(Self {
-                    path: path.to_path_buf(),
-                    is_kept: true,
-                })
-            }
-            None => Ok(Self {
-                path: tempfile::Builder::new()
-                    .prefix("millrun-crash-")
-                    .tempdir()?
-                    .keep(),
-                is_kept: false,
-            }),
+            Some(path) => fs::create_dir(path).map(|()| Self::Given(path.to_path_buf())),
+            None => tempfile::Builder::new()
+                .prefix("millrun-crash-")
+                .tempdir()
+                .map(Self::Temporary),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(folder) => folder.path(),
         }
     }
 
     fn store(&self) -> PathBuf {
-        self.path.join("store.redb")
+        self.path().join("store.redb")
     }
 
     fn ledger(&self) -> PathBuf {
-        self.path.join("ledger")
+        self.path().join("ledger")
     }
 
     fn judge(&self) -> std::io::Result<Verdict> {
@@ -291,11 +296,10 @@ impl Place {
         Ok(judge.conclude())
     }
 
-    fn clean_up(self, is_clean: bool) -> std::io::Result<()> {
-        if is_clean && !self.is_kept {
-            fs::remove_dir_all(&self.path)
-        } else {
-            Ok(())
+    /// Leaves the directory for somebody to look at.
+    fn keep(self) {
+        if let Self::Temporary(folder) = self {
+            let _kept: PathBuf = folder.keep();
         }
     }
 }

@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use millrun::{ActivityContext, ActivityError, ResultError, RunId, Runtime, StartError, WorkflowError};
+use millrun::{
+    ActivityContext, ActivityError, ResultError, RunId, Runtime, StartError, TypedError, WorkflowError,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 
@@ -64,6 +66,7 @@ impl Desk {
         &self.0.progress
     }
 
+    /// The list is taken again if it could not be written, and each time that is told.
     pub(crate) async fn list(self, _: ActivityContext, order: TreeOrder) -> Result<Listing, ActivityError> {
         let listed = off_thread(move || {
             let manifest = order.manifest.as_path();
@@ -73,7 +76,8 @@ impl Desk {
                 .file(&partial_path(manifest));
             listing::write(order.root.as_path(), &left_out, order.list.as_path())
         });
-        listed.await?.map_err(list_failed)
+        let listed = listed.await?.map_err(list_failed);
+        listed.inspect_err(|error| self.0.progress.tell(error.message()))
     }
 
     pub(crate) async fn run_chunk(
@@ -118,21 +122,41 @@ impl Desk {
         // Dropped with this future, if the attempt is given up: the thread then ends early.
         let interest = Interest::default();
         let is_stopped = Arc::clone(&interest.0);
+        let read = path.clone();
         let reading =
-            spawn_blocking(move || digest_file(path.as_path(), || is_stopped.load(Ordering::Relaxed)));
+            spawn_blocking(move || digest_file(read.as_path(), || is_stopped.load(Ordering::Relaxed)));
         let digest = reading
             .await
-            .map_err(|error| DigestError::Io(error.to_string()))??;
+            .map_err(|error| DigestError::Io(error.to_string()))?
+            .inspect_err(|error| {
+                if *error == DigestError::Changed {
+                    self.0.progress.note_changed(&path);
+                }
+            })?;
         self.0.progress.count_file(cx.instance_id().as_str());
         Ok(digest)
     }
 
-    /// Fetches the chunks' results in order and hands them to one thread that writes.
+    /// Writes the manifest. An attempt that fails is told: the disk may be full, and only a person can help.
     pub(crate) async fn write_manifest(
         self,
         cx: ActivityContext,
         order: ManifestOrder,
     ) -> Result<(), ActivityError> {
+        let (place, attempt) = (order.tree.manifest.clone(), cx.attempt());
+        self.write_lines(cx, order).await.map_err(|error| {
+            let named = format!("the manifest {place} cannot be written: {}", error.message());
+            self.0.progress.tell(&format!("attempt {attempt}: {named}"));
+            if error.is_retryable() {
+                ActivityError::retryable(named)
+            } else {
+                ActivityError::fatal(named)
+            }
+        })
+    }
+
+    /// Fetches the chunks' results in order and hands them to one thread that writes.
+    async fn write_lines(&self, cx: ActivityContext, order: ManifestOrder) -> Result<(), ActivityError> {
         let ManifestOrder { tree, chunks } = order;
         let (lines, mut waiting) = mpsc::channel::<(ChunkResult, Vec<PathBytes>)>(MANIFEST_QUEUE_LEN);
         let (place, shown_as) = (tree.manifest.clone(), tree.shown_as.clone());
@@ -155,9 +179,8 @@ impl Desk {
             }
         }
         drop(lines);
-        let manifest = writing.await??;
-        off_thread(move || manifest.finish()).await??;
-        Ok(())
+        let manifest = writing.await?.map_err(write_failed)?;
+        off_thread(move || manifest.finish()).await?.map_err(write_failed)
     }
 
     pub(crate) async fn forget_list(self, _: ActivityContext, list: PathBytes) -> Result<(), ActivityError> {
@@ -199,6 +222,19 @@ fn list_failed(error: ListError) -> ActivityError {
         error.into()
     } else {
         ActivityError::fatal(ActivityError::from(error).message())
+    }
+}
+
+/// A disk that is full may have room later; a folder that is not there, or may not be written to, needs a
+/// person.
+fn write_failed(error: io::Error) -> ActivityError {
+    match error.kind() {
+        io::ErrorKind::NotFound
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem => ActivityError::fatal(error.to_string()),
+        _ => error.into(),
     }
 }
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::demo::tree::{LeftOut, Survey, WalkError, walk};
+use crate::output::shown;
 use crate::path_bytes::PathBytes;
 
 /// How many files one chunk has at most. A chunk is one run; its history grows with its files.
@@ -49,7 +50,7 @@ pub(crate) struct Listing {
 pub(crate) enum ListError {
     #[error(transparent)]
     Walk(#[from] WalkError<io::Error>),
-    #[error("the list file {} cannot be written or read", path.display())]
+    #[error("the list file {} cannot be written or read", shown(path))]
     File {
         path: PathBuf,
         #[source]
@@ -57,7 +58,7 @@ pub(crate) enum ListError {
     },
     #[error("the tree has more files than one list may have, {CHUNKS_MAX} chunks of {CHUNK_FILES_MAX}")]
     TooManyFiles,
-    #[error("the list file {} is not the one that was written for this run", path.display())]
+    #[error("the list file {} is not the one that was written for this run", shown(path))]
     Foreign { path: PathBuf },
 }
 

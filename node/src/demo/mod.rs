@@ -26,6 +26,7 @@ use millrun::{ActivityContext, OnConflict, OpenError, Runtime, StartupReport};
 use crate::cli::Demo;
 use crate::interrupt;
 use crate::outcome::Outcome;
+use crate::output::{shown, tell};
 use desk::Desk;
 use places::Places;
 use progress::Progress;
@@ -60,19 +61,17 @@ pub(crate) async fn run(options: Demo) -> Result<Outcome, Box<dyn Error>> {
     };
     stopped?;
     let result = result?;
-    println!(
-        "{}",
-        Summary {
-            result: &result,
-            stats: &stats,
-            time: begun.elapsed(),
-            places: &places
-        }
-    );
-    println!(
+    tell(Summary {
+        result: &result,
+        stats: &stats,
+        changed: desk.progress().changed(),
+        time: begun.elapsed(),
+        places: &places,
+    })?;
+    tell(format_args!(
         "check it with: sha256sum -c --quiet {}",
-        options.manifest.display()
-    );
+        shown(&options.manifest)
+    ))?;
     Ok(if result.is_partial() {
         Outcome::Partial
     } else {
@@ -103,7 +102,7 @@ async fn checksum(
     let run = runtime
         .start_with(TREE, &places.id(), places.order(), OnConflict::RestartFinished)
         .await?;
-    progress.tell(&format!("checksumming {} as {}", places.root.display(), run.id()));
+    progress.tell(&format!("checksumming {} as {}", shown(&places.root), run.id()));
     Ok(run.result().await?)
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::workflows::TreeOrder;
 use crate::cli::Demo;
 use crate::digest::Digest;
+use crate::output::shown;
 use crate::path_bytes::PathBytes;
 
 /// Absolute paths without symbolic links, except what is shown as the user wrote it.
@@ -22,19 +23,19 @@ pub(crate) struct Places {
 /// Why a place cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
-    #[error("the directory {} cannot be used", path.display())]
+    #[error("the directory {} cannot be used", shown(path))]
     Root {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("no file can be written to {}", path.display())]
+    #[error("no file can be written to {}", shown(path))]
     File {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("store and manifest are both {}", path.display())]
+    #[error("store and manifest are both {}", shown(path))]
     SameFile { path: PathBuf },
 }
 

@@ -5,17 +5,26 @@
 //! for all its files, whoever digested them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use millrun::RunId;
 
+use crate::output::note;
+use crate::path_bytes::PathBytes;
+
+/// How many files that changed while they were read are named; further ones are only counted.
+const CHANGED_NAMED_MAX: u64 = 10;
+
 /// The bar, and what has been counted for it. Without a terminal nothing is drawn.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     counted: Mutex<Counted>,
+    /// How often a file was read in vain, because it changed meanwhile.
+    changed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -28,13 +37,15 @@ struct Counted {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let style = "{spinner} [{elapsed_precise}] {bar:40} {human_pos}/{human_len} files, {eta} left";
+        // The bar takes what the terminal has left: all else fits into 40 columns.
+        let style = "{spinner} {elapsed:>3} {wide_bar} {human_pos}/{human_len}, {eta} left";
         let bar = ProgressBar::new(0);
         bar.set_style(ProgressStyle::with_template(style).expect("the template is well-formed"));
         bar.enable_steady_tick(Duration::from_millis(100));
         Self {
             bar,
             counted: Mutex::default(),
+            changed: AtomicU64::new(0),
         }
     }
 
@@ -58,9 +69,21 @@ impl Progress {
         self.bar.inc(files.saturating_sub(counted));
     }
 
+    /// A file changed while it was read, so that it is read again, or skipped in the end. The first are named.
+    pub(crate) fn note_changed(&self, path: &PathBytes) {
+        if self.changed.fetch_add(1, Ordering::Relaxed) < CHANGED_NAMED_MAX {
+            self.tell(&format!("{path} changed while it was read"));
+        }
+    }
+
+    /// How often a file was read in vain so far, in this process.
+    pub(crate) fn changed(&self) -> u64 {
+        self.changed.load(Ordering::Relaxed)
+    }
+
     /// Writes a line for a person above the bar.
     pub(crate) fn tell(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| note(line));
     }
 
     /// Takes the bar off the screen.

@@ -8,6 +8,7 @@ use millrun::RuntimeStats;
 
 use super::places::Places;
 use super::workflows::TreeResult;
+use crate::output::shown;
 
 /// How many files without a digest are named on the terminal; all of the first hundred stand in
 /// the run's result.
@@ -19,6 +20,8 @@ pub(crate) struct Summary<'a> {
     pub(crate) result: &'a TreeResult,
     /// Of this process.
     pub(crate) stats: &'a RuntimeStats,
+    /// How often this process read a file in vain, because it changed meanwhile.
+    pub(crate) changed: u64,
     /// Since this process began.
     pub(crate) time: Duration,
     pub(crate) places: &'a Places,
@@ -45,6 +48,13 @@ impl fmt::Display for Summary<'_> {
             (*skipped, "files skipped"),
             (survey.unreadable, "directories skipped"),
             (survey.links, "symbolic links"),
+            (survey.specials, "sockets, pipes and devices"),
+            (survey.vanished, "names that vanished while they were listed"),
+            (
+                survey.control_names,
+                "names with control characters, which a terminal may obey",
+            ),
+            (self.changed, "times a file changed while it was read"),
         ];
         for (count, what) in passed_over.into_iter().filter(|(count, _)| *count > 0) {
             writeln!(f, "            {} {what}", HumanCount(count))?;
@@ -61,8 +71,8 @@ impl fmt::Display for Summary<'_> {
             HumanCount(self.stats.journal.commits)
         )?;
         writeln!(f, "time        {:.2} s", self.time.as_secs_f64())?;
-        writeln!(f, "store       {}", self.places.store.display())?;
-        write!(f, "manifest    {}", self.places.manifest.display())
+        writeln!(f, "store       {}", shown(&self.places.store))?;
+        write!(f, "manifest    {}", shown(&self.places.manifest))
     }
 }
 
@@ -98,6 +108,7 @@ mod tests {
         let summary = Summary {
             result: &result,
             stats: &stats,
+            changed: 2,
             time: Duration::from_millis(1_500),
             places: &places,
         };
@@ -105,6 +116,7 @@ mod tests {
 skipped     a\\nb: permission denied
 files       1,234, 2.00 KiB
             1 files skipped
+            2 times a file changed while it was read
 workflows   6
 activities  1,245 run by this process
 commits     99 by this process

@@ -18,6 +18,7 @@ use std::vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::output::shown;
 use crate::path_bytes::PathBytes;
 
 /// How many unreadable directories are named; further ones are only counted.
@@ -64,6 +65,13 @@ pub(crate) struct Survey {
     pub(crate) links: u64,
     /// Sockets, pipes and devices.
     pub(crate) specials: u64,
+    /// Names that were in their directory and then could not be found.
+    #[serde(default)]
+    pub(crate) vanished: u64,
+    /// Files whose names have control characters other than line ends. Manifests hold them as they are,
+    /// since the format of `sha256sum` has no other way to write them.
+    #[serde(default)]
+    pub(crate) control_names: u64,
     /// Directories that could not be read: how many, and the first hundred by name.
     pub(crate) unreadable: u64,
     pub(crate) unreadable_named: Vec<Unreadable>,
@@ -79,7 +87,7 @@ pub(crate) struct Unreadable {
 /// Why a walk ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WalkError<E> {
-    #[error("the directory {} cannot be read", root.display())]
+    #[error("the directory {} cannot be read", shown(root))]
     Root {
         root: PathBuf,
         #[source]
@@ -124,6 +132,7 @@ pub(crate) fn walk<E>(
             Ok(Kind::File { bytes }) => {
                 survey.files += 1;
                 survey.bytes += bytes;
+                survey.control_names += u64::from(has_control(&path));
                 each(&path).map_err(WalkError::Refused)?;
             }
             Ok(Kind::Directory { names }) => {
@@ -132,7 +141,7 @@ pub(crate) fn walk<E>(
             }
             Ok(Kind::Link) => survey.links += 1,
             Ok(Kind::Special) => survey.specials += 1,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => survey.vanished += 1,
             Err(error) => survey.note_unreadable(&path, &error),
         }
     }
@@ -149,6 +158,12 @@ impl Survey {
             });
         }
     }
+}
+
+/// Whether a terminal would obey part of this name. Line ends are written out in a manifest.
+fn has_control(path: &Path) -> bool {
+    let is_control = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\r');
+    PathBytes::from(path).as_bytes().iter().any(is_control)
 }
 
 enum Kind {

@@ -34,6 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// To wait for a run is never given up; each interruption of the program costs one attempt.
 const UNTIRING: Retry = Retry::exponential().attempts(u32::MAX);
 
+/// Files of our own are written again for a quarter of a minute: a disk that is full for longer needs a
+/// person, who is told of each attempt.
+const WRITING: Retry = Retry::exponential()
+    .first_pause(Duration::from_secs(1))
+    .attempts(5);
+
 pub(crate) const TREE: Workflow<TreeOrder, TreeResult> = Workflow::named("demo.tree");
 pub(crate) const CHUNK: Workflow<ChunkOrder, ChunkResult> = Workflow::named("demo.chunk");
 
@@ -135,7 +141,8 @@ pub(crate) async fn tree(cx: WorkflowContext, order: TreeOrder) -> Result<TreeRe
 
 /// Everything that needs the list.
 async fn checksum(cx: &WorkflowContext, order: TreeOrder) -> Result<TreeResult, WorkflowError> {
-    let Listing { survey, chunks } = cx.call(LIST, order.clone()).start_to_close(PATIENCE).await?;
+    let listing = cx.call(LIST, order.clone());
+    let Listing { survey, chunks } = listing.retry(WRITING).start_to_close(PATIENCE).await?;
     let mut totals = stream::iter(chunk_orders(&order, survey.files, &chunks))
         .map(|chunk| cx.call(RUN_CHUNK, chunk).retry(UNTIRING).start_to_close(PATIENCE))
         .buffered(CHUNKS_AT_ONCE);
@@ -149,6 +156,7 @@ async fn checksum(cx: &WorkflowContext, order: TreeOrder) -> Result<TreeResult, 
     }
     drop(totals);
     cx.call(WRITE_MANIFEST, ManifestOrder { tree: order, chunks })
+        .retry(WRITING)
         .start_to_close(PATIENCE)
         .await?;
     Ok(result)

@@ -1,5 +1,7 @@
 //! Help and exit codes.
 
+use std::fs::File;
+
 use crate::support::Place;
 
 #[test]
@@ -24,6 +26,47 @@ fn help_names_every_command_and_exit_code() {
     }
 }
 
+/// `millrun help --help` was called an unknown command.
+#[test]
+fn help_is_had_in_every_way() {
+    let place = Place::new();
+    let help = place.run(&["demo", "--help"]).expect(0).out;
+    assert_eq!(place.run(&["help", "demo"]).expect(0).out.trim(), help.trim());
+    let help = place.run(&["--help"]).expect(0).out;
+    assert_eq!(place.run(&["help"]).expect(0).out.trim(), help.trim());
+    for arguments in [&["help", "--help"][..], &["help", "-h"]] {
+        assert!(place.run(arguments).expect(0).out.contains("Usage: millrun help"));
+    }
+    place.run(&["help", "nonsense"]).expect(2);
+}
+
+/// A reader that had gone, or a full disk behind standard output, was a panic with exit code 101.
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_no_panic() {
+    let place = Place::new();
+    place.write("tree/a", b"x");
+    place.write("orders", b"");
+    let short = ["demo", "--crash", "--workflows", "50", "--kills", "1"];
+    for arguments in [&["demo", "tree"][..], &["checkout", "orders"], &["help"], &short] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ended = place.run_onto(arguments, full.into()).expect(1);
+        assert!(
+            ended.err.contains("standard output cannot be written"),
+            "{ended:#?}"
+        );
+
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = place.run_onto(arguments, writer.into()).expect(1);
+        assert!(!ended.err.contains("millrun:"), "{ended:#?}");
+    }
+    // Standard error is for people: what they cannot be told is left out.
+    let nobody = File::options().write(true).open("/dev/full").unwrap();
+    place
+        .run_with_words_for(&["demo", "tree"], nobody.into())
+        .expect(0);
+}
+
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     let place = Place::new();
@@ -32,6 +75,7 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["nonsense"],
         &["demo", "--files-at-once", "0"],
         &["demo", "--kills", "1"],
+        &["demo", "--workflows", "1", "."],
     ] {
         place.run(arguments).expect(2);
     }

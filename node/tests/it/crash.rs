@@ -43,6 +43,21 @@ fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
     assert!(place.path("kept/ledger").exists() && place.path("kept/store.redb").exists());
 }
 
+/// After Ctrl-C, and after output that could not be written, the temporary store stayed behind.
+#[test]
+fn a_show_that_is_cut_short_leaves_nothing_behind() {
+    let place = Place::new();
+    let left = |place: &Place| std::fs::read_dir(place.temporary()).unwrap().count();
+    let running = place.start_until(&SHORT, "kill 1");
+    assert_eq!(left(&place), 1, "the store is not where this test looks");
+    assert_eq!(running.interrupt(), Some(130));
+    assert_eq!(left(&place), 0);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    place.run_onto(&SHORT, writer.into()).expect(1);
+    assert_eq!(left(&place), 0);
+}
+
 #[test]
 fn a_directory_that_exists_is_not_written_to() {
     let place = Place::new();

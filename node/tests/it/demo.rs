@@ -128,6 +128,49 @@ fn what_cannot_be_used_is_named_and_left_alone() {
     assert_eq!(place.read("foreign"), b"this is no store. ".repeat(1_000));
 }
 
+/// A full disk behind the manifest was met with ten minutes of silence.
+#[test]
+fn a_manifest_that_cannot_be_written_is_told_at_once() {
+    let place = Place::new();
+    place.write("tree/a", b"x");
+    std::os::unix::fs::symlink("/dev/full", place.path("full.partial")).unwrap();
+    let full = ["demo", "tree", "--manifest", "full"];
+    let told = format!(
+        "attempt 1: the manifest {} cannot be written",
+        place.path("full").display()
+    );
+    place.start_until(&full, &told).kill();
+    place.write("foreign.partial/file", b"x");
+    let ended = place.run(&["demo", "tree", "--manifest", "foreign"]).expect(1);
+    assert!(
+        ended.err.contains("foreign cannot be written: Is a directory"),
+        "{ended:#?}"
+    );
+}
+
+/// Names with an escape in them went to the manifest, and paths of thousands of bytes to the screen, without
+/// a word.
+#[test]
+fn strange_names_are_counted_and_long_ones_are_shown_in_part() {
+    let place = Place::new();
+    place.write("tree/\u{1b}[31mred", b"x");
+    let ended = place.run(&["demo", "tree"]).expect(0);
+    assert!(
+        ended.out.contains("1 names with control characters"),
+        "{ended:#?}"
+    );
+    assert!(
+        place
+            .read("millrun-demo.sha256")
+            .ends_with(b"  tree/\x1b[31mred\n")
+    );
+    let ended = place.run(&["demo", &"d/".repeat(3_000)]).expect(1);
+    assert!(
+        ended.err.len() < 500 && ended.err.contains("[5760 characters]"),
+        "{ended:#?}"
+    );
+}
+
 #[test]
 fn a_store_in_use_is_refused_to_a_second_process() {
     let (place, _) = slow_tree();

@@ -9,11 +9,11 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A directory in which the program runs.
-pub(crate) struct Place(TempDir);
+pub(crate) struct Place(TempDir, TempDir);
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
     }
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -51,13 +51,35 @@ impl Place {
         command
             .current_dir(self.0.path())
             .args(arguments)
+            .env("TMPDIR", self.temporary())
             .stdin(Stdio::null());
         command
+    }
+
+    /// The directory in which the program makes its temporary ones: out of the way of [`names`](Self::names).
+    pub(crate) fn temporary(&self) -> &Path {
+        self.1.path()
     }
 
     /// Runs the program to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.command(arguments).output().unwrap().into()
+    }
+
+    /// Runs the program to its end, with its standard output going there.
+    pub(crate) fn run_onto(&self, arguments: &[&str], out: Stdio) -> Ended {
+        let mut command = self.command(arguments);
+        let child = command.stdout(out).stderr(Stdio::piped()).spawn();
+        // Its ends of the pipes go with the command.
+        drop(command);
+        child.unwrap().wait_with_output().unwrap().into()
+    }
+
+    /// Runs the program to its end, with its standard error going there.
+    pub(crate) fn run_with_words_for(&self, arguments: &[&str], words: Stdio) -> Ended {
+        let mut command = self.command(arguments);
+        let child = command.stdout(Stdio::piped()).stderr(words).spawn();
+        child.unwrap().wait_with_output().unwrap().into()
     }
 
     /// Runs the program to its end, with this on its standard input.
