@@ -57,7 +57,7 @@ pub(super) struct PartState {
 impl PartState {
     fn wake_at(&mut self, at: Timestamp) {
         self.alarm
-            .get_or_insert_with(|| Alarm::spawn(&self.tokio, self.clock, self.driven.bell.clone()))
+            .get_or_insert_with(|| Alarm::spawn(&self.tokio, self.clock.clone(), self.driven.bell.clone()))
             .set(at);
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Patience {
 impl Patience {
     /// Waits for work: looks for it, if that has paid lately, then sleeps. `take` says whether there is
     /// any; `sleep` returns when there may be.
-    pub(super) fn wait(&mut self, clock: Clock, take: impl FnMut() -> bool, sleep: impl FnOnce()) {
+    pub(super) fn wait(&mut self, clock: &Clock, take: impl FnMut() -> bool, sleep: impl FnOnce()) {
         let began = clock.elapsed();
         let is_over = || clock.elapsed().saturating_sub(began) >= LOOK_MAX;
         if !(self.looks() && look(take, is_over)) {
@@ -92,17 +92,17 @@ mod tests {
         let clock = Clock::start();
         let mut patience = Patience::default();
         let mut slept = false;
-        patience.wait(clock, || panic!("nobody looks yet"), || slept = true);
+        patience.wait(&clock, || panic!("nobody looks yet"), || slept = true);
         assert!(slept);
         patience.short = u16::MAX;
-        patience.wait(clock, || true, || panic!("there was work"));
+        patience.wait(&clock, || true, || panic!("there was work"));
     }
 
     #[test]
     fn one_who_finds_nothing_sleeps() {
         let mut patience = Patience { short: u16::MAX };
         let mut slept = false;
-        patience.wait(Clock::start(), || false, || slept = true);
+        patience.wait(&Clock::start(), || false, || slept = true);
         assert!(slept);
         assert_eq!(patience.short, u16::MAX << 1, "looking in vain is a long wait");
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use super::clock::Clock;
 use super::{HostConfig, HostError, TokioHost};
 
 /// A test that takes longer hangs, and fails here.
@@ -105,12 +106,15 @@ fn ignore_exit() -> OnExit {
     Box::new(drop)
 }
 
-async fn spawn() -> TokioHost {
-    let config = HostConfig {
+fn config() -> HostConfig {
+    HostConfig {
         own_thread: OWN_THREAD.get(),
         ..HostConfig::default()
-    };
-    TokioHost::spawn(config).await.unwrap()
+    }
+}
+
+async fn spawn() -> TokioHost {
+    TokioHost::spawn(config()).await.unwrap()
 }
 
 async fn shut_down(host: TokioHost) {
@@ -265,6 +269,43 @@ fn a_deadline_is_never_early_and_an_earlier_one_replaces_a_later() {
         for _ in 0..5 {
             let (now, deadline) = turns.recv().await.unwrap();
             assert!(now >= deadline, "{now} is before {deadline}");
+        }
+    });
+}
+
+/// A laptop that had slept for a night, and a machine whose clock was corrected by hours, kept to the old time
+/// until the process was started again: timers that were long due came hours late. The host had read the wall
+/// clock once, when it started.
+#[test]
+fn what_has_become_due_by_a_correction_of_the_wall_clock_comes_though_nothing_else_happens() {
+    on_both(async || {
+        for placement in [Placement::Actor, Placement::Thread] {
+            let hours = Arc::new(AtomicU64::new(1_000));
+            let moved = Arc::clone(&hours);
+            let hour = |hours: u64| Timestamp::EPOCH + Duration::from_secs(hours * 3_600);
+            let wall = move || hour(moved.load(Ordering::SeqCst));
+            let often = Duration::from_millis(1);
+            let clock = Clock::following(Box::new(wall), often, often);
+            let host = TokioHost::spawn_with(config(), clock).await.unwrap();
+            let (turned, mut turns) = unbounded_channel();
+            start(
+                &host.host(),
+                placement,
+                &Bell::new(),
+                ignore_exit(),
+                move |now, _| {
+                    turned.send(now).unwrap();
+                    let due = hour(1_008);
+                    if now < due { Next::At(due) } else { Next::Idle }
+                },
+            );
+            let sleep = host.host().sleep_until(hour(1_008));
+            assert!(turns.recv().await.unwrap() < hour(1_001));
+            hours.store(1_010, Ordering::SeqCst);
+            assert!(turns.recv().await.unwrap() >= hour(1_010));
+            sleep.await;
+            assert!(host.host().now() >= hour(1_010));
+            shut_down(host).await;
         }
     });
 }

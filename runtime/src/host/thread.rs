@@ -85,7 +85,7 @@ fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, c
             match wake_at {
                 Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
                 None => patience.wait(
-                    clock,
+                    &clock,
                     || woken.try_recv().is_ok(),
                     || woken.recv().unwrap_or_default(),
                 ),

@@ -90,9 +90,9 @@ pub struct StillRunning {
 /// for (see [`HostConfig::drop_wait_max`]), so that files are closed when it returns. Actors and
 /// tasks on a current-thread runtime end when that runtime runs next.
 ///
-/// The clock is the wall clock as it was at the start, moved on by the machine's monotonic clock:
-/// it never runs backwards, follows no later correction of the wall clock, and does not follow
-/// tokio's paused time.
+/// The clock is the wall clock, looked at once a second and moved on by the machine's monotonic clock in
+/// between. It follows a correction forward at once; after one backward it runs an eighth slower until the
+/// wall clock has caught up, so that it never runs backwards. It does not follow tokio's paused time.
 #[must_use = "dropping the host ends everything that runs on it"]
 pub struct TokioHost {
     seam: Arc<Seam>,
@@ -131,6 +131,11 @@ impl TokioHost {
     /// When there is no tokio runtime, when it has no timer, or when `config` asks for the
     /// impossible.
     pub async fn spawn(config: HostConfig) -> Result<Self, HostError> {
+        Self::spawn_with(config, Clock::start()).await
+    }
+
+    /// As [`spawn`](Self::spawn), with a clock of the caller's.
+    pub(super) async fn spawn_with(config: HostConfig, clock: Clock) -> Result<Self, HostError> {
         if config.turn_budget == 0 {
             return Err(HostError::NoTurnBudget);
         }
@@ -151,7 +156,7 @@ impl TokioHost {
             tokio,
             actors,
             actors_thread: own_thread.as_ref().map(|own| own.id),
-            clock: Clock::start(),
+            clock,
             dice: Dice::from_os(),
             turn_budget: config.turn_budget,
             supervisor: supervisor.clone(),
@@ -265,7 +270,7 @@ impl Host for Seam {
     }
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {
-        let (clock, tokio) = (self.clock, self.tokio.clone());
+        let (clock, tokio) = (self.clock.clone(), self.tokio.clone());
         Box::pin(async move {
             while clock.now() < deadline {
                 let sleep = {
@@ -297,7 +302,7 @@ impl Host for Seam {
         };
         let closed = || refused("the host has been shut down".to_owned());
         let parts = &self.parts;
-        let time = (self.clock, self.turn_budget);
+        let time = (self.clock.clone(), self.turn_budget);
         match placement {
             Placement::Actor => {
                 let number = parts.add(info, self.actors_thread).ok_or_else(closed)?;
@@ -311,8 +316,8 @@ impl Host for Seam {
                 if name.contains('\0') {
                     return Err(refused("the name of a thread cannot contain a NUL".to_owned()));
                 }
-                let thread =
-                    PartThread::spawn(name, self.clock).map_err(|error| refused(error.to_string()))?;
+                let thread = PartThread::spawn(name, self.clock.clone())
+                    .map_err(|error| refused(error.to_string()))?;
                 let number = parts.add(info, Some(thread.id)).ok_or_else(closed)?;
                 let place = (number, Arc::clone(parts));
                 let driven = Driven::new(part, bell, on_exit, time, place, name);
@@ -336,7 +341,7 @@ impl Seam {
         let bell = driven.bell.clone();
         let state = PartState {
             driven,
-            clock: self.clock,
+            clock: self.clock.clone(),
             tokio: self.actors.clone(),
             alarm: None,
         };
