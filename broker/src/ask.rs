@@ -19,6 +19,7 @@ use std::task::{Poll, Waker};
 use millrun_core::Timestamp;
 
 use crate::clock::Clock;
+use crate::outcome::PublishError;
 use crate::publish::Publish;
 
 /// A payload that wants an answer of type `R`.
@@ -57,6 +58,9 @@ pub enum AskError {
     /// An inbox with the policy [`Overflow::Fail`](crate::Overflow::Fail) is full.
     #[error("the question met a full inbox")]
     Full,
+    /// The broker has been [closed](crate::Broker::close): nobody can get the question.
+    #[error("the broker is closed")]
+    Closed,
     /// All who got the question let go of it without an answer while there was time.
     #[error("the question was dropped without an answer")]
     Unanswered,
@@ -71,7 +75,7 @@ impl AskError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Full | Self::TimedOut => true,
-            Self::NobodyAsked | Self::Unanswered => false,
+            Self::NobodyAsked | Self::Unanswered | Self::Closed => false,
         }
     }
 }
@@ -187,6 +191,7 @@ where
                 Poll::Ready(Ok(published)) if published.delivered == 0 => {
                     return Poll::Ready(Err(AskError::NobodyAsked));
                 }
+                Poll::Ready(Err(PublishError::Closed(_))) => return Poll::Ready(Err(AskError::Closed)),
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(AskError::Full)),
                 Poll::Ready(Ok(_)) => publish = None,
                 Poll::Pending => {}

@@ -111,6 +111,9 @@ pub enum SubscribeError {
         /// The group's name.
         group: String,
     },
+    /// The broker has been [closed](Broker::close).
+    #[error("the broker is closed")]
+    Closed,
     /// There are [`BrokerConfig::subscriptions_max`] subscriptions.
     #[error("the broker has {subscriptions_max} subscriptions, which is its limit")]
     TooMany {
@@ -136,7 +139,9 @@ impl Broker {
         Self::build(config, Some(host))
     }
 
-    /// A broker without a host: envelopes carry the time that [`Broker::advance`] was last told.
+    /// A broker without a host: envelopes carry the time that [`Broker::advance`] was last told, and what
+    /// has a limit of time, [`Topic::ask`] say, waits for that too. It may be [given one](Self::run_on)
+    /// later; millrun's runtime gives its own to the broker that it is built with.
     #[must_use]
     pub fn without_host(config: BrokerConfig) -> Self {
         Self::build(config, None)
@@ -157,11 +162,53 @@ impl Broker {
         broker
     }
 
+    /// Takes its time, its dice and its tasks from `host` from now on, in place of any other and of
+    /// [`Broker::advance`]. What waits for a time goes on with that host's time.
+    ///
+    /// Services that run already stay on the host on which they were started.
+    pub fn run_on(&self, host: Arc<dyn Host>) {
+        self.0.hub.waits().forget_watch();
+        self.0.hub.clock().run_on(host);
+    }
+
+    /// Whether it has a host.
+    #[must_use]
+    pub fn has_host(&self) -> bool {
+        self.0.hub.clock().host().is_some()
+    }
+
     /// Tells a broker without a host what time it is: deadlines pass, and publishes that have waited
-    /// for long are reported. Time never moves backwards.
+    /// for long are reported. Time never moves backwards. One that has a host goes by that.
     pub fn advance(&self, now: Timestamp) {
+        if self.has_host() {
+            return;
+        }
         self.0.hub.clock().advance(now);
         self.0.hub.waits().report(now);
+    }
+
+    /// Ends all subscriptions, for good: what is in an inbox can still be taken, and behind it each
+    /// consumer finds the end. A publish is refused from now on, and one that waits for room, with
+    /// [`PublishError::Closed`](crate::PublishError::Closed), and a subscription with
+    /// [`SubscribeError::Closed`]. Closing twice is closing once.
+    ///
+    /// # Ordering
+    /// A publish that returned before this was called is in its inboxes. One that overlaps with this may
+    /// have reached some of them; it is refused if it has reached none.
+    pub fn close(&self) {
+        self.0.hub.close();
+        let ended = self.0.table().close();
+        for subscribed in ended {
+            subscribed.mailbox.close();
+            let id = subscribed.core.id;
+            self.0.hub.monitor().tell(|| BrokerEvent::Unsubscribed(id));
+        }
+    }
+
+    /// Whether it has been [closed](Self::close).
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.hub.is_closed()
     }
 
     /// The topic with this name, declared now if it is new.

@@ -3,14 +3,14 @@
 //! Asking the operating system for each envelope would cost as much as a third of its way through
 //! the broker. So the broker keeps the time in a cell. With a [`Host`], a task renews the cell
 //! every millisecond for as long as envelopes are published, and ends after a few milliseconds
-//! without any; the first one after that asks the host. Without a host, whoever owns the broker
-//! feeds it.
+//! without any; the first one after that asks the host. Without a host, the broker's owner feeds it, until
+//! it is given a host.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ const STALE: u64 = 0;
 type AtTick = dyn Fn(&Arc<Clock>) + Send + Sync;
 
 pub(crate) struct Clock {
-    host: Option<Arc<dyn Host>>,
+    /// `None` while the clock is fed.
+    host: RwLock<Option<Arc<dyn Host>>>,
     /// The time in microseconds and one more, or [`STALE`].
     time: AtomicU64,
     used: AtomicBool,
@@ -51,7 +52,7 @@ impl Clock {
             told(Timestamp::EPOCH)
         };
         Arc::new(Self {
-            host,
+            host: RwLock::new(host),
             time: AtomicU64::new(time),
             used: AtomicBool::new(false),
             at_tick: OnceLock::new(),
@@ -59,8 +60,26 @@ impl Clock {
         })
     }
 
-    pub(crate) const fn host(&self) -> Option<&Arc<dyn Host>> {
-        self.host.as_ref()
+    pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
+        self.host.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes the time from this host from now on. Alarms that wait to be fed go over to it.
+    pub(crate) fn run_on(self: &Arc<Self>, host: Arc<dyn Host>) {
+        let former = {
+            let mut place = self.host.write().unwrap_or_else(PoisonError::into_inner);
+            self.time.store(STALE, Ordering::Release);
+            place.replace(host)
+        };
+        drop(former);
+        let fed = std::mem::take(&mut self.sleepers().wakers);
+        fed.into_values().for_each(Waker::wake);
+        self.look();
+    }
+
+    fn is_on(&self, host: &Arc<dyn Host>) -> bool {
+        let place = self.host.read().unwrap_or_else(PoisonError::into_inner);
+        place.as_ref().is_some_and(|present| Arc::ptr_eq(present, host))
     }
 
     /// Has `look` called with each tick, and once more after the last. Only the first such call counts.
@@ -70,7 +89,7 @@ impl Clock {
 
     /// Whether there will be another tick, or the look that follows the last one, after this.
     pub(crate) fn is_ticking(&self) -> bool {
-        self.host.is_some() && self.time.load(Ordering::Acquire) != STALE
+        self.time.load(Ordering::Acquire) != STALE && self.host().is_some()
     }
 
     /// Says that envelopes are about to come: whoever publishes the first does not have to start the task.
@@ -96,7 +115,7 @@ impl Clock {
 
     /// The time as exactly as it can be had.
     pub(crate) fn exact_now(&self) -> Timestamp {
-        match &self.host {
+        match self.host() {
             Some(host) => host.now(),
             None => Timestamp::from_micros(self.time.load(Ordering::Relaxed).saturating_sub(1)),
         }
@@ -104,13 +123,20 @@ impl Clock {
 
     /// Time since some fixed moment, to measure durations; zero without a host.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.host.as_ref().map_or(Duration::ZERO, |host| host.elapsed())
+        self.host().map_or(Duration::ZERO, |host| host.elapsed())
     }
 
     /// Feeds a clock without a host and wakes those whose time has come. Time never moves
-    /// backwards.
+    /// backwards. A clock with a host is not fed.
     pub(crate) fn advance(&self, now: Timestamp) {
-        self.time.fetch_max(told(now), Ordering::Relaxed);
+        {
+            // Held meanwhile: a host that comes now finds the time fed, and says that it is stale.
+            let host = self.host.read().unwrap_or_else(PoisonError::into_inner);
+            if host.is_some() {
+                return;
+            }
+            self.time.fetch_max(told(now), Ordering::Relaxed);
+        }
         let due = {
             let mut sleepers = self.sleepers();
             let later = sleepers.wakers.split_off(&(now + Duration::from_micros(1), 0));
@@ -126,7 +152,7 @@ impl Clock {
 
     /// Completes at `deadline`.
     pub(crate) fn alarm_at(self: &Arc<Self>, deadline: Timestamp) -> Alarm {
-        match &self.host {
+        match self.host() {
             Some(host) => Alarm::Host(host.sleep_until(deadline)),
             None => Alarm::Fed {
                 clock: Arc::clone(self),
@@ -148,7 +174,7 @@ impl Clock {
 
     #[cold]
     fn start_ticking(self: &Arc<Self>) -> Timestamp {
-        let Some(host) = &self.host else {
+        let Some(host) = self.host() else {
             return Timestamp::EPOCH;
         };
         let now = host.now();
@@ -159,7 +185,7 @@ impl Clock {
         if started {
             let ticking = Ticking {
                 clock: Arc::downgrade(self),
-                host: Arc::clone(host),
+                host: Arc::clone(&host),
             };
             // Not kept: it ends by itself, one tick after the broker at the latest.
             drop(host.spawn("broker clock", Box::pin(ticking.run())));
@@ -184,7 +210,9 @@ impl Ticking {
         let mut idle_ticks = 0;
         while idle_ticks < IDLE_TICKS_MAX {
             self.host.sleep_until(self.host.now() + TICK).await;
-            let Some(clock) = self.clock.upgrade() else { return };
+            let Some(clock) = self.clock.upgrade().filter(|clock| clock.is_on(&self.host)) else {
+                return;
+            };
             idle_ticks = if clock.used.swap(false, Ordering::Relaxed) {
                 0
             } else {
@@ -204,7 +232,9 @@ impl Ticking {
 
 impl Drop for Ticking {
     fn drop(&mut self) {
-        if let Some(clock) = self.clock.upgrade() {
+        if let Some(clock) = self.clock.upgrade()
+            && clock.is_on(&self.host)
+        {
             clock.time.store(STALE, Ordering::Release);
         }
     }
@@ -228,6 +258,13 @@ impl Future for Alarm {
             Self::Host(task) => task.as_mut().poll(cx),
             Self::Fed { clock, deadline, key } => {
                 let mut sleepers = clock.sleepers();
+                // Looked at under the lock: whoever waits here is woken by a host that comes later.
+                if let Some(host) = clock.host() {
+                    drop(sleepers);
+                    let sleep = host.sleep_until(*deadline);
+                    *self = Self::Host(sleep);
+                    return self.poll(cx);
+                }
                 if clock.exact_now() >= *deadline {
                     return Poll::Ready(());
                 }

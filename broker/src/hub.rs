@@ -2,7 +2,7 @@
 //!
 //! It does not hold on to topics or subscriptions, so that a topic can hold on to it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ pub(crate) struct Hub {
     waits: Arc<Waits>,
     monitor: Arc<Monitor>,
     tap: Arc<TapSlot>,
+    is_closed: AtomicBool,
 }
 
 impl Hub {
@@ -63,7 +64,19 @@ impl Hub {
             waits,
             monitor,
             tap,
+            is_closed: AtomicBool::new(false),
         }
+    }
+
+    /// Refuses from now on what nobody takes. Set before subscriptions are ended: a publish that finds none
+    /// of them any more sees it.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Looked at only for an envelope that nobody has taken.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_dead_letters(&self, topic: &Arc<TopicCore<DeadLetter>>) {

@@ -5,7 +5,7 @@
 //!                      ├─► full, Block: waits, while the others get theirs
 //!                      ├─► full, Fail: refused, named in the error
 //!                      ├─► full, DropNewest or DropOldest: something is dropped and counted
-//!                      └─► closed: passed over
+//!                      └─► closed: passed over; if the whole broker is, refused
 //! ```
 //!
 //! Nothing is allocated for an envelope that meets no full inbox.
@@ -49,6 +49,8 @@ pub(crate) struct Pending<T> {
     refused: Vec<SubscriptionId>,
     delivered: usize,
     dropped: bool,
+    /// Nobody can take it any more.
+    is_closed: bool,
     waits: Vec<Wait<T>>,
     /// Shows others that this publish waits.
     shown: Option<WaitEntry>,
@@ -149,8 +151,13 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         wanted
     }
 
-    pub(crate) fn unrouted(&self, envelope: Arc<Envelope<T>>) {
-        self.topic.hub().give_up(envelope, Undeliverable::Unrouted, None);
+    /// Nobody wants it; in a closed broker, nobody can.
+    pub(crate) fn unrouted(&mut self, envelope: Arc<Envelope<T>>) {
+        if self.topic.hub().is_closed() {
+            self.pending(envelope).is_closed = true;
+        } else {
+            self.topic.hub().give_up(envelope, Undeliverable::Unrouted, None);
+        }
     }
 
     fn is_meant(&self, lane: &Lane<T>) -> bool {
@@ -289,6 +296,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                 refused: Vec::new(),
                 delivered: 0,
                 dropped: false,
+                is_closed: false,
                 waits: Vec::new(),
                 shown: None,
             })
@@ -344,9 +352,12 @@ impl<T: Send + Sync + 'static> Pending<T> {
         self.delivered == 0 && self.refused.is_empty() && !self.dropped
     }
 
-    /// As [`Pending::outcome`], of an envelope that was offered to all. One that reached nobody is given up.
-    pub(crate) fn finish(self, hub: &Hub) -> Result<usize, Box<Refused<T>>> {
-        if self.reached_nobody() {
+    /// As [`Pending::outcome`], of an envelope that was offered to all. One that reached nobody is given up,
+    /// or refused if the broker is closed.
+    pub(crate) fn finish(mut self, hub: &Hub) -> Result<usize, Box<Refused<T>>> {
+        if self.reached_nobody() && hub.is_closed() {
+            self.is_closed = true;
+        } else if self.reached_nobody() {
             hub.give_up(
                 Arc::<Envelope<T>>::clone(&self.envelope),
                 Undeliverable::Unrouted,
@@ -367,8 +378,12 @@ impl<T: Send + Sync + 'static> Pending<T> {
             refused,
             delivered,
             dropped,
+            is_closed,
             ..
         } = self;
+        if refused.is_empty() && is_closed {
+            return Err(Box::new(Refused::closed(envelope)));
+        }
         if refused.is_empty() {
             return Ok(delivered);
         }
@@ -377,6 +392,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
             by: refused,
             delivered,
             is_settled: dropped,
+            is_closed: false,
         }))
     }
 }

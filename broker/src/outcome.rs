@@ -25,7 +25,7 @@ impl Published {
     ) -> Result<Self, PublishError<T>> {
         match outcome.or_else(|pending| pending.outcome()) {
             Ok(delivered) => Ok(Self { id, delivered }),
-            Err(refused) => Err(PublishError::Full(refused)),
+            Err(refused) => Err(PublishError::of(refused)),
         }
     }
 }
@@ -41,22 +41,35 @@ pub enum PublishError<T> {
     /// An inbox had no room for as long as the publisher would wait.
     #[error("the publish waited at inboxes that stayed full: {}", .0.by().len())]
     TimedOut(Box<Refused<T>>),
+    /// The broker has been [closed](crate::Broker::close), and nobody has the envelope.
+    #[error("the broker is closed")]
+    Closed(Box<Refused<T>>),
 }
 
 impl<T> PublishError<T> {
-    /// The envelope, and who refused it.
-    #[must_use]
-    pub fn into_refused(self) -> Refused<T> {
-        match self {
-            Self::Full(refused) | Self::TimedOut(refused) => *refused,
+    /// What a refusal means where nobody has waited for a limited time.
+    pub(crate) fn of(refused: Box<Refused<T>>) -> Self {
+        if refused.is_closed {
+            Self::Closed(refused)
+        } else {
+            Self::Full(refused)
         }
     }
 
-    /// Whether the same publish may succeed later. Always, as yet.
+    /// The envelope, and who refused it; nobody, if the broker is closed.
+    #[must_use]
+    pub fn into_refused(self) -> Refused<T> {
+        match self {
+            Self::Full(refused) | Self::TimedOut(refused) | Self::Closed(refused) => *refused,
+        }
+    }
+
+    /// Whether the same publish may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Full(_) | Self::TimedOut(_) => true,
+            Self::Closed(_) => false,
         }
     }
 }
@@ -66,6 +79,7 @@ impl<T> fmt::Debug for PublishError<T> {
         match self {
             Self::Full(refused) => f.debug_tuple("Full").field(refused).finish(),
             Self::TimedOut(refused) => f.debug_tuple("TimedOut").field(refused).finish(),
+            Self::Closed(refused) => f.debug_tuple("Closed").field(refused).finish(),
         }
     }
 }
@@ -77,9 +91,27 @@ pub struct Refused<T> {
     pub(crate) delivered: usize,
     /// Some inbox has dropped it by its policy or, of a batch, has it.
     pub(crate) is_settled: bool,
+    pub(crate) is_closed: bool,
 }
 
 impl<T> Refused<T> {
+    /// What comes of an envelope that a closed broker takes no more.
+    pub(crate) const fn closed(envelope: Arc<Envelope<T>>) -> Self {
+        Self {
+            envelope,
+            by: Vec::new(),
+            delivered: 0,
+            is_settled: false,
+            is_closed: true,
+        }
+    }
+
+    /// Whether nobody has it because the broker has been [closed](crate::Broker::close).
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// The envelope.
     #[must_use]
     pub const fn envelope(&self) -> &Arc<Envelope<T>> {
@@ -120,7 +152,7 @@ impl<T> fmt::Debug for Refused<T> {
 
 /// Part of a batch did not reach all that want it.
 #[derive(thiserror::Error)]
-#[error("{} deliveries of the batch met a full inbox", .refused.len())]
+#[error("{} deliveries of the batch met a full inbox or a closed broker", .refused.len())]
 pub struct PublishBatchError<T> {
     /// Each envelope that was refused, once for each target that refused it, in order per target.
     pub refused: Vec<Refused<T>>,

@@ -136,7 +136,7 @@ impl<T: Send + Sync + 'static> Publish<'_, T> {
         }
         Poll::Ready(match pending.finish(self.hub()) {
             Ok(delivered) => Ok(Published { id, delivered }),
-            Err(refused) => Err(PublishError::Full(refused)),
+            Err(refused) => Err(PublishError::of(refused)),
         })
     }
 }
@@ -258,11 +258,7 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
         });
         let targets = &self.route.targets;
         if targets.is_empty() {
-            let nowhere = Offer::new(self.topic, Patience::Wait);
-            envelopes
-                .into_iter()
-                .for_each(|envelope| nowhere.unrouted(envelope));
-            return;
+            return envelopes.into_iter().for_each(|envelope| self.unrouted(envelope));
         }
         match &self.route.staged {
             None => self.push_to(&mut (0..targets.len()), envelopes),
@@ -303,8 +299,19 @@ impl<'a, T: Send + Sync + 'static> PublishBatch<'a, T> {
         missed.sort_by_key(|envelope| envelope.id());
         for same in missed.chunk_by(|one, other| one.id() == other.id()) {
             if same.len() == self.route.targets.len() {
-                Offer::new(self.topic, Patience::Wait).unrouted(Arc::clone(&same[0]));
+                self.unrouted(Arc::clone(&same[0]));
             }
+        }
+    }
+
+    /// Nobody has this one.
+    fn unrouted(&mut self, envelope: Arc<Envelope<T>>) {
+        let mut nowhere = Offer::new(self.topic, Patience::Wait);
+        nowhere.unrouted(envelope);
+        if let Err(pending) = nowhere.into_pending()
+            && let Err(refused) = pending.outcome()
+        {
+            self.refused.push(*refused);
         }
     }
 
@@ -415,6 +422,7 @@ impl<T: Send + Sync + 'static> Future for PublishBatch<'_, T> {
         if !this.refused.is_empty() {
             this.mark_settled();
         }
+        // Behind that: what a closed broker refuses has nobody.
         this.give_up_missed();
         let refused = std::mem::take(&mut this.refused);
         Poll::Ready(if refused.is_empty() {

@@ -161,6 +161,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             by,
             delivered,
             is_settled,
+            ..
         } = refused;
         let id = envelope.id();
         self.follow_news();
@@ -173,7 +174,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         poll_fn(|cx| pending.poll(self.topic.hub(), cx)).await;
         match pending.finish(self.topic.hub()) {
             Ok(delivered) => Ok(Published { id, delivered }),
-            Err(refused) => Err(PublishError::Full(refused)),
+            Err(refused) => Err(PublishError::of(refused)),
         }
     }
 

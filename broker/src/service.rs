@@ -89,7 +89,7 @@ pub enum LastResort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The broker was built without a host, which would run the workers.
+    /// The broker was built without a host, which would run the workers, and has been given none.
     #[error("a broker without a host has no tasks to run handlers on")]
     NoHost,
     /// [`ServiceConfig::workers`] is zero.
@@ -161,7 +161,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         if config.workers == 0 {
             return Err(ServeError::NoWorkers);
         }
-        let host = Arc::clone(self.hub().clock().host().ok_or(ServeError::NoHost)?);
+        let host = self.hub().clock().host().ok_or(ServeError::NoHost)?;
         let sleepers = Arc::new(Mutex::new(vec![None; config.workers]));
         let pool = Arc::new(Pool {
             inbox: self.clone(),

@@ -41,6 +41,7 @@ pub(crate) struct Table {
     next_subscription: u64,
     /// What is to be told once the table is free.
     pub(crate) news: Vec<BrokerEvent>,
+    is_closed: bool,
 }
 
 impl Table {
@@ -55,6 +56,7 @@ impl Table {
             groups: BTreeMap::new(),
             next_subscription: 1,
             news: Vec::new(),
+            is_closed: false,
         }
     }
 
@@ -139,6 +141,9 @@ impl Table {
         config: SubscriptionConfig,
         mailbox: Arc<dyn AnyMailbox>,
     ) -> Result<Arc<SubscriptionCore>, SubscribeError> {
+        if self.is_closed {
+            return Err(SubscribeError::Closed);
+        }
         let subscriptions_max = bounds.subscriptions_max;
         if self.subscriptions.len() >= subscriptions_max {
             return Err(SubscribeError::TooMany { subscriptions_max });
@@ -175,6 +180,17 @@ impl Table {
             self.leave(group);
         }
         Some(removed)
+    }
+
+    /// Ends all subscriptions and takes no more. Gives them, to be closed once the table is free.
+    pub(crate) fn close(&mut self) -> Vec<Subscribed> {
+        self.is_closed = true;
+        for (_, topic) in self.entries.values() {
+            topic.detach_all();
+        }
+        self.filters = Trie::new();
+        self.groups = BTreeMap::new();
+        std::mem::take(&mut self.subscriptions).into_values().collect()
     }
 
     fn join(&mut self, group: &GroupConfig) -> Result<Arc<GroupCore>, SubscribeError> {

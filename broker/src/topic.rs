@@ -89,6 +89,7 @@ pub(crate) trait AnyTopic: Send + Sync {
     /// Adds a subscription; false if it wants payloads of another type.
     fn attach(&self, subscribed: &Subscribed) -> bool;
     fn detach(&self, id: SubscriptionId);
+    fn detach_all(&self);
     /// The subscriptions that it goes to.
     fn subscriptions(&self) -> Vec<SubscriptionId>;
     fn published(&self) -> u64;
@@ -110,6 +111,7 @@ pub(crate) trait AnyMailbox: Any + Send + Sync {
     fn stats(&self) -> MailboxStats;
     fn capacity(&self) -> usize;
     fn is_finished(&self) -> bool;
+    fn close(&self);
     fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>);
 }
 
@@ -128,6 +130,10 @@ impl<E: ?Sized + Send + Sync + 'static> AnyMailbox for Mailbox<Delivery<E>> {
 
     fn is_finished(&self) -> bool {
         Self::is_finished(self)
+    }
+
+    fn close(&self) {
+        Self::close(self);
     }
 
     fn watch(&self, emptied: Arc<dyn Fn() + Send + Sync>) {
@@ -384,6 +390,10 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
 
     fn detach(&self, id: SubscriptionId) {
         self.change_lanes(|lanes| lanes.retain(|lane| lane.core.id != id));
+    }
+
+    fn detach_all(&self) {
+        self.change_lanes(Vec::clear);
     }
 
     fn subscriptions(&self) -> Vec<SubscriptionId> {

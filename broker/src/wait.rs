@@ -158,7 +158,7 @@ impl Waits {
             }
             state.watched = true;
         }
-        let (waits, watching) = (Arc::downgrade(self), Arc::clone(host));
+        let (waits, watching) = (Arc::downgrade(self), Arc::clone(&host));
         let pause = (self.report_after / 2).max(Duration::from_millis(1));
         let watch = async move {
             loop {
@@ -171,6 +171,11 @@ impl Waits {
         };
         // Not kept: it ends by itself when nobody waits, or with the broker.
         drop(host.spawn("broker wait watch", Box::pin(watch)));
+    }
+
+    /// The host that looked is gone, or is about to be: another one looks.
+    pub(crate) fn forget_watch(&self) {
+        self.state().watched = false;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -6,6 +6,7 @@ mod accounting;
 mod asking;
 mod churn;
 mod delivery;
+mod ending;
 mod failure;
 mod flows;
 mod fuzz;
