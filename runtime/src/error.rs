@@ -1,5 +1,6 @@
 //! Errors of the runtime's doors, one enum per family of operation.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -117,10 +118,14 @@ pub enum StartError {
         /// The finished run.
         run: RunId,
     },
-    /// The id belongs to an instance of another workflow.
-    #[error("the id belongs to an instance of workflow {workflow:?}")]
+    /// The id belongs to an instance of another workflow: choose another id, or, to reach that instance,
+    /// attach to it. One that [continued](crate::WorkflowContext::continue_as_new) as another workflow is
+    /// of the one that it began as.
+    #[error("the id belongs to an instance of workflow {workflow:?}, not {expected:?}")]
     OtherWorkflow {
-        /// That workflow.
+        /// The workflow that was to be started.
+        expected: Cow<'static, str>,
+        /// That of the instance.
         workflow: String,
     },
     /// There are as many live instances as there may be.
@@ -132,6 +137,15 @@ pub enum StartError {
     /// The store could not be read.
     #[error("the store could not be read")]
     Read(#[from] millrun_persistence::ReadError),
+    /// The id is taken by a finished run, and of which workflow that is cannot be understood: this
+    /// version is older than the one that wrote it, say.
+    #[error("the id is taken by run {run}, whose history could not be understood: {cause}")]
+    History {
+        /// That run.
+        run: RunId,
+        /// What is wrong.
+        cause: String,
+    },
     /// The runtime has stopped. Whether the instance was started is not known: start it again
     /// under the same id.
     #[error("the runtime has stopped")]
@@ -184,6 +198,17 @@ pub enum RunError {
     /// There is no such instance, or it finished so long ago that nothing is known of it any more.
     #[error("there is no instance of this id (or none that is retained)")]
     NotFound,
+    /// The id belongs to an instance of another workflow than the handle's, and nothing was done to it:
+    /// attach with that workflow, or [without one](crate::Runtime::attach_untyped). An instance that
+    /// [continued](crate::WorkflowContext::continue_as_new) as another workflow is of the one that it began
+    /// as.
+    #[error("the id belongs to an instance of workflow {workflow:?}, and the handle is one of {expected:?}")]
+    OtherWorkflow {
+        /// The handle's workflow.
+        expected: &'static str,
+        /// That of the instance.
+        workflow: String,
+    },
     /// The run has ended, and its result is not retained any more. Its id is free.
     #[error("the run has ended, and its result is not retained any more")]
     Expired,
@@ -315,6 +340,21 @@ pub enum ResultError<E> {
     Payload(PayloadError),
     /// The run was not reached.
     Run(RunError),
+}
+
+impl<E> ResultError<E> {
+    /// With the workflow's own error decoded.
+    pub(crate) fn try_map<T>(self, decode: impl FnOnce(E) -> Result<T, PayloadError>) -> ResultError<T> {
+        let decoded = match self {
+            Self::Failed(error) => decode(error).map(ResultError::Failed),
+            Self::Cancelled(error) => decode(error).map(ResultError::Cancelled),
+            Self::Terminated { reason } => Ok(ResultError::Terminated { reason }),
+            Self::Parked(reason) => Ok(ResultError::Parked(reason)),
+            Self::Payload(error) => Err(error),
+            Self::Run(error) => Ok(ResultError::Run(error)),
+        };
+        decoded.unwrap_or_else(ResultError::Payload)
+    }
 }
 
 impl<E: fmt::Display> fmt::Display for ResultError<E> {

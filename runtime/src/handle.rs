@@ -25,6 +25,13 @@ use crate::{QueryError, ResultError, RunError, UpdateError};
 /// [goes on](crate::WorkflowContext::continue_as_new), if it does; one from
 /// [`Runtime::attach`](crate::Runtime::attach) means the latest run of its id.
 ///
+/// A handle is of the workflow that it was made with. What is asked through it of an instance of
+/// another workflow is refused as [`RunError::OtherWorkflow`], and nothing is done to that instance: the
+/// turn that would do it compares the names. An instance that continues as another workflow is of the one
+/// that it began as; the value that it ends with must be of the handle's type, or
+/// [`result`](Self::result) is [`ResultError::Payload`]. To reach an instance whatever its workflow, see
+/// [`UntypedHandle`](crate::UntypedHandle).
+///
 /// # Cancel safety
 /// Dropping a method's future gives up the answer. What was asked may happen all the same.
 pub struct RunHandle<O, E = WorkflowError> {
@@ -88,7 +95,7 @@ impl<O, E> RunHandle<O, E> {
     pub fn run_id(&self) -> Option<RunId> {
         match self.target {
             Target::Run(run) => Some(run),
-            Target::Id(_) => None,
+            Target::Latest(_) => None,
         }
     }
 
@@ -96,7 +103,8 @@ impl<O, E> RunHandle<O, E> {
     /// arrive in that order.
     ///
     /// # Errors
-    /// When there is no such run (any more), it takes no more signals, or the runtime has stopped.
+    /// When there is no such run (any more), it is of another workflow, it takes no more signals, or the
+    /// runtime has stopped.
     pub async fn signal<T: Serialize>(&self, signal: Signal<T>, value: T) -> Result<(), RunError> {
         let encoded = Payload::encode(&value)?;
         // Its own code may panic: not when the signal is durable.
@@ -113,7 +121,7 @@ impl<O, E> RunHandle<O, E> {
     /// is asking once. The request is durable when this returns.
     ///
     /// # Errors
-    /// When there is no such run (any more), or the runtime has stopped.
+    /// When there is no such run (any more), it is of another workflow, or the runtime has stopped.
     pub async fn cancel(&self, reason: &str) -> Result<(), RunError> {
         self.tell(Tell::Cancel {
             reason: reason.into(),
@@ -124,7 +132,7 @@ impl<O, E> RunHandle<O, E> {
     /// Ends the run without asking its code, and stops its activities. Durable when this returns.
     ///
     /// # Errors
-    /// When there is no such run (any more), or the runtime has stopped.
+    /// When there is no such run (any more), it is of another workflow, or the runtime has stopped.
     pub async fn terminate(&self, reason: &str) -> Result<(), RunError> {
         self.tell(Tell::Terminate {
             reason: reason.into(),
@@ -136,7 +144,7 @@ impl<O, E> RunHandle<O, E> {
     /// Resuming a run that is not parked changes nothing.
     ///
     /// # Errors
-    /// When the code still does not fit the history, or the run was not reached.
+    /// When the code still does not fit the history, or the run was not reached or is of another workflow.
     pub async fn resume(&self) -> Result<(), RunError> {
         self.tell(Tell::Resume).await
     }
@@ -146,7 +154,7 @@ impl<O, E> RunHandle<O, E> {
     /// not run anyway stays as it is. Durable when this returns.
     ///
     /// # Errors
-    /// When there is no such run (any more), or the runtime has stopped.
+    /// When there is no such run (any more), it is of another workflow, or the runtime has stopped.
     pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
         self.tell(Tell::Pause {
             reason: reason.into(),
@@ -154,7 +162,7 @@ impl<O, E> RunHandle<O, E> {
         .await
     }
 
-    async fn tell(&self, what: Tell) -> Result<(), RunError> {
+    pub(crate) async fn tell(&self, what: Tell) -> Result<(), RunError> {
         let mut target = self.target.clone();
         loop {
             let (reply, answer) = oneshot::channel();
@@ -187,8 +195,12 @@ impl<O, E> RunHandle<O, E> {
             name: query.name().into(),
             value: Payload::encode(&question).map_err(QueryError::Payload)?,
         };
+        self.ask(question).await?.decode().map_err(QueryError::Payload)
+    }
+
+    pub(crate) async fn ask(&self, question: Question) -> Result<Payload, QueryError> {
         let mut target = self.target.clone();
-        let answer = loop {
+        loop {
             let (reply, answer) = oneshot::channel();
             let message = ShardMessage::Query {
                 target: target.clone(),
@@ -202,12 +214,11 @@ impl<O, E> RunHandle<O, E> {
                         continue;
                     }
                     let answer = self.inner.shared.reader.query(target, question).await;
-                    break answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                    return answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
                 }
-                answer => break answer,
+                answer => return answer,
             }
-        };
-        answer?.decode().map_err(QueryError::Payload)
+        }
     }
 
     /// Asks for a change of the run's [state](crate::State). When this returns `Ok` the change is
@@ -258,7 +269,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    async fn ask_update(&self, request: UpdateRequest) -> Result<UpdateAnswer, UpdateRefused> {
+    pub(crate) async fn ask_update(&self, request: UpdateRequest) -> Result<UpdateAnswer, UpdateRefused> {
         let mut target = self.target.clone();
         loop {
             let (reply, answer) = oneshot::channel();
@@ -285,7 +296,7 @@ impl<O, E> RunHandle<O, E> {
     /// What the run does and what it waits for, or that it has ended.
     ///
     /// # Errors
-    /// When there is no such run, or the runtime has stopped.
+    /// When there is no such run, it is of another workflow, or the runtime has stopped.
     pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
         let mut target = self.target.clone();
         loop {
@@ -318,7 +329,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    async fn standing(&self) -> Result<Standing, RunError> {
+    pub(crate) async fn standing(&self) -> Result<Standing, RunError> {
         if let Some(standing) = self.told_end().await {
             return Ok(standing);
         }
@@ -349,17 +360,24 @@ impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
     /// [`ResultError::Failed`] and its kin say how the run ended without a value;
     /// [`ResultError::Parked`] that it is not over but needs somebody to look after it.
     pub async fn result(&self) -> Result<O, ResultError<E>> {
-        let decode = |error: RunFailure| error.error.decode().map_err(ResultError::Payload);
-        match self.standing().await.map_err(ResultError::Run)? {
-            Standing::Ended(Outcome::Completed(value)) => value.decode().map_err(ResultError::Payload),
-            Standing::Ended(Outcome::Failed(error)) => Err(ResultError::Failed(decode(error)?)),
-            Standing::Ended(Outcome::Cancelled(error)) => Err(ResultError::Cancelled(decode(error)?)),
-            Standing::Ended(Outcome::Terminated(reason)) => Err(ResultError::Terminated { reason }),
-            Standing::Ended(Outcome::Continued(run)) => {
-                let message = format!("it goes on in run {run}");
-                Err(ResultError::Run(RunError::History(message)))
-            }
-            Standing::Parked(reason) => Err(ResultError::Parked(Box::new(reason))),
+        match ended(self.standing().await.map_err(ResultError::Run)?) {
+            Ok(value) => value.decode().map_err(ResultError::Payload),
+            Err(error) => Err(error.try_map(|failure| failure.error.decode())),
         }
+    }
+}
+
+/// What a standing is to whoever asks for the result.
+pub(crate) fn ended(standing: Standing) -> Result<Payload, ResultError<RunFailure>> {
+    match standing {
+        Standing::Ended(Outcome::Completed(value)) => Ok(value),
+        Standing::Ended(Outcome::Failed(error)) => Err(ResultError::Failed(error)),
+        Standing::Ended(Outcome::Cancelled(error)) => Err(ResultError::Cancelled(error)),
+        Standing::Ended(Outcome::Terminated(reason)) => Err(ResultError::Terminated { reason }),
+        Standing::Ended(Outcome::Continued(run)) => {
+            let message = format!("it goes on in run {run}");
+            Err(ResultError::Run(RunError::History(message)))
+        }
+        Standing::Parked(reason) => Err(ResultError::Parked(Box::new(reason))),
     }
 }

@@ -47,6 +47,7 @@ mod shard;
 mod start;
 mod timers;
 mod trigger;
+mod untyped;
 mod watch;
 
 /// The examples of the README compile and run.
@@ -71,6 +72,7 @@ pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
 pub use runtime::{KillError, PartChange, PartEvent, PartStatus, Runtime, RuntimeStats, ShutdownReport};
 pub use start::OnConflict;
 pub use trigger::Trigger;
+pub use untyped::UntypedHandle;
 
 pub use millrun_core::{
     Bell, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit, Part, PartExit, PartHandle,
@@ -86,6 +88,6 @@ pub use millrun_workflow::{
     ChildError, ContinueAsNew, ContinueError, Either, ErrorKind, Implementation, JoinSet, Limits,
     MakeCheckpoint, Nondeterminism, OperationId, ParentClose, ParkReason, Payload, PayloadError, Promise,
     PromiseError, PromiseToken, PromiseTokenError, Publish, PublishError, Query, RETRY_KINDS_MAX, Receive,
-    Record, Refused, Retry, Saga, SagaError, Signal, SignalError, Sleep, State, TimeoutKind, Topic,
-    TypedError, Until, Update, Workflow, WorkflowContext, WorkflowError,
+    Record, Refused, Retry, RunFailure, Saga, SagaError, Signal, SignalError, Sleep, State, TimeoutKind,
+    Topic, TypedError, Until, Update, Workflow, WorkflowContext, WorkflowError,
 };

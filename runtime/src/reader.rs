@@ -9,14 +9,14 @@ use millrun_core::{Bell, Next, Part, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
 use millrun_workflow::{
-    ChildFailure, Event, Instance, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
+    ChildFailure, Event, Instance, Ledger, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
 };
 use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
 use crate::shard::{
     Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Target, UpdateAnswer,
-    UpdateRefused, child_end,
+    UpdateRefused, check_workflow, child_end,
 };
 use crate::{QueryError, RunError};
 
@@ -27,8 +27,8 @@ enum ReadRequest {
     Load(RunId),
     /// How a finished run ended.
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
-    /// Which workflow a finished run was of.
-    Workflow(RunId, oneshot::Sender<Result<Name, RunError>>),
+    /// Whether a finished run is of an instance that began as this workflow.
+    CheckWorkflow(RunId, &'static str, oneshot::Sender<Result<(), RunError>>),
     /// Whether a finished run is this child.
     Child(RunId, Box<StartChild>),
     /// Replay a finished run, to see that its code still makes the same of it.
@@ -82,9 +82,15 @@ impl ReaderDoor {
         self.ask(|reply| ReadRequest::Outcome(target, reply)).await
     }
 
-    /// Asks which workflow a finished run was of; as [`outcome`](Self::outcome).
-    pub(crate) async fn workflow(&self, run: RunId) -> Option<Result<Name, RunError>> {
-        self.ask(|reply| ReadRequest::Workflow(run, reply)).await
+    /// Asks whether a finished run is of an instance that began as this workflow; as
+    /// [`outcome`](Self::outcome).
+    pub(crate) async fn check_workflow(
+        &self,
+        run: RunId,
+        workflow: &'static str,
+    ) -> Option<Result<(), RunError>> {
+        self.ask(|reply| ReadRequest::CheckWorkflow(run, workflow, reply))
+            .await
     }
 
     /// Asks for the description of a finished run; as [`outcome`](Self::outcome).
@@ -148,14 +154,33 @@ impl Reader {
         events.collect()
     }
 
+    /// The finished run that is meant, if it is of the workflow that is meant.
     fn run_of(&self, target: &Target) -> Result<RunId, RunError> {
         match target {
             Target::Run(run) => Ok(*run),
-            Target::Id(id) => match self.shared.journal.finished(id) {
-                Ok(finished) => Ok(finished.ok_or(RunError::NotFound)?.run),
-                Err(ReadError::Expired { .. }) => Err(RunError::Expired),
-                Err(error) => Err(error.into()),
-            },
+            Target::Latest(latest) => {
+                let run = match self.shared.journal.finished(&latest.id) {
+                    Ok(finished) => finished.ok_or(RunError::NotFound)?.run,
+                    Err(ReadError::Expired { .. }) => return Err(RunError::Expired),
+                    Err(error) => return Err(error.into()),
+                };
+                if let Some(workflow) = latest.workflow {
+                    self.check_workflow(run, workflow)?;
+                }
+                Ok(run)
+            }
+        }
+    }
+
+    /// The first event is enough, however long the history is.
+    fn check_workflow(&self, run: RunId, expected: &'static str) -> Result<(), RunError> {
+        let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
+        let page = page.map_err(of_finished)?;
+        let first = page.records.first().ok_or(RunError::NotFound)?;
+        // The id stands beside the first record, and is not asked for here.
+        match decode(first, "-")? {
+            Event::Started(started) => check_workflow(Some(expected), started.began_as()),
+            other => Err(RunError::History(format!("it begins with {}", other.label()))),
         }
     }
 
@@ -179,15 +204,6 @@ impl Reader {
         let last = page.records.last().ok_or(RunError::NotFound)?;
         let event = decode(last, "")?;
         Outcome::of(&event).map(Standing::Ended).ok_or(RunError::NotFound)
-    }
-
-    fn workflow(&self, run: RunId) -> Result<Name, RunError> {
-        let history = self.history(run)?;
-        let first = history.records.first().ok_or(RunError::NotFound)?;
-        match decode(first, history.id.as_str())? {
-            Event::Started(started) => Ok(started.workflow),
-            other => Err(RunError::History(format!("it begins with {}", other.label()))),
-        }
     }
 
     /// The events of a run that has ended, and what they come to.
@@ -330,7 +346,9 @@ impl Part for Reader {
                 }
                 // Whoever asked may have gone away.
                 ReadRequest::Outcome(target, reply) => drop(reply.send(self.outcome(&target))),
-                ReadRequest::Workflow(run, reply) => drop(reply.send(self.workflow(run))),
+                ReadRequest::CheckWorkflow(run, workflow, reply) => {
+                    drop(reply.send(self.check_workflow(run, workflow)));
+                }
                 ReadRequest::Check(run) => self.check(run),
                 ReadRequest::Child(finished, request) => self.child(finished, *request),
                 ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),

@@ -23,6 +23,8 @@ pub(crate) struct RecoveredRun {
     pub(crate) run: RunId,
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
+    /// The workflow that its instance began as, if that is another.
+    pub(crate) began_as: Option<Name>,
     /// What has begun and not ended, with since when.
     pub(crate) pending: Vec<(OperationId, Pending, Timestamp)>,
     pub(crate) parked: Option<(ParkReason, Timestamp)>,
@@ -118,6 +120,7 @@ impl RecoveredRun {
             run,
             id: started.id.clone(),
             workflow: started.workflow.clone(),
+            began_as: started.origin.as_ref().and_then(|origin| origin.began_as.clone()),
             pending: ledger
                 .pending()
                 .map(|(operation, pending)| (operation, pending.clone(), since(operation)))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millrun_broker::Broker;
 use millrun_broker::mailbox::TryPushError;
-use millrun_core::{Host, InstanceId, RunId};
+use millrun_core::{Host, InstanceId, InstanceIdError, RunId};
 use millrun_persistence::{FinishedRun, Journal, Retention};
 use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
 use serde::Serialize;
@@ -19,8 +19,8 @@ use crate::builder::RuntimeBuilder;
 use crate::describe::InstanceSummary;
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
-use crate::shard::{ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
-use crate::{RunError, RunHandle, StopCause};
+use crate::shard::{Latest, ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
+use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
 ///
@@ -293,21 +293,39 @@ impl Runtime {
         &self.inner
     }
 
-    /// A handle to the latest run of an id, without asking whether there is one.
+    /// A handle to the latest run of an id, without asking whether there is one. Whether that is of
+    /// this workflow is seen by each turn that does something for the handle: if it is not, that is
+    /// refused as [`RunError::OtherWorkflow`].
     ///
     /// # Errors
     /// When `id` is no instance id.
     pub fn attach<I, O, E>(
         &self,
-        _workflow: Workflow<I, O, E>,
+        workflow: Workflow<I, O, E>,
         id: &str,
-    ) -> Result<RunHandle<O, E>, millrun_core::InstanceIdError> {
+    ) -> Result<RunHandle<O, E>, InstanceIdError> {
+        self.latest(id, Some(workflow.name()))
+    }
+
+    /// As [`attach`](Self::attach), whatever the workflow: for whoever operates instances by their ids.
+    ///
+    /// # Errors
+    /// When `id` is no instance id.
+    pub fn attach_untyped(&self, id: &str) -> Result<UntypedHandle, InstanceIdError> {
+        self.latest(id, None).map(UntypedHandle::new)
+    }
+
+    fn latest<O, E>(
+        &self,
+        id: &str,
+        workflow: Option<&'static str>,
+    ) -> Result<RunHandle<O, E>, InstanceIdError> {
         let id = InstanceId::new(id)?;
-        Ok(RunHandle::new(
-            Arc::clone(&self.inner),
-            id.clone(),
-            Target::Id(id),
-        ))
+        let target = Target::Latest(Arc::new(Latest {
+            id: id.clone(),
+            workflow,
+        }));
+        Ok(RunHandle::new(Arc::clone(&self.inner), id, target))
     }
 
     /// Settles a [promise](crate::WorkflowContext::promise) with its value. Durable when this returns.

@@ -36,14 +36,16 @@ pub enum OnConflict {
 
 impl Inner {
     /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
-    async fn check_workflow(&self, run: RunId, workflow: &str) -> Result<(), StartError> {
-        match self.shared.reader.workflow(run).await {
+    async fn check_workflow(&self, run: RunId, workflow: &'static str) -> Result<(), StartError> {
+        match self.shared.reader.check_workflow(run, workflow).await {
             None => Err(self.stop_cause().into()),
-            Some(Ok(found)) if found != workflow => Err(StartError::OtherWorkflow {
-                workflow: found.into_owned(),
+            Some(Err(RunError::OtherWorkflow { expected, workflow })) => Err(StartError::OtherWorkflow {
+                expected: expected.into(),
+                workflow,
             }),
             Some(Err(RunError::Read(error))) => Err(error.into()),
-            Some(Ok(_) | Err(_)) => Ok(()),
+            Some(Err(RunError::History(cause))) => Err(StartError::History { run, cause }),
+            Some(Ok(()) | Err(_)) => Ok(()),
         }
     }
 
@@ -79,7 +81,7 @@ impl Inner {
     async fn ask_for_run(
         &self,
         id: &InstanceId,
-        workflow: &str,
+        workflow: &'static str,
         on_conflict: OnConflict,
         message: ShardMessage,
         answer: oneshot::Receiver<Result<StartedRun, StartError>>,

@@ -73,8 +73,8 @@ impl Names {
         if !entry.can_sleep() {
             return Err(entry);
         }
-        let name = entry.workflow.as_str();
-        let known = self.0.iter().position(|known| known.as_str() == name);
+        let name = &entry.workflow;
+        let known = self.0.iter().position(|known| known.is_same(name));
         let number = known.unwrap_or(self.0.len());
         if number == NAMES_LEN_MAX {
             return Err(entry);
@@ -105,7 +105,8 @@ mod tests {
     fn entry(id: &str, workflow: &str) -> Entry {
         let id = InstanceId::new(id).unwrap();
         let run = RunId::new(id.partition(), Timestamp::EPOCH, 1);
-        Entry::new(run, id, Name::Owned(workflow.to_owned()).into(), Place::Cold)
+        let workflow = WorkflowName::new(Name::Owned(workflow.to_owned()), None);
+        Entry::new(run, id, workflow, Place::Cold)
     }
 
     #[test]
@@ -119,6 +120,21 @@ mod tests {
         }
         assert_eq!(names.0.len(), 1);
         assert!(size_of::<Sleeper>() <= 32);
+    }
+
+    #[test]
+    fn what_an_instance_began_as_is_known_of_one_asleep() {
+        let mut names = Names::default();
+        for (began_as, expected) in [(None, "bill"), (Some("order"), "order"), (Some("trip"), "trip")] {
+            for _ in 0..2 {
+                let mut entry = entry("i", "bill");
+                entry.workflow = WorkflowName::new("bill".into(), began_as.map(Name::Borrowed));
+                let sleeper = names.put_to_sleep(entry).unwrap();
+                let name = names.of(&sleeper);
+                assert_eq!((name.as_str(), name.began_as()), ("bill", expected));
+            }
+        }
+        assert_eq!(names.0.len(), 3);
     }
 
     #[test]
@@ -150,7 +166,7 @@ mod tests {
         loading.place = Place::Loading(Box::default());
         assert!(names.put_to_sleep(loading).is_err());
         let (reply, _answer) = tokio::sync::oneshot::channel();
-        let mut awaited = Entry::new(parent.run, id, Name::Borrowed("w").into(), Place::Cold);
+        let mut awaited = Entry::new(parent.run, id, WorkflowName::Known("w"), Place::Cold);
         awaited.wait(reply);
         assert!(names.put_to_sleep(awaited).is_err());
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, Payload};
+use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, Payload, Started};
 
 use super::message::{Question, Reply, Standing, Tell, UpdateReply, UpdateRequest};
 use super::results::ResultNumber;
@@ -44,12 +44,19 @@ struct Rare {
     waiters: Vec<Reply<Standing>>,
 }
 
-/// The name of a workflow, in two words.
+/// The name of a run's workflow, and of the one that its instance began as, in two words.
 #[derive(Clone, Debug)]
 pub(super) enum WorkflowName {
-    /// Of code that is part of the program.
+    /// Of code that is part of the program; the instance began as it.
     Known(&'static str),
-    Other(Arc<Name>),
+    Other(Arc<OtherName>),
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct OtherName {
+    name: Name,
+    /// If it is another.
+    began_as: Option<Name>,
 }
 
 /// Where a run is.
@@ -200,20 +207,41 @@ impl Place {
 }
 
 impl WorkflowName {
+    /// `began_as` is the workflow that the instance began as, if that is another.
+    #[inline]
+    pub(super) fn new(name: Name, began_as: Option<Name>) -> Self {
+        match (name, began_as) {
+            (Name::Borrowed(name), None) => Self::Known(name),
+            (name, began_as) => Self::Other(Arc::new(OtherName { name, began_as })),
+        }
+    }
+
+    /// That of a run that begins.
+    #[inline]
+    pub(super) fn of(started: &Started) -> Self {
+        let origin = started.origin.as_ref();
+        let began_as = origin.and_then(|origin| origin.began_as.clone());
+        Self::new(started.workflow.clone(), began_as)
+    }
+
     pub(super) fn as_str(&self) -> &str {
         match self {
             Self::Known(name) => name,
-            Self::Other(name) => name,
+            Self::Other(other) => &other.name,
         }
     }
-}
 
-impl From<Name> for WorkflowName {
-    fn from(name: Name) -> Self {
-        match name {
-            Name::Borrowed(name) => Self::Known(name),
-            name @ Name::Owned(_) => Self::Other(Arc::new(name)),
+    /// The workflow that the instance began as, which its handles are of.
+    pub(super) fn began_as(&self) -> &str {
+        match self {
+            Self::Known(name) => name,
+            Self::Other(other) => other.began_as.as_ref().unwrap_or(&other.name),
         }
+    }
+
+    /// Whether both names are the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str() && self.began_as() == other.began_as()
     }
 }
 

@@ -26,7 +26,7 @@ use millrun_workflow::{
 use super::Shard;
 use super::answers::Answer;
 use super::effects::Effect;
-use super::entry::{Entry, Held, Place};
+use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{ShardMessage, Standing, StartChild};
 use super::roster::Known;
 use crate::recovery::RecoveredRun;
@@ -158,12 +158,13 @@ impl Shard {
         message: String,
         moment: Moment,
     ) -> Result<(), TurnError> {
-        let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
+        let (id, parent) = (started.id.clone(), started.parent());
+        let workflow = WorkflowName::of(&started);
         let mut turn = self.turn.take().unwrap_or_default();
         let limits = self.shared.config.limits;
         let reason = ParkReason::Stuck { message };
         let instance = Instance::start_parked(run, started, reason, limits, moment, &mut turn);
-        let entry = Entry::new(run, id, workflow.into(), Place::Hot(Box::new(instance)));
+        let entry = Entry::new(run, id, workflow, Place::Hot(Box::new(instance)));
         self.take_in(run, entry, parent, turn, moment)
     }
 

@@ -470,6 +470,7 @@ impl Shard {
             run,
             id,
             workflow,
+            began_as,
             pending,
             parked,
             parent,
@@ -477,7 +478,8 @@ impl Shard {
         let is_registered = self.shared.workflows.contains_key(&*workflow);
         // A name that was read is let go of: the program has it.
         let known = self.shared.workflows.get_key_value(&*workflow);
-        let workflow = known.map_or_else(|| workflow.into(), |(name, _)| WorkflowName::Known(name));
+        let workflow = known.map_or(workflow, |(name, _)| Name::Borrowed(name));
+        let workflow = WorkflowName::new(workflow, began_as);
         self.children_len += usize::from(parent.is_some());
         let parent = parent.map(|parent| *parent);
         let mut entry = Entry::new(run, id.clone(), workflow, Place::Cold).with_parent(parent);

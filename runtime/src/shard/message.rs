@@ -19,10 +19,31 @@ pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 /// Which run is meant.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// The latest of this instance.
-    Id(InstanceId),
+    /// The latest of an instance. Behind a pointer, so that messages stay as small as most need.
+    Latest(Arc<Latest>),
     /// This one.
     Run(RunId),
+}
+
+/// An instance, which must have begun as that workflow if one is named.
+#[derive(Debug)]
+pub(crate) struct Latest {
+    pub(crate) id: InstanceId,
+    pub(crate) workflow: Option<&'static str>,
+}
+
+/// Refuses what is meant for an instance that began as another workflow.
+pub(crate) fn check_workflow(expected: Option<&'static str>, began_as: &str) -> Result<(), RunError> {
+    match expected {
+        // Most names stand in the program once.
+        Some(expected) if !std::ptr::eq(expected, began_as) && expected != began_as => {
+            Err(RunError::OtherWorkflow {
+                expected,
+                workflow: began_as.to_owned(),
+            })
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// How a run stands, to those who wait for its result.
@@ -309,7 +330,7 @@ impl ShardDoors {
 
     pub(crate) fn of_target(&self, target: &Target) -> &ShardDoor {
         match target {
-            Target::Id(id) => self.of(id.partition()),
+            Target::Latest(latest) => self.of(latest.id.partition()),
             Target::Run(run) => self.of(run.partition()),
         }
     }

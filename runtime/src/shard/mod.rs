@@ -45,8 +45,8 @@ use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Moment, Name, Started, Turn};
 
 pub(crate) use message::{
-    Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
-    StartRequest, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+    Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
+    StartRequest, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest, check_workflow,
 };
 
 use crate::RuntimeConfig;

@@ -2,60 +2,40 @@
 
 use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
-use millrun_workflow::{Input, Instance, Moment, Outcome, Parent, Pending, Started, Turn};
+use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
 use super::answers::Answer;
 use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{
-    ShardMessage, SignalWithStart, Standing, StartRequest, StartedRun, Target, Tell, UpdateRefused,
+    ShardMessage, SignalWithStart, Standing, StartRequest, StartedRun, Target, Tell, check_workflow,
 };
 use super::{Reply, Shard, ShardShared};
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
-use crate::{OnConflict, QueryError, RunError, StartError};
+use crate::{OnConflict, RunError, StartError};
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
         match message {
             ShardMessage::Start(request) => self.on_start(request, moment),
             ShardMessage::SignalWithStart(request) => self.on_signal_with_start(*request, moment),
-            ShardMessage::Tell { target, what, reply } => match self.find(&target) {
-                Some(run) => self.with_run(run, Held::Tell(what, reply), moment),
-                None => {
-                    // Not here: whoever asked looks among the finished runs.
-                    self.effects.answer(Answer::Tell(reply, Err(RunError::NotFound)));
-                }
-            },
+            ShardMessage::Tell { target, what, reply } => {
+                self.with_target(&target, Held::Tell(what, reply), moment);
+            }
             ShardMessage::Await { target, reply } => self.on_await(&target, reply, moment),
-            ShardMessage::Describe { target, reply } => match self.find(&target) {
-                Some(run) => self.with_run(run, Held::Describe(reply), moment),
-                None => {
-                    self.effects
-                        .answer(Answer::Describe(reply, Err(RunError::NotFound)));
-                }
-            },
+            ShardMessage::Describe { target, reply } => {
+                self.with_target(&target, Held::Describe(reply), moment);
+            }
             ShardMessage::Query {
                 target,
                 question,
                 reply,
-            } => match self.find(&target) {
-                Some(run) => self.with_run(run, Held::Query(question, reply), moment),
-                None => {
-                    let error = QueryError::Run(RunError::NotFound);
-                    self.effects.answer(Answer::Query(reply, Err(error)));
-                }
-            },
+            } => self.with_target(&target, Held::Query(question, reply), moment),
             ShardMessage::Update {
                 target,
                 request,
                 reply,
-            } => match self.find(&target) {
-                Some(run) => self.with_run(run, Held::Update(request, reply), moment),
-                None => {
-                    let refused = UpdateRefused::Run(RunError::NotFound);
-                    self.effects.answer(Answer::Update(reply, Err(refused)));
-                }
-            },
+            } => self.with_target(&target, Held::Update(request, reply), moment),
             ShardMessage::List {
                 after,
                 len_max,
@@ -128,10 +108,25 @@ impl Shard {
         }
     }
 
-    fn find(&self, target: &Target) -> Option<RunId> {
+    /// The run that is meant. Who is told that there is none looks among the finished runs.
+    fn find(&self, target: &Target) -> Result<RunId, RunError> {
         match target {
-            Target::Id(id) => self.entries.latest(id).map(|entry| entry.run),
-            Target::Run(run) => self.entries.contains(*run).then_some(*run),
+            Target::Latest(latest) => {
+                let known = self.entries.latest(&latest.id).ok_or(RunError::NotFound)?;
+                check_workflow(latest.workflow, known.workflow.began_as())?;
+                Ok(known.run)
+            }
+            Target::Run(run) if self.entries.contains(*run) => Ok(*run),
+            Target::Run(_) => Err(RunError::NotFound),
+        }
+    }
+
+    /// Does something with the run that is meant: it is found and checked in the turn that does it, so
+    /// that no other run takes its id in between.
+    fn with_target(&mut self, target: &Target, held: Held, moment: Moment) {
+        match self.find(target) {
+            Ok(run) => self.with_run(run, held, moment),
+            Err(error) => self.answer_unknown(held, error),
         }
     }
 
@@ -225,11 +220,12 @@ impl Shard {
     ) -> Result<(), TurnError> {
         let implementation = self.shared.workflows.get(&*started.workflow);
         let limits = self.shared.config.limits;
-        let (id, workflow, parent) = (started.id.clone(), started.workflow.clone(), started.parent());
+        let (id, parent) = (started.id.clone(), started.parent());
+        let workflow = WorkflowName::of(&started);
         let mut turn = self.turn.take().unwrap_or_default();
         self.shared.watch.run(self.index, run);
         let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
-        let entry = Entry::new(run, id, workflow.into(), Place::Hot(instance)).with_starter(end);
+        let entry = Entry::new(run, id, workflow, Place::Hot(instance)).with_starter(end);
         self.take_in(run, entry, parent, turn, moment)
     }
 
@@ -270,20 +266,22 @@ impl Shard {
     fn conflict(
         &self,
         id: &InstanceId,
-        workflow: &str,
+        workflow: &Name,
         policy: OnConflict,
     ) -> Result<Option<StartedRun>, StartError> {
         let (run, is_live, is_checked) = match self.entries.latest(id) {
             Some(entry) => {
-                let (found, is_live) = (entry.workflow.as_str(), !entry.has_ended());
+                let (found, is_live) = (entry.workflow.began_as(), !entry.has_ended());
                 let attaches = match policy {
                     OnConflict::Attach => true,
                     OnConflict::RestartFinished => is_live,
                     OnConflict::Refuse => false,
                 };
-                if found != workflow && attaches {
-                    let workflow = found.to_owned();
-                    return Err(StartError::OtherWorkflow { workflow });
+                if attaches && found != workflow {
+                    return Err(StartError::OtherWorkflow {
+                        expected: workflow.clone(),
+                        workflow: found.to_owned(),
+                    });
                 }
                 (entry.run, is_live, true)
             }
@@ -304,11 +302,9 @@ impl Shard {
     }
 
     fn on_await(&mut self, target: &Target, reply: Reply<Standing>, moment: Moment) {
-        let Some(run) = self.find(target) else {
-            // Not here: whoever asked looks among the finished runs.
-            return self
-                .effects
-                .answer(Answer::Standing(reply, Err(RunError::NotFound)));
+        let run = match self.find(target) {
+            Ok(run) => run,
+            Err(error) => return self.effects.answer(Answer::Standing(reply, Err(error))),
         };
         let entry = self.entries.get_mut(run).expect("found just now");
         match &entry.place {

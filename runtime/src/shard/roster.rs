@@ -415,14 +415,13 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use millrun_core::Timestamp;
-    use millrun_workflow::Name;
 
     use super::*;
 
     fn entry(id: &InstanceId, number: u64) -> Entry {
         let run = RunId::new(id.partition(), Timestamp::EPOCH, number);
         let name = if number.is_multiple_of(2) { "even" } else { "odd" };
-        let mut entry = Entry::new(run, id.clone(), Name::Borrowed(name).into(), Place::Cold);
+        let mut entry = Entry::new(run, id.clone(), WorkflowName::Known(name), Place::Cold);
         entry.is_parked = number.is_multiple_of(3);
         if number.is_multiple_of(5) {
             entry.place = Place::Loading(Box::default());

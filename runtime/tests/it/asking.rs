@@ -298,7 +298,7 @@ async fn a_finished_id_is_not_attached_to_by_another_workflow() {
     let runtime: Runtime = builder(&store).start().await.unwrap();
     let other = runtime.start(SHOP, "q", 2).await.unwrap_err();
     assert!(
-        matches!(&other, StartError::OtherWorkflow { workflow } if workflow == "quadruple"),
+        matches!(&other, StartError::OtherWorkflow { workflow, .. } if workflow == "quadruple"),
         "{other}"
     );
     let again = runtime

@@ -13,6 +13,7 @@ mod codecs;
 mod crashes;
 mod describing;
 mod family;
+mod handles;
 mod heartbeats;
 mod kill;
 mod lifecycle;

@@ -15,11 +15,11 @@ use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
 use millrun::{
     ActivityContext, ActivityError, Implementation, PromiseToken, ResultError, RunError, Runtime,
-    RuntimeBuilder, StartError, StopCause, UpdateError,
+    RuntimeBuilder, StartError, StopCause, UpdateError, Workflow,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
-use tree::{ADD, Dice, Errand, FLOW, Flow, GO, SAID, SEND, STEP, flow, worth_of};
+use tree::{ADD, Dice, Errand, FLOW, Flow, GO, ONWARD, SAID, SEND, STEP, flow, worth_of};
 
 /// The runtime, for those outside it.
 type Outside = Arc<Mutex<Option<Runtime>>>;
@@ -31,10 +31,17 @@ async fn step(cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
     Ok(number + 1)
 }
 
-/// Does an errand. What is refused for good was done before, or nobody waits for it any more.
+/// A workflow that no program is of.
+const STRANGER: Workflow<(), ()> = Workflow::named("stranger");
+
+/// Does an errand, and makes a mistake before, which would end the program. What is refused for good was done before, or nobody waits for it any more.
 async fn send(outside: Outside, errand: Errand) -> Result<(), ActivityError> {
     let runtime = outside.lock().unwrap().clone();
     let runtime = runtime.ok_or_else(|| ActivityError::retryable("nobody is there yet"))?;
+    if let Errand::Signal(id) | Errand::Update(id) = &errand {
+        let told = runtime.attach(STRANGER, id)?.cancel("by mistake").await;
+        assert!(told.is_err(), "an instance of another workflow took it");
+    }
     let done = match errand {
         Errand::Signal(id) => runtime.attach(FLOW, &id)?.signal(GO, 4).await,
         Errand::Keep(token) => runtime.keep_promise(token.parse::<PromiseToken>()?, 7_u64).await,
@@ -57,6 +64,17 @@ struct Known {
     acknowledged: BTreeMap<String, u64>,
     /// How often each place was heard of.
     heard: BTreeMap<String, u32>,
+}
+
+fn adding(implementation: Implementation) -> Implementation {
+    implementation.update(
+        ADD,
+        |_, _| Ok(()),
+        |state, more| {
+            *state += more;
+            *state
+        },
+    )
 }
 
 fn listen(broker: &Broker) -> Inbox<Envelope<String>> {
@@ -105,6 +123,9 @@ async fn finish(runtime: &Runtime, host: Arc<dyn millrun::Host>, known: &Mutex<K
             }
         };
         assert_eq!(value, worth, "{id}");
+        // Whatever it went on as, a start that is repeated finds it.
+        let again = runtime.start(FLOW, &id, Flow::new(&id, &[])).await.unwrap();
+        assert_eq!(again.result().await.unwrap(), worth, "{id}, started again");
     }
     // Children that lost a race may still be on their way out.
     while runtime.stats().live > 0 {
@@ -141,14 +162,8 @@ fn play(seed: u64, crashes: u64) {
             .register(SEND, move |_: ActivityContext, errand| {
                 send(Arc::clone(&errands), errand)
             })
-            .implement(Implementation::new(FLOW, flow).update(
-                ADD,
-                |_, _| Ok(()),
-                |state, more| {
-                    *state += more;
-                    *state
-                },
-            ));
+            .implement(adding(Implementation::new(FLOW, flow)))
+            .implement(adding(Implementation::new(ONWARD, flow)));
         let begun = live(builder, Arc::clone(&outside), Arc::clone(&known), seed, life);
         if life == crashes {
             let host = world.host();

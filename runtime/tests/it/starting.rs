@@ -121,7 +121,7 @@ async fn an_id_of_another_workflow_is_an_error_that_names_it() {
     ] {
         let refused = tell(&runtime, id, 1, 1, on_conflict).await.unwrap_err();
         assert!(
-            matches!(&refused, SignalWithStartError::Start(StartError::OtherWorkflow { workflow }) if workflow == "quadruple"),
+            matches!(&refused, SignalWithStartError::Start(StartError::OtherWorkflow { workflow, .. }) if workflow == "quadruple"),
             "{refused}"
         );
     }

@@ -211,7 +211,9 @@ async fn starting_twice_attaches_or_is_refused_as_asked() {
         .unwrap_err();
     assert!(matches!(refused, StartError::AlreadyRunning { run } if Some(run) == first.run_id()));
     let other = runtime.start(QUADRUPLE, "w", 1).await.unwrap_err();
-    assert!(matches!(other, StartError::OtherWorkflow { workflow } if workflow == "wait"));
+    assert!(
+        matches!(other, StartError::OtherWorkflow { expected, workflow } if expected == "quadruple" && workflow == "wait")
+    );
 
     first.signal(APPROVED, "yes".into()).await.unwrap();
     assert_eq!(first.result().await.unwrap(), "yes");

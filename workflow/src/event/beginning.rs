@@ -27,6 +27,14 @@ impl Started {
         self.origin.as_ref().and_then(|origin| origin.parent)
     }
 
+    /// The workflow that its instance began as: another than the run's own if a former run
+    /// [continued](crate::WorkflowContext::continue_as_new) as another.
+    #[must_use]
+    pub fn began_as(&self) -> &Name {
+        let began_as = self.origin.as_ref().and_then(|origin| origin.began_as.as_ref());
+        began_as.unwrap_or(&self.workflow)
+    }
+
     /// The beginning of a run of this workflow.
     #[must_use]
     pub fn new(workflow: impl Into<Name>, id: InstanceId, input: Payload) -> Self {
@@ -56,6 +64,9 @@ pub struct Origin {
     pub parent: Option<Parent>,
     /// The run that it continues.
     pub continued: Option<RunId>,
+    /// The workflow that the first run of the instance was of, if this one is of another. Runs that were
+    /// continued by earlier versions do not say.
+    pub began_as: Option<Name>,
     /// The signals that are there before its code begins: those that the former run had not taken, in
     /// the order of their arrival by name, or [the one](Started::with_signal) that started it.
     pub signals: Vec<(Name, Payload)>,

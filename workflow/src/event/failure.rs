@@ -83,3 +83,9 @@ pub struct RunFailure {
     /// Whether it is the answer to a request to cancel.
     pub is_cancelled: bool,
 }
+
+impl fmt::Display for RunFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

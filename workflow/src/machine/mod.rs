@@ -361,9 +361,11 @@ impl Instance {
             .extend(self.ledger.outcome().cloned().map(Command::Close));
         if let Event::ContinuedAsNew { run, workflow, input } = &event {
             let former = self.ledger.started().expect("only a run that began can end");
+            let began_as = former.began_as();
             let origin = Origin {
                 parent: former.parent(),
                 continued: Some(self.run),
+                began_as: (began_as != workflow).then(|| began_as.clone()),
                 signals: self.shared.lock().take_signals(),
                 answers: self
                     .ledger

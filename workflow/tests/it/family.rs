@@ -232,6 +232,38 @@ fn signals_that_were_not_taken_go_with_it_in_their_order() {
     assert_eq!(started.origin.as_ref().unwrap().continued, Some(run_id()));
 }
 
+/// Handles of an instance are of the workflow that it began as, and cannot know what it goes on as.
+#[test]
+fn a_run_that_continues_as_another_workflow_says_what_its_instance_began_as() {
+    const BILL: Workflow<u64, u64> = Workflow::named("bill");
+    let meter = Implementation::new(METER, async |cx: WorkflowContext, sum: u64| {
+        cx.signal(READING).await?;
+        Err::<u64, WorkflowError>(cx.continue_as_new(BILL, sum).await.into())
+    });
+    let bill = Implementation::new(BILL, async |cx: WorkflowContext, sum: u64| {
+        cx.signal(READING).await?;
+        Err::<u64, WorkflowError>(match sum {
+            0 => cx.continue_as_new(BILL, 1).await.into(),
+            sum => cx.continue_as_new(METER, sum).await.into(),
+        })
+    });
+    let mut world = World::start(meter, &0_u64);
+    for (workflow, began_as) in [("bill", Some("meter")), ("bill", Some("meter")), ("meter", None)] {
+        world.signal(READING, &1);
+        let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
+            panic!("the run does not go on: {:?}", world.commands);
+        };
+        let started = Started::clone(started);
+        assert_eq!((&*started.workflow, &**started.began_as()), (workflow, "meter"));
+        assert_eq!(started.origin.as_ref().unwrap().began_as.as_deref(), began_as);
+        let moment = Moment {
+            epoch: 1,
+            ..world.moment
+        };
+        world = World::start_as(Some(bill.clone()), started, world.limits, moment);
+    }
+}
+
 #[test]
 fn a_child_that_continues_stays_the_child_of_its_parent() {
     let parent = Parent {

@@ -22,6 +22,8 @@ pub(super) struct OriginWire<'a> {
     parent: Option<ParentWire>,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     continued: Option<u128>,
+    #[serde(rename = "b", borrow, default, skip_serializing_if = "Option::is_none")]
+    began_as: Option<Cow<'a, str>>,
     #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
     signals: Vec<(Cow<'a, str>, &'a Raw)>,
     #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
@@ -77,6 +79,7 @@ impl<'a> OriginWire<'a> {
                 on_close: CloseWire::of(parent.on_close),
             }),
             continued: origin.continued.map(RunId::bits),
+            began_as: origin.began_as.as_deref().map(Cow::Borrowed),
             signals: signals
                 .map(|(name, value)| (Cow::Borrowed(&**name), raw(value)))
                 .collect(),
@@ -99,6 +102,7 @@ impl<'a> OriginWire<'a> {
         Ok(Box::new(Origin {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
+            began_as: self.began_as.map(|name| Cow::Owned(name.into_owned())),
             signals: signals
                 .map(|(name, value)| (Cow::Owned(name.into_owned()), payload(body, value)))
                 .collect(),

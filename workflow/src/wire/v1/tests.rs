@@ -115,6 +115,7 @@ fn samples() -> Vec<Event> {
             origin: Some(Box::new(Origin {
                 parent: None,
                 continued: Some(run),
+                began_as: None,
                 signals: signals.clone(),
                 answers: vec![
                     ("7".into(), Ok(value.clone())),
@@ -240,6 +241,14 @@ fn samples() -> Vec<Event> {
             origin: parent(on_close),
             ..Started::new("ship", id.clone(), value.clone())
         })
+    }));
+    events.push(Event::Started(Started {
+        origin: Some(Box::new(Origin {
+            continued: Some(run),
+            began_as: Some("ship".into()),
+            ..Origin::default()
+        })),
+        ..Started::new("bill", id.clone(), value.clone())
     }));
     events.extend(child_ends.map(|end| Event::ChildEnded { operation, end }));
     for failure in failures {

@@ -1,0 +1,165 @@
+//! A handle to an instance of any workflow, for whoever operates instances by their ids.
+
+use std::fmt;
+
+use millrun_core::InstanceId;
+use millrun_workflow::{Name, Payload, Refused, RunFailure};
+
+use crate::describe::InstanceDescription;
+use crate::handle::ended;
+use crate::shard::{Question, Tell, UpdateRefused, UpdateRequest};
+use crate::{QueryError, ResultError, RunError, RunHandle, UpdateError};
+
+/// The latest run of an id, whatever its workflow; made by
+/// [`Runtime::attach_untyped`](crate::Runtime::attach_untyped). A cheap clone; it keeps the runtime alive.
+///
+/// Values are [payloads](Payload), since nothing here says which types the workflow has. Code that knows
+/// the workflow is safer with a [`RunHandle`], which refuses to touch an instance of another one.
+///
+/// ```
+/// use millrun::{RunError, Runtime, Workflow, WorkflowContext, WorkflowError};
+///
+/// const ORDER: Workflow<u64, u64> = Workflow::named("order");
+/// const REPORT: Workflow<(), ()> = Workflow::named("report");
+///
+/// async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
+///     cx.sleep(std::time::Duration::from_secs(86_400)).await?;
+///     Ok(cents)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::volatile().register(ORDER, order).start().await?;
+/// runtime.start(ORDER, "nightly", 1_999).await?;
+/// let mistaken = runtime.attach(REPORT, "nightly")?.cancel("no report today").await;
+/// assert!(matches!(mistaken, Err(RunError::OtherWorkflow { .. })));
+///
+/// let whatever_it_is = runtime.attach_untyped("nightly")?;
+/// assert_eq!(whatever_it_is.describe().await?.workflow, "order");
+/// whatever_it_is.terminate("the shop has closed").await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancel safety
+/// As that of a [`RunHandle`].
+#[derive(Clone)]
+pub struct UntypedHandle(RunHandle<Payload, RunFailure>);
+
+impl fmt::Debug for UntypedHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntypedHandle")
+            .field("id", self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl UntypedHandle {
+    pub(crate) fn new(handle: RunHandle<Payload, RunFailure>) -> Self {
+        Self(handle)
+    }
+
+    /// The id of the instance.
+    #[must_use]
+    pub fn id(&self) -> &InstanceId {
+        self.0.id()
+    }
+
+    /// As [`RunHandle::signal`], with the signal's name and its value as encoded. A value that is not of
+    /// the type that the code expects is an error there.
+    ///
+    /// # Errors
+    /// When there is no such run (any more), it takes no more signals, the name is longer than 255 bytes
+    /// or empty, or the runtime has stopped.
+    pub async fn signal(&self, name: &str, value: Payload) -> Result<(), RunError> {
+        let name = Name::Owned(name.to_owned());
+        self.0.tell(Tell::Signal { name, value }).await
+    }
+
+    /// As [`RunHandle::cancel`].
+    ///
+    /// # Errors
+    /// When there is no such run (any more), or the runtime has stopped.
+    pub async fn cancel(&self, reason: &str) -> Result<(), RunError> {
+        self.0.cancel(reason).await
+    }
+
+    /// As [`RunHandle::terminate`].
+    ///
+    /// # Errors
+    /// When there is no such run (any more), or the runtime has stopped.
+    pub async fn terminate(&self, reason: &str) -> Result<(), RunError> {
+        self.0.terminate(reason).await
+    }
+
+    /// As [`RunHandle::pause`].
+    ///
+    /// # Errors
+    /// When there is no such run (any more), or the runtime has stopped.
+    pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
+        self.0.pause(reason).await
+    }
+
+    /// As [`RunHandle::resume`].
+    ///
+    /// # Errors
+    /// When the code still does not fit the history, or the run was not reached.
+    pub async fn resume(&self) -> Result<(), RunError> {
+        self.0.resume().await
+    }
+
+    /// As [`RunHandle::describe`].
+    ///
+    /// # Errors
+    /// When there is no such run, or the runtime has stopped.
+    pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
+        self.0.describe().await
+    }
+
+    /// As [`RunHandle::query`], with the query's name, the question and the answer as encoded.
+    ///
+    /// # Errors
+    /// See [`QueryError`].
+    pub async fn query(&self, name: &str, question: Payload) -> Result<Payload, QueryError> {
+        let question = Question {
+            name: Name::Owned(name.to_owned()),
+            value: question,
+        };
+        self.0.ask(question).await
+    }
+
+    /// As [`RunHandle::update_as`], with the update's name, the input, the answer and a rejection as
+    /// encoded.
+    ///
+    /// # Errors
+    /// See [`UpdateError`].
+    pub async fn update_as(
+        &self,
+        name: &str,
+        request: &str,
+        input: Payload,
+    ) -> Result<Payload, UpdateError<Payload>> {
+        let request = UpdateRequest {
+            request: request.into(),
+            name: Name::Owned(name.to_owned()),
+            input,
+        };
+        match self.0.ask_update(request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(message)) => Err(UpdateError::Failed { message }),
+            Err(UpdateRefused::Parked(reason)) => Err(UpdateError::Parked(Box::new(reason))),
+            Err(UpdateRefused::Run(RunError::Refused(Refused::Rejected { error, .. }))) => {
+                Err(UpdateError::Rejected(error))
+            }
+            Err(UpdateRefused::Run(error)) => Err(UpdateError::Run(error)),
+        }
+    }
+
+    /// As [`RunHandle::result`], with the value, and the error if it failed or was cancelled, as encoded.
+    ///
+    /// # Errors
+    /// See [`ResultError`].
+    pub async fn result(&self) -> Result<Payload, ResultError<RunFailure>> {
+        ended(self.0.standing().await.map_err(ResultError::Run)?)
+    }
+}
