@@ -158,7 +158,8 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     }
 
     /// Goes on to the next envelope, if there is one.
-    #[inline]
+    // On the path of each envelope, where a call would show; so is what gives one away.
+    #[inline(always)]
     pub(crate) fn advance(&mut self) -> bool {
         match &self.lent {
             None => {}
@@ -213,7 +214,7 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     }
 
     /// Gives away the envelope that was advanced to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_away(&mut self) -> Option<Arc<E>> {
         if let Some(Delivery::Bundled(bundle)) = &mut self.lent {
             let envelope = bundle.give(self.at);

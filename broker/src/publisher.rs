@@ -53,9 +53,10 @@ pub struct Publisher<T> {
     topic: Arc<TopicCore<T>>,
 }
 
+/// The ids from `next` to before `end` are this publisher's.
 struct Ids {
     next: u64,
-    left: u64,
+    end: u64,
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
@@ -64,7 +65,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Self {
             published: topic.published.open_cell(),
             only: None,
-            ids: Ids { next: 0, left: 0 },
+            ids: Ids { next: 0, end: 0 },
             boxes: Boxes {
                 spent: None,
                 are_wanted: false,
@@ -287,27 +288,25 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// Apart from the path of those whose boxes go round, which has no call in it.
     #[inline(never)]
     fn seal_anew(&self, mark: Mark, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
-        let envelope = Envelope::new(mark, headers, self.weigh, payload);
+        // Made where it goes: made before, it would be copied once more.
         if self.boxes.are_wanted {
-            Delivery::Own(Box::new(envelope))
+            Delivery::Own(Box::new(Envelope::new(mark, headers, self.weigh, payload)))
         } else {
-            Delivery::Shared(Arc::new(envelope))
+            Delivery::Shared(Arc::new(Envelope::new(mark, headers, self.weigh, payload)))
         }
     }
 
     /// Marks and counts an envelope that is made now.
     #[inline]
     fn mark(&mut self) -> Mark {
-        if self.ids.left == 0 {
-            self.ids = Ids {
-                next: self.topic.hub().take_ids(ID_BLOCK),
-                left: ID_BLOCK,
-            };
+        if self.ids.next == self.ids.end {
+            let next = self.topic.hub().take_ids(ID_BLOCK);
+            let end = next.wrapping_add(ID_BLOCK);
+            self.ids = Ids { next, end };
         }
         self.published.add(1);
         let id = EnvelopeId::from_counter(self.ids.next);
         self.ids.next = self.ids.next.wrapping_add(1);
-        self.ids.left -= 1;
         Mark {
             id,
             topic: self.topic_id,
