@@ -56,6 +56,10 @@ pub enum TurnRefused {
     /// The run has no live records here: it never started, has finished, or was deleted.
     #[error("the run is not live")]
     NotLive,
+    /// An earlier turn of the run was refused, so what its owner takes the run for is wrong: drop what
+    /// was decided for it, call [`Journal::read_again`](crate::Journal::read_again), and read it.
+    #[error("an earlier turn of the run was refused, and the run has not been read again since")]
+    ReadAgain,
     /// A record of the run is damaged, so nothing is appended to it any more.
     #[error("the run is quarantined: a record of it is damaged")]
     Quarantined,

@@ -113,6 +113,17 @@ impl<V: Default> Heads<V> {
         self.index.iter().map(|number| self.at(*number))
     }
 
+    /// All runs, in no particular order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RunId, &mut V)> {
+        let index = &self.index;
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(move |(at, (run, value))| {
+            // Of a free slot, the run is not listed, or stands elsewhere.
+            let is_here = |number: &u32| index_of(*number) == at;
+            index.find(hash_of(*run), is_here).map(|_| (*run, value))
+        })
+    }
+
     /// Memory held, estimated from the capacities.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let slots = self.slots.capacity() * size_of::<(RunId, V)>();

@@ -39,8 +39,16 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and
-    /// queues those that hold, in order. Never waits for the disk. A refused turn touches no other,
-    /// except that later turns of its run in this batch will find another head than they expect.
+    /// queues those that hold, in order. Never waits for the disk. A refused turn touches no turn of
+    /// another run.
+    ///
+    /// A refusal says that the owner takes the run for something that it is not, and all that it has
+    /// decided for the run since then rests on that. So after any refusal but
+    /// [`TurnRefused::AlreadyAppended`] the live run takes no turn at all: those behind the refused one, in
+    /// this batch and in later ones, are refused as [`TurnRefused::ReadAgain`], whether their heads happen
+    /// to fit or not, until the owner says that it has [read the run again](Self::read_again) or its
+    /// partition is [taken over](Self::take_over). After [`TurnRefused::Fenced`] this needs no mark:
+    /// nothing is taken under that epoch any more, and the run goes on under the present owner's.
     ///
     /// A batch that is larger than the whole buffer is taken alone, when the buffer is empty.
     ///
@@ -62,6 +70,22 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
         Ok((self.enqueue(batch)?, Ringing::default()))
     }
 
+    /// The owner of a run's partition has dropped whatever it had decided for a run of which a turn was
+    /// refused, and begins again with what it reads. From now on the run's turns are judged by
+    /// their own conditions alone; nothing changes for a run of which none was refused.
+    ///
+    /// Gives the sequence number of the run's last record, queued turns included. What is read is up to
+    /// date when it ends there, at the latest once the offset is durable of any batch (an empty one too)
+    /// that was enqueued after this.
+    ///
+    /// # Ordering
+    /// Batches that were enqueued before this are judged without it, later ones with it.
+    ///
+    /// # Errors
+    /// As a turn of the run under this epoch is refused: [`TurnRefused::Fenced`],
+    /// [`TurnRefused::NotLive`], [`TurnRefused::Quarantined`]. Nothing is changed then.
+    fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused>;
+
     /// Every batch whose offset is at most this is durable (in the sense of the configured
     /// [`Durability`](crate::Durability)). Offsets count batches since the journal was opened.
     fn high_watermark(&self) -> Offset;
@@ -75,7 +99,8 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     fn watch(&self, bell: Bell);
 
     /// Owns these partitions from now on, under an epoch higher than any before; turns with
-    /// an older one are refused. Epochs also grow each time a store is opened: once the batches are
+    /// an older one are refused, and a run that was to be [read again](Self::read_again) takes turns under
+    /// the new one. Epochs also grow each time a store is opened: once the batches are
     /// durable that were queued when this returns (an empty batch has the offset of the last of
     /// them), each epoch of a later opening is [behind](Epoch::since) this one.
     ///

@@ -6,7 +6,15 @@
 //! ```text
 //!            opens, head 0                    head fits                closes
 //!   (none) ───────────────► live(head) ─────────────────► live(head') ───────► (none)
+//!                            │      ▲
+//!                    refused │      │ read again, or taken over
+//!                            ▼      │
+//!                           suspect(head): takes nothing
 //! ```
+//!
+//! A refused turn shows that its owner's picture of the run is wrong. A later turn of the same owner
+//! rests on that picture, and its head may fit by chance. So the run takes nothing more until the owner
+//! says that it has dropped the picture. The mark is one byte in the run's head, in its padding.
 
 use millrun_core::{Epoch, Partition, RunId, Sequence};
 
@@ -21,6 +29,8 @@ pub(crate) struct Ledger<P> {
     epochs: Vec<Epoch>,
     newest_epoch: Epoch,
     turn_bytes_max: usize,
+    /// How many heads are marked as suspect.
+    suspects_len: usize,
 }
 
 /// What is known of a live run.
@@ -32,6 +42,8 @@ pub(crate) struct Head<P> {
     pub(crate) before: u32,
     /// Of the checksums of the last turn, if they are set: by it the same turn is recognised.
     pub(crate) digest: u32,
+    /// A turn was refused, and the owner has not read the run again.
+    is_suspect: bool,
     pub(crate) place: P,
 }
 
@@ -43,16 +55,46 @@ impl<P: Default> Ledger<P> {
             epochs: vec![epoch; usize::from(Partition::COUNT)],
             newest_epoch: epoch,
             turn_bytes_max,
+            suspects_len: 0,
         }
     }
 
-    /// Gives the partitions a new epoch.
+    /// Gives the partitions a new epoch: their owner begins with what it reads.
     pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> Epoch {
         self.newest_epoch = self.newest_epoch.next();
         for partition in partitions {
             self.epochs[usize::from(partition.index())] = self.newest_epoch;
         }
+        if self.suspects_len > 0 {
+            let mut is_taken = vec![false; self.epochs.len()];
+            for partition in partitions {
+                is_taken[usize::from(partition.index())] = true;
+            }
+            for (run, head) in self.heads.iter_mut() {
+                if is_taken[usize::from(run.partition().index())] {
+                    self.suspects_len -= usize::from(std::mem::take(&mut head.is_suspect));
+                }
+            }
+        }
         self.newest_epoch
+    }
+
+    /// The owner under this epoch has dropped what it had decided for a run: its turns are judged by
+    /// their own conditions again. The sequence of the run's last record, queued turns included.
+    pub(crate) fn read_again(&mut self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
+        self.check_epoch(run, epoch)?;
+        let head = self.heads.get_mut(run).ok_or(TurnRefused::NotLive)?;
+        self.suspects_len -= usize::from(std::mem::take(&mut head.is_suspect));
+        Ok(Sequence::new(u64::from(head.last)))
+    }
+
+    fn check_epoch(&self, run: RunId, epoch: Epoch) -> Result<(), TurnRefused> {
+        let current = self.epochs[usize::from(run.partition().index())];
+        if epoch == current {
+            Ok(())
+        } else {
+            Err(TurnRefused::Fenced { current })
+        }
     }
 
     pub(crate) fn newest_epoch(&self) -> Epoch {
@@ -68,12 +110,11 @@ impl<P: Default> Ledger<P> {
         put: impl FnOnce(&mut P),
         is_last: impl FnOnce(&Head<P>) -> bool,
     ) -> Result<Option<P>, TurnRefused> {
-        let current = self.epochs[usize::from(turn.run.partition().index())];
-        if turn.epoch != current {
-            return Err(TurnRefused::Fenced { current });
-        }
+        // Under another epoch nothing is taken any more: the run of the present owner stays as it is.
+        self.check_epoch(turn.run, turn.epoch)?;
         let bytes = turn.end - turn.start;
         if bytes > self.turn_bytes_max {
+            self.suspect(turn.run);
             return Err(TurnRefused::TooLarge {
                 bytes,
                 max: self.turn_bytes_max,
@@ -92,20 +133,32 @@ impl<P: Default> Ledger<P> {
                 last: narrow(turn.last),
                 before: narrow(turn.head),
                 digest: turn.digest,
+                is_suspect: false,
                 place,
             };
             self.heads.add(turn.run, head);
             return Ok(None);
         };
         let (_, head) = self.heads.at_mut(number);
-        if turn.opens || head.last != narrow(turn.head) {
-            return Err(refusal(head, turn, is_last));
+        if turn.opens || head.last != narrow(turn.head) || head.is_suspect {
+            let refused = refusal(head, turn, is_last);
+            if refused != TurnRefused::AlreadyAppended {
+                self.suspect(turn.run);
+            }
+            return Err(refused);
         }
         head.before = head.last;
         head.last = narrow(turn.last);
         head.digest = turn.digest;
         put(&mut head.place);
         Ok(turn.closes.then(|| self.heads.remove(number).place))
+    }
+
+    /// Takes no more turns of this run, if it is live, until its owner has read it again.
+    fn suspect(&mut self, run: RunId) {
+        if let Some(head) = self.heads.get_mut(run) {
+            self.suspects_len += usize::from(!std::mem::replace(&mut head.is_suspect, true));
+        }
     }
 
     /// Enters a live run that was read back from the log.
@@ -117,6 +170,7 @@ impl<P: Default> Ledger<P> {
                 last,
                 before,
                 digest,
+                is_suspect: false,
                 place,
             },
         );
@@ -141,6 +195,9 @@ impl<P: Default> Ledger<P> {
 }
 
 fn refusal<P>(head: &Head<P>, turn: &TurnSpan, is_last: impl FnOnce(&Head<P>) -> bool) -> TurnRefused {
+    if head.is_suspect {
+        return TurnRefused::ReadAgain;
+    }
     let same = head.before == narrow(turn.head) && head.last == narrow(turn.last);
     if same && is_last(head) {
         TurnRefused::AlreadyAppended

@@ -28,6 +28,10 @@ suite![
     a_turn_after_the_last_is_refused,
     a_refused_turn_touches_no_other,
     a_refused_turn_leaves_its_run_as_it_was,
+    behind_a_refused_turn_its_run_takes_none_until_it_was_read_again,
+    a_run_that_was_to_be_read_again_goes_on_under_a_new_owner,
+    a_fenced_turn_keeps_no_present_owner_from_its_run,
+    a_run_is_read_again_by_its_owner_only,
     a_batch_of_refused_turns_needs_no_commit,
     a_stale_epoch_is_fenced,
     a_takeover_of_one_partition_leaves_the_others,
@@ -264,8 +268,143 @@ fn a_refused_turn_leaves_its_run_as_it_was<S: Subject>(subject: &S) {
         ..author.clone()
     };
     refused(&journal, &wrong.batch(&[b"wrong"], true));
+    assert_eq!(journal.read_again(author.run, author.epoch), Ok(author.head));
     author.append(subject, &journal, &[b"2"], false);
     author.assert_history(&journal);
+}
+
+/// Turns of one run, one behind the other, that begin at a wrong head.
+fn stale_turns(author: &Author, head: u64, len: usize) -> (Author, Vec<Batch>) {
+    let mut stale = Author {
+        head: Sequence::new(head),
+        ..author.clone()
+    };
+    let batches = (0..len).map(|_| stale.batch(&[b"stale"], false)).collect();
+    (stale, batches)
+}
+
+/// A shard that worked on with a stale history had its turn at the head 1 refused, since the run was at
+/// 2. Its next turn, at 2, fitted, and was taken: the history then held what followed from an event
+/// that it did not hold, and the run's code did not fit it any more.
+fn behind_a_refused_turn_its_run_takes_none_until_it_was_read_again<S: Subject>(subject: &S) {
+    for is_one_batch in [true, false] {
+        let journal = open(subject);
+        let (mut author, mut other) = (
+            Author::new(&journal, "a", 1),
+            Author::new(&journal, "another partition", 2),
+        );
+        for body in [b"1", b"2"] {
+            author.append(subject, &journal, &[body], false);
+        }
+        other.append(subject, &journal, &[b"1"], false);
+        let (mut stale, batches) = stale_turns(&author, 1, 2);
+        let mut refusals = Vec::new();
+        if is_one_batch {
+            let mut batch = Batch::new();
+            let mut late = stale_turns(&author, 1, 0).0;
+            late.put(&mut batch, &[b"stale"], false);
+            other.put(&mut batch, &[b"between"], false);
+            late.put(&mut batch, &[b"stale"], false);
+            let enqueued = journal.enqueue(&batch).expect("the batch is taken");
+            let turns: Vec<_> = enqueued.refused.iter().map(|refused| refused.turn).collect();
+            assert_eq!(turns, [0, 2], "the turn of another run is taken");
+            refusals.extend(enqueued.refused.into_iter().map(|refused| refused.error));
+        } else {
+            refusals.extend(batches.iter().map(|batch| refused(&journal, batch)));
+        }
+        let head = author.head;
+        assert_eq!(refusals, [TurnRefused::Conflict { head }, TurnRefused::ReadAgain]);
+        // Nor does it matter how they end, or how often they are tried.
+        assert_eq!(
+            refused(&journal, &stale.batch(&[b"end"], true)),
+            TurnRefused::ReadAgain
+        );
+        let mut sound = author.clone();
+        assert_eq!(
+            refused(&journal, &sound.batch(&[b"fits"], false)),
+            TurnRefused::ReadAgain
+        );
+        assert_eq!(journal.read_again(author.run, author.epoch), Ok(head));
+        author.append(subject, &journal, &[b"3"], false);
+        assert_eq!(
+            refused(&journal, &batches[1]),
+            TurnRefused::Conflict { head: author.head }
+        );
+        author.assert_history(&journal);
+        other.append(subject, &journal, &[b"behind"], true);
+        other.assert_history(&journal);
+    }
+}
+
+fn a_run_that_was_to_be_read_again_goes_on_under_a_new_owner<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut authors = [Author::new(&journal, "a", 1), Author::new(&journal, "b", 2)];
+    for author in &mut authors {
+        for body in [b"1", b"2"] {
+            author.append(subject, &journal, &[body], false);
+        }
+        let (_, batches) = stale_turns(author, 1, 1);
+        let head = author.head;
+        assert_eq!(refused(&journal, &batches[0]), TurnRefused::Conflict { head });
+    }
+    let [taken, left] = &mut authors;
+    taken.epoch = journal
+        .take_over(&[taken.id.partition()])
+        .expect("an open journal gives an epoch");
+    taken.append(subject, &journal, &[b"3"], false);
+    taken.assert_history(&journal);
+    assert_eq!(
+        refused(&journal, &left.clone().batch(&[b"3"], false)),
+        TurnRefused::ReadAgain
+    );
+    left.assert_history(&journal);
+}
+
+fn a_fenced_turn_keeps_no_present_owner_from_its_run<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut old = Author::new(&journal, "a", 1);
+    old.append(subject, &journal, &[b"old"], false);
+    let current = journal
+        .take_over(&[old.id.partition()])
+        .expect("an open journal gives an epoch");
+    let mut new = Author {
+        epoch: current,
+        ..old.clone()
+    };
+    for body in [b"1", b"2"] {
+        let late = old.batch(&[body], false);
+        assert_eq!(refused(&journal, &late), TurnRefused::Fenced { current });
+        new.append(subject, &journal, &[body], false);
+    }
+    new.assert_history(&journal);
+}
+
+fn a_run_is_read_again_by_its_owner_only<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut old = Author::new(&journal, "a", 1);
+    old.append(subject, &journal, &[b"1"], false);
+    let current = journal
+        .take_over(&[old.id.partition()])
+        .expect("an open journal gives an epoch");
+    let mut new = Author {
+        epoch: current,
+        ..old.clone()
+    };
+    let (_, batches) = stale_turns(&new, 7, 1);
+    assert_eq!(
+        refused(&journal, &batches[0]),
+        TurnRefused::Conflict { head: new.head }
+    );
+    let fenced = Err(TurnRefused::Fenced { current });
+    assert_eq!(journal.read_again(old.run, old.epoch), fenced);
+    assert_eq!(
+        refused(&journal, &new.clone().batch(&[b"2"], false)),
+        TurnRefused::ReadAgain
+    );
+    assert_eq!(journal.read_again(new.run, new.epoch), Ok(new.head));
+    new.append(subject, &journal, &[b"2"], true);
+    assert_eq!(journal.read_again(new.run, new.epoch), Err(TurnRefused::NotLive));
+    new.assert_history(&journal);
 }
 
 fn a_batch_of_refused_turns_needs_no_commit<S: Subject>(subject: &S) {
@@ -467,6 +606,7 @@ fn a_turn_is_the_same_whichever_journal_made_its_batch<S: Subject>(subject: &S) 
                 for other in &batches[1..] {
                     let expected = TurnRefused::Conflict { head: author.head };
                     assert_eq!(refused(&journal, other), expected);
+                    assert_eq!(journal.read_again(author.run, author.epoch), Ok(author.head));
                 }
             }
             author.assert_history(&journal);
@@ -494,9 +634,10 @@ fn threads_race_and_each_run_stays_whole<S: Subject>(subject: &S) {
                                 won += 1;
                                 author.head = author.head.next();
                             }
-                            Some(TurnRefused::Conflict { head }) => {
+                            Some(TurnRefused::Conflict { .. } | TurnRefused::ReadAgain) => {
                                 lost += 1;
-                                author.head = *head;
+                                let head = journal.read_again(author.run, author.epoch);
+                                author.head = head.expect("the run is live");
                             }
                             Some(error) => panic!("unexpected refusal: {error}"),
                         }

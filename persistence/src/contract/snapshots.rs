@@ -305,6 +305,7 @@ fn gaps_are_never_read_over<S: Subject>(subject: &S) {
         .enqueue(&ahead.batch(&[b"4"], false))
         .expect("the batch is taken");
     assert_eq!(enqueued.refused.len(), 1);
+    assert_eq!(journal.read_again(author.run, author.epoch), Ok(author.head));
     author.append(subject, &journal, &[b"2", b"3"], false);
     let journal = subject.reopen(journal, JournalConfig::default());
     author.assert_history(&journal);

@@ -19,7 +19,9 @@ use self::retained::{Close, Known};
 use self::state::State;
 use crate::batch::Batch;
 use crate::config::JournalConfig;
-use crate::error::{EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused};
+use crate::error::{
+    EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnRefused,
+};
 use crate::finished::IdHash;
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
@@ -172,6 +174,10 @@ impl Journal for MemoryJournal {
             bells.clone_from(&state.watchers);
         }
         Ok((Enqueued { offset, refused }, Ringing::of(bells)))
+    }
+
+    fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
+        self.lock().ledger.read_again(run, epoch)
     }
 
     fn high_watermark(&self) -> Offset {

@@ -19,7 +19,7 @@ use super::state::State;
 use super::{RedbJournal, closed, log, recover};
 use crate::batch::Batch;
 use crate::config::Durability;
-use crate::error::{EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused};
+use crate::error::{EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, IdHash, Place};
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
@@ -46,6 +46,10 @@ impl Journal for RedbJournal {
         };
         let ringing = self.queued(state, enqueued.offset, rings);
         Ok((enqueued, ringing))
+    }
+
+    fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
+        self.shared.lock().read_again(run, epoch)
     }
 
     fn high_watermark(&self) -> Offset {

@@ -233,6 +233,14 @@ impl State {
         Ok(())
     }
 
+    /// See [`Journal::read_again`](crate::Journal::read_again).
+    pub(crate) fn read_again(&mut self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
+        if self.damaged.runs.contains_key(&run) {
+            return Err(TurnRefused::Quarantined);
+        }
+        self.ledger.read_again(run, epoch)
+    }
+
     /// Takes a snapshot of a live run for the next commit.
     pub(crate) fn put_snapshot(&mut self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
         self.check_open()?;

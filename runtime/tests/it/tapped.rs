@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millrun::Bell;
 use millrun_persistence::{
     Batch, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal, JournalFailure, Lane,
-    Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats,
+    Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnRefused,
 };
 
 type Enqueue = dyn Fn(&dyn Journal, &Batch) -> Result<Enqueued, EnqueueError> + Send + Sync;
@@ -60,6 +60,14 @@ impl fmt::Debug for Tapped {
 impl Journal for Tapped {
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         (self.enqueue)(self.inner.as_ref(), batch)
+    }
+
+    fn read_again(
+        &self,
+        run: millrun::RunId,
+        epoch: millrun::Epoch,
+    ) -> Result<millrun_core::Sequence, TurnRefused> {
+        self.inner.read_again(run, epoch)
     }
 
     fn high_watermark(&self) -> millrun::Offset {
