@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
-use millrun_core::{Bell, Next, Part, RunId, Sequence, Timestamp};
+use millrun_core::{Bell, Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
 use millrun_workflow::{
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
 use crate::shard::{
-    Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Target, UpdateAnswer,
+    Load, Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Target, UpdateAnswer,
     UpdateRefused, check_workflow, child_end,
 };
 use crate::{QueryError, RunError};
@@ -24,7 +24,7 @@ use crate::{QueryError, RunError};
 #[derive(Debug)]
 enum ReadRequest {
     /// The history of a run that is woken; it goes to the run's shard.
-    Load(RunId),
+    Load(Load),
     /// How a finished run ended.
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
     /// Whether a finished run is of an instance that began as this workflow.
@@ -59,9 +59,9 @@ impl ReaderDoor {
     }
 
     /// Asks for a history; the shard bounds how many are under way.
-    pub(crate) fn load(&self, run: RunId) {
+    pub(crate) fn load(&self, load: Load) {
         // Refused only when the runtime has stopped.
-        drop(self.requests.push_reserved(ReadRequest::Load(run)));
+        drop(self.requests.push_reserved(ReadRequest::Load(load)));
     }
 
     /// Asks whether a finished run is this child; the answer goes to its parent, or back to the
@@ -134,6 +134,41 @@ impl ReaderDoor {
 pub(crate) struct Reader {
     shared: Arc<ShardShared>,
     shards: ShardDoors,
+}
+
+/// A message that a shard waits for. If the reader fails before it has found it out, the shard hears what is
+/// said instead, and asks again.
+struct Owed<'a> {
+    shards: &'a ShardDoors,
+    partition: Partition,
+    message: Option<ShardMessage>,
+}
+
+impl<'a> Owed<'a> {
+    fn new(shards: &'a ShardDoors, partition: Partition, instead: ShardMessage) -> Self {
+        Self {
+            shards,
+            partition,
+            message: Some(instead),
+        }
+    }
+
+    fn pay(mut self, message: ShardMessage) {
+        self.message = Some(message);
+    }
+
+    fn pay_to(mut self, partition: Partition, message: ShardMessage) {
+        self.partition = partition;
+        self.pay(message);
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.shards.push_to(self.partition, message);
+        }
+    }
 }
 
 /// A run's events, each with the time of its turn.
@@ -225,7 +260,9 @@ impl Reader {
     }
 
     fn child(&self, finished: RunId, mut request: StartChild) {
-        let parent = request.parent;
+        let (parent, partition) = (request.parent, request.id.partition());
+        let unread = ShardMessage::StartChild(Box::new(request.clone()));
+        let owed = Owed::new(&self.shards, partition, unread);
         let ended = |end| ShardMessage::ChildEnded {
             run: parent.run,
             operation: parent.operation,
@@ -238,21 +275,18 @@ impl Reader {
                 if let (Some(of), Some(end)) = (of, end)
                     && (of.run, of.operation) == (parent.run, parent.operation)
                 {
-                    return self.shards.push(parent.run, ended(end));
+                    return owed.pay_to(parent.run.partition(), ended(end));
                 }
             }
             Err(RunError::NotFound) => {}
             Err(error) => {
                 let message = error.to_string();
-                return self
-                    .shards
-                    .push(parent.run, ended(Err(ChildFailure::NotStarted { message })));
+                let end = ended(Err(ChildFailure::NotStarted { message }));
+                return owed.pay_to(parent.run.partition(), end);
             }
         }
-        request.is_sure = true;
-        let partition = request.id.partition();
-        self.shards
-            .push_to(partition, ShardMessage::StartChild(Box::new(request)));
+        request.looked_at = Some(finished);
+        owed.pay(ShardMessage::StartChild(Box::new(request)));
     }
 
     /// Replays a finished run; whatever differs is reported.
@@ -340,9 +374,11 @@ impl Part for Reader {
         let mut hand = self.shared.reader.requests.take();
         for request in hand.by_ref().take(budget) {
             match request {
-                ReadRequest::Load(run) => {
-                    let history = self.load(run);
-                    self.shards.push(run, ShardMessage::Loaded { run, history });
+                ReadRequest::Load(load) => {
+                    let unread = ShardMessage::Loaded { load, history: None };
+                    let owed = Owed::new(&self.shards, load.run.partition(), unread);
+                    let history = Some(self.load(load.run));
+                    owed.pay(ShardMessage::Loaded { load, history });
                 }
                 // Whoever asked may have gone away.
                 ReadRequest::Outcome(target, reply) => drop(reply.send(self.outcome(&target))),

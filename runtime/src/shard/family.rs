@@ -73,7 +73,7 @@ pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<
         workflow: scheduled.workflow.clone(),
         input: scheduled.input.clone(),
         known,
-        is_sure: false,
+        looked_at: None,
     };
     let message = ShardMessage::StartChild(Box::new(request));
     Effect::Send(scheduled.id.partition(), Box::new(message))
@@ -185,15 +185,13 @@ impl Shard {
             }
             Some(_) | None => {}
         }
-        if !request.is_sure {
-            match self.shared.journal.finished(&request.id) {
-                Ok(Some(finished)) => {
-                    // Is it this child? Its history tells, off this thread.
-                    return self.shared.reader.child(finished.run, request);
-                }
-                Ok(None) | Err(ReadError::Expired { .. }) => {}
-                Err(error) => return self.refuse_child(&request.parent, error.to_string()),
+        match self.shared.journal.finished(&request.id) {
+            Ok(Some(finished)) if request.looked_at != Some(finished.run) => {
+                // Is it this child? Its history tells, off this thread.
+                return self.shared.reader.child(finished.run, request);
             }
+            Ok(_) | Err(ReadError::Expired { .. }) => {}
+            Err(error) => return self.refuse_child(&request.parent, error.to_string()),
         }
         if request.known.is_some() {
             let message = "it has ended, and its result is retained no longer".into();

@@ -9,6 +9,7 @@ use millrun_core::{Bell, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload};
 use tokio::sync::oneshot;
 
+use super::life::Load;
 use crate::activity::{ActivityReport, ActivityReports};
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
@@ -139,9 +140,11 @@ pub(crate) enum ShardMessage {
         attempt: u32,
         details: Payload,
     },
+    /// The answer to a [`Load`].
     Loaded {
-        run: RunId,
-        history: Result<Vec<(Event, Timestamp)>, RunError>,
+        load: Load,
+        /// `None` if the reader failed before it had read it.
+        history: Option<Result<Vec<(Event, Timestamp)>, RunError>>,
     },
 }
 
@@ -186,8 +189,9 @@ pub(crate) struct StartChild {
     pub(crate) input: Payload,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
-    /// Whether finished runs of its id have been looked at.
-    pub(crate) is_sure: bool,
+    /// The finished run of its id that was looked at, and is not this child. Another one may have finished
+    /// since: asked for twice, the child itself.
+    pub(crate) looked_at: Option<RunId>,
 }
 
 /// The run that a start led to.

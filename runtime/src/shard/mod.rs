@@ -25,6 +25,7 @@ mod family;
 mod handed;
 mod id_hash;
 mod instances;
+mod life;
 mod line;
 mod message;
 mod publishing;
@@ -60,6 +61,7 @@ use dispatch::Outlet;
 use effects::{Effect, Effects, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
+pub(crate) use life::Load;
 use line::Spot;
 use publishing::Backlog;
 pub(crate) use publishing::{Publisher, Topics};
@@ -160,6 +162,7 @@ pub(crate) struct Shard {
     retired_len: u64,
     /// Runs to be read when their turns are durable and there is room.
     loads: VecDeque<RunId>,
+    /// How many histories this life has asked for that have not come.
     loads_in_flight: usize,
     /// Those who wait for the answer to an update, by its run and its request.
     updates: questions::Waiting,

@@ -16,6 +16,9 @@ use crate::{OnConflict, RunError, StartError};
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
+        if message.life().is_some_and(|life| life != self.epoch) {
+            return;
+        }
         match message {
             ShardMessage::Start(request) => self.on_start(request, moment),
             ShardMessage::SignalWithStart(request) => self.on_signal_with_start(*request, moment),
@@ -104,7 +107,7 @@ impl Shard {
                 };
                 self.with_run(run, Held::Input(input), moment);
             }
-            ShardMessage::Loaded { run, history } => self.on_loaded(run, history, moment),
+            ShardMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
         }
     }
 

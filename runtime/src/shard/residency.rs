@@ -9,6 +9,7 @@ use millrun_workflow::{Event, Instance, Moment};
 use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Loading, Place};
+use super::life::Load;
 use super::message::Standing;
 use crate::RunError;
 
@@ -51,7 +52,8 @@ impl Shard {
                 continue;
             }
             self.loads_in_flight += 1;
-            self.shared.reader.load(run);
+            let life = self.epoch;
+            self.shared.reader.load(Load { run, life });
         }
     }
 
@@ -59,11 +61,14 @@ impl Shard {
     pub(super) fn on_loaded(
         &mut self,
         run: RunId,
-        history: Result<Vec<(Event, Timestamp)>, RunError>,
+        history: Option<Result<Vec<(Event, Timestamp)>, RunError>>,
         moment: Moment,
     ) {
-        // A shard that was restarted may get what its predecessor asked for.
-        self.loads_in_flight = self.loads_in_flight.saturating_sub(1);
+        self.loads_in_flight -= 1;
+        let Some(history) = history else {
+            // The reader's successor tries it, or the runtime stops with the reader.
+            return self.loads.push_back(run);
+        };
         self.shared.counters.loads.fetch_add(1, Ordering::Relaxed);
         let Some(entry) = self.entries.get_mut(run) else {
             return;

@@ -18,6 +18,7 @@ mod heartbeats;
 mod kill;
 mod lifecycle;
 mod limits;
+mod lives;
 mod operating;
 mod outside;
 mod parking;
