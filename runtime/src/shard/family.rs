@@ -72,6 +72,7 @@ pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<
         id: scheduled.id.clone(),
         workflow: scheduled.workflow.clone(),
         input: scheduled.input.clone(),
+        not_before: scheduled.not_before,
         known,
         looked_at: None,
     };
@@ -207,6 +208,7 @@ impl Shard {
             id,
             workflow,
             input,
+            not_before,
             ..
         } = request;
         let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
@@ -216,6 +218,7 @@ impl Shard {
         };
         let mut started = Started::new(workflow, id, input);
         started.origin = Some(Box::new(origin));
+        started.not_before = not_before.or(started.not_before);
         match self.begin(run, started, None, moment) {
             Ok(()) => self.effects.push(child_started(&parent, run)),
             Err(error) => self.refuse_child(&parent, error.to_string()),

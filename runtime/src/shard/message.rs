@@ -187,6 +187,8 @@ pub(crate) struct StartChild {
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
     pub(crate) input: Payload,
+    /// The earliest time that it is shown, if its parent's time is ahead of the host's.
+    pub(crate) not_before: Option<Timestamp>,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
     /// The finished run of its id that was looked at, and is not this child. Another one may have finished

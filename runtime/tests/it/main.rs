@@ -9,6 +9,7 @@
 mod activities;
 mod asking;
 mod beginnings;
+mod clocks;
 mod codecs;
 mod crashes;
 mod describing;

@@ -83,6 +83,7 @@ impl Request {
             id: InstanceId::new(&self.id).map_err(ChildError::Id)?,
             input,
             on_close: self.on_close,
+            not_before: table.time.ahead(),
         })
     }
 }

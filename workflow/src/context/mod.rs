@@ -16,6 +16,7 @@ mod saga;
 mod scope;
 mod shared;
 mod slots;
+mod time;
 mod waiting;
 
 use std::panic::Location;
@@ -370,11 +371,16 @@ impl WorkflowContext {
         }
     }
 
-    /// The time of the event that the code is reacting to. It is recorded: a replay sees the
-    /// same, and it does not move while the code runs.
+    /// The time of the event that the code is reacting to, or the latest time that the run has seen if the
+    /// host's clock was set back since: time in a run never goes back, also across
+    /// [checkpoints](Self::checkpoint) and when it [continues as new](Self::continue_as_new). A replay sees
+    /// the same, and it does not move while the code runs.
+    ///
+    /// [`sleep`](Self::sleep) counts from the host's time, so that a run whose time is ahead of it does not
+    /// sleep for longer; a deadline that the code computes from here is as far ahead as this time is.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.shared.lock().now
+        self.shared.lock().time.shown()
     }
 
     /// 64 random bits that are the same in every replay of this run, and differ between runs.

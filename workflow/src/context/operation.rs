@@ -104,7 +104,7 @@ impl Operation {
                         return Poll::Ready(Err(stopped));
                     }
                 };
-                let (epoch, now) = (table.epoch, table.now);
+                let (epoch, now) = (table.epoch, table.time.host());
                 let operation = table.issue(&self.scope, cx.waker(), self.location, |operation| {
                     event(operation, epoch, now)
                 });

@@ -14,6 +14,7 @@ use millrun_core::{RunId, Timestamp};
 
 use crate::context::scope::Scope;
 use crate::context::slots::{Resolution, Slots, Wakers};
+use crate::context::time::RunTime;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::event::{Bounds, Checkpoint, Event, Name};
@@ -67,7 +68,7 @@ impl Shared {
         self.pulse.renew();
         *self.is_full.get_mut() = false;
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        (table.run, table.bounds, table.now) = (run, bounds, now);
+        (table.run, table.bounds, table.time) = (run, bounds, RunTime::new(now));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
@@ -125,7 +126,7 @@ pub(crate) struct Table {
     pub(crate) run: RunId,
     pub(crate) bounds: Bounds,
     /// The time of the event that is being applied.
-    pub(crate) now: Timestamp,
+    pub(crate) time: RunTime,
     /// The owner's epoch, for the events decided now.
     pub(crate) epoch: u64,
     pub(crate) is_cancel_requested: bool,
@@ -145,8 +146,9 @@ pub(crate) struct Table {
     decisions_len_max: u32,
     /// In a replay, what the turn that is replayed recorded and the code needs back.
     replayed: Option<VecDeque<Event>>,
-    /// Which way the code took at each change.
-    patches: BTreeMap<Name, bool>,
+    /// Which way the code took at each change; few runs come to one.
+    #[expect(clippy::box_collection, reason = "every instance in memory has room for it")]
+    patches: Option<Box<BTreeMap<Name, bool>>>,
     /// The state that others may look at.
     pub(crate) cell: Option<Arc<Cell>>,
     state_waiters: Waiters,
@@ -192,7 +194,7 @@ impl Table {
         Self {
             run,
             bounds,
-            now,
+            time: RunTime::new(now),
             epoch: 0,
             is_cancel_requested: false,
             operations_len: 0,
@@ -205,7 +207,7 @@ impl Table {
             decisions: Vec::new(),
             decisions_len_max: u32::MAX,
             replayed: None,
-            patches: BTreeMap::new(),
+            patches: None,
             cell: None,
             state_waiters: Waiters::default(),
             waits_len: 0,
@@ -220,7 +222,7 @@ impl Table {
         let Self {
             run: _,
             bounds: _,
-            now: _,
+            time: _,
             epoch,
             is_cancel_requested,
             operations_len,
@@ -251,9 +253,7 @@ impl Table {
         *waits_len = 0;
         *decisions = Vec::new();
         *replayed = None;
-        if !patches.is_empty() {
-            patches.clear();
-        }
+        *patches = None;
         *cell = None;
         *next = None;
         *restored = None;
@@ -396,12 +396,13 @@ impl Table {
             operations_len: self.operations_len,
             random_len: self.random_len,
             is_whole,
+            now: self.time.apart(),
         };
         self.decide(Event::Checkpointed(Box::new(checkpoint.clone())), Some(location));
         self.cancel_waiters = Waiters::default();
         self.state_waiters = Waiters::default();
         self.waits_len = 0;
-        self.patches.clear();
+        self.patches = None;
         self.cell = None;
         self.restored = Some(Box::new(state));
         checkpoint
@@ -432,7 +433,7 @@ impl Table {
         waker: &Waker,
     ) -> u64 {
         let waiters = &mut self.signals.of(name).waiters;
-        waiters.wait(number, scope, waker, self.now, &mut self.waits_len)
+        waiters.wait(number, scope, waker, self.time.host(), &mut self.waits_len)
     }
 
     /// Ends a wait for a signal.
@@ -445,7 +446,7 @@ impl Table {
     /// Waits for a cancel; `number` is that of an earlier call.
     pub(crate) fn wait_cancel(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
         self.cancel_waiters
-            .wait(number, scope, waker, self.now, &mut self.waits_len)
+            .wait(number, scope, waker, self.time.host(), &mut self.waits_len)
     }
 
     /// Ends a wait for the request to cancel.
@@ -456,7 +457,7 @@ impl Table {
     /// Waits for a change of the state; `number` is that of an earlier call.
     pub(crate) fn wait_state(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
         self.state_waiters
-            .wait(number, scope, waker, self.now, &mut self.waits_len)
+            .wait(number, scope, waker, self.time.host(), &mut self.waits_len)
     }
 
     /// Ends a wait for a change of the state.
@@ -558,14 +559,15 @@ impl Table {
 
     /// Which way to take at a change: the new one, unless the run has been here before the change.
     pub(crate) fn patch(&mut self, id: &'static str, location: &'static Location<'static>) -> bool {
-        if let Some(is_new) = self.patches.get(id) {
+        let former = self.patches.as_ref().and_then(|patches| patches.get(id));
+        if let Some(is_new) = former {
             return *is_new;
         }
         let is_new = self.replayed.as_ref().is_none_or(|events| {
             let mut patches = events.iter();
             patches.any(|event| matches!(event, Event::Patched { id: recorded } if recorded == id))
         });
-        self.patches.insert(id.into(), is_new);
+        self.patches.get_or_insert_default().insert(id.into(), is_new);
         if is_new {
             self.decide(Event::Patched { id: id.into() }, Some(location));
         }
@@ -577,9 +579,17 @@ impl Table {
         std::mem::take(&mut self.decisions)
     }
 
-    /// An event is about to be shown to the code, which may use `spare` for its decisions.
-    pub(crate) fn begin_event(&mut self, moment: Moment, spare: Vec<Decision>, decisions_len_max: u32) {
-        (self.now, self.epoch) = (moment.now, moment.epoch);
+    /// An event that was recorded then is about to be shown to the code, which may use `spare` for its
+    /// decisions.
+    pub(crate) fn begin_event(
+        &mut self,
+        recorded: Timestamp,
+        moment: Moment,
+        spare: Vec<Decision>,
+        decisions_len_max: u32,
+    ) {
+        self.time.advance(recorded, moment.now);
+        self.epoch = moment.epoch;
         self.decisions_len_max = decisions_len_max;
         self.lend(spare);
     }

@@ -1,6 +1,6 @@
 //! How a run began, and what it stems from: what stands in its first event.
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, RunId, Timestamp};
 
 use super::{Name, OperationId};
 use crate::Payload;
@@ -16,6 +16,9 @@ pub struct Started {
     pub input: Payload,
     /// What it stems from, if not from outside.
     pub origin: Option<Box<Origin>>,
+    /// The earliest time that the code is shown, which then never goes back. `None` in histories of releases
+    /// that showed the host's time as it was: a replay shows the same.
+    pub not_before: Option<Timestamp>,
     /// The limits that the code sees; set when the run begins.
     pub(crate) bounds: Bounds,
 }
@@ -43,6 +46,7 @@ impl Started {
             id,
             input,
             origin: None,
+            not_before: Some(Timestamp::EPOCH),
             bounds: Bounds::default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrun_core::InstanceId;
+use millrun_core::{InstanceId, Timestamp};
 
 use super::{Name, OperationId, ParentClose};
 use crate::{Payload, Retry};
@@ -59,6 +59,8 @@ pub struct ChildScheduled {
     pub input: Payload,
     /// What becomes of it when nobody waits any more.
     pub on_close: ParentClose,
+    /// The earliest time that it is shown, if its parent's time is ahead of the host's.
+    pub not_before: Option<Timestamp>,
 }
 
 /// A value to be published, complete enough to do so.
@@ -85,4 +87,6 @@ pub struct Checkpoint {
     pub random_len: u64,
     /// Whether no input waits to be taken up behind it: only then can a replay begin here.
     pub is_whole: bool,
+    /// What the code is shown as the time, if that is not when this was recorded.
+    pub now: Option<Timestamp>,
 }

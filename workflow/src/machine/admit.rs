@@ -108,6 +108,9 @@ impl Instance {
                 Some(Pending::Timer { deadline }) if *deadline <= moment.now => {
                     Event::TimerFired { operation }
                 }
+                Some(Pending::Timer { deadline }) => {
+                    return ask_again(operation, [Some(*deadline), None], turn);
+                }
                 Some(Pending::Activity(activity)) => {
                     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= moment.now);
                     let attempt = activity.attempt(moment.epoch);
@@ -122,16 +125,12 @@ impl Instance {
                         turn.commands.push(Command::RunActivity { scheduled, attempt });
                         return Ok(());
                     } else {
-                        return Err(Refused::Stale);
+                        return ask_again(operation, [activity.retry_at, activity.close_at], turn);
                     }
                 }
-                Some(
-                    Pending::Timer { .. }
-                    | Pending::Child { .. }
-                    | Pending::Publish { .. }
-                    | Pending::Promise,
-                )
-                | None => return Err(Refused::Stale),
+                Some(Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise) | None => {
+                    return Err(Refused::Stale);
+                }
             },
             Input::ChildStarted { operation, run } => {
                 match self.ledger.pending_operation(operation) {
@@ -260,7 +259,7 @@ impl Instance {
         let len_max = self.limits.history_len_max.saturating_mul(2);
         if self.code.is_some() && self.ledger.parked().is_none() && self.ledger.history_len() >= len_max {
             self.code = None;
-            self.unrecorded = Some(ParkReason::HistoryFull { len_max });
+            self.unrecorded = Some(Box::new(ParkReason::HistoryFull { len_max }));
         }
     }
 
@@ -296,4 +295,20 @@ impl Instance {
         let retry_at = retry.retry_at(activity.failures + 1, step, since, moment.now);
         Ok(retry_at.filter(|at| activity.close_at.is_none_or(|close_at| *at < close_at)))
     }
+}
+
+/// A timer fired that is not due: the clock was set back since somebody saw that it was. It is started
+/// anew, or nobody would fire it again.
+fn ask_again(
+    operation: OperationId,
+    deadlines: [Option<Timestamp>; 2],
+    turn: &mut Turn,
+) -> Result<(), Refused> {
+    if deadlines == [None; 2] {
+        return Err(Refused::Stale);
+    }
+    let timers = deadlines.into_iter().flatten();
+    let timers = timers.map(|deadline| Command::StartTimer { operation, deadline });
+    turn.commands.extend(timers);
+    Ok(())
 }

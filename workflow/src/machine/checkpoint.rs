@@ -27,6 +27,7 @@ impl Instance {
         &mut self,
         state: Payload,
         location: &'static Location<'static>,
+        recorded: Timestamp,
         moment: Moment,
         is_whole: bool,
     ) -> Result<Vec<Decision>, ParkReason> {
@@ -43,16 +44,17 @@ impl Instance {
         }
         let event = Event::Checkpointed(Box::new(checkpoint));
         self.bring_code();
-        let run = self.run_code(&event, moment, is_whole, Vec::new());
+        let run = self.run_code(&event, recorded, moment, is_whole, Vec::new());
         self.shared.lock().restarts_len = 0;
         run
     }
 
     /// Takes up the code at a checkpoint of the history, whose events the ledger has.
-    pub(super) fn restore(&mut self, checkpoint: &Checkpoint, time: Timestamp) {
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) {
+        let not_before = self.ledger.started().and_then(|started| started.not_before);
         let mut table = self.shared.lock();
+        table.time.begin(not_before);
         table.restore(checkpoint);
-        table.now = time;
         drop(table);
         self.bring_code();
     }
@@ -60,9 +62,12 @@ impl Instance {
     /// Makes the code ready to be polled for the first time.
     pub(super) fn begin(&mut self) {
         let started = self.ledger.started().expect("called after the first event");
+        let mut table = self.shared.lock();
+        table.time.begin(started.not_before);
         if let Some(origin) = &started.origin {
-            self.shared.lock().carry_signals(&origin.signals);
+            table.carry_signals(&origin.signals);
         }
+        drop(table);
         self.bring_code();
     }
 

@@ -62,7 +62,7 @@ pub struct Instance {
     implementation: Option<Implementation>,
     /// Why the code does not run although no event says so: it is not registered, or a replay
     /// has just failed. Becomes an event with the next input.
-    unrecorded: Option<ParkReason>,
+    unrecorded: Option<Box<ParkReason>>,
     /// Inputs recorded while the code did not run.
     deferred: Vec<(Event, Timestamp)>,
     /// Values that a replay encoded differently than the history has them.
@@ -101,7 +101,7 @@ impl Instance {
         let event = Event::Started(started);
         instance.ledger.apply(&event, moment.now);
         turn.events.push(event);
-        instance.unrecorded = Some(reason);
+        instance.unrecorded = Some(Box::new(reason));
         instance.take_up(moment, turn);
         instance
     }
@@ -133,9 +133,9 @@ impl Instance {
         }
         if implementation.is_none() {
             let started = self.ledger.started().expect("called after the first event");
-            self.unrecorded = Some(ParkReason::NotRegistered {
+            self.unrecorded = Some(Box::new(ParkReason::NotRegistered {
                 workflow: started.workflow.to_string(),
-            });
+            }));
         }
     }
 
@@ -148,7 +148,7 @@ impl Instance {
             return;
         }
         let spare = std::mem::take(&mut turn.spare.decisions);
-        match self.run_code(event, moment, true, spare) {
+        match self.run_code(event, moment.now, moment, true, spare) {
             Ok(decisions) => self.adopt_decisions(decisions, moment.now, turn),
             Err(reason) => {
                 self.deferred.push((event.clone(), moment.now));
@@ -165,17 +165,18 @@ impl Instance {
         }
     }
 
-    /// Delivers one event to the code and polls it until nothing wakes it. Gives what it decided.
-    /// `is_whole` says that no further input waits behind this one. `spare` is memory for decisions.
+    /// Delivers one event, recorded then, to the code and polls it until nothing wakes it. Gives what it
+    /// decided. `is_whole` says that no further input waits behind this one. `spare` is memory for decisions.
     fn run_code(
         &mut self,
         event: &Event,
+        recorded: Timestamp,
         moment: Moment,
         is_whole: bool,
         spare: Vec<Decision>,
     ) -> Result<Vec<Decision>, ParkReason> {
         let mut table = self.shared.lock();
-        table.begin_event(moment, spare, self.limits.self_wakes_max);
+        table.begin_event(recorded, moment, spare, self.limits.self_wakes_max);
         let wakers = match event {
             Event::UpdateAccepted { request, name, input } => {
                 drop(table);
@@ -208,7 +209,7 @@ impl Instance {
                 return Ok(self.conclude(event, None));
             }
             Polled::Checkpointed { state, location } => {
-                return self.begin_again(state, location, moment, is_whole);
+                return self.begin_again(state, location, recorded, moment, is_whole);
             }
             Polled::Continued {
                 workflow,
@@ -371,8 +372,10 @@ impl Instance {
                     .ledger
                     .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
             };
+            let ahead = self.shared.lock().time.ahead();
             let started = Started {
                 origin: Some(Box::new(origin)),
+                not_before: Some(ahead.unwrap_or(Timestamp::EPOCH)),
                 ..Started::new(workflow.clone(), former.id.clone(), input.clone())
             };
             turn.commands.push(Command::ContinueAsNew {

@@ -18,7 +18,7 @@ impl Instance {
     #[must_use]
     pub fn park_reason(&self) -> Option<&ParkReason> {
         self.unrecorded
-            .as_ref()
+            .as_deref()
             .or_else(|| self.ledger.parked().map(|(reason, _)| reason))
     }
 
@@ -45,7 +45,7 @@ impl Instance {
     /// input, which is recorded without running the code.
     pub fn park(&mut self, reason: ParkReason) {
         self.code = None;
-        self.unrecorded = Some(reason);
+        self.unrecorded = Some(Box::new(reason));
     }
 
     /// Takes up, one by one, the inputs recorded while the code did not run. If the code fails
@@ -54,11 +54,11 @@ impl Instance {
         let Some((reason, _)) = self.ledger.parked() else {
             return self
                 .unrecorded
-                .as_ref()
+                .as_deref()
                 .map_or(Ok(()), |reason| Err(Refused::StillParked(reason.to_string())));
         };
         if self.code.is_none() {
-            let reason = self.unrecorded.as_ref().unwrap_or(reason);
+            let reason = self.unrecorded.as_deref().unwrap_or(reason);
             return Err(Refused::StillParked(reason.to_string()));
         }
         let len_max = self.limits.history_len_max.saturating_mul(2);
@@ -75,8 +75,8 @@ impl Instance {
             if self.ledger.outcome().is_some() {
                 break;
             }
-            let then = Moment { now: *time, ..moment };
-            match self.run_code(event, then, index + 1 == deferred.len(), Vec::new()) {
+            let is_whole = index + 1 == deferred.len();
+            match self.run_code(event, *time, moment, is_whole, Vec::new()) {
                 Ok(decisions) => self.adopt_decisions(decisions, moment.now, turn),
                 Err(reason) => {
                     let reason = counted_after(reason, &before);
@@ -100,7 +100,7 @@ impl Instance {
     /// If the code is not at hand and no event says so yet, one does from now on: what follows
     /// it is recorded without running the code, and a replay must know.
     pub(super) fn record_parking(&mut self, moment: Moment, turn: &mut Turn) {
-        if let Some(reason) = self.unrecorded.take() {
+        if let Some(reason) = self.unrecorded.take().map(|reason| *reason) {
             let event = Event::Parked {
                 reason: reason.clone(),
             };

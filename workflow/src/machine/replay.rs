@@ -106,7 +106,7 @@ impl Instance {
         let mut history = behind.into_iter().peekable();
         instance.attach(implementation);
         if let Event::Checkpointed(checkpoint) = &first {
-            instance.restore(checkpoint, time);
+            instance.restore(checkpoint);
         } else {
             instance.begin();
         }
@@ -120,7 +120,11 @@ impl Instance {
             && matches!(first, Event::Started(_))
             && matches!(history.peek(), Some((Event::Parked { .. }, _)));
         instance.show(&decisions);
-        instance.replay_input(first, time, is_parked, true, &mut check);
+        let recorded = match &first {
+            Event::Checkpointed(checkpoint) => checkpoint.now.unwrap_or(time),
+            _ => time,
+        };
+        instance.replay_input(first, [recorded, time], is_parked, true, &mut check);
         instance.confirm(&mut decisions, &mut check)?;
         while let Some((event, time)) = history.next() {
             let sequence = instance.ledger.sequence().get() + 1;
@@ -151,7 +155,7 @@ impl Instance {
                 .ledger
                 .parked()
                 .is_some_and(|(parked, _)| *parked == reason);
-            instance.unrecorded = (!is_recorded).then_some(reason);
+            instance.unrecorded = (!is_recorded).then(|| Box::new(reason));
         } else if let Some((ParkReason::NotRegistered { .. }, _)) = instance.ledger.parked() {
             // An event says so already.
             instance.unrecorded = None;
@@ -182,8 +186,8 @@ impl Instance {
             Event::Resumed => {
                 let deferred = std::mem::take(&mut self.deferred);
                 let last = deferred.len().saturating_sub(1);
-                for (index, (event, time)) in deferred.into_iter().enumerate() {
-                    self.replay_input(event, time, false, index == last, check);
+                for (index, (event, recorded)) in deferred.into_iter().enumerate() {
+                    self.replay_input(event, [recorded, time], false, index == last, check);
                 }
             }
             Event::Parked { .. }
@@ -193,26 +197,27 @@ impl Instance {
             | Event::PublishParked { .. }
             | Event::ChildStarted { .. } => {}
             Event::Terminated { .. } => self.code = None,
-            input => self.replay_input(input, time, self.ledger.parked().is_some(), true, check),
+            input => self.replay_input(input, [time; 2], self.ledger.parked().is_some(), true, check),
         }
     }
 
+    /// Replays an input: when it was recorded, and when the code was shown it.
     fn replay_input(
         &mut self,
         event: Event,
-        time: Timestamp,
+        [recorded, now]: [Timestamp; 2],
         is_deferred: bool,
         is_whole: bool,
         check: &mut Check,
     ) {
         if is_deferred {
-            self.deferred.push((event, time));
+            self.deferred.push((event, recorded));
             return;
         }
         if self.code.is_none() || check.difference.is_some() {
             return;
         }
-        match self.run_code(&event, Moment { now: time, epoch: 0 }, is_whole, Vec::new()) {
+        match self.run_code(&event, recorded, Moment { now, epoch: 0 }, is_whole, Vec::new()) {
             Ok(mut decisions) => {
                 check.produced.extend(decisions.drain(..));
                 self.shared.lock().lend(decisions);

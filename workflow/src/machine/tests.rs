@@ -90,7 +90,7 @@ fn states() -> Vec<(&'static str, Instance)> {
             let mut instance = start(true, false);
             // Parked code does not answer the request.
             instance.code = None;
-            instance.unrecorded = Some(ParkReason::Stuck { message: "s".into() });
+            instance.unrecorded = Some(Box::new(ParkReason::Stuck { message: "s".into() }));
             apply(instance, vec![cancel()])
         }),
         ("not registered", start(false, false)),
@@ -182,17 +182,20 @@ fn an_event_delivered_twice_is_refused_the_second_time() {
 }
 
 #[test]
-fn a_timer_that_fires_early_is_refused() {
+fn a_timer_that_fires_early_is_started_anew() {
     let mut instance = start(true, true);
     let fire = || Input::TimerFired { operation: OPERATION };
     let early = Moment {
         now: Timestamp::from_micros(999_999),
         epoch: 1,
     };
-    assert_eq!(
-        instance.apply(fire(), early, &mut Turn::default()),
-        Err(Refused::Stale)
-    );
+    let mut turn = Turn::default();
+    assert_eq!(instance.apply(fire(), early, &mut turn), Ok(()));
+    let again = Command::StartTimer {
+        operation: OPERATION,
+        deadline: Timestamp::from_micros(1_000_000),
+    };
+    assert_eq!((turn.events, turn.commands), (vec![], vec![again]));
     assert_eq!(instance.apply(fire(), moment(1), &mut Turn::default()), Ok(()));
 }
 

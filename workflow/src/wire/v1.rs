@@ -113,6 +113,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
             &StartedBody {
                 workflow: Cow::Borrowed(&started.workflow),
                 input: raw(&started.input),
+                not_before: started.not_before.map(Timestamp::as_micros),
                 bounds: BoundsWire::of(started.bounds),
                 origin: started.origin.as_deref().map(OriginWire::of),
             },
@@ -304,11 +305,13 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             let StartedBody {
                 workflow,
                 input,
+                not_before,
                 bounds,
                 origin,
             } = read(body)?;
             Event::Started(Started {
                 origin: origin.map(|origin| origin.into_event(body)).transpose()?,
+                not_before: not_before.map(Timestamp::from_micros),
                 bounds: bounds.map_or(Bounds::DEFAULT, BoundsWire::into_event),
                 ..Started::new(workflow.into_owned(), id, payload(body, input))
             })

@@ -15,6 +15,7 @@ use millrun_workflow::{
     Limits, Moment, Origin, ParentClose, ParkReason, Payload, Retry, Signal, Started, State, TimeoutKind,
     Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
+use serde::Serialize;
 
 use crate::world::World;
 
@@ -31,6 +32,7 @@ const GO: Signal<u64> = Signal::named("go");
 const PATIENT: Workflow<u64, String> = Workflow::named("patient");
 const PUNCTUAL: Workflow<u64, String> = Workflow::named("punctual");
 const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
+const TIMED: Workflow<u64, String> = Workflow::named("timed");
 const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
@@ -59,8 +61,22 @@ fn implementation() -> Implementation {
     Implementation::new(ORDER, order)
 }
 
+/// A run as releases began it that showed the code times which went back.
+fn earlier(code: impl Into<Option<Implementation>>, input: &impl Serialize) -> World {
+    let code = code.into();
+    let id = InstanceId::new("world").unwrap();
+    let name = code.as_ref().map_or("unknown", Implementation::name);
+    let mut started = Started::new(name, id, Payload::encode(input).unwrap());
+    started.not_before = None;
+    let moment = Moment {
+        now: Timestamp::from_micros(1_000_000),
+        epoch: 1,
+    };
+    World::start_as(code, started, Limits::default(), moment)
+}
+
 fn completed() -> World {
-    let mut world = World::start(implementation(), &41_u64);
+    let mut world = earlier(implementation(), &41_u64);
     world.fail(1, "busy", true);
     assert!(world.fire_next());
     world.complete(1, &1_u64);
@@ -74,7 +90,7 @@ fn completed() -> World {
 }
 
 fn cancelled() -> World {
-    let mut world = World::start(implementation(), &42_u64);
+    let mut world = earlier(implementation(), &42_u64);
     world.complete(1, &1_u64);
     world.cancel();
     world.complete(3, &());
@@ -82,13 +98,13 @@ fn cancelled() -> World {
 }
 
 fn failed() -> World {
-    let mut world = World::start(implementation(), &43_u64);
+    let mut world = earlier(implementation(), &43_u64);
     world.fail(1, "out of stock", false);
     world
 }
 
 fn terminated() -> World {
-    let mut world = World::start(implementation(), &44_u64);
+    let mut world = earlier(implementation(), &44_u64);
     world
         .apply(Input::Terminate {
             reason: "wrong order".into(),
@@ -98,7 +114,7 @@ fn terminated() -> World {
 }
 
 fn parked() -> World {
-    let mut world = World::start_with(None, &45_u64, millrun_workflow::Limits::default());
+    let mut world = earlier(None, &45_u64);
     world.signal(APPROVED, &"early".into());
     world.reload_with(Some(implementation()));
     world.apply(Input::Resume).unwrap();
@@ -139,7 +155,7 @@ fn shop_implementation() -> Implementation {
 }
 
 fn shopped() -> World {
-    let mut world = World::start(shop_implementation(), &2);
+    let mut world = earlier(shop_implementation(), &2);
     for (request, item) in [("1", "bread"), ("2", "milk")] {
         let input = Payload::encode(item).unwrap();
         let (request, name) = (request.into(), ADD.name().into());
@@ -174,6 +190,7 @@ fn shopped() -> World {
 fn resumed_shop() -> World {
     let id = InstanceId::new("world").unwrap();
     let mut started = Started::new(SHOP.name(), id, Payload::encode(&1).unwrap());
+    started.not_before = None;
     started.origin = Some(Box::new(Origin {
         continued: Some(crate::world::run_id()),
         signals: vec![(GO.name().into(), Payload::encode(&5).unwrap())],
@@ -228,7 +245,7 @@ fn parcel_implementation() -> Implementation {
 }
 
 fn checkpointed() -> World {
-    let mut world = World::start(parcel_implementation(), &7_u64);
+    let mut world = earlier(parcel_implementation(), &7_u64);
     let child = World::operation(2);
     let run = crate::world::run_id();
     let started = Input::ChildStarted {
@@ -272,7 +289,7 @@ fn patient_implementation() -> Implementation {
 }
 
 fn retried() -> World {
-    let mut world = World::start(patient_implementation(), &8_u64);
+    let mut world = earlier(patient_implementation(), &8_u64);
     let busy = ActivityError::fatal("busy").of_kind(BUSY);
     let failed = ActivityFailure::Failed {
         error: Payload::encode(&busy).unwrap(),
@@ -306,7 +323,7 @@ fn punctual_implementation() -> Implementation {
 }
 
 fn begun() -> World {
-    let mut world = World::start(punctual_implementation(), &9_u64);
+    let mut world = earlier(punctual_implementation(), &9_u64);
     let operation = World::operation(1);
     let started = |attempt| Input::AttemptStarted { operation, attempt };
     world.apply(started(1)).unwrap();
@@ -328,7 +345,7 @@ fn counter_implementation() -> Implementation {
 }
 
 fn continued() -> World {
-    let mut world = World::start(counter_implementation(), &7_u64);
+    let mut world = earlier(counter_implementation(), &7_u64);
     world.signal(GO, &1);
     world
 }
@@ -386,7 +403,7 @@ fn composed_implementation() -> Implementation {
 }
 
 fn composed_to_the_end() -> World {
-    let mut world = World::start(composed_implementation(), &20_u64);
+    let mut world = earlier(composed_implementation(), &20_u64);
     world.complete(3, &3_u64);
     world.complete(1, &1_u64);
     world.complete(6, &6_u64);
@@ -398,6 +415,49 @@ fn composed_to_the_end() -> World {
     world.reopen();
     world.complete(15, &());
     world.complete(16, &());
+    assert!(world.fire_next());
+    world
+}
+
+/// Code that decides by the time, on a host whose clock is set back.
+async fn timed(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let (began, number) = match cx.checkpointed::<(u64, u64)>() {
+        Some(former) => former?,
+        None => (cx.now().as_micros(), number),
+    };
+    let go = cx.signal(GO).await?;
+    if cx.now().as_micros() < began {
+        cx.call(RESERVE, number).await?;
+    } else {
+        cx.call(CHARGE, number).await?;
+    }
+    cx.sleep(Duration::from_secs(60)).await?;
+    if go == 0 {
+        return Ok(format!("{number} since {began}"));
+    }
+    Err(cx.checkpoint(&(cx.now().as_micros(), go)).await.into())
+}
+
+fn timed_implementation() -> Implementation {
+    Implementation::new(TIMED, timed)
+}
+
+/// Before and behind a checkpoint, each time with a clock that was set back.
+fn set_back(mut world: World) -> World {
+    let back = |world: &mut World, seconds: u64| {
+        let now = world.moment.now.as_micros();
+        world.moment.now = Timestamp::from_micros(now - seconds * 1_000_000);
+    };
+    world.moment.now = world.moment.now + Duration::from_secs(1_000);
+    world.signal(APPROVED, &"by nobody".into());
+    back(&mut world, 1_000 + 1);
+    world.signal(GO, &3);
+    world.complete(1, &1_u64);
+    assert!(world.fire_next());
+    back(&mut world, 30);
+    world.reopen();
+    world.signal(GO, &0);
+    world.complete(3, &1_u64);
     assert!(world.fire_next());
     world
 }
@@ -429,7 +489,7 @@ fn parked_thrice() -> World {
     let differs = Implementation::new(MENDED, async |_: WorkflowContext, _: u64| {
         Ok::<_, WorkflowError>("nothing to do".to_owned())
     });
-    let mut world = World::start(panics, &50_u64);
+    let mut world = earlier(panics, &50_u64);
     world.complete(1, &1_u64);
     world.reload_with(Some(hangs));
     world.apply(Input::Resume).unwrap();
@@ -503,6 +563,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: punctual_implementation,
             make: begun,
             file: include_str!("../histories/v1-begun.txt"),
+        },
+        Recording {
+            name: "v1-set-back",
+            code: timed_implementation,
+            make: || set_back(earlier(timed_implementation(), &7_u64)),
+            file: include_str!("../histories/v1-set-back.txt"),
         },
         Recording {
             name: "v1-composed",

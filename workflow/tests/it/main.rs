@@ -17,6 +17,7 @@ mod signals;
 mod state;
 mod steps;
 mod structure;
+mod time;
 mod timeouts;
 mod waking;
 mod world;

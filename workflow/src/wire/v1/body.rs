@@ -26,6 +26,9 @@ pub(super) struct StartedBody<'a> {
     pub(super) workflow: Cow<'a, str>,
     #[serde(rename = "i", borrow)]
     pub(super) input: &'a Raw,
+    /// Left out by the releases that showed the code the host's time as it was.
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    pub(super) not_before: Option<u64>,
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub(super) bounds: Option<BoundsWire>,
     #[serde(rename = "o", borrow, default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
@@ -125,6 +125,8 @@ pub(super) struct ChildBody<'a> {
     input: &'a Raw,
     #[serde(rename = "c")]
     on_close: CloseWire,
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    not_before: Option<u64>,
 }
 
 impl<'a> ChildBody<'a> {
@@ -135,6 +137,7 @@ impl<'a> ChildBody<'a> {
             id: Cow::Borrowed(scheduled.id.as_str()),
             input: raw(&scheduled.input),
             on_close: CloseWire::of(scheduled.on_close),
+            not_before: scheduled.not_before.map(Timestamp::as_micros),
         }
     }
 
@@ -146,6 +149,7 @@ impl<'a> ChildBody<'a> {
             id,
             input: payload(body, self.input),
             on_close: self.on_close.into_event(),
+            not_before: self.not_before.map(Timestamp::from_micros),
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use millrun_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
@@ -47,6 +48,8 @@ pub(super) struct CheckpointBody<'a> {
     random_len: u64,
     #[serde(rename = "w")]
     is_whole: bool,
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    now: Option<u64>,
 }
 
 impl<'a> CheckpointBody<'a> {
@@ -60,6 +63,7 @@ impl<'a> CheckpointBody<'a> {
             operations_len: checkpoint.operations_len,
             random_len: checkpoint.random_len,
             is_whole: checkpoint.is_whole,
+            now: checkpoint.now.map(Timestamp::as_micros),
         }
     }
 
@@ -73,6 +77,7 @@ impl<'a> CheckpointBody<'a> {
             operations_len: self.operations_len,
             random_len: self.random_len,
             is_whole: self.is_whole,
+            now: self.now.map(Timestamp::from_micros),
         })
     }
 }

@@ -159,8 +159,21 @@ fn samples() -> Vec<Event> {
             operations_len: 7,
             random_len: u64::MAX,
             is_whole: true,
+            now: None,
+        })),
+        Event::Checkpointed(Box::new(Checkpoint {
+            state: value.clone(),
+            signals: Vec::new(),
+            operations_len: 0,
+            random_len: 0,
+            is_whole: false,
+            now: Some(Timestamp::MAX),
         })),
         Event::Started(started.clone()),
+        Event::Started(Started {
+            not_before: None,
+            ..started.clone()
+        }),
         Event::Started(Started {
             bounds: Bounds {
                 payload_bytes_max: usize::MAX,
@@ -234,6 +247,7 @@ fn samples() -> Vec<Event> {
             id: id.clone(),
             input: value.clone(),
             on_close,
+            not_before: (on_close == ParentClose::Abandon).then_some(Timestamp::MAX),
         }))
     }));
     events.extend(closes.map(|on_close| {

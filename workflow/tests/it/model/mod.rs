@@ -12,6 +12,7 @@ mod program;
 
 use std::collections::BTreeMap;
 
+use millrun_core::Timestamp;
 use millrun_workflow::{
     ActivityError, ChildFailure, Command, Event, Input, Limits, OperationId, Outcome, Payload, Pending,
     Refused, TypedError,
@@ -22,7 +23,7 @@ use serde::Deserialize;
 
 use crate::world::World;
 use naive::{End, Happening, Model};
-use program::{ADD, FAILED, Flow, PUBLISHED, SIGNALS, flows, implementation};
+use program::{ADD, FAILED, Flow, PUBLISHED, SIGNALS, SLEEP_MAX, flows, implementation};
 
 /// How a local step is recorded.
 #[derive(Deserialize)]
@@ -80,7 +81,7 @@ fn in_words(event: &Event) -> Option<String> {
         Event::OperationCancelled { operation } => Some(format!("cancelled {operation}")),
         Event::CancelRequested { .. } => Some("cancel requested".into()),
         Event::Checkpointed(checkpoint) => {
-            let (at, sum, state): (usize, u64, u64) = checkpoint.state.decode().unwrap();
+            let (at, sum, state, _): (usize, u64, u64, u64) = checkpoint.state.decode().unwrap();
             let signals = left_over(&checkpoint.signals);
             Some(format!("checkpoint {at} {sum} {state} {signals:?}"))
         }
@@ -126,7 +127,8 @@ enum Choice {
     Code(bool),
 }
 
-fn choices() -> impl Strategy<Value = Vec<Choice>> {
+/// Choices, and by how many seconds the host's clock is set ahead, or back, before each.
+fn choices() -> impl Strategy<Value = Vec<(Choice, i64)>> {
     let choice = prop_oneof![
         8 => (0..8_usize, 0..100_u64).prop_map(|(at, value)| Choice::Report(at, Some(value))),
         3 => (0..8_usize).prop_map(|at| Choice::Report(at, None)),
@@ -143,7 +145,8 @@ fn choices() -> impl Strategy<Value = Vec<Choice>> {
         1 => Just(Choice::Pause),
         1 => any::<bool>().prop_map(Choice::Code),
     ];
-    vec(choice, 0..80)
+    let clock = prop_oneof![2 => Just(0), 1 => -5_000..5_000_i64];
+    vec((choice, clock), 0..80)
 }
 
 /// A run, its model, and what the model does not need to know.
@@ -260,6 +263,12 @@ impl Play {
         }
     }
 
+    fn set_clock(&mut self, by: i64) {
+        let now = self.world.moment.now.as_micros();
+        let now = now.saturating_add_signed(by * 1_000_000);
+        self.world.moment.now = Timestamp::from_micros(now);
+    }
+
     fn choose(&mut self, choice: Choice) {
         match choice {
             Choice::Report(at, value) if !self.world.activities.is_empty() => self.report(at, value),
@@ -342,7 +351,16 @@ impl Play {
     }
 }
 
-fn check(flow: &Flow, choices: &[Choice]) {
+/// A new timer counts from the host's time, however far the run's is ahead.
+fn check_deadlines(world: &World, before: usize) {
+    for (event, recorded) in &world.history()[before..] {
+        if let Event::TimerStarted { deadline, .. } = event {
+            assert!(*deadline < *recorded + SLEEP_MAX, "{deadline} after {recorded}");
+        }
+    }
+}
+
+fn check(flow: &Flow, choices: &[(Choice, i64)]) {
     let world = World::start(implementation(), flow);
     let mut play = Play::new(world, Model::new(flow.clone(), Default::default()));
     let mut choices = choices.iter();
@@ -356,10 +374,13 @@ fn check(flow: &Flow, choices: &[Choice]) {
             play = next;
             continue;
         }
-        let Some(choice) = choices.next() else {
+        let Some((choice, by)) = choices.next() else {
             return play.check_end();
         };
+        let before = play.world.history().len();
+        play.set_clock(*by);
         play.choose(*choice);
+        check_deadlines(&play.world, before);
         assert_eq!(lines(&play.world), play.model.lines, "after {choice:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Programs: trees of operations, in stages, and what they are as workflow code.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(super) const CANCELLED: u64 = 999;
 /// What a publish that has found room is worth, and a condition that is met.
 pub(super) const PUBLISHED: u64 = 2;
 pub(super) const MET: u64 = 3;
+/// Every timer is shorter.
+pub(super) const SLEEP_MAX: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Program {
@@ -74,12 +77,30 @@ pub(super) enum Then {
     Continue,
 }
 
-/// The stages that are left, the sum so far, and the state.
+/// The stages that are left, the sum so far, the state, and the latest time that was seen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Flow {
     pub(super) stages: Vec<Stage>,
     pub(super) sum: u64,
     pub(super) state: u64,
+    pub(super) seen: u64,
+}
+
+/// What all branches of a run share.
+#[derive(Clone)]
+struct Place {
+    state: State<u64>,
+    seen: Arc<AtomicU64>,
+}
+
+impl Place {
+    /// Looks at the time, which must not be earlier than anybody has seen it; the latest, in microseconds.
+    fn look(&self, cx: &WorkflowContext) -> u64 {
+        let now = cx.now().as_micros();
+        let seen = self.seen.fetch_max(now, Ordering::Relaxed);
+        assert!(now >= seen, "{now} behind {seen}");
+        now
+    }
 }
 
 pub(super) fn together(sum: u64, value: u64) -> u64 {
@@ -87,24 +108,35 @@ pub(super) fn together(sum: u64, value: u64) -> u64 {
 }
 
 async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
-    let (mut at, mut sum, state) = match cx.checkpointed::<(usize, u64, u64)>() {
+    let (mut at, mut sum, state, seen) = match cx.checkpointed::<(usize, u64, u64, u64)>() {
         Some(restored) => restored?,
-        None => (0, flow.sum, flow.state),
+        None => (0, flow.sum, flow.state, flow.seen),
     };
-    let state = cx.state(state);
+    let place = Place {
+        state: cx.state(state),
+        seen: Arc::new(AtomicU64::new(seen)),
+    };
+    place.look(&cx);
     while let Some(stage) = flow.stages.get(at) {
-        sum = together(sum, run(cx.clone(), state.clone(), stage.program.clone()).await);
+        sum = together(sum, run(cx.clone(), place.clone(), stage.program.clone()).await);
         at += 1;
+        let state = place.state.read(|state| *state);
+        let seen = place.look(&cx);
         let error = match stage.then {
             Then::GoOn => continue,
             Then::Checkpoint => {
                 let _open = cx.promise::<u64>();
-                cx.checkpoint(&(at, sum, state.read(|state| *state))).await
+                cx.checkpoint(&(at, sum, state, seen)).await
             }
             Then::Continue => {
                 let stages = flow.stages[at..].to_vec();
-                let state = state.read(|state| *state);
-                cx.continue_as_new(FLOW, Flow { stages, sum, state }).await
+                let next = Flow {
+                    stages,
+                    sum,
+                    state,
+                    seen,
+                };
+                cx.continue_as_new(FLOW, next).await
             }
         };
         assert!(matches!(error, ContinueError::Cancelled(_)), "{error}");
@@ -113,14 +145,11 @@ async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
 }
 
 /// The program as workflow code.
-fn run(
-    cx: WorkflowContext,
-    state: State<u64>,
-    program: Program,
-) -> Pin<Box<dyn Future<Output = u64> + Send>> {
-    let branch = |cx: &WorkflowContext, state: &State<u64>, part| run(cx.clone(), state.clone(), part);
+fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Future<Output = u64> + Send>> {
+    let branch = |cx: &WorkflowContext, place: &Place, part| run(cx.clone(), place.clone(), part);
     Box::pin(async move {
-        match program {
+        place.look(&cx);
+        let value = match program {
             Program::Call(value) => {
                 match cx.call(STEP, value).retry(Retry::exponential().attempts(2)).await {
                     Ok(value) => value,
@@ -160,35 +189,35 @@ fn run(
                 };
                 cx.local(step).await.unwrap_or(FAILED)
             }
-            Program::Change(value) => state.change(|state| {
+            Program::Change(value) => place.state.change(|state| {
                 *state += value;
                 *state
             }),
-            Program::Until(value) => match state.until(move |state| *state >= value).await {
+            Program::Until(value) => match place.state.until(move |state| *state >= value).await {
                 Ok(()) => MET,
                 Err(_) => CANCELLED,
             },
             Program::Sequence(parts) => {
                 let mut sum = 7;
                 for part in parts {
-                    sum = together(sum, branch(&cx, &state, part).await);
+                    sum = together(sum, branch(&cx, &place, part).await);
                 }
                 sum
             }
             Program::Join(parts) => {
-                let parts = parts.into_iter().map(|part| branch(&cx, &state, part));
+                let parts = parts.into_iter().map(|part| branch(&cx, &place, part));
                 cx.join_all(parts).await.into_iter().fold(8, together)
             }
             Program::Race(left, right) => {
                 match cx
-                    .race(branch(&cx, &state, *left), branch(&cx, &state, *right))
+                    .race(branch(&cx, &place, *left), branch(&cx, &place, *right))
                     .await
                 {
                     Either::Left(value) => together(9, value),
                     Either::Right(value) => together(10, value),
                 }
             }
-            Program::Shield(inner) => branch(&cx.shielded(), &state, *inner).await,
+            Program::Shield(inner) => branch(&cx.shielded(), &place, *inner).await,
             Program::Set {
                 leaves,
                 taken,
@@ -196,7 +225,7 @@ fn run(
             } => {
                 let mut set = cx.join_set();
                 for leaf in leaves {
-                    set.spawn(branch(&cx, &state, leaf));
+                    set.spawn(branch(&cx, &place, leaf));
                 }
                 let mut sum = 11;
                 for _ in 0..taken {
@@ -204,23 +233,23 @@ fn run(
                     sum = together(sum, value);
                 }
                 if is_finished {
-                    return set.finish().await.into_iter().fold(sum, together);
+                    sum = set.finish().await.into_iter().fold(sum, together);
                 }
                 sum
             }
             Program::First(leaves) => {
-                let leaves = leaves.into_iter().map(|leaf| branch(&cx, &state, leaf));
+                let leaves = leaves.into_iter().map(|leaf| branch(&cx, &place, leaf));
                 let first = cx.race_all(leaves).await;
                 first.map_or(11, |(_, value)| together(11, value))
             }
             Program::Scope(inner, stop) => {
                 let scope = cx.scope();
                 let stopped = async {
-                    let value = branch(&cx, &state, *stop).await;
+                    let value = branch(&cx, &place, *stop).await;
                     scope.cancel();
                     value
                 };
-                let inner = branch(scope.context(), &state, *inner);
+                let inner = branch(scope.context(), &place, *inner);
                 let (value, stopped) = cx.join(inner, stopped).await;
                 together(value, stopped)
             }
@@ -228,10 +257,10 @@ fn run(
                 let mut saga = cx.saga();
                 let (mut sum, undone) = (12, Arc::new(Mutex::new(13)));
                 for (step, undo) in steps {
-                    sum = together(sum, branch(&cx, &state, step).await);
-                    let (state, undone) = (state.clone(), Arc::clone(&undone));
+                    sum = together(sum, branch(&cx, &place, step).await);
+                    let (place, undone) = (place.clone(), Arc::clone(&undone));
                     saga.push(async move |cx| {
-                        let value = run(cx, state, undo).await;
+                        let value = run(cx, place, undo).await;
                         let mut undone = undone.lock().unwrap();
                         *undone = together(*undone, value);
                         Ok(())
@@ -241,7 +270,9 @@ fn run(
                 let undone = *undone.lock().unwrap();
                 together(sum, undone)
             }
-        }
+        };
+        place.look(&cx);
+        value
     })
 }
 
@@ -307,5 +338,6 @@ pub(super) fn flows() -> impl Strategy<Value = Flow> {
         stages,
         sum: 6,
         state: 0,
+        seen: 0,
     })
 }
