@@ -61,8 +61,8 @@ pub fn first_page(bytes: &[u8]) {
     let mut page = [0; superblock::BYTES];
     let len = bytes.len().min(page.len());
     page[..len].copy_from_slice(&bytes[..len]);
-    if let Ok(store) = superblock::decode(&page) {
-        assert_eq!(page[..36], superblock::encode(store)[..36]);
+    if let Ok(found) = superblock::decode(&page) {
+        assert_eq!(page[..36], superblock::encode_as(found)[..36]);
     }
 }
 

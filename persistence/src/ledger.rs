@@ -208,6 +208,7 @@ fn refusal<P>(head: &Head<P>, turn: &TurnSpan, is_last: impl FnOnce(&Head<P>) ->
     }
 }
 
-fn narrow(sequence: Sequence) -> u32 {
+/// As the ledger keeps it.
+pub(crate) fn narrow(sequence: Sequence) -> u32 {
     u32::try_from(sequence.get()).expect("a finished turn has sequences below 2^32")
 }

@@ -39,6 +39,18 @@ pub(crate) fn last_turn(mut bytes: &[u8]) -> Option<LastTurn> {
     Some(last)
 }
 
+/// The first and the last of some frames that stand side by side; `None` if they are not frames.
+pub(crate) fn ends(mut bytes: &[u8]) -> Option<(Frame<'_>, Frame<'_>)> {
+    let first = v1::read(bytes).ok()?;
+    loop {
+        let len = v1::peek(bytes).ok()?.1;
+        match &bytes[len..] {
+            [] => return Some((first, v1::read(bytes).ok()?)),
+            rest => bytes = rest,
+        }
+    }
+}
+
 /// The instance id in the first frame of a run; `None` if it is not such a frame.
 pub(crate) fn instance_id(bytes: &[u8]) -> Option<InstanceId> {
     InstanceId::new(v1::read(bytes).ok()?.id?).ok()

@@ -18,8 +18,11 @@ use redb::{ReadableTable, WriteTransaction};
 use super::guard::guarded;
 use super::moment::Moment;
 use super::store::{Slice, fill};
-use super::tables::{KEPT, KEPT_MORE};
+use super::tables::{KEPT, KEPT_HEADS, KEPT_MORE};
 use crate::error::JournalFailure;
+use crate::finished::IdHash;
+use crate::scan;
+use crate::wire::kept_head::{self, KeptHead};
 use crate::wire::{piece, v1};
 
 /// Kept turns of a run are added to the last of its pieces as long as it has no more bytes: what a run
@@ -129,6 +132,7 @@ fn all_of(run: RunId) -> RangeInclusive<(u128, u64)> {
 /// how many bytes went.
 pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Error> {
     let (mut kept, mut more) = (txn.open_table(KEPT)?, txn.open_table(KEPT_MORE)?);
+    let mut heads = txn.open_table(KEPT_HEADS)?;
     let mut removed = 0;
     let mut remove = |row: &[u8]| removed += row.len().saturating_sub(piece::HEADER_BYTES) as u64;
     for run in &slice.gone {
@@ -138,6 +142,7 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
         for row in more.extract_from_if(all_of(*run), |_, _| true)? {
             remove(row?.1.value());
         }
+        heads.remove(run.bits())?;
     }
     for (run, frames) in &slice.moved {
         let last = more.range(all_of(*run))?.next_back().transpose()?;
@@ -160,6 +165,7 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
             let first = v1::read(frames).map_err(|error| redb::Error::Corrupted(error.to_string()))?;
             (Some((run.bits(), first.sequence.get())), &[][..], 0)
         };
+        let has_before = row.is_some();
         let whole = [before, frames].concat();
         let bytes = piece::HEADER_BYTES + whole.len();
         let count = number as usize + count(frames);
@@ -167,8 +173,38 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
             None => fill(kept.insert_reserve(run.bits(), bytes)?.as_mut(), &whole, count),
             Some(key) => fill(more.insert_reserve(key, bytes)?.as_mut(), &whole, count),
         }
+        put_head(&mut heads, *run, frames, has_before)?;
     }
     Ok(removed)
+}
+
+/// Notes how far the kept turns of a run reach now that `frames` are the last of them.
+fn put_head(
+    heads: &mut redb::Table<'_, u128, &'static [u8]>,
+    run: RunId,
+    frames: &[u8],
+    has_before: bool,
+) -> Result<(), redb::Error> {
+    let Some((first, last)) = scan::ends(frames) else {
+        return Ok(());
+    };
+    if last.has(v1::CLOSES) {
+        if has_before {
+            heads.remove(run.bits())?;
+        }
+        return Ok(());
+    }
+    let id = match first.id {
+        Some(id) => IdHash::of(id),
+        None => {
+            let before = heads.get(run.bits())?;
+            let before = before.and_then(|row| kept_head::read(run, row.value()));
+            before.map_or_else(IdHash::default, |head| head.id)
+        }
+    };
+    let last = u32::try_from(last.sequence.get()).expect("a frame holds 32 bits of sequence");
+    heads.insert(run.bits(), kept_head::row(run, KeptHead { last, id }).as_slice())?;
+    Ok(())
 }
 
 /// How many frames there are.

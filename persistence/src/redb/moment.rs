@@ -10,7 +10,7 @@ use millrun_core::RunId;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::guard::guarded;
-use super::tables::{CLOSED, INDEX, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
+use super::tables::{CLOSED, INDEX, INVENTORY, KEPT_HEADS, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
 use crate::error::JournalFailure;
 use crate::wire::piece;
 
@@ -21,6 +21,15 @@ pub(crate) struct Opened {
     pub(crate) opens: u64,
     /// Where the log begins.
     pub(crate) low: u64,
+}
+
+/// The key of a row of the second source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SecondKey {
+    /// How far the kept turns of this run reach.
+    KeptHead(u128),
+    /// Which turns stand in the log from this position on.
+    Inventory(u64),
 }
 
 /// A moment of the store that does not change.
@@ -117,6 +126,29 @@ impl Moment {
                 Ok::<_, redb::Error>(keys)
             };
             Ok((keys(CLOSED)?, keys(INDEX)?))
+        })
+    }
+
+    /// Calls `visit` with each row of the second source, the heads of kept runs before the inventory of
+    /// the log, until it says `false`.
+    pub(crate) fn second_rows(
+        &self,
+        visit: &mut dyn FnMut(SecondKey, &[u8]) -> bool,
+    ) -> Result<(), JournalFailure> {
+        guarded(|| {
+            for row in self.0.open_table(KEPT_HEADS)?.iter()? {
+                let (run, row) = row?;
+                if !visit(SecondKey::KeptHead(run.value()), row.value()) {
+                    return Ok(());
+                }
+            }
+            for row in self.0.open_table(INVENTORY)?.iter()? {
+                let (position, row) = row?;
+                if !visit(SecondKey::Inventory(position.value()), row.value()) {
+                    return Ok(());
+                }
+            }
+            Ok(())
         })
     }
 

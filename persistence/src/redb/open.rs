@@ -73,7 +73,7 @@ pub(crate) fn open_disk(
         }
         Err(error) => return Err(io(error)),
     }
-    superblock::decode(&page).map_err(|error| refused(&error, path))?;
+    let superblock = superblock::decode(&page).map_err(|error| refused(&error, path))?;
     // Behind a sound first page there is always redb's own header; without it redb would take
     // the file for an empty one.
     if disk.len().map_err(io)? <= page.len() as u64 {
@@ -84,7 +84,8 @@ pub(crate) fn open_disk(
         });
     }
     let disk = zeroed_ahead(disk, path, config, host)?;
-    Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))
+    let store = Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
+    Ok(store.of(superblock))
 }
 
 fn create(

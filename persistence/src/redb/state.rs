@@ -26,9 +26,11 @@ use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::heads::Heads;
 use crate::journal::{Enqueued, Refused, Stats};
+use crate::ledger::narrow;
 use crate::ledger::{Head, Ledger};
 use crate::record::Snapshot;
 use crate::scan;
+use crate::wire::inventory::Listed;
 use crate::wire::v1;
 
 /// Turns on their way to the disk, exactly as they will stand in the log.
@@ -48,10 +50,21 @@ pub(crate) struct Segment {
     pub(crate) snapshots: SnapshotRows,
     /// How many openings the store counts from then on, if partitions were taken over.
     pub(crate) opens: Option<u64>,
+    /// The turns to be listed with it: those of this segment, and those before that are not listed yet.
+    pub(crate) listed: Vec<Listed>,
+    /// Log position behind the last turn that has been listed before.
+    pub(crate) listed_from: u64,
+    /// Where the log began when the segment was sealed.
+    pub(crate) low: u64,
 }
 
+/// So many turns wait to be listed in the log's inventory before a commit takes them along.
+const LISTED_LEN_MIN: usize = 64;
+/// Memory for so many listed turns is kept for the next.
+const LISTED_LEN_KEPT: usize = 4_096;
+
 impl Segment {
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 
@@ -91,6 +104,7 @@ pub(crate) struct State {
     /// A buffer to use again.
     spare: Vec<u8>,
     spare_closing: Vec<Finished<Place>>,
+    spare_listed: Vec<Listed>,
     pub(crate) ring_at: RingAt,
     /// Somebody was told `Full` since the last commit.
     pub(crate) was_full: bool,
@@ -146,11 +160,13 @@ impl State {
             snapshots,
             open: Segment {
                 start: rebuilt.end,
+                listed_from: rebuilt.end,
                 ..Segment::default()
             },
             sealed: None,
             spare: Vec::new(),
             spare_closing: Vec::new(),
+            spare_listed: Vec::new(),
             ring_at: RingAt::NEVER,
             was_full: false,
             is_closing: false,
@@ -203,10 +219,12 @@ impl State {
         let open = &mut self.open;
         let position = open.end();
         let mut back = v1::NO_BACK;
+        let mut opens = None;
         let put = |place: &mut Place| {
             if turn.opens {
                 place.first = position;
                 place.id = scan::id_hash(frames);
+                opens = Some(place.id);
             } else {
                 back = place.last;
             }
@@ -219,6 +237,13 @@ impl State {
         open.bytes.extend_from_slice(frames);
         v1::set_back(&mut open.bytes[at..], back);
         open.turns += 1;
+        open.listed.push(Listed {
+            position,
+            run: turn.run,
+            last: narrow(turn.last),
+            closes: turn.closes,
+            opens,
+        });
         self.live_bytes += frames.len() as u64;
         if let Some(place) = closed {
             open.closing.push(Finished {
@@ -270,12 +295,26 @@ impl State {
         }
     }
 
+    /// Whether turns wait to be listed in the log's inventory.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        !self.open.listed.is_empty()
+    }
+
     /// Hands the open segment to the writer and opens the next one.
     pub(crate) fn seal(&mut self) -> Arc<Segment> {
         let closing = self.open.closing.iter().map(|closed| closed.run);
         self.open.snapshots = self.snapshots.seal(closing);
+        self.open.low = self.low;
+        let is_listing_due = self.open.listed.len() >= LISTED_LEN_MIN || self.is_closing;
+        let (listed, listed_from) = if is_listing_due {
+            (std::mem::take(&mut self.spare_listed), self.open.end())
+        } else {
+            (std::mem::take(&mut self.open.listed), self.open.listed_from)
+        };
         let next = Segment {
             start: self.open.end(),
+            listed,
+            listed_from,
             bytes: std::mem::take(&mut self.spare),
             offset: self.open.offset,
             closing: std::mem::take(&mut self.spare_closing),
@@ -306,6 +345,9 @@ impl State {
             (self.spare, self.spare_closing) = (segment.bytes, segment.closing);
             self.spare.clear();
             self.spare_closing.clear();
+            self.spare_listed = segment.listed;
+            self.spare_listed.clear();
+            self.spare_listed.shrink_to(LISTED_LEN_KEPT);
             self.spare.shrink_to(self.batch_bytes_max);
         }
         trimmed_at

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 use millrun_core::RunId;
@@ -26,9 +26,12 @@ use super::kept::{self, KeptKey};
 use super::moment::{Moment, Opened};
 use super::settler::Step;
 use super::state::Segment;
-use super::tables::{CLOSED, INDEX, KEPT, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
+use super::tables::{
+    CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
+};
 use crate::error::JournalFailure;
-use crate::wire::{piece, v1};
+use crate::wire::superblock::{self, Superblock};
+use crate::wire::{inventory, piece, v1};
 
 /// Smaller files are read on the calling thread.
 const PARALLEL_BYTES_MIN: u64 = 64 << 20;
@@ -39,6 +42,8 @@ pub(crate) struct Store {
     db: Database,
     disk: Arc<dyn Disk>,
     written: Arc<AtomicU64>,
+    /// What its first page says, if that is an earlier format than this release writes.
+    earlier: Mutex<Option<Superblock>>,
     /// Whether the file had not been closed by its last user.
     pub(crate) is_repaired: bool,
 }
@@ -63,6 +68,8 @@ pub(crate) struct Slice {
 pub(crate) struct Rows {
     pub(crate) log: Vec<(u64, Vec<u8>)>,
     pub(crate) kept: Vec<(KeptKey, Vec<u8>)>,
+    pub(crate) inventory: Vec<(u64, Vec<u8>)>,
+    pub(crate) kept_heads: Vec<(u128, Vec<u8>)>,
 }
 
 impl Store {
@@ -83,8 +90,27 @@ impl Store {
             db,
             disk,
             written,
+            earlier: Mutex::new(None),
             is_repaired: repaired.load(Ordering::Relaxed),
         })
+    }
+
+    /// The store as its first page says that it is.
+    pub(crate) fn of(mut self, superblock: Superblock) -> Self {
+        self.earlier = Mutex::new((superblock.format < superblock::FORMAT).then_some(superblock));
+        self
+    }
+
+    /// Says in the first page that the store has this release's format, before anything is written that
+    /// an earlier release does not know.
+    fn upgrade(&self) -> Result<(), redb::Error> {
+        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Superblock { store, .. }) = *earlier {
+            self.disk.write(0, &superblock::encode(store))?;
+            self.disk.sync()?;
+            *earlier = None;
+        }
+        Ok(())
     }
 
     /// Counts this opening; durable when this returns. Creates the tables of a new store.
@@ -99,7 +125,8 @@ impl Store {
                 txn.open_table(LOG)?;
                 txn.open_table(KEPT)?;
                 txn.open_table(KEPT_MORE)?;
-                for table in [CLOSED, INDEX, MANIFEST] {
+                txn.open_table(KEPT_HEADS)?;
+                for table in [CLOSED, INDEX, MANIFEST, INVENTORY] {
                     txn.open_table(table)?;
                 }
                 txn.open_table(SNAPSHOTS)?;
@@ -128,6 +155,7 @@ impl Store {
     pub(crate) fn commit(&self, segment: &Segment, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
         let (position, frames, snapshots) = (segment.start, &segment.bytes, &segment.snapshots);
         guarded(|| {
+            self.upgrade()?;
             let txn = self.db.begin_write()?;
             let mut removed = 0;
             {
@@ -156,6 +184,7 @@ impl Store {
             if let Some(opens) = segment.opens {
                 txn.open_table(META)?.insert(OPENS, opens)?;
             }
+            put_inventory(&txn, segment, slice)?;
             if let Some(slice) = slice {
                 removed = kept::put(&txn, slice)?;
                 txn.open_table(META)?.insert(LOW, slice.low)?;
@@ -189,6 +218,14 @@ impl Store {
                         None => kept.insert(key.run, row.as_slice())?,
                         Some(first) => more.insert((key.run, first), row.as_slice())?,
                     };
+                }
+                let mut inventory = txn.open_table(INVENTORY)?;
+                for (position, row) in &rows.inventory {
+                    inventory.insert(position, row.as_slice())?;
+                }
+                let mut heads = txn.open_table(KEPT_HEADS)?;
+                for (run, row) in &rows.kept_heads {
+                    heads.insert(run, row.as_slice())?;
                 }
             }
             txn.commit()?;
@@ -229,6 +266,35 @@ impl fmt::Debug for Store {
             .field("disk", &self.disk)
             .finish_non_exhaustive()
     }
+}
+
+/// Lists the turns of a segment that are due, and forgets those that have left the log.
+fn put_inventory(
+    txn: &WriteTransaction,
+    segment: &Segment,
+    slice: Option<&Slice>,
+) -> Result<(), redb::Error> {
+    let low = slice.map_or(segment.low, |slice| slice.low);
+    let has_left = slice.is_some_and(|slice| !slice.rows.is_empty());
+    if segment.listed.is_empty() && !has_left {
+        return Ok(());
+    }
+    let mut table = txn.open_table(INVENTORY)?;
+    for (from, row) in inventory::rows(segment.listed_from, segment.end(), low, &segment.listed) {
+        table.insert(from, row.as_slice())?;
+    }
+    if has_left {
+        let mut left = Vec::new();
+        for row in table.range(..=low)? {
+            left.push(row?.0.value());
+        }
+        // The last of them may reach beyond where the log begins now.
+        left.pop();
+        for from in left {
+            table.remove(from)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a step of the index.

@@ -1,4 +1,4 @@
-//! The eight tables of the file.
+//! The ten tables of the file.
 //!
 //! ```text
 //!   meta   "opens" ─► how often the store has been opened, and taken over while it was open
@@ -6,6 +6,9 @@
 //!   log    position ─► piece (see `wire::piece`), without gaps
 //!   kept   run ─► piece: the turns of a run that stood in the log below "low",
 //!   kept2  run, sequence of the first record ─► piece: as far as they did not fit into the first
+//!
+//!   inventory   position ─► which turns stand in a stretch of the log  ┐ the second source: what is lost
+//!   kept.heads  run ─► how far its kept turns reach                    ┘ of the log is known by name
 //!
 //!   closed    number of the first ─► finished runs (see `wire::settled`)    ┐ derived from the log;
 //!   index     sorted run and row ─► hashes and numbers                      │ may be lost and are
@@ -24,6 +27,8 @@ pub(super) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("mi
 pub(super) const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
 pub(super) const KEPT_MORE: TableDefinition<'_, (u128, u64), &[u8]> =
     TableDefinition::new("millrun.kept.more");
+pub(super) const INVENTORY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.inventory");
+pub(super) const KEPT_HEADS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept.heads");
 pub(super) const CLOSED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.closed");
 pub(super) const INDEX: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.index");
 pub(super) const MANIFEST: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.manifest");

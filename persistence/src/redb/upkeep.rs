@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::RedbJournal;
 use super::index::Index;
-use super::moment::Moment;
+use super::moment::{Moment, SecondKey};
 use super::open;
 use super::rebuild::{self, Known};
 use super::store::{Rows, Store};
@@ -131,6 +131,14 @@ fn copy_rows(moment: &Moment, copy: &Store, path: &Path) -> Result<(), BackupErr
     };
     moment.kept_rows(&mut |key, row| {
         rows.kept.push((key, row.to_vec()));
+        bytes += row.len();
+        flush(&mut rows, &mut bytes, COPY_BYTES)
+    })?;
+    moment.second_rows(&mut |key, row| {
+        match key {
+            SecondKey::Inventory(position) => rows.inventory.push((position, row.to_vec())),
+            SecondKey::KeptHead(run) => rows.kept_heads.push((run, row.to_vec())),
+        }
         bytes += row.len();
         flush(&mut rows, &mut bytes, COPY_BYTES)
     })?;

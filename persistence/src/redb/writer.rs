@@ -103,7 +103,12 @@ impl Writer {
             return Work::Commit(state.seal());
         }
         if queued == 0 && state.is_closing {
-            return Work::End;
+            // What is closed in good order says of all its turns twice where they stand.
+            return if state.has_unlisted() {
+                Work::Commit(state.seal())
+            } else {
+                Work::End
+            };
         }
         let decision = if queued > 0 && must_commit {
             Decision::Commit

@@ -2,6 +2,8 @@
 //!
 //! One module per format version. A reader keeps all of them; a writer uses the newest.
 
+pub(crate) mod inventory;
+pub(crate) mod kept_head;
 pub(crate) mod ndjson;
 pub(crate) mod piece;
 pub(crate) mod settled;

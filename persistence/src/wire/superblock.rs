@@ -1,4 +1,5 @@
-//! The first page of a store's file: who we are, in which format. Written once, at creation.
+//! The first page of a store's file: who we are, in which format. Written at creation, and once more when
+//! a store of an earlier format is first written to.
 //!
 //! ```text
 //!   0                16       20           24       32      36            4096
@@ -10,14 +11,25 @@
 //!
 //! It stands before everything that redb writes, so that a foreign file or one of a later release
 //! is refused before anything touches it. Numbers are little-endian; `store` is a random number
-//! that tells stores apart; `crc` is crc32c over the 32 bytes before it.
+//! that tells stores apart; `crc` is crc32c over the 32 bytes before it. All of it stands in one sector,
+//! which is written wholly or not at all.
+//!
+//! | format | what is new |
+//! |---|---|
+//! | 1 | |
+//! | 2 | inventories of the log's turns, heads of kept runs (`wire::inventory`, `wire::kept_head`) |
+//!
+//! A store of format 1 becomes one of format 2 with its next commit: a release that knows only the first
+//! would append turns that no inventory lists.
 
 use millrun_core::Partition;
 
 /// Where redb's own file begins.
 pub(crate) const BYTES: usize = 4_096;
 /// The newest format this release reads, and the one it writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
+/// The oldest format this release reads.
+const FORMAT_MIN: u32 = 1;
 
 const MAGIC: &[u8; 16] = b"millrun journal\n";
 const USED: usize = 36;
@@ -31,10 +43,27 @@ pub(crate) enum SuperblockError {
     Partitions { found: u32 },
 }
 
+/// What the first page says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) format: u32,
+    /// The number of the store.
+    pub(crate) store: u64,
+}
+
 pub(crate) fn encode(store: u64) -> [u8; BYTES] {
+    encode_as(Superblock {
+        format: FORMAT,
+        store,
+    })
+}
+
+/// The first page of a store of this format.
+pub(crate) fn encode_as(superblock: Superblock) -> [u8; BYTES] {
+    let Superblock { format, store } = superblock;
     let mut page = [0; BYTES];
     page[..16].copy_from_slice(MAGIC);
-    page[16..20].copy_from_slice(&FORMAT.to_le_bytes());
+    page[16..20].copy_from_slice(&format.to_le_bytes());
     page[20..24].copy_from_slice(&u32::from(Partition::COUNT).to_le_bytes());
     page[24..32].copy_from_slice(&store.to_le_bytes());
     let crc = crc32c::crc32c(&page[..32]);
@@ -42,8 +71,8 @@ pub(crate) fn encode(store: u64) -> [u8; BYTES] {
     page
 }
 
-/// Checks the first page; returns the number of the store.
-pub(crate) fn decode(page: &[u8; BYTES]) -> Result<u64, SuperblockError> {
+/// Checks the first page.
+pub(crate) fn decode(page: &[u8; BYTES]) -> Result<Superblock, SuperblockError> {
     let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
     if page[..16] != *MAGIC {
         // A file of ours whose first page was lost begins with zeros.
@@ -57,13 +86,20 @@ pub(crate) fn decode(page: &[u8; BYTES]) -> Result<u64, SuperblockError> {
     if crc32c::crc32c(&page[..32]) != word(32) {
         return Err(SuperblockError::Checksum);
     }
-    if word(16) != FORMAT {
-        return Err(SuperblockError::Newer { format: word(16) });
+    let format = word(16);
+    if format > FORMAT {
+        return Err(SuperblockError::Newer { format });
+    }
+    if format < FORMAT_MIN {
+        return Err(SuperblockError::Foreign);
     }
     if word(20) != u32::from(Partition::COUNT) {
         return Err(SuperblockError::Partitions { found: word(20) });
     }
-    Ok(u64::from_le_bytes(page[24..32].try_into().expect("eight bytes")))
+    Ok(Superblock {
+        format,
+        store: u64::from_le_bytes(page[24..32].try_into().expect("eight bytes")),
+    })
 }
 
 #[cfg(test)]
@@ -72,7 +108,11 @@ mod tests {
 
     #[test]
     fn a_first_page_reads_back() {
-        assert_eq!(decode(&encode(77)), Ok(77));
+        for format in FORMAT_MIN..=FORMAT {
+            let superblock = Superblock { format, store: 77 };
+            assert_eq!(decode(&encode_as(superblock)), Ok(superblock));
+        }
+        assert_eq!(decode(&encode(77)).map(|page| page.format), Ok(FORMAT));
     }
 
     #[test]
@@ -82,10 +122,9 @@ mod tests {
         let mut page = encode(1);
         page[25] ^= 1;
         assert_eq!(decode(&page), Err(SuperblockError::Checksum));
-        let mut page = encode(1);
-        page[16] = 2;
-        let crc = crc32c::crc32c(&page[..32]);
-        page[32..USED].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode(&page), Err(SuperblockError::Newer { format: 2 }));
+        let of = |format| encode_as(Superblock { format, store: 1 });
+        let format = FORMAT + 1;
+        assert_eq!(decode(&of(format)), Err(SuperblockError::Newer { format }));
+        assert_eq!(decode(&of(0)), Err(SuperblockError::Foreign));
     }
 }

@@ -192,6 +192,7 @@ fn import_to(
     import
         .end_turn()
         .and_then(|()| import.commit())
+        .and_then(|()| import.list_the_rest())
         .map_err(|problem| import.error(problem, last))?;
     Ok(Imported {
         repeated: left_out.repeated,
@@ -338,6 +339,16 @@ impl<'a> Import<'a> {
         let segment = self.state.seal();
         self.store.commit(&segment, None)?;
         self.state.committed(segment, std::time::Duration::ZERO);
+        Ok(())
+    }
+
+    /// Lists the last turns in the log's inventory, as a journal that is closed does.
+    fn list_the_rest(&mut self) -> Result<(), Problem> {
+        self.state.is_closing = true;
+        if self.state.has_unlisted() {
+            let segment = self.state.seal();
+            self.store.commit(&segment, None)?;
+        }
         Ok(())
     }
 
