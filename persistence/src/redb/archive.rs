@@ -108,7 +108,7 @@ impl Archiver {
                 // It cannot be saved any more than it is: it stays, quarantined, until it is mended.
                 Err(damage @ ReadError::Damaged { .. }) => {
                     let mut state = shared.lock();
-                    state.damaged.runs.entry(finished.run).or_insert(damage);
+                    state.damaged.quarantine(finished.run, damage, Some(finished.id));
                 }
                 Err(_) => return Err(Trouble::Store),
             }

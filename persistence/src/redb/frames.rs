@@ -12,12 +12,12 @@
 //!
 //! Left out: whose turns are wanted; see `log` for one run, and `rebuild` for all.
 
-use millrun_core::RunId;
+use millrun_core::{InstanceId, RunId};
 
 use super::lanes::{self, Row, Source};
 use crate::error::ReadError;
-use crate::wire::piece;
-use crate::wire::v1::{self, Frame};
+use crate::wire::piece::{self, PieceError};
+use crate::wire::v1::{self, Frame, FrameError};
 
 /// A place in the log that holds no frame.
 #[derive(Clone, Debug)]
@@ -25,7 +25,20 @@ pub(crate) struct Damage {
     /// Whose record it seems to be, if its header can still be read.
     pub(crate) run: Option<RunId>,
     pub(crate) position: u64,
+    /// Where the next sound frame begins, or the row ends; the position itself if no frame is lost.
+    pub(crate) end: u64,
+    /// What the header says, if the damage is in a single frame.
+    pub(crate) seems: Option<Seems>,
     pub(crate) cause: String,
+}
+
+/// What can be read of the header of a damaged frame, true or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Seems {
+    /// The log position of the run's previous turn.
+    pub(crate) back: u64,
+    /// The instance, if the frame opens its run.
+    pub(crate) opens: Option<Option<InstanceId>>,
 }
 
 impl Damage {
@@ -51,14 +64,22 @@ fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut
     let (frames, count) = match piece::read(row) {
         Ok(piece) => piece,
         Err(error) => {
+            let frames = row.get(piece::HEADER_BYTES..).unwrap_or_default();
+            // The frames have checksums of their own, so a header takes none along.
+            let end = match error {
+                PieceError::Short => key + 1,
+                PieceError::Length { have, said } if said > have => key + said as u64,
+                _ => key,
+            };
             let damage = Damage {
-                run: None,
+                run: of.filter(|_| end > key),
                 position: key,
+                end,
+                seems: None,
                 cause: error.to_string(),
             };
             visit(key, Err(damage));
-            // The frames have checksums of their own.
-            (row.get(piece::HEADER_BYTES..).unwrap_or_default(), u32::MAX)
+            (frames, u32::MAX)
         }
     };
     let (mut at, mut seen) = (0, 0_u32);
@@ -70,16 +91,10 @@ fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut
                 at += frame.len;
             }
             Err(error) => {
-                let run = of.or_else(|| peeked(&frames[at..]));
-                visit(
-                    position,
-                    Err(Damage {
-                        run,
-                        position,
-                        cause: error.to_string(),
-                    }),
-                );
-                at = next_frame(frames, at);
+                let next = next_frame(frames, at);
+                let damage = damaged(of, position, &frames[at..next], &error);
+                visit(position, Err(damage));
+                at = next;
             }
         }
         seen = seen.saturating_add(1);
@@ -91,6 +106,8 @@ fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut
             Err(Damage {
                 run: None,
                 position: key,
+                end: key,
+                seems: None,
                 cause,
             }),
         );
@@ -101,8 +118,8 @@ fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut
 /// lengths, unchecked.
 pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>)) {
     let key = match row.source {
-        Source::Kept(_) => 0,
         Source::Log(position) => position,
+        _ => 0,
     };
     let of = row.source.run();
     let (Some(starts), Some(frames)) = (row.frames, row.bytes.get(piece::HEADER_BYTES..)) else {
@@ -121,11 +138,10 @@ pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>
         let position = key + at as u64;
         let found = match v1::read(&frames[at..]) {
             Ok(frame) => Ok((frame, &frames[at..at + frame.len])),
-            Err(error) => Err(Damage {
-                run: of.or_else(|| peeked(&frames[at..])),
-                position,
-                cause: error.to_string(),
-            }),
+            Err(error) => {
+                let len = v1::peek(&frames[at..]).map_or(0, |(_, len)| len);
+                Err(damaged(of, position, &frames[at..at + len], &error))
+            }
         };
         visit(position, found);
     }
@@ -158,10 +174,38 @@ pub(crate) fn split(row: &[u8], of: Option<RunId>, lanes: usize) -> Option<Vec<V
     (at == frames.len()).then_some(starts)
 }
 
-/// Whose frame this seems to be.
-fn peeked(frame: &[u8]) -> Option<RunId> {
-    let (run, _) = v1::peek(frame).ok()?;
-    RunId::from_bits(run)
+/// The damage that fills `bytes`, up to where the next frame begins: of a single frame, if the length that
+/// stands there leads to its end, or would if nothing else were wrong.
+fn damaged(of: Option<RunId>, position: u64, bytes: &[u8], error: &FrameError) -> Damage {
+    let end = position + bytes.len() as u64;
+    let cause = error.to_string();
+    let peeked = v1::peek(bytes)
+        .ok()
+        .map(|(run, len)| (RunId::from_bits(run), len));
+    let mended = v1::mended(bytes);
+    let (run, seems) = match (&mended, peeked) {
+        (Some(mended), _) => {
+            v1::read(mended).map_or((None, None), |frame| (Some(frame.run), Some(seems(&frame))))
+        }
+        (None, Some((run, len))) if len == bytes.len() => (run, v1::unchecked(bytes).as_ref().map(seems)),
+        (None, peeked) => (peeked.and_then(|(run, _)| run), None),
+    };
+    Damage {
+        run: of.or(run),
+        position,
+        end,
+        seems,
+        cause,
+    }
+}
+
+fn seems(frame: &Frame<'_>) -> Seems {
+    Seems {
+        back: frame.back,
+        opens: frame
+            .has(v1::OPENS)
+            .then(|| frame.id.and_then(|id| InstanceId::new(id).ok())),
+    }
 }
 
 /// Where the next sound frame begins behind the damaged one at `at`.

@@ -117,13 +117,16 @@ impl Journal for RedbJournal {
         self.reader()?;
         let lookup = {
             let state = self.shared.lock();
+            if let Some(error) = state.damaged.of_instance(id) {
+                return Err(error.clone());
+            }
             let closed = &state.closed;
             let is_waiting = closed.waiting.latest(hash).is_some() || closed.expired(hash).is_some();
             (!is_waiting).then(|| closed.lookup())
         };
         // Nearly all ids that are asked for are new: they cost no access to the store.
         if lookup.is_some_and(|lookup| !lookup.may_contain(hash.bits())) {
-            return Ok(None);
+            return self.no_run_of(id);
         }
         let ((waiting, lookup, expired), moment) = self.moment(|state| {
             let closed = &state.closed;
@@ -142,7 +145,7 @@ impl Journal for RedbJournal {
                 Ok((described.id == *id).then_some(described))
             }
             (Some((Finished { run, .. }, true)), _) | (None, Some(run)) => Err(ReadError::Expired { run }),
-            (None, None) => Ok(None),
+            (None, None) => self.no_run_of(id),
         }
     }
 
@@ -230,6 +233,14 @@ impl Journal for RedbJournal {
 }
 
 impl RedbJournal {
+    /// Nothing is known of an instance, so it has no finished run, unless it can be one that is lost.
+    fn no_run_of(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        match self.shared.lock().damaged.may_be_lost(id) {
+            Some(error) => Err(error.clone()),
+            None => Ok(None),
+        }
+    }
+
     /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
     /// `rings`, and those who watch where that is all that is waited for.
     fn queued(&self, state: MutexGuard<'_, State>, offset: Offset, rings: bool) -> Ringing {

@@ -18,7 +18,7 @@ use crossbeam_channel::bounded;
 use millrun_core::RunId;
 
 use super::frames;
-use super::moment::Moment;
+use super::moment::{LogKey, Moment};
 use crate::error::JournalFailure;
 
 /// Rows that may wait for a lane.
@@ -29,6 +29,10 @@ const ROWS_QUEUED_MAX: usize = 32;
 pub(crate) enum Source {
     /// Turns of this run that were moved out of the log; `None` if the row's key names no run.
     Kept(Option<RunId>),
+    /// How far the kept turns of this run reach.
+    KeptHead(RunId),
+    /// Which turns stand in the log from this position on.
+    Inventory(u64),
     /// The log, at this position.
     Log(u64),
 }
@@ -38,8 +42,14 @@ impl Source {
     pub(crate) fn run(self) -> Option<RunId> {
         match self {
             Self::Kept(run) => run,
-            Self::Log(_) => None,
+            Self::KeptHead(run) => Some(run),
+            Self::Inventory(_) | Self::Log(_) => None,
         }
+    }
+
+    /// Whether the row holds frames.
+    fn has_frames(self) -> bool {
+        matches!(self, Self::Kept(_) | Self::Log(_))
     }
 }
 
@@ -48,6 +58,9 @@ impl Source {
 pub(crate) struct Span {
     /// Whether some of them were moved out of the log.
     pub(crate) has_kept: bool,
+    /// Whether the rows that say of each turn once more where it stands are wanted too: the heads of kept
+    /// runs come behind their turns, an inventory before the first row of its stretch.
+    pub(crate) has_second: bool,
     /// Where the first of them stands in the log.
     pub(crate) from: u64,
     /// Where the log ends.
@@ -112,6 +125,11 @@ impl<'a> Row<'a> {
     pub(crate) fn is_mine(&self, run: Option<RunId>) -> bool {
         lane_of(self.source.run().or(run), self.lanes) == self.lane
     }
+
+    /// Whether this is the lane of what cannot be put down to a run.
+    pub(crate) fn is_first(&self) -> bool {
+        self.lane == 0
+    }
 }
 
 /// The one of `lanes` that sees this run.
@@ -131,7 +149,7 @@ pub(crate) fn each_row<L: Send>(
     if let [lane] = lanes {
         return read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
-            let frames = frames::split(bytes, source.run(), 1);
+            let frames = split(source, bytes, 1);
             feed(
                 lane,
                 &Row {
@@ -169,7 +187,7 @@ pub(crate) fn each_row<L: Send>(
         let mut buffers = Buffers::default();
         read(moment, span, &mut |source, bytes| {
             seen(source, bytes);
-            let mut frames = frames::split(bytes, source.run(), count).map(Vec::into_iter);
+            let mut frames = split(source, bytes, count).map(Vec::into_iter);
             let bytes = buffers.copy(bytes);
             // A lane that panicked has closed its queue; the scope passes its panic on.
             queues.iter().all(|queue| {
@@ -180,6 +198,14 @@ pub(crate) fn each_row<L: Send>(
     })
 }
 
+/// Where the frames of each lane begin in a row that has some.
+fn split(source: Source, row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
+    source
+        .has_frames()
+        .then(|| frames::split(row, source.run(), lanes))
+        .flatten()
+}
+
 fn read(
     moment: &Moment,
     span: Span,
@@ -187,6 +213,15 @@ fn read(
 ) -> Result<(), JournalFailure> {
     if span.has_kept {
         moment.kept_rows(&mut |key, row| visit(Source::Kept(key.run()), row))?;
+    }
+    if span.has_second {
+        moment.kept_heads(&mut |run, row| {
+            RunId::from_bits(run).is_none_or(|run| visit(Source::KeptHead(run), row))
+        })?;
+        return moment.log_and_inventory(span.from, &mut |key, row| match key {
+            LogKey::Inventory(position) => visit(Source::Inventory(position), row),
+            LogKey::Log(position) => visit(Source::Log(position), row),
+        });
     }
     moment.rows(span.from, &mut |position, row| {
         position < span.end && visit(Source::Log(position), row)

@@ -17,6 +17,7 @@ mod archive;
 mod backend;
 mod closed;
 mod convoy;
+mod damaged;
 mod disk;
 mod filter;
 mod frames;
@@ -25,6 +26,7 @@ mod index;
 mod journal;
 mod kept;
 mod lanes;
+mod listing;
 mod log;
 mod moment;
 mod open;
@@ -106,7 +108,7 @@ impl RedbJournal {
     fn place(&self, run: RunId) -> Result<(Place, u64, Moment), ReadError> {
         let ((known, lookup, end, is_expired), moment) = self.moment(|state| {
             let known = match state.damaged.runs.get(&run) {
-                Some(damage) => Err(damage.clone()),
+                Some(quarantined) => Err(quarantined.error.clone()),
                 None => Ok(state.durable_place(run)),
             };
             (

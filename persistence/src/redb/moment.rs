@@ -23,13 +23,13 @@ pub(crate) struct Opened {
     pub(crate) low: u64,
 }
 
-/// The key of a row of the second source.
+/// The key of a row of the log, or of its inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SecondKey {
-    /// How far the kept turns of this run reach.
-    KeptHead(u128),
+pub(crate) enum LogKey {
     /// Which turns stand in the log from this position on.
     Inventory(u64),
+    /// Turns.
+    Log(u64),
 }
 
 /// A moment of the store that does not change.
@@ -129,25 +129,51 @@ impl Moment {
         })
     }
 
-    /// Calls `visit` with each row of the second source, the heads of kept runs before the inventory of
-    /// the log, until it says `false`.
-    pub(crate) fn second_rows(
+    /// Calls `visit` with the heads of all kept runs, in the order of the runs, until it says `false`.
+    pub(crate) fn kept_heads(
         &self,
-        visit: &mut dyn FnMut(SecondKey, &[u8]) -> bool,
+        visit: &mut dyn FnMut(u128, &[u8]) -> bool,
     ) -> Result<(), JournalFailure> {
         guarded(|| {
             for row in self.0.open_table(KEPT_HEADS)?.iter()? {
                 let (run, row) = row?;
-                if !visit(SecondKey::KeptHead(run.value()), row.value()) {
+                if !visit(run.value(), row.value()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`rows`](Self::rows), with the inventory: each of its rows before those of the log of which it
+    /// lists turns, and the last ones behind, if there is nothing left of what they list.
+    pub(crate) fn log_and_inventory(
+        &self,
+        from: u64,
+        visit: &mut dyn FnMut(LogKey, &[u8]) -> bool,
+    ) -> Result<(), JournalFailure> {
+        guarded(|| {
+            let (log, inventory) = (self.0.open_table(LOG)?, self.0.open_table(INVENTORY)?);
+            let mut lists = inventory.iter()?;
+            let mut list = lists.next().transpose()?;
+            let mut list_below = |end: u64, visit: &mut dyn FnMut(LogKey, &[u8]) -> bool| {
+                while let Some((position, row)) = list.take_if(|(position, _)| position.value() < end) {
+                    if !visit(LogKey::Inventory(position.value()), row.value()) {
+                        return Ok(false);
+                    }
+                    list = lists.next().transpose()?;
+                }
+                Ok::<_, redb::Error>(true)
+            };
+            for row in log.range(from..)? {
+                let (position, bytes) = row?;
+                let (position, bytes) = (position.value(), bytes.value());
+                let end = position + (bytes.len() as u64).max(1);
+                if !list_below(end, visit)? || !visit(LogKey::Log(position), bytes) {
                     return Ok(());
                 }
             }
-            for row in self.0.open_table(INVENTORY)?.iter()? {
-                let (position, row) = row?;
-                if !visit(SecondKey::Inventory(position.value()), row.value()) {
-                    return Ok(());
-                }
-            }
+            list_below(u64::MAX, visit)?;
             Ok(())
         })
     }

@@ -4,7 +4,8 @@
 //!   kept turns, then the log:
 //!   (none) ── first record ──► live ── closes ──► finished
 //!     │                         │
-//!     │                         └── gap or damage ──► quarantined (named, left out, kept on disk)
+//!     │                         └── gap, damage, ──► quarantined (named, left out, kept on disk)
+//!     │                             or a turn that the inventory lists and the log has not
 //!     └── a later record ──► the rest of a run that was dropped, or quarantined if its previous
 //!                            turn should still be there
 //! ```
@@ -13,11 +14,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millrun_core::RunId;
-use rustc_hash::{FxHashMap, FxHashSet};
+use millrun_core::{InstanceId, RunId};
+use rustc_hash::FxHashSet;
 
+use super::damaged::Damaged;
 use super::frames::{self, Damage};
 use super::lanes::{Row, Source, Span, each_row};
+use super::listing::Listing;
 use super::moment::{Moment, Opened};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
@@ -25,8 +28,9 @@ use crate::fold::{Fold, Nothing};
 use crate::heads::{self, Heads};
 use crate::journal::Progress;
 use crate::scan::{self, LastTurn};
-use crate::wire::piece;
+use crate::wire::inventory::Listed;
 use crate::wire::v1::{self, Frame};
+use crate::wire::{kept_head, piece};
 
 /// A live run as far as it has been read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +57,10 @@ pub(crate) struct Rebuilt {
     pub(crate) low: u64,
     /// and where it ends.
     pub(crate) end: u64,
+    /// The turns at the end of the log that no inventory lists yet, in order,
+    pub(crate) unlisted: Vec<Listed>,
+    /// and where the inventory goes on with them.
+    pub(crate) listed_to: u64,
 }
 
 /// What needs not be collected.
@@ -79,28 +87,12 @@ struct Share<'a> {
     /// Runs that were dropped, of which the log still has a rest.
     rests: FxHashSet<RunId>,
     damaged: Damaged,
+    /// Damage of which it has to be found out whose it can be.
+    strays: Vec<Damage>,
+    listing: Listing,
+    /// The run whose turn has begun and not ended.
+    unended: Option<RunId>,
     records: u64,
-}
-
-/// The damage found in a log.
-#[derive(Debug, Default)]
-pub(crate) struct Damaged {
-    /// The runs that are quarantined, each with the first thing that is wrong with it.
-    pub(crate) runs: FxHashMap<RunId, ReadError>,
-    /// Damage that could not be put down to a run.
-    pub(crate) places: Vec<ReadError>,
-}
-
-impl Damaged {
-    /// All of it, by position.
-    pub(crate) fn list(&self) -> Vec<ReadError> {
-        let mut list: Vec<_> = self.runs.values().chain(&self.places).cloned().collect();
-        list.sort_by_key(|error| match error {
-            ReadError::Damaged { position, .. } => *position,
-            _ => 0,
-        });
-        list
-    }
 }
 
 /// Reads everything, on `lanes` threads.
@@ -125,6 +117,11 @@ pub(crate) fn rebuild_folding(
     let records = AtomicU64::new(0);
     let feed = |share: &mut Share<'_>, row: &Row<'_>| {
         let before = share.records;
+        match row.source {
+            Source::KeptHead(run) => return share.kept_head(row, run),
+            Source::Inventory(position) => return share.inventory(row, position),
+            Source::Kept(_) | Source::Log(_) => {}
+        }
         frames::walk_share(row, &mut |position, found| match found {
             Ok((frame, _)) => {
                 let is_kept = matches!(row.source, Source::Kept(_));
@@ -138,6 +135,7 @@ pub(crate) fn rebuild_folding(
     let mut gaps = Vec::new();
     let whole = Span {
         has_kept: true,
+        has_second: true,
         from: low,
         end: u64::MAX,
     };
@@ -145,9 +143,11 @@ pub(crate) fn rebuild_folding(
         let Source::Log(position) = source else { return };
         if position != end {
             let cause = format!("the log goes on at {position}: a piece is missing");
-            gaps.push(ReadError::Damaged {
+            gaps.push(Damage {
                 run: None,
                 position: end,
+                end: position,
+                seems: None,
                 cause,
             });
         }
@@ -171,34 +171,116 @@ pub(crate) fn rebuild_folding(
 }
 
 /// Puts the lanes' shares together; finished runs in the order in which they closed.
-fn merge(shares: Vec<Share<'_>>, gaps: Vec<ReadError>, (low, end): (u64, u64)) -> Rebuilt {
+fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, u64)) -> Rebuilt {
+    for share in &mut shares {
+        share.finish();
+        strays.append(&mut share.strays);
+    }
+    let listed_to = shares.iter().map(|share| share.listing.end()).max().unwrap_or(0);
     let mut rebuilt = Rebuilt {
         live: Vec::with_capacity(shares.len()),
         closed: Vec::new(),
         kept: FxHashSet::default(),
         kept_bytes: 0,
-        damaged: Damaged {
-            places: gaps,
-            ..Damaged::default()
-        },
+        damaged: Damaged::default(),
         records: 0,
         low,
-        end,
+        // What is listed is never written over, although it is lost.
+        end: end.max(listed_to),
+        unlisted: Vec::new(),
+        listed_to: listed_to.max(low),
     };
+    // What may be incomplete is not listed: it would pass for whole from then on.
+    let is_tail_sound = strays
+        .iter()
+        .all(|stray| stray.end.max(stray.position + 1) <= listed_to);
+    attribute(&mut shares, &mut rebuilt.damaged, strays);
+    let mut tail = is_tail_sound.then(Vec::new);
     let mut closed = Vec::new();
     for mut share in shares {
         rebuilt.live.push(share.live);
-        rebuilt.damaged.runs.extend(share.damaged.runs);
-        rebuilt.damaged.places.append(&mut share.damaged.places);
+        rebuilt.damaged.extend(share.damaged);
         rebuilt.records += share.records;
         rebuilt.kept.extend(share.kept);
         rebuilt.kept_bytes += share.kept_bytes;
         closed.append(&mut share.closed);
+        tail = tail.zip(share.listing.take_tail()).map(|(mut all, mut of_lane)| {
+            all.append(&mut of_lane);
+            all
+        });
+    }
+    match tail {
+        Some(mut tail) => {
+            tail.sort_unstable_by_key(|turn| turn.position);
+            rebuilt.unlisted = tail;
+        }
+        None => rebuilt.listed_to = rebuilt.end,
     }
     // What was moved closed before everything that is in the log; there it is ordered by time.
     closed.sort_unstable_by_key(|(position, finished)| (*position, finished.closed_at, finished.run));
     rebuilt.closed = closed.into_iter().map(|(_, finished)| finished).collect();
     rebuilt
+}
+
+/// Puts damage down to the runs whose records it has hit, or can have hit: all live runs that had their
+/// last turn before it, unless what is damaged is a single frame that says more.
+fn attribute(shares: &mut [Share<'_>], damaged: &mut Damaged, strays: Vec<Damage>) {
+    for stray in strays {
+        let (position, part) = (stray.position, stray.position..stray.end);
+        let is_listed = shares.iter().any(|share| share.listing.covers(&part));
+        let (seems, run) = (stray.seems.clone(), stray.run);
+        let error = stray.into_error();
+        if part.is_empty() || is_listed {
+            // Whoever has lost something is named already.
+            let is_named = shares.iter().any(|share| share.damaged.names(position));
+            if !is_named {
+                damaged.places.push(error);
+            }
+            continue;
+        }
+        let Some(seems) = seems else {
+            for share in &mut *shares {
+                share.quarantine_where(&error, |live| live.place.last < position);
+            }
+            damaged.unknown.push((None, error.clone()));
+            damaged.places.push(error);
+            continue;
+        };
+        let mut found = 0;
+        if seems.back != v1::NO_BACK {
+            for share in &mut *shares {
+                let low = share.low;
+                found += share.quarantine_where(&error, |live| {
+                    live.place.last == seems.back || (seems.back < low && live.place.last < low)
+                });
+            }
+        }
+        if found > 0 {
+            continue;
+        }
+        if let Some(id) = seems.opens {
+            let (of_id, of_run) = (id.as_ref().map(InstanceId::partition), run.map(RunId::partition));
+            match (run, id) {
+                (Some(run), Some(id)) if of_id == of_run => {
+                    damaged.quarantine(run, of(run, &error), Some(IdHash::of(id.as_str())));
+                    continue;
+                }
+                _ => {}
+            }
+            for partition in [of_id, of_run] {
+                damaged.unknown.push((partition, error.clone()));
+            }
+        }
+        damaged.places.push(error);
+    }
+}
+
+/// The same damage, as a run's.
+fn of(run: RunId, error: &ReadError) -> ReadError {
+    match error {
+        ReadError::Damaged { position, cause, .. } => scan::damaged(run, *position, cause),
+        other => other.clone(),
+    }
 }
 
 impl<'a> Share<'a> {
@@ -214,12 +296,37 @@ impl<'a> Share<'a> {
             closed: Vec::new(),
             rests: FxHashSet::default(),
             damaged: Damaged::default(),
+            strays: Vec::new(),
+            listing: Listing::new(),
+            unended: None,
             records: 0,
         }
     }
 
     /// Takes in the next frame: at a position of the log, or kept outside of it.
     fn frame(&mut self, position: Option<u64>, frame: &Frame<'_>) {
+        let begins = frame.has(v1::TURN_FIRST);
+        if let Some(run) = self.unended.take_if(|run| begins || *run != frame.run) {
+            self.torn(run);
+        }
+        if let Some(position) = position.filter(|_| begins) {
+            let mut lost = Vec::new();
+            self.listing.begins(position, frame, &mut lost);
+            self.lost(lost);
+        }
+        self.unended = Some(frame.run);
+        self.take_in(position, frame);
+        if frame.has(v1::TURN_LAST) {
+            self.unended = None;
+            if let Some(position) = position {
+                let mut lost = Vec::new();
+                self.listing.ends(position, frame, &mut lost);
+                self.lost(lost);
+            }
+        }
+    }
+
+    fn take_in(&mut self, position: Option<u64>, frame: &Frame<'_>) {
         self.records += 1;
         if position.is_none() {
             self.kept_bytes += frame.len as u64;
@@ -232,7 +339,10 @@ impl<'a> Share<'a> {
             if self.live.at(number).1.fits(frame) {
                 return self.take(number, position, frame);
             }
-        } else if !self.damaged.runs.is_empty() && self.damaged.runs.contains_key(&frame.run) {
+        } else if self.damaged.has(frame.run) {
+            if frame.has(v1::CLOSES) {
+                self.damaged.closes(frame.run, position.unwrap_or(0));
+            }
             return;
         } else if frame.has(v1::OPENS) && frame.sequence.get() == 1 {
             let number = self.live.add(frame.run, Live::default());
@@ -243,13 +353,11 @@ impl<'a> Share<'a> {
         let number = known.unwrap_or_else(|| self.live.add(frame.run, Live::default()));
         let expected = self.live.at(number).1.turn.last + 1;
         let cause = format!("expected sequence {expected}, found {}", frame.sequence);
-        let position = position.unwrap_or(self.low);
-        let damage = Damage {
-            run: Some(frame.run),
-            position,
-            cause,
-        };
-        self.damage(damage, None);
+        let error = scan::damaged(frame.run, position.unwrap_or(self.low), &cause);
+        self.quarantine(number, error);
+        if frame.has(v1::CLOSES) {
+            self.damaged.closes(frame.run, position.unwrap_or(0));
+        }
     }
 
     /// Takes in the next record of a run that is known.
@@ -310,22 +418,112 @@ impl<'a> Share<'a> {
     fn damage(&mut self, damage: Damage, of: Option<RunId>) {
         // A header that cannot be trusted may name a run that does not exist; only a run that
         // is known is quarantined for it, or one that the key of a row names.
-        let known = damage.run.and_then(|run| self.live.find(run));
-        let named = damage.run.filter(|run| of == Some(*run));
-        let error = damage.into_error();
-        match known {
-            Some(number) => {
-                let (run, _) = self.live.at(number);
-                self.remove(number);
-                self.damaged.runs.entry(run).or_insert(error);
-            }
-            None => match named {
-                Some(run) => {
-                    self.damaged.runs.entry(run).or_insert(error);
-                }
-                None => self.damaged.places.push(error),
-            },
+        if let Some(number) = damage.run.and_then(|run| self.live.find(run)) {
+            return self.quarantine(number, damage.into_error());
         }
+        match damage.run.filter(|run| of == Some(*run)) {
+            Some(run) => self.damaged.quarantine(run, damage.into_error(), None),
+            None => self.strays.push(damage),
+        }
+    }
+
+    /// Takes a live run out because of damage.
+    fn quarantine(&mut self, number: u32, error: ReadError) {
+        let (run, live) = self.live.at(number);
+        let id = live.place.id;
+        self.remove(number);
+        self.damaged.quarantine(run, error, Some(id));
+    }
+
+    /// Takes out all live runs for which `is_hit` says so, and says how many.
+    fn quarantine_where(&mut self, error: &ReadError, is_hit: impl Fn(&Live) -> bool) -> usize {
+        let hit = self.live.iter().filter(|(_, live)| is_hit(live));
+        let hit: Vec<_> = hit.map(|(run, _)| run).collect();
+        for run in &hit {
+            if let Some(number) = self.live.find(*run) {
+                self.quarantine(number, of(*run, error));
+            }
+        }
+        hit.len()
+    }
+
+    /// Turns that are listed are not where they should be.
+    fn lost(&mut self, turns: Vec<Listed>) {
+        for turn in turns {
+            if turn.position < self.low {
+                continue;
+            }
+            let cause = format!("the turn up to record {} is missing or damaged", turn.last);
+            let error = scan::damaged(turn.run, turn.position, &cause);
+            match self.live.find(turn.run) {
+                Some(number) => self.quarantine(number, error),
+                None if turn.opens.is_some() => self.damaged.quarantine(turn.run, error, turn.opens),
+                // What is left of a run that was dropped has no beginning.
+                None => {}
+            }
+            if turn.closes {
+                self.damaged.closes(turn.run, turn.position);
+            }
+        }
+    }
+
+    /// The run's last turn has no end.
+    fn torn(&mut self, run: RunId) {
+        if let Some(number) = self.live.find(run) {
+            let position = self.live.at(number).1.place.last;
+            let error = scan::damaged(run, position, &"the end of its turn is missing or damaged");
+            self.quarantine(number, error);
+        }
+    }
+
+    /// Takes in how far the kept turns of a run reach, which have all been read.
+    fn kept_head(&mut self, row: &Row<'_>, run: RunId) {
+        if !row.is_mine(None) {
+            return;
+        }
+        let Some(head) = kept_head::read(run, row.bytes) else {
+            // What it says of has been read, and is sound as far as that can be seen.
+            let error = scan::damaged(
+                run,
+                0,
+                &"the row that says how far its kept turns reach is damaged",
+            );
+            return self.damaged.places.push(error);
+        };
+        let cause = format!(
+            "its kept turns reach to record {}, and some are missing",
+            head.last
+        );
+        let error = scan::damaged(run, 0, &cause);
+        match self.live.find(run) {
+            Some(number) if self.live.at(number).1.turn.last == head.last => {}
+            Some(number) => self.quarantine(number, error),
+            None => self.damaged.quarantine(run, error, Some(head.id)),
+        }
+    }
+
+    /// Takes in which turns should stand in the log from `position` on.
+    fn inventory(&mut self, row: &Row<'_>, position: u64) {
+        let taken = self.listing.add(row.bytes, &|run| row.is_mine(Some(run)));
+        if let Err(error) = taken
+            && row.is_first()
+        {
+            self.damaged.places.push(ReadError::Damaged {
+                run: None,
+                position,
+                cause: error.to_string(),
+            });
+        }
+    }
+
+    /// All has been read.
+    fn finish(&mut self) {
+        if let Some(run) = self.unended.take() {
+            self.torn(run);
+        }
+        let mut lost = Vec::new();
+        self.listing.finish(&mut lost);
+        self.lost(lost);
     }
 }
 

@@ -424,7 +424,7 @@ fn needed(
     for (run, closes) in &slice.runs {
         let is_needed = match closes {
             // Runs close in the order of the log, and retention drops them in that order.
-            Some(position) => *position >= dropped_below || state.damaged.runs.contains_key(run),
+            Some(position) => *position >= dropped_below || state.damaged.has(*run),
             None if state.is_unsettled(*run) => true,
             // It closes behind the slice, where nothing has been dropped.
             None if dropped_below <= slice.end => true,

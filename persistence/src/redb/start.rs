@@ -21,6 +21,7 @@ use super::archive::Archiver;
 use super::closed::{self, ClosedRuns, Trim};
 use super::disk::Disk;
 use super::index::Index;
+use super::moment::Moment;
 use super::rebuild::{self, Known, Rebuilt};
 use super::shared::Shared;
 use super::state::State;
@@ -233,6 +234,7 @@ impl Read {
         if config.archive.is_some() {
             closed.archive(index.archived);
         }
+        forget_dropped(&mut rebuilt, &closed, &moment);
         let low = rebuilt.low;
         for finished in std::mem::take(&mut rebuilt.closed) {
             closed.waiting.add(finished);
@@ -260,6 +262,19 @@ impl Read {
         let live = self.rebuilt.live.iter().flat_map(Heads::iter);
         live.map(|(_, live)| u64::from(live.turn.last)).sum()
     }
+}
+
+/// Lets go of damaged runs that retention has dropped: what the log still has of them is nobody's.
+fn forget_dropped(rebuilt: &mut Rebuilt, closed: &ClosedRuns, moment: &Moment) {
+    let (lookup, settled) = (closed.lookup(), closed.settled.position);
+    rebuilt.damaged.retain(|run, quarantined| {
+        let is_settled = quarantined.closes.is_some_and(|position| position < settled);
+        // Where the index cannot be read, it is kept.
+        !is_settled
+            || lookup
+                .run(moment, run)
+                .map_or(true, |found| found.is_some_and(|found| !found.is_expired))
+    });
 }
 
 /// What is settled. A damaged index is thrown away, and says so.

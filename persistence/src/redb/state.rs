@@ -16,8 +16,9 @@ use std::time::Duration;
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
 use super::closed::{ClosedRuns, Trim};
+use super::damaged::Damaged;
 use super::lanes::Span;
-use super::rebuild::{Damaged, Rebuilt};
+use super::rebuild::Rebuilt;
 use super::recover::Runs;
 use super::snapshots::{SnapshotRows, Snapshots};
 use crate::batch::{Batch, TurnSpan};
@@ -160,7 +161,8 @@ impl State {
             snapshots,
             open: Segment {
                 start: rebuilt.end,
-                listed_from: rebuilt.end,
+                listed: rebuilt.unlisted,
+                listed_from: rebuilt.listed_to,
                 ..Segment::default()
             },
             sealed: None,
@@ -213,7 +215,7 @@ impl State {
     }
 
     fn admit(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {
-        if !self.damaged.runs.is_empty() && self.damaged.runs.contains_key(&turn.run) {
+        if self.damaged.has(turn.run) {
             return Err(TurnRefused::Quarantined);
         }
         let open = &mut self.open;
@@ -394,6 +396,7 @@ impl State {
         let first = heads.map(|(_, head)| head.place.first).min().unwrap_or(end);
         Span {
             has_kept: first < low,
+            has_second: false,
             from: first.max(low).min(end),
             end,
         }
@@ -454,9 +457,7 @@ impl State {
 
     /// Whether the run is live, waits to be settled, or is quarantined.
     pub(crate) fn is_unsettled(&self, run: RunId) -> bool {
-        self.ledger.head(run).is_some()
-            || self.closed.waiting.run(run).is_some()
-            || self.damaged.runs.contains_key(&run)
+        self.ledger.head(run).is_some() || self.closed.waiting.run(run).is_some() || self.damaged.has(run)
     }
 
     /// The runs that close in batches that are queued.

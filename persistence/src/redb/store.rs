@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use millrun_core::RunId;
@@ -101,10 +101,19 @@ impl Store {
         self
     }
 
+    /// Whether nothing has been committed yet to a store that an earlier release has written.
+    pub(crate) fn is_of_earlier_format(&self) -> bool {
+        self.earlier().is_some()
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, Option<Superblock>> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Says in the first page that the store has this release's format, before anything is written that
     /// an earlier release does not know.
     fn upgrade(&self) -> Result<(), redb::Error> {
-        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut earlier = self.earlier();
         if let Some(Superblock { store, .. }) = *earlier {
             self.disk.write(0, &superblock::encode(store))?;
             self.disk.sync()?;

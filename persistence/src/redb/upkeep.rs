@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::RedbJournal;
 use super::index::Index;
-use super::moment::{Moment, SecondKey};
+use super::moment::{LogKey, Moment};
 use super::open;
 use super::rebuild::{self, Known};
 use super::store::{Rows, Store};
@@ -134,16 +134,16 @@ fn copy_rows(moment: &Moment, copy: &Store, path: &Path) -> Result<(), BackupErr
         bytes += row.len();
         flush(&mut rows, &mut bytes, COPY_BYTES)
     })?;
-    moment.second_rows(&mut |key, row| {
-        match key {
-            SecondKey::Inventory(position) => rows.inventory.push((position, row.to_vec())),
-            SecondKey::KeptHead(run) => rows.kept_heads.push((run, row.to_vec())),
-        }
+    moment.kept_heads(&mut |run, row| {
+        rows.kept_heads.push((run, row.to_vec()));
         bytes += row.len();
         flush(&mut rows, &mut bytes, COPY_BYTES)
     })?;
-    moment.rows(opened.low, &mut |position, row| {
-        rows.log.push((position, row.to_vec()));
+    moment.log_and_inventory(opened.low, &mut |key, row| {
+        match key {
+            LogKey::Inventory(position) => rows.inventory.push((position, row.to_vec())),
+            LogKey::Log(position) => rows.log.push((position, row.to_vec())),
+        }
         bytes += row.len();
         flush(&mut rows, &mut bytes, COPY_BYTES)
     })?;

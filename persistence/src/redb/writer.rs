@@ -104,7 +104,8 @@ impl Writer {
         }
         if queued == 0 && state.is_closing {
             // What is closed in good order says of all its turns twice where they stand.
-            return if state.has_unlisted() {
+            let store = self.store.as_ref().expect(KEPT);
+            return if state.has_unlisted() && !store.is_of_earlier_format() {
                 Work::Commit(state.seal())
             } else {
                 Work::End

@@ -32,7 +32,10 @@ fn decoders_are_total() {
 
 #[test]
 fn golden_bytes_decode() {
-    for image in [golden::image(), golden::settled_image()] {
+    for image in [1, 2]
+        .map(|format| [golden::image(format), golden::settled_image(format)])
+        .concat()
+    {
         for page in image.chunks(4_096) {
             for (_, target) in TARGETS {
                 target(page);
@@ -99,7 +102,7 @@ fn lines(run: &[u8]) -> Vec<Vec<u8>> {
 #[test]
 #[ignore = "writes the corpus anew from the golden files"]
 fn write_corpus() {
-    let image = golden::image();
+    let image = golden::image(1);
     let rows: Vec<_> = rows(&image).into_iter().filter(|row| row.len() < 9_000).collect();
     let frames: Vec<_> = rows
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! `tests/golden/v1/store.pages` is a whole store, kept as its pages that are not zero: each is its
 //! index (u32, little-endian) and 4,096 bytes. The file is never written again; a new format gets
-//! a new folder.
+//! a new folder. Format 2 has the same frames and pieces, and lists each turn once more.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,16 @@ use crate::host::HandHost;
 
 const PAGE: usize = 4_096;
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1/store.pages")
+/// All formats that there have been.
+const FORMATS: [u32; 2] = [1, 2];
+
+fn path(format: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{format}/store.pages"))
 }
 
 /// A store with snapshots and a settled index of finished runs, in the same form.
-fn settled_path() -> PathBuf {
-    path().with_file_name("settled.pages")
+fn settled_path(format: u32) -> PathBuf {
+    path(format).with_file_name("settled.pages")
 }
 
 fn pack(image: &[u8]) -> Vec<u8> {
@@ -45,13 +48,18 @@ fn unpack(packed: &[u8]) -> Vec<u8> {
 }
 
 /// The store with a settled index, as it is on disk.
-pub(crate) fn settled_image() -> Vec<u8> {
-    unpack(&std::fs::read(settled_path()).unwrap())
+pub(crate) fn settled_image(format: u32) -> Vec<u8> {
+    unpack(&std::fs::read(settled_path(format)).unwrap())
 }
 
 /// The store as it is on disk.
-pub(crate) fn image() -> Vec<u8> {
-    unpack(&std::fs::read(path()).unwrap())
+pub(crate) fn image(format: u32) -> Vec<u8> {
+    unpack(&std::fs::read(path(format)).unwrap())
+}
+
+/// What the first page of a store says.
+fn format_of(image: &[u8]) -> u32 {
+    u32::from_le_bytes(image[16..20].try_into().unwrap())
 }
 
 /// What was written into the golden store: a live run of three turns, a finished one, and one with
@@ -86,11 +94,18 @@ fn fresh() -> (std::sync::Arc<SimDisk>, Vec<Author>) {
 }
 
 #[test]
-fn the_store_of_format_1_is_read() {
+fn the_stores_of_all_formats_are_read_and_written_to() {
+    for format in FORMATS {
+        read_and_write(format);
+    }
+}
+
+fn read_and_write(format: u32) {
     let (_, mut authors) = fresh();
     let host = HandHost::new();
-    let disk = SimDisk::new(image(), 1);
-    let journal = RedbJournal::open_disk(disk, "golden", JournalConfig::default(), host.clone()).unwrap();
+    let disk = SimDisk::new(image(format), 1);
+    let journal =
+        RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
     for author in &authors {
         author.assert_history(&journal);
     }
@@ -106,12 +121,37 @@ fn the_store_of_format_1_is_read() {
     );
     assert_eq!(report.damaged, []);
 
-    // And it is written to as any other.
+    // And it is written to as any other; from then on it is one of the present format.
+    assert_eq!(format_of(&disk.current()), format);
     authors[0].epoch = journal.take_over(&[authors[0].id.partition()]).unwrap();
     let batch = authors[0].batch(&[b"today"], false);
     assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
     host.run();
     authors[0].assert_history(&journal);
+    assert_eq!(format_of(&disk.current()), 2);
+    journal.begin_close();
+    host.run();
+
+    // What both releases have written is read.
+    let disk = SimDisk::new(disk.current(), 1);
+    let journal = RedbJournal::open_disk(disk, "golden", JournalConfig::default(), host.clone()).unwrap();
+    for author in &authors {
+        author.assert_history(&journal);
+    }
+    assert_eq!(journal.verify().unwrap().damaged, []);
+}
+
+/// An earlier release can go back to a store that this one has only looked at.
+#[test]
+fn a_store_of_an_earlier_format_that_is_only_read_keeps_it() {
+    let (host, disk) = (HandHost::new(), SimDisk::new(image(1), 1));
+    let journal =
+        RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
+    assert_eq!(journal.verify().unwrap().damaged, []);
+    journal.begin_close();
+    host.run();
+    assert!(journal.is_closed());
+    assert_eq!(format_of(&disk.current()), 1);
 }
 
 /// A store of forty finished runs, some of them of one instance, and a live one with a snapshot.
@@ -144,9 +184,14 @@ fn settling() -> JournalConfig {
 }
 
 #[test]
-fn the_settled_index_and_the_snapshots_of_format_1_are_read() {
+fn the_settled_index_and_the_snapshots_of_all_formats_are_read() {
+    for format in FORMATS {
+        read_settled(settled_image(format));
+    }
+}
+
+fn read_settled(image: Vec<u8>) {
     let (_, authors, snapshot) = settled();
-    let image = settled_image();
     let (host, disk) = (HandHost::new(), SimDisk::new(image, 1));
     let journal = RedbJournal::open_disk(disk, "golden", settling(), host).unwrap();
     for author in &authors {
@@ -168,20 +213,14 @@ fn the_settled_index_and_the_snapshots_of_format_1_are_read() {
 }
 
 #[test]
-#[ignore = "writes the golden file of a new format, once"]
-fn write_settled_golden_file() {
-    assert!(!settled_path().exists(), "golden files are never written again");
-    let image = settled().0.current();
-    assert_eq!(unpack(&pack(&image)), image);
-    std::fs::write(settled_path(), pack(&image)).unwrap();
-}
-
-#[test]
-#[ignore = "writes the golden file of a new format, once"]
-fn write_golden_file() {
-    assert!(!path().exists(), "golden files are never written again");
-    let (disk, _) = fresh();
-    let image = disk.current();
-    assert_eq!(unpack(&pack(&image)), image);
-    std::fs::write(path(), pack(&image)).unwrap();
+#[ignore = "writes the golden files of a new format, once"]
+fn write_golden_files() {
+    let format = FORMATS[FORMATS.len() - 1];
+    for (path, disk) in [(path(format), fresh().0), (settled_path(format), settled().0)] {
+        assert!(!path.exists(), "golden files are never written again");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let image = disk.current();
+        assert_eq!(unpack(&pack(&image)), image);
+        std::fs::write(path, pack(&image)).unwrap();
+    }
 }

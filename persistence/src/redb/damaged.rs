@@ -1,0 +1,123 @@
+//! The damage found in a store: whose it is, or whose it can be.
+//!
+//! ```text
+//!   a frame's header, the key of a row,
+//!   the inventory of the log           ──► the run
+//!   its back-pointer                   ──► the run whose last turn stands there
+//!   nothing                            ──► every run that may have had a turn there
+//! ```
+//!
+//! A run that may have lost a record is quarantined: what is left of it would pass for a shorter history.
+//! Its instance's id stays taken. Where not even the instance is known, ids that it may have are refused.
+
+use millrun_core::{InstanceId, Partition, RunId};
+use rustc_hash::FxHashMap;
+
+use crate::error::ReadError;
+use crate::finished::IdHash;
+
+/// The damage found in a log.
+#[derive(Debug, Default)]
+pub(crate) struct Damaged {
+    /// The runs that are quarantined.
+    pub(crate) runs: FxHashMap<RunId, Quarantined>,
+    /// Damage that could not be put down to a run.
+    pub(crate) places: Vec<ReadError>,
+    /// Runs may have begun there of which nothing is left: of an instance in this partition, or in any.
+    pub(crate) unknown: Vec<(Option<Partition>, ReadError)>,
+    /// The instances of the runs that are quarantined, as far as they are known.
+    ids: FxHashMap<IdHash, RunId>,
+}
+
+/// A run of which a record is damaged.
+#[derive(Clone, Debug)]
+pub(crate) struct Quarantined {
+    /// The first thing that is wrong with it.
+    pub(crate) error: ReadError,
+    /// Its instance, if that is known.
+    pub(crate) id: Option<IdHash>,
+    /// Where it closes, if that is known.
+    pub(crate) closes: Option<u64>,
+}
+
+impl Damaged {
+    pub(crate) fn has(&self, run: RunId) -> bool {
+        !self.runs.is_empty() && self.runs.contains_key(&run)
+    }
+
+    /// Quarantines a run, unless it is.
+    pub(crate) fn quarantine(&mut self, run: RunId, error: ReadError, id: Option<IdHash>) {
+        let quarantined = self.runs.entry(run).or_insert(Quarantined {
+            error,
+            id: None,
+            closes: None,
+        });
+        let id = id.filter(|id| *id != IdHash::default());
+        if quarantined.id.is_none() && id.is_some() {
+            quarantined.id = id;
+        }
+        if let Some(id) = quarantined.id {
+            // The latest run of an instance is the one that is asked for.
+            let latest = self.ids.entry(id).or_insert(run);
+            *latest = (*latest).max(run);
+        }
+    }
+
+    /// Whether a run is quarantined for what stands at a position.
+    pub(crate) fn names(&self, position: u64) -> bool {
+        let mut errors = self.runs.values().map(|quarantined| &quarantined.error);
+        errors.any(|error| matches!(error, ReadError::Damaged { position: at, .. } if *at == position))
+    }
+
+    /// Notes where a quarantined run closes.
+    pub(crate) fn closes(&mut self, run: RunId, position: u64) {
+        if let Some(quarantined) = self.runs.get_mut(&run) {
+            quarantined.closes = Some(position);
+        }
+    }
+
+    /// Takes out the runs for which `is_kept` says no.
+    pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(RunId, &Quarantined) -> bool) {
+        self.runs.retain(|run, quarantined| is_kept(*run, quarantined));
+        let runs = &self.runs;
+        self.ids.retain(|_, run| runs.contains_key(run));
+    }
+
+    /// What is wrong with the run of this instance, or can be: then it is no new one.
+    pub(crate) fn of_instance(&self, id: &InstanceId) -> Option<&ReadError> {
+        if self.ids.is_empty() {
+            return None;
+        }
+        let run = self.ids.get(&IdHash::of(id.as_str()))?;
+        self.runs.get(run).map(|quarantined| &quarantined.error)
+    }
+
+    /// Why an instance of which nothing is known may have had a run all the same.
+    pub(crate) fn may_be_lost(&self, id: &InstanceId) -> Option<&ReadError> {
+        let mut unknown = self.unknown.iter();
+        let found = unknown.find(|(partition, _)| partition.is_none_or(|of| of == id.partition()));
+        found.map(|(_, error)| error)
+    }
+
+    /// All of it, by position.
+    pub(crate) fn list(&self) -> Vec<ReadError> {
+        let runs = self.runs.values().map(|quarantined| &quarantined.error);
+        let mut list: Vec<_> = runs.chain(&self.places).cloned().collect();
+        list.sort_by_key(|error| match error {
+            ReadError::Damaged { position, .. } => *position,
+            _ => 0,
+        });
+        list
+    }
+
+    /// Takes in what another lane has found.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.runs.extend(other.runs);
+        self.places.extend(other.places);
+        self.unknown.extend(other.unknown);
+        for (id, run) in other.ids {
+            let latest = self.ids.entry(id).or_insert(run);
+            *latest = (*latest).max(run);
+        }
+    }
+}
