@@ -207,26 +207,17 @@ impl Reader {
         }
     }
 
-    /// The first event is enough, however long the history is.
     fn check_workflow(&self, run: RunId, expected: &'static str) -> Result<(), RunError> {
-        let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
-        let page = page.map_err(of_finished)?;
-        let first = page.records.first().ok_or(RunError::NotFound)?;
-        // The id stands beside the first record, and is not asked for here.
-        match decode(first, "-")? {
-            Event::Started(started) => check_workflow(Some(expected), started.began_as()),
-            other => Err(RunError::History(format!("it begins with {}", other.label()))),
-        }
+        check_workflow(Some(expected), self.beginning(run)?.began_as())
     }
 
     fn history(&self, run: RunId) -> Result<History, RunError> {
         self.shared.journal.history(run).map_err(of_finished)
     }
 
-    /// The last event is enough, however long the history is.
-    fn outcome(&self, target: &Target) -> Result<Standing, RunError> {
+    /// How a run ended. The last event is enough, however long the history is.
+    fn outcome(&self, run: RunId) -> Result<Outcome, RunError> {
         let journal = &self.shared.journal;
-        let run = self.run_of(target)?;
         // Behind all records there is none, but it says where the last one is.
         let end = journal.history_page(run, Sequence::new(u64::from(u32::MAX)), 0);
         let head = end.map_err(of_finished)?.head.get();
@@ -238,7 +229,19 @@ impl Reader {
         let page = page.map_err(of_finished)?;
         let last = page.records.last().ok_or(RunError::NotFound)?;
         let event = decode(last, "")?;
-        Outcome::of(&event).map(Standing::Ended).ok_or(RunError::NotFound)
+        Outcome::of(&event).ok_or(RunError::NotFound)
+    }
+
+    /// How a run began. The first event is enough, however long the history is.
+    fn beginning(&self, run: RunId) -> Result<Box<Started>, RunError> {
+        let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
+        let page = page.map_err(of_finished)?;
+        let first = page.records.first().ok_or(RunError::NotFound)?;
+        // The id stands beside the first record, and nobody asks for it here.
+        match decode(first, "-")? {
+            Event::Started(started) => Ok(Box::new(started)),
+            other => Err(RunError::History(format!("it begins with {}", other.label()))),
+        }
     }
 
     /// The events of a run that has ended, and what they come to.
@@ -268,11 +271,10 @@ impl Reader {
             operation: parent.operation,
             end,
         };
-        match self.finished(&Target::Run(finished)) {
-            Ok((_, ledger, _)) => {
-                let of = ledger.started().and_then(Started::parent);
-                let end = ledger.outcome().and_then(child_end);
-                if let (Some(of), Some(end)) = (of, end)
+        let read = self.beginning(finished);
+        match read.and_then(|began| Ok((began, self.outcome(finished)?))) {
+            Ok((began, outcome)) => {
+                if let (Some(of), Some(end)) = (began.parent(), child_end(&outcome))
                     && (of.run, of.operation) == (parent.run, parent.operation)
                 {
                     return owed.pay_to(parent.run.partition(), ended(end));
@@ -381,7 +383,10 @@ impl Part for Reader {
                     owed.pay(ShardMessage::Loaded { load, history });
                 }
                 // Whoever asked may have gone away.
-                ReadRequest::Outcome(target, reply) => drop(reply.send(self.outcome(&target))),
+                ReadRequest::Outcome(target, reply) => {
+                    let outcome = self.run_of(&target).and_then(|run| self.outcome(run));
+                    drop(reply.send(outcome.map(Standing::Ended)));
+                }
                 ReadRequest::CheckWorkflow(run, workflow, reply) => {
                     drop(reply.send(self.check_workflow(run, workflow)));
                 }

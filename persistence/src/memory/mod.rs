@@ -217,13 +217,13 @@ impl Journal for MemoryJournal {
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let state = self.lock_for(run);
         state.readable()?;
-        let mut frames = state.known_frames(run)?.to_vec();
+        let (frames, head) = page(state.known_frames(run)?, after, bytes_max);
+        let mut frames = frames.to_vec();
         drop(state);
         v1::seal_all(&mut frames);
-        let head = scan::last_turn(&frames).map_or(0, |turn| turn.last);
         Ok(HistoryPage {
             records: scan::page(run, &[(0, frames.into())], after, bytes_max)?,
-            head: Sequence::new(u64::from(head)),
+            head,
         })
     }
 
@@ -356,6 +356,23 @@ fn found(close: Close, frames: &[u8]) -> FinishedRun {
         closed_at: close.closed_at,
         head: close.head,
     }
+}
+
+/// Of all frames of a run, which have no gaps, those of a page, and the sequence of the last.
+fn page(frames: &[u8], after: Sequence, bytes_max: usize) -> (&[u8], Sequence) {
+    let (mut at, mut sequence) = (0, 0);
+    let (mut start, mut end) = (frames.len(), frames.len());
+    while at < frames.len() {
+        sequence += 1;
+        let next = at + v1::len(&frames[at..]);
+        if sequence == after.get() + 1 {
+            start = at;
+        } else if sequence > after.get() && end == frames.len() && next - start > bytes_max {
+            end = at;
+        }
+        at = next;
+    }
+    (&frames[start..end], Sequence::new(sequence))
 }
 
 fn ring(watchers: &[Bell]) {

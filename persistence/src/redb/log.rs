@@ -71,8 +71,21 @@ pub(crate) fn page(
     if place.last < low {
         return Ok((pieces, moved));
     }
-    let starts = starts(store, run, (place.last, moved.max(after)), low)?;
     let last = turn_at(store, run, place.last)?;
+    if after == 0 && pieces.is_empty() {
+        let first = turn_at(store, run, place.first)?;
+        let first = first.filter(|turn| turn.first == 1 && turn.bytes.len() > bytes_max);
+        pieces.extend(first.map(|turn| (place.first, turn.bytes)));
+        is_whole = pieces.is_empty();
+    }
+    // Back-pointers lead through all turns behind the page, and are not followed where it ends before
+    // any of the turns that they lead to.
+    if let Some(last) = &last
+        && (total > bytes_max || !is_whole)
+    {
+        return Ok((pieces, last.last));
+    }
+    let starts = starts(store, run, (place.last, moved.max(after)), low)?;
     let (Some(starts), Some(last)) = (starts, last) else {
         // A back-pointer leads nowhere: look at everything instead.
         let pieces = turns(store, run, place, end)?;

@@ -11,6 +11,7 @@ mod fuzz;
 mod gather;
 mod golden;
 mod host;
+mod long;
 mod retention;
 mod settling;
 mod transfer;

@@ -567,3 +567,53 @@ fn a_trigger_outlives_its_shard() {
         world.block_on(script).unwrap();
     }
 }
+
+/// A start that was repeated until it succeeded never did once its run had a long history: of a finished
+/// run the whole of it was read, only to learn of which workflow it was, and one that is longer than may be
+/// read at once was an error. A parent that asked again for its child was told that it was not started.
+/// Histories in the tests were short.
+#[tokio::test]
+async fn a_repeated_start_of_a_very_long_finished_run_does_not_read_its_history() {
+    const READINGS: Signal<u64> = Signal::named("readings");
+    const LONG: Workflow<usize, u64> = Workflow::named("long");
+    async fn long(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
+        let mut sum = 0;
+        for _ in 0..len {
+            sum += cx.signal(READINGS).await?;
+        }
+        Ok(sum)
+    }
+    let store = Store::new();
+    let builder = || {
+        let builder = store.open().register(LONG, long);
+        builder.configure(|config| config.journal.history_bytes_max = 2_000)
+    };
+    let runtime = builder().start().await.unwrap();
+    let run = runtime.start(LONG, "long", 500).await.unwrap();
+    let sent = (0..500).map(|_| run.signal(READINGS, 2));
+    for sent in futures_util::future::join_all(sent).await {
+        sent.unwrap();
+    }
+    assert_eq!(run.result().await.unwrap(), 1_000);
+    runtime.shutdown().await.unwrap();
+    drop((run, runtime));
+
+    let runtime = builder().start().await.unwrap();
+    let again = runtime.start(LONG, "long", 500).await.unwrap();
+    assert_eq!(again.result().await.unwrap(), 1_000);
+    assert_eq!(
+        runtime.attach(LONG, "long").unwrap().result().await.unwrap(),
+        1_000
+    );
+    let other = runtime.start(QUADRUPLE, "long", 1).await;
+    assert!(
+        matches!(&other, Err(StartError::OtherWorkflow { workflow, .. }) if workflow == "long"),
+        "{other:?}"
+    );
+    let unread = again.describe().await;
+    assert!(
+        matches!(unread, Err(RunError::Read(_))),
+        "it is that long: {unread:?}"
+    );
+    runtime.shutdown().await.unwrap();
+}
