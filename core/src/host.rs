@@ -41,6 +41,12 @@ pub trait Host: Send + Sync + fmt::Debug + 'static {
     /// Completes at `deadline` or a little later, never before.
     fn sleep_until(&self, deadline: Timestamp) -> Task;
 
+    /// Whether a part that is placed on a [thread](Placement::Thread) has one to itself, so that a turn of
+    /// its may last as long as a full disk does. By default it has not: then such a turn fails at once.
+    fn has_threads(&self) -> bool {
+        false
+    }
+
     /// Starts a part. It gets its first turn at once, and another each time `bell` has rung.
     ///
     /// # Errors
@@ -73,6 +79,9 @@ pub enum Next {
     Again,
     /// When its bell rings, or at this time at the latest.
     At(Timestamp),
+    /// As [`Idle`](Self::Idle), and also at this time, to see to something that nobody waits for. A
+    /// simulated world does not move its clock to get there.
+    IdleUntil(Timestamp),
     /// Never: the part has finished.
     Stop,
 }

@@ -25,6 +25,10 @@ pub struct JournalConfig {
     /// How far ahead of the writes the file is kept filled with zeros, in bytes, so that a sync has
     /// no blocks to allocate; 0 turns that off. Default 16 MiB.
     pub zero_ahead_bytes: u64,
+    /// How often an idle journal looks whether its file is still there, and as long as it made it; before each
+    /// acknowledgement it looks in any case. Zero looks never, for file systems on which a file that is open
+    /// changes its inode number. Default 1 s.
+    pub file_check_every: Duration,
     /// What an acknowledged turn survives. Default [`Durability::Durable`].
     pub durability: Durability,
     /// How many bytes of the log may be dead, beyond half as many as are needed, before the writer
@@ -86,6 +90,7 @@ impl Default for JournalConfig {
             turn_bytes_max: TURN_BYTES_MAX_DEFAULT,
             cache_bytes_max: 64 << 20,
             zero_ahead_bytes: 16 << 20,
+            file_check_every: Duration::from_secs(1),
             durability: Durability::Durable,
             dead_bytes_max: 16 << 20,
             snapshot_bytes_max: 8 << 20,

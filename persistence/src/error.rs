@@ -114,6 +114,14 @@ pub enum FailureKind {
     Io(io::ErrorKind),
     /// The store's own structures are damaged.
     Corrupted,
+    /// There is no file at the store's path any more: it was deleted, or it or its folder was moved.
+    /// Nothing was acknowledged after that was noticed. Move it back, or restore a backup, and open it.
+    FileGone,
+    /// There is another file at the store's path than the one that was opened. Put the store's own file back,
+    /// or restore a backup, and open it.
+    FileReplaced,
+    /// The file was cut from outside. Restore a backup, or salvage what is left of it.
+    FileTruncated,
     /// The journal was closed by its owner.
     Closed,
     /// The writer ended by a panic or was stopped from outside: a bug, please report it.

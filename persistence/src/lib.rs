@@ -59,5 +59,7 @@ pub use fold::Fold;
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
 pub use memory::MemoryJournal;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};
-pub use redb::{BackupError, Disk, Exported, FileDisk, ImportError, Imported, RedbJournal, Verified, import};
+pub use redb::{
+    BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, RedbJournal, Verified, import,
+};
 pub use resolve::Resolved;

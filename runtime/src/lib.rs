@@ -80,7 +80,8 @@ pub use millrun_core::{
 };
 pub use millrun_persistence::OpenError as StoreError;
 pub use millrun_persistence::{
-    Durability, FinishedRun, Journal, JournalConfig, MemoryJournal, RedbJournal, Retention,
+    Durability, FailureKind, FinishedRun, Journal, JournalConfig, JournalFailure, MemoryJournal, RedbJournal,
+    Retention,
 };
 pub use millrun_workflow::QueryError as Unanswered;
 pub use millrun_workflow::{

@@ -261,6 +261,13 @@ impl Drop for Inner {
 
 impl Runtime {
     /// Configures a runtime on the store at `path`, which is created if it does not exist.
+    ///
+    /// The file belongs to the runtime while that is open. If it is deleted, moved, replaced or cut from
+    /// outside, nothing more is acknowledged, and the runtime stops, also when it is idle:
+    /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::FailureKind) or one of its
+    /// kin. `cp` of a file that is open is no backup; [`RedbJournal::backup`](crate::RedbJournal::backup) and
+    /// [`RedbJournal::export`](crate::RedbJournal::export) are (open the journal yourself and pass it to
+    /// [`journal`](RuntimeBuilder::journal)), or a copy that was made after a [shutdown](Self::shutdown).
     pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
         RuntimeBuilder::new(Some(path.into()))
     }

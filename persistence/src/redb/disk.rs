@@ -1,10 +1,14 @@
 //! What we ask of a disk, and a file that gives it.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::loss::FileLoss;
 
 /// One random-access file. Zero-ahead, fault injection and simulated power cuts implement this.
 ///
@@ -52,11 +56,40 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// What the operating system says.
     fn try_lock(&self) -> io::Result<bool>;
+
+    /// Whether something outside can take what this stands for, so that [`loss`](Self::loss) is worth being
+    /// asked. By default not.
+    fn can_be_lost(&self) -> bool {
+        false
+    }
+
+    /// What has happened to it from outside, if anything: asked before each acknowledgement, and now and then
+    /// while nothing is written. By default nothing has.
+    ///
+    /// # Errors
+    /// When that cannot be found out because of the file itself.
+    fn loss(&self) -> io::Result<Option<FileLoss>> {
+        Ok(None)
+    }
 }
 
 /// A [`Disk`] that is a file of the operating system.
+///
+/// It is [lost](Disk::loss) when no file is at its path any more, or another one (told by device and inode
+/// number), or when it is shorter than it was made here. Whether the path cannot be looked at (a folder without
+/// permission, say) proves nothing, and is passed over. Once it was found cut, nothing is written to it.
 #[derive(Debug)]
-pub struct FileDisk(File);
+pub struct FileDisk {
+    file: File,
+    /// Where it is, or will be when it is used.
+    path: PathBuf,
+    /// Device and inode number.
+    identity: (u64, u64),
+    /// How long it was made.
+    len: AtomicU64,
+    /// That it was cut.
+    cut: OnceLock<FileLoss>,
+}
 
 impl FileDisk {
     /// Opens a file, which must exist.
@@ -64,7 +97,7 @@ impl FileDisk {
     /// # Errors
     /// What the operating system says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        OpenOptions::new().read(true).write(true).open(path).map(Self)
+        Self::of(OpenOptions::new().read(true).write(true).open(path)?, path)
     }
 
     /// Opens a file, or creates an empty one.
@@ -72,44 +105,113 @@ impl FileDisk {
     /// # Errors
     /// What the operating system says.
     pub fn create(path: &Path) -> io::Result<Self> {
+        Self::create_draft(path, path)
+    }
+
+    /// As [`create`](Self::create), for one that is moved to `path` before it is used.
+    pub(crate) fn create_draft(draft: &Path, path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map(Self)
+        let options = options.read(true).write(true).create(true).truncate(false);
+        Self::of(options.open(draft)?, path)
+    }
+
+    fn of(file: File, path: &Path) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self {
+            file,
+            // The process may go to another folder.
+            path: std::path::absolute(path)?,
+            identity: (found.dev(), found.ino()),
+            len: AtomicU64::new(found.len()),
+            cut: OnceLock::new(),
+        })
+    }
+
+    /// Refuses to write to a file that was found cut.
+    fn check_cut(&self) -> io::Result<()> {
+        match self.cut.get() {
+            None => Ok(()),
+            Some(cut) => Err(io::Error::other(cut.clone())),
+        }
+    }
+
+    /// Whether it was cut, as far as its length tells.
+    fn cut(&self, len: u64) -> Option<FileLoss> {
+        let expected = self.len.load(Ordering::Acquire);
+        let path = self.path.clone();
+        (len < expected).then(|| {
+            let cut = FileLoss::Truncated { path, len, expected };
+            self.cut.get_or_init(|| cut).clone()
+        })
     }
 }
 
 impl Disk for FileDisk {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(out, offset)
+        self.file.read_exact_at(out, offset)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(data, offset)
+        self.check_cut()?;
+        // A write to the end would give a file that was cut its length back, and nobody would notice.
+        if offset + data.len() as u64 >= self.len.load(Ordering::Acquire) {
+            self.cut(self.file.metadata()?.len());
+            self.check_cut()?;
+        }
+        self.file.write_all_at(data, offset)
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.cut(self.file.metadata()?.len());
+        self.check_cut()?;
+        // Whoever asks for a loss meanwhile must not take this for a cut.
+        self.len.fetch_min(len, Ordering::AcqRel);
+        self.file.set_len(len)?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        match self.0.try_lock() {
+        match self.file.try_lock() {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    fn can_be_lost(&self) -> bool {
+        true
+    }
+
+    fn loss(&self) -> io::Result<Option<FileLoss>> {
+        let own = self.file.metadata()?;
+        if let Some(cut) = self.cut(own.len()) {
+            return Ok(Some(cut));
+        }
+        let path = || self.path.clone();
+        Ok(match fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) != self.identity => {
+                Some(FileLoss::Replaced { path: path() })
+            }
+            Ok(_) => None,
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if own.nlink() == 0 => {
+                    Some(FileLoss::Deleted { path: path() })
+                }
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    Some(FileLoss::Moved { path: path() })
+                }
+                _ => None,
+            },
+        })
     }
 }
 
@@ -117,7 +219,7 @@ impl Drop for FileDisk {
     /// Lets go of the lock by name. A child that is being spawned holds whatever is open until its own
     /// program begins, and closing the file here alone would leave the lock with it for that long.
     fn drop(&mut self) {
-        if let Err(error) = self.0.unlock() {
+        if let Err(error) = self.file.unlock() {
             tracing::debug!(%error, "the lock of a store goes with its file");
         }
     }
@@ -133,7 +235,7 @@ mod tests {
         let path = directory.path().join("store");
         let disk = FileDisk::create(&path).unwrap();
         // The same open file twice, as between fork and exec.
-        let _inherited = disk.0.try_clone().unwrap();
+        let _inherited = disk.file.try_clone().unwrap();
         assert!(disk.try_lock().unwrap());
         let other = FileDisk::open(&path).unwrap();
         assert!(!other.try_lock().unwrap());

@@ -6,6 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::loss::FileLoss;
 use crate::error::{FailureKind, JournalFailure};
 
 /// Runs something of redb's. A damaged file can make redb panic where it trusts what it reads;
@@ -28,6 +29,13 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, redb::Error>) -> Result
 }
 
 fn failure(error: &redb::Error) -> JournalFailure {
+    let loss = match error {
+        redb::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<FileLoss>()),
+        _ => None,
+    };
+    if let Some(loss) = loss {
+        return loss.into();
+    }
     let kind = match error {
         redb::Error::Io(error) => FailureKind::Io(error.kind()),
         redb::Error::PreviousIo => FailureKind::Io(std::io::ErrorKind::Other),

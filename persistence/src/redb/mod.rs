@@ -28,6 +28,7 @@ mod kept;
 mod lanes;
 mod listing;
 mod log;
+mod loss;
 mod moment;
 mod open;
 mod rebuild;
@@ -54,6 +55,7 @@ use millrun_core::{InstanceId, RunId};
 pub use self::disk::{Disk, FileDisk};
 #[cfg(feature = "fuzz")]
 pub(crate) use self::frames::walk as walk_row;
+pub use self::loss::FileLoss;
 use self::moment::Moment;
 use self::shared::Shared;
 use self::state::State;

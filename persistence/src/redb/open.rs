@@ -27,7 +27,7 @@ pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) ->
         Ok(disk) => open_disk(Arc::new(disk), path, config, host),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let draft = draft(path);
-            let store = create_anew(&draft, config, host)?;
+            let store = create_anew(&draft, path, config, host)?;
             fs::rename(&draft, path).map_err(io)?;
             sync_folder(path).map_err(io)?;
             Ok(store)
@@ -36,16 +36,21 @@ pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) ->
     }
 }
 
-/// Creates a store in a file of which nothing is kept.
-pub(crate) fn create_anew(path: &Path, config: &JournalConfig, host: &dyn Host) -> Result<Store, OpenError> {
+/// Creates a store in the file `draft`, of which nothing is kept, and which is then moved to `path`.
+pub(crate) fn create_anew(
+    draft: &Path,
+    path: &Path,
+    config: &JournalConfig,
+    host: &dyn Host,
+) -> Result<Store, OpenError> {
     let io = |source| OpenError::Io {
-        path: path.to_owned(),
+        path: draft.to_owned(),
         source,
     };
-    let disk: Arc<dyn Disk> = Arc::new(FileDisk::create(path).map_err(io)?);
-    lock(&*disk, path)?;
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::create_draft(draft, path).map_err(io)?);
+    lock(&*disk, draft)?;
     disk.set_len(0).map_err(io)?;
-    create(disk, path, config, host)
+    create(disk, draft, config, host)
 }
 
 /// Opens the store on `disk`; `path` is what errors call it.

@@ -29,7 +29,7 @@ use super::state::Segment;
 use super::tables::{
     CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
 };
-use crate::error::JournalFailure;
+use crate::error::{FailureKind, JournalFailure};
 use crate::wire::superblock::{self, Superblock};
 use crate::wire::{inventory, piece, v1};
 
@@ -261,6 +261,23 @@ impl Store {
     /// The disk, and how many bytes redb has written to it so far.
     pub(crate) fn meter(&self) -> (Weak<dyn Disk>, Arc<AtomicU64>) {
         (Arc::downgrade(&self.disk), Arc::clone(&self.written))
+    }
+
+    /// Whether the file can be taken from the store.
+    pub(crate) fn can_be_lost(&self) -> bool {
+        self.disk.can_be_lost()
+    }
+
+    /// An error if the file was taken from the store.
+    pub(crate) fn check_file(&self) -> Result<(), JournalFailure> {
+        match self.disk.loss() {
+            Ok(None) => Ok(()),
+            Ok(Some(loss)) => Err((&loss).into()),
+            Err(error) => Err(JournalFailure::new(
+                FailureKind::Io(error.kind()),
+                error.to_string(),
+            )),
+        }
     }
 
     /// Size of the file in bytes.

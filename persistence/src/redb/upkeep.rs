@@ -73,6 +73,9 @@ impl RedbJournal {
     ///
     /// The file of this store may grow while it is copied, since what is read cannot be reused.
     ///
+    /// This, or [`export`](Self::export), is the backup of a store that is open: a copy of its file by other
+    /// means (`cp`, `rsync`) mixes pages from before and after commits, and is none.
+    ///
     /// # Errors
     /// See [`BackupError`].
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<(), BackupError> {
@@ -91,7 +94,7 @@ impl RedbJournal {
             })
         };
         let draft = open::draft(path);
-        let copy = open::create_anew(&draft, &self.shared.config, &*self.shared.host);
+        let copy = open::create_anew(&draft, path, &self.shared.config, &*self.shared.host);
         let copied = copy
             .map_err(BackupError::Write)
             .and_then(|copy| copy_rows(&moment, &copy, path));

@@ -44,6 +44,8 @@ pub(crate) struct Writer {
     last_bytes: usize,
     /// When the last commit ended, on the host's clock.
     synced_at: Duration,
+    /// When the file was seen last, on the host's clock.
+    seen_at: Duration,
 }
 
 /// Whether there has been time between the latest commits: a bit for each, the last one lowest.
@@ -67,6 +69,7 @@ enum Work {
     Compact,
     Commit(Arc<Segment>),
     Plan,
+    Look,
     Wait(Duration),
     Idle,
     End,
@@ -83,7 +86,25 @@ impl Writer {
             pauses: Pauses::default(),
             last_bytes: 0,
             synced_at,
+            seen_at: synced_at,
         }
+    }
+
+    /// How long it may take until the file is looked at; `None` if nothing can happen to it.
+    fn look_within(&self, now: Duration) -> Option<Duration> {
+        let every = self.shared.config.file_check_every;
+        let can_be_lost = !every.is_zero() && self.store.as_ref().is_some_and(|store| store.can_be_lost());
+        can_be_lost.then(|| (self.seen_at + every).saturating_sub(now))
+    }
+
+    /// Looks whether the file is still there.
+    fn look(&mut self) -> Result<(), JournalFailure> {
+        let now = self.shared.host.elapsed();
+        if self.look_within(now).is_some() {
+            self.store.as_ref().expect(KEPT).check_file()?;
+            self.seen_at = now;
+        }
+        Ok(())
     }
 
     fn next(&mut self) -> Work {
@@ -111,6 +132,7 @@ impl Writer {
                 Work::End
             };
         }
+        let look_within = self.look_within(now);
         let decision = if queued > 0 && must_commit {
             Decision::Commit
         } else {
@@ -120,12 +142,13 @@ impl Writer {
         match decision {
             Decision::Commit => Work::Commit(state.seal()),
             Decision::Wait { .. } | Decision::Idle if !self.settling.is_planned() => Work::Plan,
+            Decision::Wait { .. } | Decision::Idle if look_within == Some(Duration::ZERO) => Work::Look,
             Decision::Wait { time, batches } => {
                 state.ring_at = RingAt {
                     batches,
                     bytes: half_full,
                 };
-                Work::Wait(time)
+                Work::Wait(look_within.map_or(time, |within| within.min(time)))
             }
             Decision::Idle => {
                 state.ring_at = match self.shared.config.durability {
@@ -171,10 +194,16 @@ impl Writer {
         match outcome {
             Ok(()) => true,
             Err(failure) => {
-                self.shared.fail(failure);
+                self.give_up(failure);
                 false
             }
         }
+    }
+
+    /// Stops the journal. What has become of the file explains more than what that has led to.
+    fn give_up(&mut self, failure: JournalFailure) {
+        let failure = self.look().err().unwrap_or(failure);
+        self.shared.fail(failure);
     }
 
     /// Plans a part of what the next commit takes along, while there is none to be made.
@@ -200,7 +229,9 @@ impl Writer {
         let store = self.store.clone().expect(KEPT);
         self.last_bytes = segment.bytes.len();
         let began = self.shared.host.elapsed();
-        let outcome = self.write(&store, &segment);
+        let written = self.write(&store, &segment);
+        // What became of the file explains a failure, and forbids to acknowledge what went well.
+        let outcome = self.look().and(written);
         let ended = self.shared.host.elapsed();
         let took = ended.saturating_sub(began);
         let slice = match outcome {
@@ -253,11 +284,22 @@ impl Part for Writer {
             }
             Work::Plan => match self.plan() {
                 Ok(()) => return Next::Again,
+                Err(failure) => self.give_up(failure),
+            },
+            Work::Look => match self.look() {
+                Ok(()) => return Next::Again,
                 Err(failure) => self.shared.fail(failure),
             },
             Work::Wait(time) => return Next::At(now + time),
-            Work::Idle => return Next::Idle,
-            Work::End => {}
+            Work::Idle => {
+                let within = self.look_within(self.shared.host.elapsed());
+                return within.map_or(Next::Idle, |within| Next::IdleUntil(now + within));
+            }
+            Work::End => {
+                if let Err(failure) = self.look() {
+                    self.shared.fail(failure);
+                }
+            }
         }
         self.store = None;
         self.shared.fail(JournalFailure::closed());

@@ -26,6 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use millrun_core::{Bell, Next, Part, Timestamp};
 
 use super::disk::Disk;
+use super::loss::FileLoss;
 
 /// How much is zeroed at a time; small, because a sync meanwhile writes it out as well.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -187,6 +188,14 @@ impl Disk for ZeroAhead {
 
     fn try_lock(&self) -> io::Result<bool> {
         self.disk.try_lock()
+    }
+
+    fn can_be_lost(&self) -> bool {
+        self.disk.can_be_lost()
+    }
+
+    fn loss(&self) -> io::Result<Option<FileLoss>> {
+        self.disk.loss()
     }
 }
 

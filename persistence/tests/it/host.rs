@@ -91,6 +91,10 @@ impl Host for ThreadHost {
         self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
     }
 
+    fn has_threads(&self) -> bool {
+        true
+    }
+
     fn spawn(&self, _name: &'static str, _task: Task) -> TaskHandle {
         unimplemented!("no journal spawns a task")
     }
@@ -125,7 +129,9 @@ impl Host for ThreadHost {
                     match catch_unwind(AssertUnwindSafe(|| part.turn(now, 256))) {
                         Ok(Next::Again) => {}
                         Ok(Next::Idle) => parked.wait(None),
-                        Ok(Next::At(time)) => parked.wait(Some(time.saturating_since(now))),
+                        Ok(Next::At(time) | Next::IdleUntil(time)) => {
+                            parked.wait(Some(time.saturating_since(now)))
+                        }
                         Ok(Next::Stop) => break PartExit::Stopped,
                         Err(panic) => {
                             break PartExit::Panicked(format!("{:?}", panic.downcast_ref::<&str>()));
@@ -196,7 +202,7 @@ impl HandHost {
             let index = parts.iter().position(|running| {
                 let is_due = match running.next {
                     Next::Again => true,
-                    Next::At(time) => time <= now,
+                    Next::At(time) | Next::IdleUntil(time) => time <= now,
                     Next::Idle | Next::Stop => false,
                 };
                 is_due || running.bell.answer()

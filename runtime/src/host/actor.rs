@@ -98,7 +98,7 @@ impl Actor for PartActor {
         // after the 128th, and the outcome would depend on the host.
         let next = unconstrained(async { state.driven.turn() }).await?;
         match next {
-            Next::At(at) => state.wake_at(at),
+            Next::At(at) | Next::IdleUntil(at) => state.wake_at(at),
             Next::Idle | Next::Again | Next::Stop => {
                 if let Some(alarm) = &state.alarm {
                     alarm.clear();
@@ -112,7 +112,7 @@ impl Actor for PartActor {
                 to_the_back_of_the_queue().await;
             }
             Next::Stop => myself.stop(None),
-            Next::Idle | Next::At(_) => {}
+            Next::Idle | Next::At(_) | Next::IdleUntil(_) => {}
         }
         Ok(())
     }

@@ -72,6 +72,7 @@ impl PartThread {
 
 fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, clock: Clock) {
     let mut wake_at = None::<Timestamp>;
+    let mut is_idle = true;
     let mut patience = Patience::default();
     loop {
         // What a ring during a turn has left here says nothing that the bell does not.
@@ -82,21 +83,24 @@ fn drive(mut driven: Driven, woken: &Receiver<()>, asked_to_stop: &AtomicBool, c
         let due = wake_at.is_some_and(|at| clock.now() >= at);
         if !driven.bell.answer() && !due {
             // Whether a ring, a stop or the time ends the wait: the top of the loop looks.
-            match wake_at {
+            let sleep = || match wake_at {
                 Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
-                None => patience.wait(
-                    &clock,
-                    || woken.try_recv().is_ok(),
-                    || woken.recv().unwrap_or_default(),
-                ),
+                None => woken.recv().unwrap_or_default(),
+            };
+            if is_idle {
+                patience.wait(&clock, || woken.try_recv().is_ok(), sleep);
+            } else {
+                sleep();
             }
             continue;
         }
         wake_at = None;
+        is_idle = true;
         match driven.turn() {
             Ok(Next::Idle) => {}
             Ok(Next::Again) => driven.bell.ring(),
-            Ok(Next::At(at)) => wake_at = Some(at),
+            Ok(Next::At(at)) => (wake_at, is_idle) = (Some(at), false),
+            Ok(Next::IdleUntil(at)) => wake_at = Some(at),
             Ok(Next::Stop) => return,
             Err(panic) => {
                 tracing::error!(panic, "a part failed");

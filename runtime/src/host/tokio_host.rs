@@ -269,6 +269,10 @@ impl Host for Seam {
         work();
     }
 
+    fn has_threads(&self) -> bool {
+        true
+    }
+
     fn sleep_until(&self, deadline: Timestamp) -> Task {
         let (clock, tokio) = (self.clock.clone(), self.tokio.clone());
         Box::pin(async move {

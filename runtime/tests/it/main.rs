@@ -14,6 +14,7 @@ mod codecs;
 mod crashes;
 mod describing;
 mod family;
+mod file_taken;
 mod handles;
 mod heartbeats;
 mod kill;

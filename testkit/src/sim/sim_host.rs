@@ -267,7 +267,11 @@ impl SimHost {
     /// Moves the clock to the next deadline, if there is one and it is not after `time_max`.
     fn jump(&self, time_max: Timestamp) -> bool {
         let mut state = self.world.lock();
-        match state.timers.first_key_value() {
+        let mut awaited = state
+            .timers
+            .iter()
+            .filter(|(_, timer)| !matches!(timer, Timer::Idle(_)));
+        match awaited.next() {
             Some((&(at, _), _)) if at <= time_max => {
                 state.now = state.now.max(at);
                 true
@@ -284,7 +288,7 @@ impl SimHost {
                 return;
             };
             match timer {
-                Timer::Part(number) => state.make_ready(number),
+                Timer::Part(number) | Timer::Idle(number) => state.make_ready(number),
                 Timer::Sleeper(waker) => {
                     drop(state);
                     waker.wake();
@@ -450,10 +454,14 @@ impl OneStep<'_> {
         match next {
             Next::Idle => self.put_back(Body::Part(body), |_| {}),
             Next::Again => self.put_back(Body::Part(body), |state| state.make_ready(self.number)),
-            Next::At(at) => {
+            Next::At(at) | Next::IdleUntil(at) => {
+                let timer = match next {
+                    Next::IdleUntil(_) => Timer::Idle(self.number),
+                    _ => Timer::Part(self.number),
+                };
                 let mut state = self.world.lock();
                 if state.life == self.life {
-                    body.timer = Some(state.set_timer(at, Timer::Part(self.number)));
+                    body.timer = Some(state.set_timer(at, timer));
                 }
                 drop(state);
                 self.put_back(Body::Part(body), |_| {});

@@ -129,6 +129,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Turn(budget, Next::At(at)) => write!(f, "turn({budget}) → at {at}"),
+            Self::Turn(budget, Next::IdleUntil(at)) => write!(f, "turn({budget}) → idle until {at}"),
             Self::Turn(budget, next) => write!(f, "turn({budget}) → {next:?}"),
             Self::Exit(PartExit::Stopped) => f.write_str("stopped"),
             Self::Exit(PartExit::Panicked(message)) => write!(f, "panicked: {message}"),

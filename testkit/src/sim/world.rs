@@ -66,6 +66,8 @@ pub(super) struct PartBody {
 pub(super) enum Timer {
     /// A part that asked for a turn at this time.
     Part(Number),
+    /// A part that sees to something then, if the clock gets there.
+    Idle(Number),
     /// Whoever awaits a sleep.
     Sleeper(Waker),
 }

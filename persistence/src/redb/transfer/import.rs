@@ -176,7 +176,7 @@ fn import_to(
     host: &dyn Host,
 ) -> Result<Imported, ImportError> {
     let left_out = left_out(histories)?;
-    let store = open::create_anew(path, config, host).map_err(ImportError::Write)?;
+    let store = open::create_anew(path, path, config, host).map_err(ImportError::Write)?;
     let mut import = Import::new(&store, path, config)?;
     let mut last = 0;
     read_lines(

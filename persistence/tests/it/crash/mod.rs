@@ -8,4 +8,6 @@ mod io_errors;
 #[cfg(unix)]
 mod kill;
 mod power_cut;
+#[cfg(unix)]
+mod taken;
 mod workload;
