@@ -23,6 +23,8 @@
 //! - The exit callback of a part is called exactly once, after the part has been dropped, however
 //!   it ended: stop, panic, kill, or the end of the tokio runtime.
 //! - No lock of this module is held while a part, a task or a callback runs.
+//! - Whoever waits on another tokio runtime, or on a plain thread, goes on when this one has ended: nothing
+//!   that is handed out asks for tokio where it may be gone ([`sleep`]).
 //! - Stopping is never starved: an actor looks at its stop signal before each turn, and
 //!   a turn that wants another one goes through the mailbox.
 //!
@@ -37,6 +39,7 @@ mod driven;
 mod own_thread;
 mod parts;
 mod patience;
+mod sleep;
 mod tasks;
 #[cfg(test)]
 mod tests;

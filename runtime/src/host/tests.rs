@@ -607,3 +607,64 @@ fn a_host_that_is_dropped_ends_its_own_thread_even_from_there() {
         assert_eq!(exit.recv().await, Some(PartExit::Stopped));
     });
 }
+
+/// Whoever slept on a plain thread used a timer of the host's tokio runtime: it panicked when that had ended,
+/// and never went off on a current-thread runtime that nobody drove.
+#[test]
+fn a_sleep_ends_in_time_on_any_executor_whether_or_not_the_host_is_driven() {
+    let tokio = Builder::new_current_thread().enable_time().build().unwrap();
+    let owner = tokio.block_on(spawn());
+    let host = owner.host();
+    let sleep_twice = |host: Arc<dyn Host>| {
+        move || {
+            // The earlier one behind the later one, and one that is given up.
+            let now = host.now();
+            let (late, early) = (now + Duration::from_millis(4), now + Duration::from_millis(2));
+            let (late_sleep, early_sleep) = (host.sleep_until(late), host.sleep_until(early));
+            let mut given_up = host.sleep_until(now + Duration::from_secs(3_600));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(given_up.as_mut().poll(&mut cx).is_pending());
+            drop(given_up);
+            block_on(futures_util::future::join(late_sleep, early_sleep));
+            assert!(host.now() >= late);
+        }
+    };
+    let begun = host.sleep_until(host.now() + Duration::from_millis(2));
+    hangs_not(sleep_twice(Arc::clone(&host)));
+    drop(tokio);
+    hangs_not(sleep_twice(Arc::clone(&host)));
+    hangs_not(move || block_on(begun));
+    hangs_not(move || block_on(owner.shutdown(HANGS_AFTER)).unwrap());
+    hangs_not(sleep_twice(host));
+}
+
+/// Does some work on a thread of its own, which must end.
+fn hangs_not(work: impl FnOnce() + Send + 'static) {
+    let (done, end) = std::sync::mpsc::channel();
+    let on_thread = move || {
+        work();
+        done.send(()).ok();
+    };
+    thread::Builder::new().spawn(on_thread).unwrap();
+    end.recv_timeout(HANGS_AFTER).expect("it hangs or panics");
+}
+
+/// Awaits a future on a thread that knows nothing of tokio.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

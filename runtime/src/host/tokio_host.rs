@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::panic::catch_unwind;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use millrun_core::{
     Bell, Host, OnExit, Part, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle, Timestamp,
 };
@@ -18,6 +20,7 @@ use super::dice::Dice;
 use super::driven::Driven;
 use super::own_thread::OwnThread;
 use super::parts::{PartInfo, Parts};
+use super::sleep::{Sleep, Sleepers};
 use super::tasks::Tasks;
 use super::thread::PartThread;
 
@@ -90,6 +93,10 @@ pub struct StillRunning {
 /// for (see [`HostConfig::drop_wait_max`]), so that files are closed when it returns. Actors and
 /// tasks on a current-thread runtime end when that runtime runs next.
 ///
+/// The end of the tokio runtime ends all tasks, and the parts that share its workers; their exit callbacks
+/// are called. The host itself can be used, shut down and dropped on any other executor all the same; what
+/// it is asked to start then ends at once.
+///
 /// The clock is the wall clock, looked at once a second and moved on by the machine's monotonic clock in
 /// between. It follows a correction forward at once; after one backward it runs an eighth slower until the
 /// wall clock has caught up, so that it never runs backwards. It does not follow tokio's paused time.
@@ -114,6 +121,13 @@ struct Seam {
     supervisor: ActorRef<()>,
     parts: Arc<Parts>,
     tasks: Arc<Tasks>,
+    sleepers: Sleepers,
+}
+
+impl Drop for Seam {
+    fn drop(&mut self) {
+        self.sleepers.end();
+    }
 }
 
 struct ActorStop(ActorRef<()>);
@@ -162,6 +176,7 @@ impl TokioHost {
             supervisor: supervisor.clone(),
             parts: Arc::default(),
             tasks: Arc::default(),
+            sleepers: Sleepers::default(),
         };
         Ok(Self {
             seam: Arc::new(seam),
@@ -200,15 +215,19 @@ impl TokioHost {
     pub async fn shutdown(mut self, wait_max: Duration) -> Result<(), StillRunning> {
         let seam = Arc::clone(&self.seam);
         let Seam { parts, tasks, .. } = seam.as_ref();
+        let supervisor = self.supervisor.clone();
         let all_ended = async {
             parts.close();
             parts.wait_until_empty().await;
             tasks.close();
             tasks.wait_until_empty().await;
-            self.supervisor.stop(None);
-            self.supervisor.wait(None).await.ok();
+            supervisor.stop(None);
+            // On the runtime that it is on: if that has ended, so has the wait.
+            let wait = async move { supervisor.wait(None).await.ok() };
+            seam.tokio.spawn(wait).await.ok();
         };
-        if tokio::time::timeout(wait_max, all_ended).await.is_ok() {
+        let time_is_over = seam.sleep_until(seam.clock.now() + wait_max);
+        if let Either::Left(_) = select(pin!(all_ended), time_is_over).await {
             return Ok(());
         }
         // The wait is over: the drop at the end of this function must not begin another.
@@ -275,16 +294,7 @@ impl Host for Seam {
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {
         let (clock, tokio) = (self.clock.clone(), self.tokio.clone());
-        Box::pin(async move {
-            while clock.now() < deadline {
-                let sleep = {
-                    // The future may be polled by something that is not tokio.
-                    let _context = tokio.enter();
-                    tokio::time::sleep_until(clock.instant(deadline).into())
-                };
-                sleep.await;
-            }
-        })
+        Box::pin(Sleep::new(deadline, clock, tokio, self.sleepers.clone()))
     }
 
     fn spawn_part(

@@ -1,0 +1,224 @@
+//! Sleeping, on whichever executor.
+//!
+//! ```text
+//!   Sleep ── polled on the host's tokio runtime ──► a timer of tokio's
+//!     └───── polled anywhere else ────────────────► sleepers ──► thread "millrun-sleepers" ──► waker
+//! ```
+//!
+//! A timer of tokio's panics when its runtime has ended, and does not go off while nobody drives a
+//! current-thread runtime. A shutdown, or a question with a deadline, may be awaited on another runtime or on
+//! a plain thread, and must end then too.
+//!
+//! Invariant: on the host's own runtime, whoever polls is a task of it, and those are gone before its timers.
+//! The thread starts with the first who sleeps outside, and ends with the host.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use millrun_core::{Timestamp, panic_message};
+use tokio::runtime::Handle;
+
+use super::clock::Clock;
+
+/// Completes at a deadline, never before it.
+pub(super) struct Sleep {
+    deadline: Timestamp,
+    clock: Clock,
+    tokio: Handle,
+    sleepers: Sleepers,
+    inside: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Its place among the sleepers.
+    outside: Option<Key>,
+}
+
+type Key = (Timestamp, u64);
+
+/// Those who sleep outside of the host's tokio runtime. A cheap clone. How many there may be is bounded by
+/// those who wait.
+#[derive(Clone, Default)]
+pub(super) struct Sleepers(Arc<Mutex<List>>);
+
+#[derive(Default)]
+struct List {
+    by_deadline: BTreeMap<Key, Waker>,
+    last_number: u64,
+    /// Wakes the thread, which ends with it; `None` until there is a thread.
+    earlier: Option<Sender<()>>,
+    is_over: bool,
+}
+
+impl Sleep {
+    pub(super) fn new(deadline: Timestamp, clock: Clock, tokio: Handle, sleepers: Sleepers) -> Self {
+        Self {
+            deadline,
+            clock,
+            tokio,
+            sleepers,
+            inside: None,
+            outside: None,
+        }
+    }
+
+    fn is_inside(&self) -> bool {
+        Handle::try_current().is_ok_and(|here| here.id() == self.tokio.id())
+    }
+
+    fn poll_inside(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.clock.now() < self.deadline {
+            // One wait may be shorter than the whole, see the clock.
+            let moment = self.clock.instant(self.deadline);
+            let sleep = self
+                .inside
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(moment.into())));
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.inside = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        if self.is_inside() {
+            return self.poll_inside(cx);
+        }
+        self.inside = None;
+        let this = &mut *self;
+        if let Err(error) = this
+            .sleepers
+            .enter(&this.clock, this.deadline, &mut this.outside, cx.waker())
+        {
+            tracing::warn!(%error, "no thread for those who sleep: looking again and again");
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.outside.take() {
+            let stale = self.sleepers.lock().by_deadline.remove(&key);
+            drop(stale);
+        }
+    }
+}
+
+impl Sleepers {
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `waker` woken at the deadline.
+    fn enter(
+        &self,
+        clock: &Clock,
+        deadline: Timestamp,
+        place: &mut Option<Key>,
+        waker: &Waker,
+    ) -> io::Result<()> {
+        let mut list = self.lock();
+        let key = *place.get_or_insert_with(|| {
+            list.last_number += 1;
+            (deadline, list.last_number)
+        });
+        let stale = list.by_deadline.insert(key, waker.clone());
+        let is_first = list
+            .by_deadline
+            .first_key_value()
+            .is_some_and(|(first, _)| *first == key);
+        let started = match &list.earlier {
+            None => self.start(&mut list, clock),
+            Some(earlier) => {
+                if is_first {
+                    look(earlier);
+                }
+                Ok(())
+            }
+        };
+        drop(list);
+        drop(stale);
+        started
+    }
+
+    fn start(&self, list: &mut List, clock: &Clock) -> io::Result<()> {
+        let (earlier, woken) = bounded(1);
+        let (sleepers, clock) = (self.clone(), clock.clone());
+        thread::Builder::new()
+            .name("millrun-sleepers".into())
+            .spawn(move || sleepers.wake_in_time(&clock, &woken))?;
+        list.earlier = Some(earlier);
+        Ok(())
+    }
+
+    /// The thread.
+    fn wake_in_time(&self, clock: &Clock, woken: &Receiver<()>) {
+        loop {
+            let now = clock.now();
+            let (due, next) = {
+                let mut list = self.lock();
+                let later = list.by_deadline.split_off(&(now, u64::MAX));
+                let due = mem::replace(&mut list.by_deadline, later);
+                let next = list.by_deadline.first_key_value().map(|((at, _), _)| *at);
+                if next.is_none() && list.is_over {
+                    list.earlier = None;
+                    drop(list);
+                    due.into_values().for_each(wake);
+                    return;
+                }
+                (due, next)
+            };
+            due.into_values().for_each(wake);
+            // Whether the time or somebody ends the wait: the top of the loop looks.
+            match next {
+                Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
+                None => woken.recv().unwrap_or_default(),
+            }
+        }
+    }
+
+    /// The host ends: so does the thread, once nobody sleeps there.
+    pub(super) fn end(&self) {
+        let mut list = self.lock();
+        list.is_over = true;
+        if let Some(earlier) = &list.earlier {
+            look(earlier);
+        }
+    }
+}
+
+/// Has the thread look at the list. A full channel means that it is about to look anyway.
+fn look(earlier: &Sender<()>) {
+    earlier.try_send(()).ok();
+}
+
+/// A waker is anybody's code: that one panics is not the others' loss.
+fn wake(waker: Waker) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        tracing::error!(panic = panic_message(panic), "waking a sleeper panicked");
+    }
+}
+
+impl fmt::Debug for Sleepers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sleepers")
+            .field(&self.lock().by_deadline.len())
+            .finish()
+    }
+}
