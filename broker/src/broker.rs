@@ -128,6 +128,8 @@ pub struct Broker(Arc<Shared>);
 
 pub(crate) struct Shared {
     config: BrokerConfig,
+    /// Whether it was made with a host.
+    has_own_host: bool,
     hub: Arc<Hub>,
     table: Mutex<Table>,
 }
@@ -141,7 +143,7 @@ impl Broker {
 
     /// A broker without a host: envelopes carry the time that [`Broker::advance`] was last told, and what
     /// has a limit of time, [`Topic::ask`] say, waits for that too. It may be [given one](Self::run_on)
-    /// later; millrun's runtime gives its own to the broker that it is built with.
+    /// later: millrun's runtime gives its own to the broker that it is built with.
     #[must_use]
     pub fn without_host(config: BrokerConfig) -> Self {
         Self::build(config, None)
@@ -150,6 +152,7 @@ impl Broker {
     fn build(config: BrokerConfig, host: Option<Arc<dyn Host>>) -> Self {
         let broker = Self(Arc::new(Shared {
             config,
+            has_own_host: host.is_some(),
             hub: Arc::new(Hub::new(host, DEAD_LETTER_TOPIC, config.wait_report_after)),
             table: Mutex::new(Table::new()),
         }));
@@ -171,10 +174,16 @@ impl Broker {
         self.0.hub.clock().run_on(host);
     }
 
-    /// Whether it has a host.
+    /// Whether it has a host by now.
     #[must_use]
     pub fn has_host(&self) -> bool {
         self.0.hub.clock().host().is_some()
+    }
+
+    /// Whether it was made with a host, so that nobody else needs to [give it one](Self::run_on).
+    #[must_use]
+    pub fn has_own_host(&self) -> bool {
+        self.0.has_own_host
     }
 
     /// Tells a broker without a host what time it is: deadlines pass, and publishes that have waited

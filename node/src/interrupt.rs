@@ -1,8 +1,9 @@
 //! Ctrl-C: the first asks for a graceful end, the second ends the process.
 
 use std::io;
+use std::time::Duration;
 
-use millrun::{ShutdownReport, StopCause};
+use millrun::{RuntimeConfig, ShutdownReport, StopCause};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::Outcome;
@@ -32,14 +33,29 @@ pub(crate) async fn requested() -> io::Result<()> {
     Ok(())
 }
 
+/// How long an end takes beyond what activities may: for the shards, the disk, and threads that are slow.
+const STOP_BEYOND: Duration = Duration::from_secs(50);
+
+/// Lets activities take so many seconds to end.
+pub(crate) fn allow(config: &mut RuntimeConfig, seconds: u16) {
+    config.shutdown_grace = Duration::from_secs(seconds.into());
+    config.shutdown_wait_max = config.shutdown_grace + STOP_BEYOND;
+}
+
 /// Tells how the end went that was asked for. Whatever it was, nothing acknowledged is lost.
 pub(crate) fn report(stopped: &Result<ShutdownReport, StopCause>) {
     match stopped {
-        Ok(report) if report.activities_cut == 0 => {}
-        Ok(report) => note(format_args!(
-            "{} activities were cut short and will run again",
-            report.activities_cut
-        )),
+        Ok(report) => {
+            if report.activities_cut > 0 {
+                note(format_args!(
+                    "{} activities were cut short and will run again",
+                    report.activities_cut
+                ));
+            }
+            for left in &report.left_behind {
+                note(format_args!("{} did not end in time", left.part));
+            }
+        }
         Err(cause) => note(format_args!(
             "the stop was cut short: {}",
             crate::with_sources(cause)

@@ -52,13 +52,16 @@ async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
     }
 }
 
-/// An error's message followed by those of its sources.
+/// An error's message followed by those of its sources that it does not say itself.
 fn with_sources(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(this) = source {
-        message.push_str(": ");
-        message.push_str(&this.to_string());
+        let more = this.to_string();
+        if !message.contains(&more) {
+            message.push_str(": ");
+            message.push_str(&more);
+        }
         source = this.source();
     }
     message

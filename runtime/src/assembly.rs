@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use millrun_broker::{Broker, BrokerConfig, Topic};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
-use millrun_persistence::{Batch, ReadError};
+use millrun_persistence::{Batch, FailureKind, ReadError};
 use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
@@ -24,8 +24,10 @@ use crate::builder::Opened;
 use crate::host::TokioHost;
 use crate::reader::{Reader, ReaderDoor};
 use crate::recovery;
-use crate::runtime::{Inner, KillError, PartChange, PartEvent, PartStatus, StopCell};
+use crate::runtime::{Inner, KillError, PartChange, PartEvent, PartStatus};
 use crate::shard::{Counters, Publisher, Shard, ShardDoors, ShardShared, Topics};
+use crate::shutdown::LeftBehind;
+use crate::stop::StopCell;
 use crate::timers::{Timers, TimersDoor};
 use crate::watch::{Watch, Watcher};
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
@@ -47,7 +49,12 @@ pub(crate) fn assemble(
     opened: Opened,
 ) -> Result<Runtime, OpenError> {
     let shards_len = config.shards_len;
+    let is_broker_given = broker.is_some();
     let broker = broker.unwrap_or_else(|| Broker::new(BrokerConfig::default(), Arc::clone(&host)));
+    // One that was made without a host may have that of a runtime that has ended.
+    if !broker.has_own_host() {
+        broker.run_on(Arc::clone(&host));
+    }
     let topics = Topics::connect(code.topics, &broker).map_err(|(name, error)| OpenError::Topic {
         name,
         problem: error.to_string(),
@@ -109,6 +116,7 @@ pub(crate) fn assemble(
         doors: doors.clone(),
         stop: Arc::clone(&stop),
         events,
+        own_broker: (!is_broker_given).then(|| broker.clone()),
         branches: Mutex::new(Branches::default()),
     });
     tree.spawn(Role::Timers(timers_bell), None)?;
@@ -137,6 +145,8 @@ pub(crate) fn assemble(
         elapsed_ms = report.elapsed.as_millis(),
         "the runtime has started"
     );
+    let presence = Presence(Arc::downgrade(&tree));
+    let presence = host.spawn("presence", Box::pin(presence.last()));
     let journal = opened.journal;
     let tokio_host = Mutex::new(tokio_host);
     Ok(Runtime::new(Inner {
@@ -147,8 +157,29 @@ pub(crate) fn assemble(
         tree,
         report,
         stop,
+        presence,
         tokio_host,
     }))
+}
+
+/// What is dropped with the host's tasks, and says so.
+struct Presence(Weak<Tree>);
+
+impl Presence {
+    /// Ends with the host.
+    async fn last(self) {
+        let _here = self;
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        // Without effect if the runtime was stopped first.
+        if let Some(tree) = self.0.upgrade() {
+            tree.fail(StopCause::HostEnded);
+        }
+    }
 }
 
 /// The journal is a part like others to whoever looks at the tree; it starts and ends by itself.
@@ -183,6 +214,8 @@ pub(crate) struct Tree {
     doors: ShardDoors,
     stop: Arc<StopCell>,
     events: Topic<PartEvent>,
+    /// The broker, unless the runtime was given one.
+    own_broker: Option<Broker>,
     branches: Mutex<Branches>,
 }
 
@@ -190,8 +223,6 @@ pub(crate) struct Tree {
 struct Branches {
     by_name: BTreeMap<String, Branch>,
     is_abandoned: bool,
-    /// That the journal has failed has been announced.
-    is_journal_announced: bool,
 }
 
 #[derive(Debug)]
@@ -263,12 +294,20 @@ impl Tree {
         Ok(())
     }
 
-    fn make(&self, role: &Role) -> Box<dyn Part> {
+    fn make(self: &Arc<Self>, role: &Role) -> Box<dyn Part> {
         let shared = &self.shared;
         match role {
             Role::Timers(_) => Box::new(Timers::new(shared.timers.clone(), self.doors.clone())),
             Role::Reader(_) => Box::new(Reader::new(Arc::clone(shared), self.doors.clone())),
-            Role::Watcher => Box::new(Watcher::new(Arc::clone(&shared.watch))),
+            Role::Watcher => {
+                let tree = Arc::downgrade(self);
+                let look = move || {
+                    if let Some(tree) = tree.upgrade() {
+                        tree.look_at_journal();
+                    }
+                };
+                Box::new(Watcher::new(Arc::clone(&shared.watch), look))
+            }
             Role::Shard(index) => Box::new(RestartedShard::new(
                 Arc::clone(shared),
                 self.doors.clone(),
@@ -290,22 +329,16 @@ impl Tree {
     fn on_exit(self: &Arc<Self>, name: &str, exit: PartExit) {
         let message = match exit {
             PartExit::Stopped => {
-                // A shard that stops by itself may do so because there is no journal any more.
-                let failure = self.shared.journal.failure();
                 let mut branches = self.lock();
                 let branch = branches.by_name.get_mut(name);
                 let is_killed = branch.is_some_and(|branch| {
                     branch.is_restarting = branch.ended();
                     branch.is_restarting
                 });
-                let failure = failure.filter(|_| !branches.is_abandoned && !branches.is_journal_announced);
-                branches.is_journal_announced |= failure.is_some();
                 drop(branches);
-                if let Some(failure) = failure {
-                    let message = failure.to_string();
-                    self.announce(JOURNAL, PartChange::Failed { message });
-                }
                 if !is_killed {
+                    // A shard that stops by itself may do so because there is no journal any more.
+                    self.look_at_journal();
                     return self.announce(name, PartChange::Stopped);
                 }
                 "it was killed".into()
@@ -374,14 +407,44 @@ impl Tree {
         Ok(())
     }
 
-    /// Stops everything, and tells every handle why.
-    fn fail(&self, cause: StopCause) {
-        tracing::error!(%cause, "the runtime stops");
-        self.stop.set(cause);
+    /// Stops everything if the journal has failed. One that a shutdown closes has not.
+    pub(crate) fn look_at_journal(&self) {
+        if let Some(failure) = self.shared.journal.failure() {
+            let is_closed = failure.kind() == FailureKind::Closed && self.stop.is_closing();
+            if !is_closed {
+                self.fail(StopCause::Journal(failure));
+            }
+        }
+    }
+
+    /// Stops everything, and tells everybody why. Only the first cause counts.
+    pub(crate) fn fail(&self, cause: StopCause) {
+        if !self.stop.set(cause.clone()) {
+            return;
+        }
+        tracing::error!(%cause, "the runtime has stopped");
+        if let StopCause::Journal(failure) = &cause {
+            let message = failure.to_string();
+            self.announce(JOURNAL, PartChange::Failed { message });
+        }
         self.doors.close_discarding();
         self.shared.reader.close();
         self.abandon();
-        self.shared.journal.begin_close();
+        // The host may have ended by a crash that a test makes: what is queued must not become durable then.
+        if !matches!(cause, StopCause::HostEnded) {
+            self.shared.journal.begin_close();
+        }
+        self.close_broker();
+        // Whoever still waits does so for what blocks its thread, or has just been told.
+        self.stop.answer_nobody();
+    }
+
+    /// Ends the subscriptions of the broker that the runtime made; of one that it was given, none. Called when
+    /// no shard records any more what became of its publishes.
+    pub(crate) fn close_broker(&self) {
+        if let Some(broker) = &self.own_broker {
+            broker.close();
+        }
     }
 
     /// Stops all parts, and restarts none, and all activities.
@@ -412,6 +475,22 @@ impl Tree {
         shards
             .filter(|branch| branch.handle.is_some() || branch.is_restarting)
             .count()
+    }
+
+    /// The shards that run all the same, and what they are at.
+    pub(crate) fn shards_left_behind(&self) -> Vec<LeftBehind> {
+        let branches = self.lock();
+        let left = branches
+            .by_name
+            .iter()
+            .filter_map(|(name, branch)| match branch.role {
+                Role::Shard(index) if branch.handle.is_some() || branch.is_restarting => Some(LeftBehind {
+                    part: name.clone(),
+                    run: self.shared.watch.run_in_hand(index),
+                }),
+                Role::Shard(_) | Role::Timers(_) | Role::Reader(_) | Role::Watcher | Role::Pool(..) => None,
+            });
+        left.collect()
     }
 
     pub(crate) fn status(&self) -> Vec<PartStatus> {

@@ -71,8 +71,9 @@ impl RuntimeBuilder {
     /// [`blocking_threads_max`](RuntimeConfig::blocking_threads_max). A thread cannot be stopped from
     /// outside: after a timeout or a cancel its result is not waited for, and code that takes long
     /// should look at [`ActivityContext::is_cancelled`] now and then. It is true as well once the
-    /// runtime stops; a thread that ignores it is waited for, up to 30 s by a shutdown and 10 s by a drop,
-    /// and left behind. On a [host](Self::host) of one's own nobody waits for it.
+    /// runtime stops; a thread that ignores it is waited for, by a shutdown as long as
+    /// [`shutdown_wait_max`](RuntimeConfig::shutdown_wait_max) lets it and by a drop up to 10 s, and left
+    /// behind. On a [host](Self::host) of one's own nobody waits for it.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
@@ -154,6 +155,14 @@ impl RuntimeBuilder {
 
     /// Uses this broker instead of one of the runtime's own: for subscribing before the runtime
     /// starts, and for activities and actors that publish. It belongs to one runtime at a time.
+    ///
+    /// One that was made [without a host](Broker::without_host) goes by the runtime's from the start on: what
+    /// has a limit of time, [`ask`](millrun_broker::Topic::ask) say, ends in time, waits are reported, and
+    /// inboxes can be [served](millrun_broker::Inbox::serve). Behind the runtime's end it keeps its time, but
+    /// services that were started on that host have ended with it.
+    ///
+    /// It may outlive the runtime, which therefore leaves its subscriptions open:
+    /// [close](Broker::close) it to end them.
     ///
     /// What waited for room in a full topic when the store was closed is published while the runtime
     /// starts, and whatever else workflows publish may be as early: who subscribes after that, as a

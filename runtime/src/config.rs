@@ -78,6 +78,10 @@ pub struct RuntimeConfig {
     /// How long a shutdown waits for running activities, 10 s by default. Those cut off run again
     /// when the store is opened next.
     pub shutdown_grace: Duration,
+    /// How long a shutdown takes at most, all of its waits together, 60 s by default. What has not ended by
+    /// then is left behind, and named in the [report](crate::ShutdownReport::left_behind); a disk that does
+    /// not answer is an error. Must be longer than [`shutdown_grace`](Self::shutdown_grace).
+    pub shutdown_wait_max: Duration,
     /// How often a shard or pool may fail within [`restart_window`](Self::restart_window) before
     /// the runtime stops, 5 by default.
     pub restarts_max: u32,
@@ -110,6 +114,7 @@ impl Default for RuntimeConfig {
             queue_running_max: BTreeMap::new(),
             blocking_threads_max: 64,
             shutdown_grace: Duration::from_secs(10),
+            shutdown_wait_max: Duration::from_secs(60),
             restarts_max: 5,
             restart_window: Duration::from_secs(60),
             limits: Limits::default(),
@@ -146,6 +151,12 @@ impl RuntimeConfig {
             return Err(OpenError::Config {
                 field,
                 problem: "must not be zero".into(),
+            });
+        }
+        if self.shutdown_wait_max <= self.shutdown_grace {
+            return Err(OpenError::Config {
+                field: "shutdown_wait_max",
+                problem: "must be longer than shutdown_grace".into(),
             });
         }
         if self.shards_len > usize::from(millrun_core::Partition::COUNT) {

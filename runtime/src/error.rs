@@ -18,8 +18,14 @@ pub enum StopCause {
     #[error("the runtime has been shut down")]
     Shutdown,
     /// The journal failed. What was acknowledged is safe: open the store again.
-    #[error("the journal failed; what was acknowledged is safe, open the store again")]
+    #[error("the journal failed: {0}; what was acknowledged is safe, open the store again")]
     Journal(#[source] JournalFailure),
+    /// The tokio runtime on which its parts ran has ended, or another [host](crate::Host) that it was given.
+    /// What was acknowledged is safe: drop this runtime, and start another on a host that lasts.
+    #[error(
+        "the tokio runtime or other host that it ran on has ended; what was acknowledged is safe, start it again on one that lasts"
+    )]
+    HostEnded,
     /// A part of the runtime failed, and could not or must not be restarted.
     #[error("{part} failed and is not restarted: {message}")]
     Part {
@@ -80,7 +86,7 @@ pub enum OpenError {
         problem: String,
     },
     /// The runtime stopped while it was starting.
-    #[error("the runtime stopped while it was starting")]
+    #[error("the runtime stopped while it was starting: {0}")]
     Stopped(#[from] StopCause),
 }
 
@@ -148,7 +154,7 @@ pub enum StartError {
     },
     /// The runtime has stopped. Whether the instance was started is not known: start it again
     /// under the same id.
-    #[error("the runtime has stopped")]
+    #[error("the runtime has stopped: {0}")]
     Stopped(#[from] StopCause),
 }
 
@@ -231,7 +237,7 @@ pub enum RunError {
     #[error("the run's history could not be understood: {0}")]
     History(String),
     /// The runtime has stopped. Whether the message was taken is not known.
-    #[error("the runtime has stopped")]
+    #[error("the runtime has stopped: {0}")]
     Stopped(#[from] StopCause),
 }
 
@@ -305,7 +311,7 @@ impl<E: fmt::Display> fmt::Display for UpdateError<E> {
             Self::Failed { message } => write!(f, "the update has no answer: {message}"),
             Self::Parked(reason) => write!(f, "the update is recorded, but its run is parked: {reason}"),
             Self::Payload(_) => f.write_str("a value of the update is not of the expected type"),
-            Self::Run(_) => f.write_str("the run did not take the update"),
+            Self::Run(error) => write!(f, "the run did not take the update: {error}"),
         }
     }
 }
@@ -365,7 +371,7 @@ impl<E: fmt::Display> fmt::Display for ResultError<E> {
             Self::Terminated { reason } => write!(f, "the workflow was terminated: {reason}"),
             Self::Parked(reason) => write!(f, "the workflow is parked: {reason}"),
             Self::Payload(_) => f.write_str("the recorded value is not of the expected type"),
-            Self::Run(_) => f.write_str("the run was not reached"),
+            Self::Run(error) => write!(f, "the run was not reached: {error}"),
         }
     }
 }

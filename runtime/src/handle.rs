@@ -213,8 +213,8 @@ impl<O, E> RunHandle<O, E> {
                         target = Target::Run(next);
                         continue;
                     }
-                    let answer = self.inner.shared.reader.query(target, question).await;
-                    return answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                    let answer = self.inner.shared.reader.query(target, question);
+                    return self.inner.read(answer).await;
                 }
                 answer => return answer,
             }
@@ -285,8 +285,8 @@ impl<O, E> RunHandle<O, E> {
                         target = Target::Run(next);
                         continue;
                     }
-                    let answer = self.inner.shared.reader.update(target, request.request).await;
-                    return answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                    let answer = self.inner.shared.reader.update(target, request.request);
+                    return self.inner.read(answer).await;
                 }
                 answer => return answer,
             }
@@ -311,8 +311,8 @@ impl<O, E> RunHandle<O, E> {
                         target = Target::Run(next);
                         continue;
                     }
-                    let answer = self.inner.shared.reader.describe(target).await;
-                    return answer.unwrap_or_else(|| Err(self.inner.stop_cause().into()));
+                    let answer = self.inner.shared.reader.describe(target);
+                    return self.inner.read(answer).await;
                 }
                 answer => return answer,
             }
@@ -323,7 +323,7 @@ impl<O, E> RunHandle<O, E> {
     /// changed since: that it is parked may come behind the answer to a resume.
     async fn told_end(&self) -> Option<Standing> {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        match end.await.ok()?.ok()? {
+        match self.inner.stop.unless_over(end).await?.ok()?.ok()? {
             Standing::Ended(Outcome::Continued(_)) | Standing::Parked(_) => None,
             ended => Some(ended),
         }

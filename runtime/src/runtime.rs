@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millrun_broker::Broker;
 use millrun_broker::mailbox::TryPushError;
-use millrun_core::{Host, InstanceId, InstanceIdError, RunId};
-use millrun_persistence::{FinishedRun, Journal, Retention};
+use millrun_core::{InstanceId, InstanceIdError, RunId, TaskHandle};
+use millrun_persistence::{FinishedRun, Journal, ReadError, Retention};
 use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
 use serde::Serialize;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::assembly::Tree;
 use crate::builder::RuntimeBuilder;
@@ -20,19 +19,28 @@ use crate::describe::InstanceSummary;
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
 use crate::shard::{Latest, ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
+use crate::stop::StopCell;
 use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
 ///
-/// Dropping the last clone, handles included, is a crash: it loses nothing that was acknowledged.
-/// [`shutdown`](Self::shutdown) ends gracefully.
+/// # What ends it
+/// - [`shutdown`](Self::shutdown) ends it gracefully.
+/// - Dropping the last clone, handles included, is a crash: it loses nothing that was acknowledged, and
+///   lets go of the file.
+/// - The end of the tokio runtime that it was started on: nothing can run any more. Whoever still holds a
+///   handle, on another tokio runtime or on a plain thread, is told so; the file is let go of with the last
+///   handle. A current-thread runtime that nobody drives has not ended: all waits until somebody does.
+/// - A failure of the journal, or of a part that cannot or must not be restarted.
+///
+/// Whoever asks something then, and whoever waits for an answer, gets `Stopped` with the [`StopCause`];
+/// [`stopped`](Self::stopped) waits for it. All but the first two are logged once, at `ERROR`. The broker
+/// that the runtime made is [closed](Broker::close) with it; one that it was [given](RuntimeBuilder::broker)
+/// stays open.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
 }
-
-/// How long a shutdown waits for what is queued to become durable, and for the file to be closed.
-const CLOSE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Counts since the runtime was started, and sizes now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,56 +153,25 @@ pub(crate) struct Inner {
     pub(crate) tree: Arc<Tree>,
     pub(crate) report: StartupReport,
     pub(crate) stop: Arc<StopCell>,
+    /// The task by whose end it is known that the host has ended.
+    pub(crate) presence: TaskHandle,
     pub(crate) tokio_host: std::sync::Mutex<Option<TokioHost>>,
 }
 
-/// Why and whether a runtime stops.
-#[derive(Debug, Default)]
-pub(crate) struct StopCell {
-    cause: OnceLock<StopCause>,
-    is_closing: AtomicBool,
-    /// All parts have been stopped, and none is restarted.
-    is_abandoned: watch::Sender<bool>,
-}
-
-impl StopCell {
-    pub(crate) fn set(&self, cause: StopCause) {
-        // The first cause is the one that counts.
-        drop(self.cause.set(cause));
-    }
-
-    pub(crate) fn get(&self) -> Option<&StopCause> {
-        self.cause.get()
-    }
-
-    /// Whether a shutdown has begun.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn abandon(&self) {
-        self.is_abandoned.send_replace(true);
-    }
-
-    /// Ready when all parts have been stopped. It holds on to nothing.
-    pub(crate) fn abandoned(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut is_abandoned = self.is_abandoned.subscribe();
-        // An error says that the runtime is gone.
-        async move { drop(is_abandoned.wait_for(|is_abandoned| *is_abandoned).await) }
-    }
-}
-
 impl Inner {
+    /// Why the runtime has stopped. A failure of the journal stops it here, if nobody has noticed yet.
+    pub(crate) fn settled_cause(&self) -> Option<StopCause> {
+        if self.stop.get().is_none() {
+            self.tree.look_at_journal();
+        }
+        self.stop.get().cloned()
+    }
+
     /// Why the runtime does not answer.
     pub(crate) fn stop_cause(&self) -> StopCause {
-        if let Some(cause) = self.stop.get() {
-            return cause.clone();
-        }
-        if self.stop.is_closing() {
-            return StopCause::Shutdown;
-        }
-        match self.journal.failure() {
-            Some(failure) => StopCause::Journal(failure),
+        match self.settled_cause() {
+            Some(cause) => cause,
+            None if self.stop.is_closing() => StopCause::Shutdown,
             None => StopCause::Part {
                 part: "shard".into(),
                 message: "it was restarted while it worked on this; ask again".into(),
@@ -230,7 +207,27 @@ impl Inner {
         if !is_pushed {
             return Err(self.stop_cause().into());
         }
-        answer.await.unwrap_or_else(|_| Err(self.stop_cause().into()))
+        self.answered(answer).await
+    }
+
+    /// Waits for an answer.
+    pub(crate) async fn answered<T, E: From<StopCause>>(
+        &self,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
+    }
+
+    /// Waits for an answer of the reader.
+    pub(crate) async fn read<T, E: From<StopCause>>(
+        &self,
+        answer: impl Future<Output = Option<Result<T, E>>>,
+    ) -> Result<T, E> {
+        let answer = self.stop.unless_over(answer).await.flatten();
+        answer.unwrap_or_else(|| Err(self.stop_cause().into()))
     }
 
     /// The run in which a finished one goes on, if it does.
@@ -242,8 +239,7 @@ impl Inner {
     }
 
     pub(crate) async fn finished_standing(&self, target: Target) -> Result<Standing, RunError> {
-        let answer = self.shared.reader.outcome(target).await;
-        answer.unwrap_or_else(|| Err(self.stop_cause().into()))
+        self.read(self.shared.reader.outcome(target)).await
     }
 }
 
@@ -251,11 +247,13 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.stop.set(StopCause::Shutdown);
         self.tree.abandon();
+        self.presence.abort();
         let host = self.tokio_host.get_mut().map(Option::take).unwrap_or_default();
         if host.is_some() {
             self.journal.begin_close();
         }
         drop(host);
+        self.tree.close_broker();
     }
 }
 
@@ -406,9 +404,12 @@ impl Runtime {
     /// behind the run `after`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// When the store cannot be read, or the runtime has stopped.
     pub fn list_finished(&self, after: Option<RunId>, len_max: usize) -> Result<Vec<FinishedRun>, RunError> {
-        Ok(self.inner.journal.list_finished(after, len_max)?)
+        match self.inner.journal.list_finished(after, len_max) {
+            Err(ReadError::Failed(_)) if let Some(cause) = self.stop_cause() => Err(cause.into()),
+            listed => Ok(listed?),
+        }
     }
 
     /// The topic broker that the runtime's own parts use too: tasks travel on
@@ -470,96 +471,32 @@ impl Runtime {
         self.inner.tree.kill(part)
     }
 
-    /// Why the runtime has stopped; `None` while it runs.
+    /// Why the runtime has stopped; `None` while it runs, and until a [shutdown](Self::shutdown) is through.
     #[must_use]
     pub fn stop_cause(&self) -> Option<StopCause> {
-        self.inner
-            .stop
-            .get()
-            .cloned()
-            .or_else(|| self.inner.journal.failure().map(StopCause::Journal))
+        self.inner.settled_cause()
     }
 
-    /// Stops gracefully: closes the doors, starts no further activity, waits for running ones up
-    /// to the configured grace, flushes the journal, closes the file. All clones and handles give
-    /// [`StopCause::Shutdown`] from then on.
+    /// Waits until the runtime has stopped, and says why: by a [shutdown](Self::shutdown), by the drop of
+    /// its last handle, or by a failure, as [`StopCause`] lists them. Ready at once if it has stopped
+    /// already. Any number of tasks may wait, on any executor; the future does not keep the runtime alive.
     ///
-    /// # Errors
-    /// When the runtime had failed before, or the journal fails while it is flushed.
+    /// ```
+    /// # use millrun::{Runtime, StopCause};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().start().await?;
+    /// let stopped = runtime.stopped();
+    /// runtime.shutdown().await?;
+    /// assert!(matches!(stopped.await, StopCause::Shutdown));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the runtime closed to requests; call it again to finish.
-    pub async fn shutdown(&self) -> Result<ShutdownReport, StopCause> {
-        let inner = &self.inner;
-        inner.stop.is_closing.store(true, Ordering::Release);
-        let failed = inner
-            .stop
-            .get()
-            .cloned()
-            .or_else(|| inner.journal.failure().map(StopCause::Journal));
-        let host = Arc::clone(&inner.shared.host);
-        for pool in &inner.shared.pools {
-            pool.stop_starting();
-        }
-        let pools = Arc::clone(&inner.shared);
-        let grace = inner.shared.config.shutdown_grace;
-        let is_idle = move || pools.pools.iter().all(|pool| pool.running_len() == 0);
-        wait_until(host.as_ref(), grace, is_idle).await;
-        let activities_cut = inner
-            .shared
-            .pools
-            .iter()
-            .map(|pool| pool.running_len() as u64)
-            .sum();
-        for door in inner.doors.all() {
-            door.mailbox.close();
-        }
-        let tree = Arc::clone(&inner.tree);
-        wait_until(host.as_ref(), CLOSE_WAIT_MAX, move || tree.shards_running() == 0).await;
-        inner.shared.reader.close();
-        inner.tree.abandon();
-        // Of a shard that was left behind, nobody else answers the requests.
-        inner.doors.close_discarding();
-        inner.journal.begin_close();
-        let journal = Arc::clone(&inner.journal);
-        wait_until(host.as_ref(), CLOSE_WAIT_MAX, move || journal.is_closed()).await;
-        let is_closed = inner.journal.is_closed();
-        inner.stop.set(StopCause::Shutdown);
-        let owner = inner
-            .tokio_host
-            .lock()
-            .map(|mut host| host.take())
-            .unwrap_or_default();
-        if let Some(owner) = owner
-            && let Err(running) = owner.shutdown(CLOSE_WAIT_MAX).await
-        {
-            tracing::warn!(%running, "the shutdown ran out of time");
-        }
-        match failed {
-            Some(StopCause::Shutdown) | None if is_closed => Ok(ShutdownReport { activities_cut }),
-            Some(cause) => Err(cause),
-            None => Err(StopCause::Part {
-                part: "journal".into(),
-                message: "it did not close the store in time".into(),
-            }),
-        }
-    }
-}
-
-/// What a shutdown cut short.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// Activities that were still running when the grace was over. They run again when the store
-    /// is opened next.
-    pub activities_cut: u64,
-}
-
-/// Looks every millisecond, up to `wait_max`. Only a shutdown looks like this.
-async fn wait_until(host: &dyn Host, wait_max: Duration, condition: impl Fn() -> bool) {
-    let deadline = host.now() + wait_max;
-    while !condition() && host.now() < deadline {
-        host.sleep_until(host.now() + Duration::from_millis(1)).await;
+    /// Dropping the future changes nothing.
+    pub fn stopped(&self) -> impl Future<Output = StopCause> + Send + 'static {
+        self.inner.stop.stopped()
     }
 }
 

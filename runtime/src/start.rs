@@ -37,15 +37,15 @@ pub enum OnConflict {
 impl Inner {
     /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
     async fn check_workflow(&self, run: RunId, workflow: &'static str) -> Result<(), StartError> {
-        match self.shared.reader.check_workflow(run, workflow).await {
-            None => Err(self.stop_cause().into()),
-            Some(Err(RunError::OtherWorkflow { expected, workflow })) => Err(StartError::OtherWorkflow {
+        match self.read(self.shared.reader.check_workflow(run, workflow)).await {
+            Err(RunError::Stopped(cause)) => Err(cause.into()),
+            Err(RunError::OtherWorkflow { expected, workflow }) => Err(StartError::OtherWorkflow {
                 expected: expected.into(),
                 workflow,
             }),
-            Some(Err(RunError::Read(error))) => Err(error.into()),
-            Some(Err(RunError::History(cause))) => Err(StartError::History { run, cause }),
-            Some(Ok(()) | Err(_)) => Ok(()),
+            Err(RunError::Read(error)) => Err(error.into()),
+            Err(RunError::History(cause)) => Err(StartError::History { run, cause }),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 
@@ -234,7 +234,7 @@ impl Runtime {
             let run = inner
                 .ask_for_run(&id, workflow.name(), on_conflict, message, answer)
                 .await?;
-            let taken = taken.await.unwrap_or_else(|_| Err(inner.stop_cause().into()));
+            let taken = inner.answered(taken).await;
             match taken {
                 Ok(()) => return Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run)).with_end(end)),
                 Err(RunError::Finished | RunError::NotFound) => {

@@ -22,7 +22,8 @@ use millrun_core::{Host, TaskHandle, panic_message};
 use millrun_workflow::{Refused, Signal, Topic, Workflow};
 use serde::Serialize;
 
-use crate::runtime::{Inner, StopCell};
+use crate::runtime::Inner;
+use crate::stop::StopCell;
 use crate::{OnConflict, RunError, Runtime, SignalWithStartError, StartError, StopCause};
 
 /// How many envelopes are started or signalled at once.
@@ -121,7 +122,9 @@ impl Answer {
     fn stopped(runtime: &Runtime, cause: &StopCause) -> Self {
         match cause {
             StopCause::Part { .. } if runtime.stop_cause().is_none() => Self::Later,
-            StopCause::Part { .. } | StopCause::Shutdown | StopCause::Journal(_) => Self::Stopped,
+            StopCause::Part { .. } | StopCause::Shutdown | StopCause::Journal(_) | StopCause::HostEnded => {
+                Self::Stopped
+            }
         }
     }
 }

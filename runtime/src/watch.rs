@@ -24,6 +24,13 @@ struct Slot {
     turns: AtomicU64,
 }
 
+impl Slot {
+    fn run(&self) -> Option<RunId> {
+        let [high, low] = [0, 1].map(|half: usize| u128::from(self.run[half].load(Ordering::Relaxed)));
+        RunId::from_bits(high << 64 | low)
+    }
+}
+
 /// What shards and watcher share.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -73,6 +80,13 @@ impl Watch {
         low.store(half(bits), Ordering::Relaxed);
     }
 
+    /// The run whose code was in hand last, if the shard's turn has not ended.
+    pub(crate) fn run_in_hand(&self, shard: usize) -> Option<RunId> {
+        let slot = &self.slots[shard];
+        let is_busy = slot.busy_since.load(Ordering::Relaxed) != 0;
+        is_busy.then(|| slot.run()).flatten()
+    }
+
     /// The turn has ended.
     pub(crate) fn end(&self, shard: usize) {
         self.slots[shard].busy_since.store(0, Ordering::Relaxed);
@@ -80,22 +94,25 @@ impl Watch {
 }
 
 /// The part.
-#[derive(Debug)]
 pub(crate) struct Watcher {
     watch: Arc<Watch>,
+    /// Also called at each look: what a shard that is blocked does not notice.
+    look: Box<dyn Fn() + Send>,
     /// How many turns each shard had made at the last look, and the turn last reported.
     seen: Vec<(u64, u64)>,
 }
 
 impl Watcher {
-    pub(crate) fn new(watch: Arc<Watch>) -> Self {
+    pub(crate) fn new(watch: Arc<Watch>, look: impl Fn() + Send + 'static) -> Self {
+        let look = Box::new(look);
         let seen = vec![(0, 0); watch.slots.len()];
-        Self { watch, seen }
+        Self { watch, look, seen }
     }
 }
 
 impl Part for Watcher {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
+        (self.look)();
         let watch = &self.watch;
         let mut is_quiet = true;
         for (shard, (slot, (turns_seen, reported))) in watch.slots.iter().zip(&mut self.seen).enumerate() {
@@ -109,8 +126,7 @@ impl Part for Watcher {
             }
             *reported = turns;
             watch.slow.fetch_add(1, Ordering::Relaxed);
-            let [high, low] = [0, 1].map(|half: usize| u128::from(slot.run[half].load(Ordering::Relaxed)));
-            let run = RunId::from_bits(high << 64 | low);
+            let run = slot.run();
             tracing::warn!(
                 shard,
                 run = run.map(tracing::field::display),

@@ -15,7 +15,6 @@ use std::future::Future;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use millrun::{ActivityContext, OpenError, ResultError, RunError, Runtime, StartError, WorkflowError};
@@ -81,7 +80,7 @@ pub(crate) async fn run(options: Checkout) -> Result<Outcome, Box<dyn Error>> {
 
 async fn open(options: &Checkout, shop: Shop) -> Result<Runtime, OpenError> {
     Runtime::open(&options.store)
-        .configure(|config| config.shutdown_grace = Duration::from_secs(options.stop_within.into()))
+        .configure(|config| interrupt::allow(config, options.stop_within))
         .register(CHECKOUT, workflow::checkout)
         .register(RESERVE, at(&shop, Shop::reserve))
         .register(RELEASE, at(&shop, Shop::release))

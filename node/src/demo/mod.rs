@@ -19,7 +19,7 @@ mod workflows;
 
 use std::error::Error;
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use millrun::{ActivityContext, OnConflict, OpenError, Runtime, StartupReport};
 
@@ -110,7 +110,7 @@ async fn open(places: &Places, options: &Demo, desk: &Desk) -> Result<Runtime, O
     Runtime::open(&places.store)
         .configure(|config| {
             config.activities_running_max = options.files_at_once.into();
-            config.shutdown_grace = Duration::from_secs(options.stop_within.into());
+            interrupt::allow(config, options.stop_within);
         })
         .register(TREE, workflows::tree)
         .register(CHUNK, workflows::chunk)

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
-use millrun_broker::{Broker, Headers, TopicError};
+use millrun_broker::{Broker, Headers, PublishError, TopicError};
 use millrun_core::{RunId, panic_message};
 use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishScheduled, Topic};
 use rustc_hash::FxHashSet;
@@ -68,6 +68,10 @@ impl Publisher {
                 let topic = topic.clone();
                 Ok(Box::pin(async move {
                     let published = topic.publish_with(Headers::new().key(key), value).await;
+                    if let Err(PublishError::Closed(_)) = published {
+                        // The runtime stops. Nobody has the value, and the next process decides about it.
+                        return std::future::pending().await;
+                    }
                     published.map(drop).map_err(|error| error.to_string())
                 }))
             };

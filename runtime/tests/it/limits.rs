@@ -105,7 +105,10 @@ async fn a_shutdown_waits_for_activities_and_cuts_off_those_beyond_its_grace() {
         };
         let builder = store.bare().register(HOLD, hold).register(CALL_HOLD, call_hold);
         let runtime = builder
-            .configure(|config| config.shutdown_grace = grace)
+            .configure(|config| {
+                config.shutdown_grace = grace;
+                config.shutdown_wait_max = grace + Duration::from_secs(60);
+            })
             .start()
             .await
             .unwrap();

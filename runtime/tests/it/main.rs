@@ -13,6 +13,8 @@ mod clocks;
 mod codecs;
 mod crashes;
 mod describing;
+mod elsewhere;
+mod ending;
 mod family;
 mod file_taken;
 mod handles;

@@ -17,7 +17,11 @@ pub(crate) struct Tapped {
     inner: Arc<dyn Journal>,
     enqueue: Box<Enqueue>,
     unreadable: AtomicU64,
+    /// The watermark at which it hangs, and [`NOT_HANGING`] as long as it does not.
+    hangs_at: AtomicU64,
 }
+
+const NOT_HANGING: u64 = u64::MAX;
 
 impl Tapped {
     pub(crate) fn new(
@@ -29,7 +33,18 @@ impl Tapped {
             inner,
             enqueue,
             unreadable: AtomicU64::new(0),
+            hangs_at: AtomicU64::new(NOT_HANGING),
         })
+    }
+
+    /// From now on nothing becomes durable, and it does not close: as of a disk that does not answer.
+    pub(crate) fn hang(&self) {
+        let at = self.inner.high_watermark().get();
+        self.hangs_at.store(at, Ordering::SeqCst);
+    }
+
+    fn is_hanging(&self) -> bool {
+        self.hangs_at.load(Ordering::SeqCst) != NOT_HANGING
     }
 
     /// From now on, so many recoveries fail.
@@ -71,6 +86,9 @@ impl Journal for Tapped {
     }
 
     fn high_watermark(&self) -> millrun::Offset {
+        if self.is_hanging() {
+            return millrun::Offset::new(self.hangs_at.load(Ordering::SeqCst));
+        }
         self.inner.high_watermark()
     }
 
@@ -149,7 +167,7 @@ impl Journal for Tapped {
     }
 
     fn is_closed(&self) -> bool {
-        self.inner.is_closed()
+        !self.is_hanging() && self.inner.is_closed()
     }
 
     fn close(&self) -> Result<(), JournalFailure> {

@@ -1,0 +1,167 @@
+//! Stopping gracefully, within one bound.
+//!
+//! ```text
+//!   close the doors ──► activities ──► shards ──► journal ──► broker ──► parts and threads
+//!                       grace           1/2        1/2                    the rest
+//! ```
+//!
+//! Each stage may take its share of the time that is left: the activities as much as their grace, the shards
+//! and the journal half of it each, and the parts all. What has not ended by then is left behind and named.
+//!
+//! Left out on purpose: ending what blocks its thread. Rust has no way to do that; its callers are answered.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use millrun_core::{Host, RunId};
+use millrun_persistence::FailureKind;
+
+use crate::{Runtime, StopCause};
+
+/// What a shutdown cut short.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Activities that were still running when the grace was over. They run again when the store
+    /// is opened next.
+    pub activities_cut: u64,
+    /// What had not ended when the time was over, and may hold its thread for as long as the process runs:
+    /// a shard whose code blocks, or a blocking activity that ignores its end. What was acknowledged is in
+    /// the file.
+    pub left_behind: Vec<LeftBehind>,
+}
+
+/// A part that a shutdown did not wait for any longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftBehind {
+    /// The part's name, as in [`Runtime::parts`], or that of a blocking activity.
+    pub part: String,
+    /// The run whose code was in hand, if it is a shard whose turn had not ended.
+    pub run: Option<RunId>,
+}
+
+/// The time that a shutdown has left.
+struct TimeLeft {
+    host: Arc<dyn Host>,
+    /// On the host's monotonic clock.
+    end: Duration,
+}
+
+impl TimeLeft {
+    fn new(host: &Arc<dyn Host>, wait_max: Duration) -> Self {
+        let end = host.elapsed().saturating_add(wait_max);
+        let host = Arc::clone(host);
+        Self { host, end }
+    }
+
+    fn get(&self) -> Duration {
+        self.end.saturating_sub(self.host.elapsed())
+    }
+
+    /// Looks every millisecond, for at most this long. Only a shutdown looks like this.
+    async fn wait_until(&self, wait_max: Duration, condition: impl Fn() -> bool) {
+        let end = self.host.elapsed().saturating_add(wait_max.min(self.get()));
+        while !condition() && self.host.elapsed() < end {
+            let next = self.host.now() + Duration::from_millis(1);
+            self.host.sleep_until(next).await;
+        }
+    }
+}
+
+impl Runtime {
+    /// Stops gracefully: closes the doors, starts no further activity, waits for running ones up
+    /// to the configured grace, flushes the journal, closes the file. All clones and handles give
+    /// [`StopCause::Shutdown`] from then on. It may be awaited on any executor.
+    ///
+    /// It takes no longer than [`shutdown_wait_max`](crate::RuntimeConfig::shutdown_wait_max). Workflow code
+    /// that blocks its thread is left behind then, and so is a blocking activity that ignores its end: the
+    /// [report](ShutdownReport::left_behind) names them, and whoever waits for an answer of theirs gets
+    /// [`StopCause::Shutdown`].
+    ///
+    /// Subscriptions of the [broker](Self::broker) that the runtime made end: consumers take what is in their
+    /// inboxes, and find the end behind it. A broker that the runtime was
+    /// [given](crate::RuntimeBuilder::broker) is its owner's, and stays as it is:
+    /// [close](millrun_broker::Broker::close) it to end its subscriptions.
+    ///
+    /// # Errors
+    /// When the runtime had failed before, the journal fails while it is flushed, or the disk does not
+    /// answer in time, so that the file is not closed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the runtime closed to requests; call it again to finish.
+    pub async fn shutdown(&self) -> Result<ShutdownReport, StopCause> {
+        let inner = self.inner();
+        let failed = inner.settled_cause();
+        inner.stop.begin_closing();
+        let shared = &inner.shared;
+        let time = TimeLeft::new(&shared.host, shared.config.shutdown_wait_max);
+        for pool in &shared.pools {
+            pool.stop_starting();
+        }
+        let running = || shared.pools.iter().map(|pool| pool.running_len() as u64).sum();
+        if failed.is_none() {
+            let grace = shared.config.shutdown_grace;
+            time.wait_until(grace, || running() == 0_u64).await;
+        }
+        let activities_cut = running();
+        for door in inner.doors.all() {
+            door.mailbox.close();
+        }
+        let shards_time = time.get() / 2;
+        time.wait_until(shards_time, || inner.tree.shards_running() == 0)
+            .await;
+        let mut left_behind = inner.tree.shards_left_behind();
+        shared.reader.close();
+        inner.tree.abandon();
+        // Of a shard that was left behind, nobody else answers the requests.
+        inner.doors.close_discarding();
+        inner.journal.begin_close();
+        let journal_time = time.get() / 2;
+        time.wait_until(journal_time, || inner.journal.is_closed()).await;
+        let is_closed = inner.journal.is_closed();
+        // One that failed while it was flushed has stopped the runtime.
+        let failure = inner.journal.failure();
+        if let Some(failure) = failure.filter(|failure| failure.kind() != FailureKind::Closed) {
+            inner.tree.fail(StopCause::Journal(failure));
+        }
+        inner.stop.set(StopCause::Shutdown);
+        inner.presence.abort();
+        let owner = inner
+            .tokio_host
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(owner) = owner
+            && let Err(running) = owner.shutdown(time.get()).await
+        {
+            for part in running.parts {
+                if left_behind.iter().all(|left| left.part != part.name) {
+                    left_behind.push(LeftBehind {
+                        part: part.name,
+                        run: None,
+                    });
+                }
+            }
+        }
+        inner.tree.close_broker();
+        if !left_behind.is_empty() || !is_closed {
+            // What was left behind answers nobody. Without it, all answers are on their way.
+            inner.stop.answer_nobody();
+        }
+        if !left_behind.is_empty() {
+            tracing::warn!(?left_behind, "the shutdown ran out of time");
+        }
+        match inner.stop.get() {
+            Some(StopCause::Shutdown) | None if is_closed => Ok(ShutdownReport {
+                activities_cut,
+                left_behind,
+            }),
+            Some(StopCause::Shutdown) | None => Err(StopCause::Part {
+                part: "journal".into(),
+                message: "it did not close the store in time".into(),
+            }),
+            Some(cause) => Err(cause.clone()),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The end of a runtime: why, and who is told.
+//!
+//! ```text
+//!   shutdown ── closing ─────────────────────────► cause: Shutdown ─┐
+//!   a failure of a part or of the journal, no host ─► cause ────────┼─► stopped(), stop_cause(), errors
+//!                                                                   └─► callers that still wait
+//! ```
+//!
+//! Whoever asks something waits for a sender that a shard or the reader holds, and is told when that is
+//! dropped. Code that blocks its thread drops nothing; so each caller that has to wait is also
+//! [listed](Waiting), and told at the end.
+//!
+//! Invariant: the first cause is the one that counts; whoever is told of the end finds it set.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Poll, Waker};
+
+use millrun_core::panic_message;
+use tokio::sync::watch;
+
+use crate::StopCause;
+
+/// Why and whether a runtime stops.
+#[derive(Debug, Default)]
+pub(crate) struct StopCell {
+    cause: OnceLock<StopCause>,
+    /// As `cause`, for those who wait for it.
+    told: watch::Sender<Option<StopCause>>,
+    is_closing: AtomicBool,
+    /// All parts have been stopped, and none is restarted.
+    is_abandoned: watch::Sender<bool>,
+    waiting: Waiting,
+}
+
+impl StopCell {
+    /// Whether this is the first cause, which is the one that counts.
+    pub(crate) fn set(&self, cause: StopCause) -> bool {
+        let is_first = self.cause.set(cause.clone()).is_ok();
+        if is_first {
+            self.told.send_replace(Some(cause));
+        }
+        is_first
+    }
+
+    pub(crate) fn get(&self) -> Option<&StopCause> {
+        self.cause.get()
+    }
+
+    /// Ready when the runtime has stopped. It holds on to nothing.
+    pub(crate) fn stopped(&self) -> impl Future<Output = StopCause> + Send + 'static {
+        let mut told = self.told.subscribe();
+        async move {
+            let cause = told.wait_for(Option::is_some).await.map(|cause| cause.clone());
+            // Gone without a word, it was dropped.
+            cause.ok().flatten().unwrap_or(StopCause::Shutdown)
+        }
+    }
+
+    /// A shutdown begins.
+    pub(crate) fn begin_closing(&self) {
+        self.is_closing.store(true, Ordering::Release);
+    }
+
+    /// Whether a shutdown has begun.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.send_replace(true);
+    }
+
+    /// Ready when all parts have been stopped. It holds on to nothing.
+    pub(crate) fn abandoned(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut is_abandoned = self.is_abandoned.subscribe();
+        // An error says that the runtime is gone.
+        async move { drop(is_abandoned.wait_for(|is_abandoned| *is_abandoned).await) }
+    }
+
+    /// What `answer` gives; `None` if nobody answers any more.
+    ///
+    /// # Cancel safety
+    /// As that of `answer`.
+    pub(crate) async fn unless_over<F: Future>(&self, answer: F) -> Option<F::Output> {
+        let mut answer = pin!(answer);
+        let mut place = Place {
+            waiting: &self.waiting,
+            taken: None,
+        };
+        poll_fn(|cx| match answer.as_mut().poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending if place.wait(cx.waker()) => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Tells all who still wait for an answer, and all who come, that there will be none.
+    pub(crate) fn answer_nobody(&self) {
+        self.waiting.end();
+    }
+}
+
+/// Several lists, each for some threads, so that callers on several threads seldom meet.
+const LISTS: usize = 16;
+
+/// Callers that wait for an answer. How many there are is bounded by whoever spawns them; each costs
+/// 24 bytes here.
+struct Waiting([Padded; LISTS]);
+
+/// Lists of two threads share no cache line.
+#[repr(align(128))]
+#[derive(Default)]
+struct Padded(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+    is_over: bool,
+}
+
+/// The place of one caller, once it waits.
+struct Place<'a> {
+    waiting: &'a Waiting,
+    /// In which list, and where.
+    taken: Option<(usize, usize)>,
+}
+
+fn list_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static LIST: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LISTS;
+    }
+    // While a thread ends, any list will do.
+    LIST.try_with(|list| *list).unwrap_or(0)
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Padded::default()))
+    }
+}
+
+impl Waiting {
+    fn lock(&self, list: usize) -> MutexGuard<'_, List> {
+        self.0[list].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        for list in 0..LISTS {
+            let wakers = {
+                let mut list = self.lock(list);
+                list.is_over = true;
+                // Their places stay theirs.
+                list.wakers
+                    .iter_mut()
+                    .filter_map(Option::take)
+                    .collect::<Vec<_>>()
+            };
+            for waker in wakers {
+                // A waker is anybody's code: that one panics is not the others' loss.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                    tracing::error!(panic = panic_message(panic), "waking a caller panicked");
+                }
+            }
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Whether there is anything to wait for. Then the waker is woken at the end.
+    fn wait(&mut self, waker: &Waker) -> bool {
+        let number = self.taken.map_or_else(list_of_thread, |(number, _)| number);
+        let mut list = self.waiting.lock(number);
+        if list.is_over {
+            return false;
+        }
+        let waker = Some(waker.clone());
+        let stale = if let Some((_, place)) = self.taken {
+            mem::replace(&mut list.wakers[place], waker)
+        } else {
+            let place = list.take_place(waker);
+            self.taken = Some((number, place));
+            None
+        };
+        drop(list);
+        drop(stale);
+        true
+    }
+}
+
+impl List {
+    fn take_place(&mut self, waker: Option<Waker>) -> usize {
+        match self.free.pop() {
+            Some(place) => {
+                self.wakers[place] = waker;
+                place
+            }
+            None => {
+                self.wakers.push(waker);
+                self.wakers.len() - 1
+            }
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some((number, place)) = self.taken {
+            let mut list = self.waiting.lock(number);
+            let waker = list.wakers[place].take();
+            list.free.push(place);
+            drop(list);
+            drop(waker);
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
+}
