@@ -1,10 +1,14 @@
 //! Durable timers, earliest deadline first. Their truth is in the histories; this part holds
 //! those of live instances, and tells a shard when a deadline has passed, never before.
+//!
+//! A shard that begins sets all the timers of its runs; those that its predecessor had set are let go of, and
+//! what was told of them is [not for the successor](crate::shard::ShardMessage::life): both would start the
+//! same attempt.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
-use millrun_core::{Bell, Next, Part, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, Next, Part, RunId, Timestamp};
 use millrun_workflow::OperationId;
 
 use crate::shard::{ShardDoors, ShardMessage};
@@ -21,6 +25,8 @@ pub(crate) enum Alarm {
 /// What is told to the timers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimerCommand {
+    /// The shard of this number has begun a life: what it had set in earlier ones is void.
+    Begin(usize, Epoch),
     Set(Timestamp, RunId, Alarm),
     Clear(Timestamp, RunId, Alarm),
 }
@@ -53,6 +59,8 @@ pub(crate) struct Timers {
     door: TimersDoor,
     shards: ShardDoors,
     deadlines: BTreeSet<(Timestamp, RunId, Alarm)>,
+    /// The present life of each shard that has set any.
+    lives: BTreeMap<usize, Epoch>,
 }
 
 impl Timers {
@@ -61,17 +69,45 @@ impl Timers {
             door,
             shards,
             deadlines: BTreeSet::new(),
+            lives: BTreeMap::new(),
         }
+    }
+
+    fn obey(&mut self, command: TimerCommand) {
+        match command {
+            TimerCommand::Begin(shard, life) => {
+                if self.lives.insert(shard, life).is_some() {
+                    let doors = &self.shards;
+                    self.deadlines
+                        .retain(|(_, run, _)| doors.index_of(run.partition()) != shard);
+                }
+            }
+            TimerCommand::Set(deadline, run, alarm) => {
+                self.deadlines.insert((deadline, run, alarm));
+            }
+            TimerCommand::Clear(deadline, run, alarm) => {
+                self.deadlines.remove(&(deadline, run, alarm));
+            }
+        }
+    }
+
+    fn tell(&self, run: RunId, alarm: Alarm) {
+        // Whoever sets a timer has begun before.
+        let Some(&life) = self.lives.get(&self.shards.index_of(run.partition())) else {
+            return;
+        };
+        let message = match alarm {
+            Alarm::Operation(operation) => ShardMessage::TimerFired { run, operation, life },
+            Alarm::Resume => ShardMessage::ResumeDue { run, life },
+        };
+        self.shards.push(run, message);
     }
 }
 
 impl Part for Timers {
     fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
         for command in self.door.commands.take().flatten() {
-            match command {
-                TimerCommand::Set(deadline, run, alarm) => self.deadlines.insert((deadline, run, alarm)),
-                TimerCommand::Clear(deadline, run, alarm) => self.deadlines.remove(&(deadline, run, alarm)),
-            };
+            self.obey(command);
         }
         for _ in 0..budget {
             match self.deadlines.first() {
@@ -80,13 +116,7 @@ impl Part for Timers {
                 Some(_) => {}
             }
             if let Some((_, run, alarm)) = self.deadlines.pop_first() {
-                self.shards.push(
-                    run,
-                    match alarm {
-                        Alarm::Operation(operation) => ShardMessage::TimerFired { run, operation },
-                        Alarm::Resume => ShardMessage::ResumeDue { run },
-                    },
-                );
+                self.tell(run, alarm);
             }
         }
         Next::Again

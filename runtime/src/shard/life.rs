@@ -43,8 +43,9 @@ impl ShardMessage {
             | Self::Query { .. }
             | Self::Update { .. }
             | Self::List { .. } => None,
-            // A reminder to look at the clock: what is due is read in the run's history.
-            Self::TimerFired { .. } | Self::ResumeDue { .. } => None,
+            // A life that begins sets its timers anew, and begins at once what is due: an attempt that was due
+            // for its predecessor too would be started twice under one number.
+            Self::TimerFired { life, .. } | Self::ResumeDue { life, .. } => Some(*life),
             // Durable facts about a parent's operation: taken once, while it is pending.
             Self::StartChild(_)
             | Self::ChildStarted { .. }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, Topic};
-use millrun_core::{Bell, InstanceId, Partition, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload};
 use tokio::sync::oneshot;
 
@@ -92,9 +92,12 @@ pub(crate) enum ShardMessage {
     TimerFired {
         run: RunId,
         operation: OperationId,
+        /// Of the shard that had set the timer.
+        life: Epoch,
     },
     ResumeDue {
         run: RunId,
+        life: Epoch,
     },
     StartChild(Box<StartChild>),
     ChildStarted {

@@ -243,6 +243,8 @@ impl Shard {
 
     /// Takes in what recovery found.
     pub(crate) fn seed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+        self.timer_commands
+            .push(TimerCommand::Begin(self.index, self.epoch));
         self.announce_awaited(&runs);
         for run in runs {
             self.seed_run(run, now);

@@ -47,10 +47,10 @@ impl Shard {
                 let list = self.list(after, len_max);
                 self.effects.answer(Answer::List(reply, list));
             }
-            ShardMessage::TimerFired { run, operation } => {
+            ShardMessage::TimerFired { run, operation, .. } => {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
             }
-            ShardMessage::ResumeDue { run } => self.with_run(run, Held::Resume, moment),
+            ShardMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
             ShardMessage::StartChild(request) => self.on_start_child(*request, moment),
             ShardMessage::ChildStarted {
                 run,

@@ -18,7 +18,7 @@ mod ledger;
 mod program;
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -61,8 +61,11 @@ struct Story {
     seed: u64,
     cases: Vec<Case>,
     heard: Mutex<BTreeMap<String, u32>>,
+    /// The attempts that have been made, by their step's key and their number.
+    attempts: Mutex<BTreeSet<(String, u32)>>,
     /// What the journal refused: there is one owner, so nothing.
     refused: Mutex<Vec<String>>,
+    problems: Mutex<Vec<Problem>>,
 }
 
 type Problem = String;
@@ -85,7 +88,23 @@ impl Story {
             seed,
             cases: cases.collect(),
             heard: Mutex::default(),
+            attempts: Mutex::default(),
             refused: Mutex::default(),
+            problems: Mutex::default(),
+        }
+    }
+}
+
+impl Story {
+    /// A shard that was restarted began what was due, and then heard of it once more, from the timer of the one
+    /// before it: an attempt ran twice under one number.
+    fn attempt(&self, cx: &ActivityContext) {
+        let attempt = (cx.idempotency_key(), cx.attempt());
+        if !self.attempts.lock().unwrap().insert(attempt.clone()) {
+            self.problems
+                .lock()
+                .unwrap()
+                .push(format!("{attempt:?} was made twice"));
         }
     }
 }
@@ -316,7 +335,7 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
     let broker = Broker::without_host(BrokerConfig::default());
     let inbox = listen(&broker);
     let errands = Arc::new(Mutex::new(None));
-    let keeping = Arc::clone(&errands);
+    let (keeping, stepping) = (Arc::clone(&errands), Arc::clone(story));
     let shards_len = 1;
     let (hot_len_max, cached_len) = (
         [0, 0, 2, 100_000][usize::try_from(dice.below(4)).unwrap()],
@@ -334,7 +353,10 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
             config.replay_check_every = 1;
             config.restarts_max = u32::MAX;
         })
-        .register(STEP, step)
+        .register(STEP, move |cx: ActivityContext, number| {
+            stepping.attempt(&cx);
+            step(cx, number)
+        })
         .register(KEEP, move |_: ActivityContext, token| {
             keep(Arc::clone(&keeping), token)
         })
@@ -389,6 +411,9 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
     let expected = story.heard.lock().unwrap();
     if heard != *expected {
         return Err(format!("heard {heard:?}, not {expected:?}"));
+    }
+    if let Some(problem) = story.problems.lock().unwrap().first() {
+        return Err(problem.clone());
     }
     let refused = story.refused.lock().unwrap();
     if !refused.is_empty() {
