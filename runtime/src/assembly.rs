@@ -80,7 +80,7 @@ pub(crate) fn assemble(
             (
                 Arc::clone(queue),
                 Arc::new(PoolState::new(
-                    queue.bell().clone(),
+                    Arc::clone(queue),
                     Arc::clone(&host),
                     doors.clone(),
                     config.limits.payload_bytes_max,

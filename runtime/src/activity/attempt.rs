@@ -118,12 +118,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use millrun_broker::{Broker, BrokerConfig};
-    use millrun_core::Bell;
     use millrun_workflow::{Activity, ActivityError};
     use tokio::sync::Semaphore;
 
-    use super::super::PoolState;
     use super::super::samples::task;
+    use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
     use crate::shard::ShardDoors;
@@ -135,7 +134,8 @@ mod tests {
         let broker = Broker::new(BrokerConfig::default(), host.host());
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let threads = Arc::new(Semaphore::new(1));
-        let pool = PoolState::new(Bell::new(), host.host(), doors, 1_024, threads);
+        let queue = TaskQueue::new(&broker, "default", 1).unwrap();
+        let pool = PoolState::new(Arc::new(queue), host.host(), doors, 1_024, threads);
         let pool = Arc::new(pool);
         test(&|input| ActivityContext::new(task(1, input), Arc::clone(&pool)));
     }

@@ -9,6 +9,7 @@
 mod attempt;
 mod attempt_list;
 mod blocking;
+mod cancelled;
 mod code;
 mod context;
 mod pace;

@@ -10,7 +10,7 @@
 //! together.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_broker::mailbox::MailboxConfig;
@@ -36,13 +36,15 @@ pub(crate) struct TaskQueue {
     len_max: usize,
     /// How many tasks there are: in the inbox, put down, and in a hand that has not been put down.
     len: AtomicUsize,
+    /// How many tasks there have been.
+    offered: AtomicU64,
     /// What was in a hand when it was put down: before all that is in the inbox.
     put_down: Mutex<VecDeque<ActivityTask>>,
     waiting: Mutex<Vec<Bell>>,
 }
 
 impl TaskQueue {
-    fn new(broker: &Broker, name: &'static str, len_max: usize) -> Result<Self, OpenError> {
+    pub(super) fn new(broker: &Broker, name: &'static str, len_max: usize) -> Result<Self, OpenError> {
         let invalid = |problem: String| OpenError::QueueName { name, problem };
         let topic_name = format!("millrun.tasks.{name}");
         let config = SubscriptionConfig {
@@ -67,6 +69,7 @@ impl TaskQueue {
             topic,
             len_max,
             len: AtomicUsize::new(0),
+            offered: AtomicU64::new(0),
             put_down: Mutex::default(),
             waiting: Mutex::default(),
         })
@@ -84,6 +87,8 @@ impl TaskQueue {
         let taken = |len: usize| Some(len + wanted.min(self.len_max.saturating_sub(len)));
         let (Ok(before) | Err(before)) = self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
         let mut taken = tasks.drain(..wanted.min(self.len_max.saturating_sub(before)));
+        // Before they are in the inbox: what stands there before one of them has been counted with it.
+        self.offered.fetch_add(taken.len() as u64, Ordering::Release);
         while taken.len() > 0 {
             let mut sent = Vec::with_capacity(taken.len().min(TASKS_LEN_MAX));
             sent.extend(taken.by_ref().take(TASKS_LEN_MAX));
@@ -93,9 +98,19 @@ impl TaskQueue {
             if let Err(error) = self.topic.try_publish(sent)
                 && error.into_refused().by().contains(&self.inbox.id())
             {
+                self.offered.fetch_sub(sent_len as u64, Ordering::Relaxed);
                 self.len.fetch_sub(sent_len, Ordering::Relaxed);
             }
         }
+    }
+
+    /// How many tasks have been offered, and how many of these, the first ones, have been taken and begun,
+    /// or more.
+    pub(super) fn offered_and_taken(&self) -> (u64, u64) {
+        // In this order: tasks that are offered meanwhile do not pass for taken.
+        let offered = self.offered.load(Ordering::Acquire);
+        let left = self.len.load(Ordering::Acquire) as u64;
+        (offered, offered.saturating_sub(left))
     }
 
     /// How many tasks would fit now, about.
@@ -161,7 +176,7 @@ impl Iterator for Hand<'_> {
 
 impl Drop for Hand<'_> {
     fn drop(&mut self) {
-        self.queue.len.fetch_sub(self.begun_len, Ordering::Relaxed);
+        self.queue.len.fetch_sub(self.begun_len, Ordering::Release);
         if self.begun_len > 0 {
             self.queue.announce_room();
         }
@@ -218,7 +233,11 @@ impl TaskQueues {
         if is_same(activity.queue, &scheduled.queue) {
             return Some(number);
         }
-        let queue = &*scheduled.queue;
+        self.number_of(&scheduled.queue)
+    }
+
+    /// The number of the queue of this name.
+    pub(crate) fn number_of(&self, queue: &str) -> Option<usize> {
         self.queues.binary_search_by(|one| one.name.cmp(queue)).ok()
     }
 

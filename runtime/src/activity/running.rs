@@ -1,28 +1,26 @@
 //! What a pool knows of its attempts. It outlives the pool's part, so that a restarted pool knows
 //! what is still running.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millrun_core::{Bell, Host, TaskHandle, Timestamp};
+use millrun_core::{Host, TaskHandle, Timestamp};
 use millrun_workflow::{ActivityFailure, Payload, TimeoutKind};
 use rustc_hash::FxBuildHasher;
 use tokio::sync::Semaphore;
 
 use super::attempt_list::{Attempt, AttemptList, Key};
-use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError};
+use super::cancelled::CancelledCalls;
+use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::shard::{ShardDoors, ShardMessage};
-
-/// How many steps cancelled in the queue a pool remembers.
-const CANCELLED_LEN_MAX: usize = 65_536;
 
 /// The attempts of one task queue.
 #[derive(Debug)]
 pub(crate) struct PoolState {
-    /// The pool's bell: an attempt that is cancelled makes room.
-    bell: Bell,
+    /// The pool's queue. Its bell rings for an attempt that is cancelled, which makes room.
+    queue: Arc<TaskQueue>,
     host: Arc<dyn Host>,
     doors: ShardDoors,
     payload_bytes_max: usize,
@@ -39,8 +37,7 @@ struct Running {
     unsent_len: usize,
     /// How many have been started since the runtime was.
     started_len: usize,
-    /// Steps cancelled while they waited in the queue.
-    cancelled: HashSet<Key, FxBuildHasher>,
+    cancelled: CancelledCalls,
     /// Attempts that must begin before a deadline, and have not.
     queued: HashMap<Key, Queued, FxBuildHasher>,
     starts: BTreeSet<(Timestamp, Key)>,
@@ -59,14 +56,14 @@ struct Queued {
 
 impl PoolState {
     pub(crate) fn new(
-        bell: Bell,
+        queue: Arc<TaskQueue>,
         host: Arc<dyn Host>,
         doors: ShardDoors,
         payload_bytes_max: usize,
         threads: Arc<Semaphore>,
     ) -> Self {
         Self {
-            bell,
+            queue,
             host,
             doors,
             payload_bytes_max,
@@ -88,6 +85,12 @@ impl PoolState {
     pub(crate) fn running_len(&self) -> usize {
         let running = self.lock();
         running.attempts.len() + running.unsent_len
+    }
+
+    /// How many calls it remembers that were cancelled in the queue.
+    #[cfg(test)]
+    pub(super) fn cancelled_len(&self) -> usize {
+        self.lock().cancelled.len()
     }
 
     /// How many attempts have been started since the runtime was.
@@ -141,7 +144,7 @@ impl PoolState {
         running.queued.insert(key, queued);
         running.starts.insert((start_by, key));
         drop(running);
-        self.bell.ring();
+        self.queue.bell().ring();
     }
 
     /// Lists an attempt that begins. `false` if it must not: it was cancelled while it waited, or
@@ -154,7 +157,7 @@ impl PoolState {
         if running.is_cut_off {
             return false;
         }
-        if !running.cancelled.is_empty() && running.cancelled.remove(&key) {
+        if !running.cancelled.is_empty() && running.cancelled.take(key, self.queue.offered_and_taken().1) {
             running.forget_queued(key);
             return false;
         }
@@ -246,7 +249,8 @@ impl PoolState {
         Some(attempt)
     }
 
-    /// Stops an attempt whose report nobody waits for, or keeps it from being started.
+    /// Stops an attempt whose report nobody waits for, or keeps it from being started if its task waits in
+    /// the queue. No task of this call is offered any more.
     pub(crate) fn cancel(&self, key: Key) {
         let mut running = self.lock();
         running.forget_queued(key);
@@ -256,16 +260,18 @@ impl PoolState {
                 if let Some(handle) = attempt.handle {
                     handle.abort();
                 }
-                self.bell.ring();
+                self.queue.bell().ring();
             }
             None => {
-                // Forgetting them costs no more than an attempt that nobody waits for.
-                if running.cancelled.len() >= CANCELLED_LEN_MAX {
-                    running.cancelled.clear();
-                }
-                running.cancelled.insert(key);
+                let offered_and_taken = self.queue.offered_and_taken();
+                running.cancelled.insert(key, offered_and_taken);
             }
         }
+    }
+
+    /// Looks no longer at the time of a call on a queue that nobody works off, which was cancelled.
+    pub(crate) fn forget_start(&self, key: Key) {
+        self.lock().forget_queued(key);
     }
 
     /// Whether this attempt is under way.

@@ -12,7 +12,10 @@ use std::collections::VecDeque;
 use millrun_core::{RunId, Timestamp};
 use millrun_workflow::{DEFAULT_QUEUE, OperationId};
 
+use rustc_hash::FxHashSet;
+
 use super::Shard;
+use super::effects::CancelledCall;
 use super::entry::{Held, Place};
 use crate::activity::ActivityTask;
 
@@ -76,6 +79,62 @@ impl Shard {
                 }
                 backlog.extend(staged.drain(..).map(|task| task.key()));
             }
+        }
+    }
+
+    /// Tells the pools of calls that nobody waits for any more, each that of its own queue.
+    pub(super) fn cancel_calls(&mut self) {
+        if self.cancelled.is_empty() {
+            return;
+        }
+        self.drop_cancelled_backlog();
+        for CancelledCall {
+            run,
+            operation,
+            queue,
+        } in self.cancelled.drain(..)
+        {
+            match queue.and_then(|number| self.shared.pools.get(number as usize)) {
+                Some(pool) => pool.cancel((run, operation)),
+                // As when the call was staged.
+                None => {
+                    if let Some(pool) = self.shared.pool(DEFAULT_QUEUE) {
+                        pool.forget_start((run, operation));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Drops what was cancelled out of the backlogs, where that are so many that looking at all costs little
+    /// for each: their pools never had a task of theirs, and need not remember them. The others are passed
+    /// over when their turn comes. The predecessor of a successor may have left a task of the same call in
+    /// the queue.
+    fn drop_cancelled_backlog(&mut self) {
+        const LOOKS_MAX: usize = 64;
+        if self.is_successor {
+            return;
+        }
+        let looks_max = LOOKS_MAX.saturating_mul(self.cancelled.len());
+        for (number, outlet) in self.outlets.iter_mut().enumerate() {
+            if outlet.backlog.is_empty() || outlet.backlog.len() > looks_max {
+                continue;
+            }
+            let of_queue = |call: &&CancelledCall| call.queue.is_some_and(|queue| queue as usize == number);
+            let mut calls: FxHashSet<_> = (self.cancelled.iter().filter(of_queue))
+                .map(|call| (call.run, call.operation))
+                .collect();
+            if calls.is_empty() {
+                continue;
+            }
+            let mut dropped = FxHashSet::default();
+            outlet
+                .backlog
+                .retain(|key| !calls.remove(key) || !dropped.insert(*key));
+            let pool = &self.shared.pools[number];
+            dropped.iter().for_each(|key| pool.forget_start(*key));
+            self.cancelled
+                .retain(|call| !dropped.contains(&(call.run, call.operation)));
         }
     }
 

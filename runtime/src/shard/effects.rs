@@ -20,11 +20,17 @@ pub(super) enum Effect {
     CancelPublish(RunId, OperationId),
     /// The outcome of a publish is durable.
     ForgetPublish(RunId, OperationId),
-    CancelActivity {
-        run: RunId,
-        operation: OperationId,
-    },
+    CancelActivity(CancelledCall),
     Timer(TimerCommand),
+}
+
+/// A call that nobody waits for any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CancelledCall {
+    pub(super) run: RunId,
+    pub(super) operation: OperationId,
+    /// The number of its queue, if that is one of this runtime.
+    pub(super) queue: Option<u32>,
 }
 
 impl fmt::Debug for Effect {
@@ -34,7 +40,7 @@ impl fmt::Debug for Effect {
             Self::Publish(..) => "Publish",
             Self::CancelPublish(..) => "CancelPublish",
             Self::ForgetPublish(..) => "ForgetPublish",
-            Self::CancelActivity { .. } => "CancelActivity",
+            Self::CancelActivity(_) => "CancelActivity",
             Self::Timer(_) => "Timer",
         })
     }

@@ -12,7 +12,7 @@ use millrun_workflow::{
 
 use super::Shard;
 use super::answers::Answer;
-use super::effects::Effect;
+use super::effects::{CancelledCall, Effect};
 use super::entry::{Entry, Held, Loading, Place, WorkflowName};
 use super::family::{check_beginning, close_child, start_child, tell_parent};
 use super::message::{Standing, Tell, UpdateRefused};
@@ -372,8 +372,13 @@ impl Shard {
                 Command::StartChild(scheduled) => self.effects.push(start_child(run, &scheduled, None)),
                 Command::CloseChild(scheduled) => self.effects.push(close_child(run, &scheduled)),
                 Command::ContinueAsNew { run: next, started } => self.continuing.push((run, next, started)),
-                Command::CancelActivity { operation, queue: _ } => {
-                    self.effects.push(Effect::CancelActivity { run, operation });
+                Command::CancelActivity { operation, queue } => {
+                    let queue = self.shared.queues.number_of(&queue);
+                    self.effects.push(Effect::CancelActivity(CancelledCall {
+                        run,
+                        operation,
+                        queue: queue.and_then(|number| u32::try_from(number).ok()),
+                    }));
                 }
                 Command::StartTimer { operation, deadline } => {
                     let command = TimerCommand::Set(deadline, run, Alarm::Operation(operation));

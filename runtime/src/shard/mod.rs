@@ -58,7 +58,7 @@ use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
 use answers::Outbox;
 use dispatch::Outlet;
-use effects::{Effect, Effects, InFlight};
+use effects::{CancelledCall, Effect, Effects, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
 pub(crate) use life::Load;
@@ -181,6 +181,8 @@ pub(crate) struct Shard {
     /// The memory of the last turn, for the next.
     turn: Option<Box<Turn>>,
     timer_commands: Vec<TimerCommand>,
+    /// Calls whose pools are to be told.
+    cancelled: Vec<CancelledCall>,
     /// Activities and queues of which it was said that calls wait for them.
     warned: BTreeSet<(Name, Name)>,
 }
@@ -230,6 +232,7 @@ impl Shard {
             durable_len: 0,
             turn: None,
             timer_commands: Vec::new(),
+            cancelled: Vec::new(),
             warned: BTreeSet::new(),
         }
     }
@@ -337,6 +340,9 @@ impl Shard {
         }
         self.send_timers();
         self.send_tasks();
+        // Behind the tasks: one that was decided before its call was cancelled is in the queue by now, if it
+        // ever will be.
+        self.cancel_calls();
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -345,11 +351,7 @@ impl Shard {
             Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
-            Effect::CancelActivity { run, operation } => {
-                for pool in &self.shared.pools {
-                    pool.cancel((run, operation));
-                }
-            }
+            Effect::CancelActivity(call) => self.cancelled.push(call),
             Effect::Timer(command) => self.timer_commands.push(command),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Either, ErrorKind, ResultError, Retry, Signal,
-    TimeoutKind, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Either, ErrorKind, ResultError, Retry, Runtime,
+    Signal, TimeoutKind, TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -366,5 +366,72 @@ async fn a_cancelled_attempt_makes_room_for_the_next() {
             .unwrap(),
         1
     );
+    runtime.shutdown().await.unwrap();
+}
+
+/// Cancels went to the pools of all queues, and each pool remembered those that it had no attempt of: at
+/// 65,536 it forgot them all, and began an attempt whose call had been cancelled while it waited in the
+/// queue. In the tests a few calls were cancelled on the one queue that there was.
+#[tokio::test]
+async fn a_call_cancelled_in_its_queue_is_not_begun_however_many_are_cancelled_on_another() {
+    const SLOW: Activity<u64, u64> = Activity::named("slow").on_queue("slow");
+    const OTHER: Activity<u64, u64> = Activity::named("other").on_queue("other");
+    const ONE: Workflow<u64, u64> = Workflow::named("one");
+    const CROWD: Workflow<u64, u64> = Workflow::named("crowd");
+    async fn one(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+        Ok(cx.call(SLOW, number).await?)
+    }
+    async fn crowd(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
+        let calls = (0..len).map(|number| cx.call(OTHER, number));
+        Ok(cx.join_all(calls).await.len() as u64)
+    }
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let slow = {
+        let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
+        move |_: ActivityContext, number: u64| {
+            begun.lock().unwrap().push(number);
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok::<_, ActivityError>(number)
+            }
+        }
+    };
+    let runtime = Runtime::volatile()
+        .register(SLOW, slow)
+        .register(OTHER, |_: ActivityContext, _: u64| {
+            std::future::pending::<Result<u64, ActivityError>>()
+        })
+        .register(ONE, one)
+        .register(CROWD, crowd)
+        .configure(|config| {
+            config.queue_running_max.insert("slow".into(), 1);
+            config.queue_running_max.insert("other".into(), 1);
+        })
+        .start()
+        .await
+        .unwrap();
+    let first = runtime.start(ONE, "first", 0).await.unwrap();
+    while begun.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // Its call waits in the queue when it is cancelled.
+    let cancelled = runtime.start(ONE, "cancelled", 1).await.unwrap();
+    cancelled.terminate("not needed").await.unwrap();
+    for number in 0..7 {
+        let crowd = runtime
+            .start(CROWD, &format!("crowd-{number}"), 10_000)
+            .await
+            .unwrap();
+        crowd.terminate("not needed").await.unwrap();
+    }
+    gate.add_permits(2);
+    let last = runtime.start(ONE, "last", 2).await.unwrap();
+    assert_eq!(
+        (first.result().await.unwrap(), last.result().await.unwrap()),
+        (0, 2)
+    );
+    assert_eq!(*begun.lock().unwrap(), [0, 2]);
     runtime.shutdown().await.unwrap();
 }
