@@ -24,7 +24,8 @@ use crate::{RunError, RunHandle, Runtime, SignalWithStartError, StartError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// Give a handle to the run that is there, live or finished: starting is idempotent.
+    /// Give a handle to the run that is there, live, or finished and
+    /// [retained](crate::Retention): starting is idempotent for that long.
     #[default]
     Attach,
     /// Refuse, whether the run that is there is live or finished.
@@ -104,6 +105,13 @@ impl Runtime {
     /// [`start_with`](Self::start_with). The workflow's code need not be registered here; the
     /// instance then waits for a runtime that has it.
     ///
+    /// The id is taken for as long as its finished run is retained, by default for 72 hours, and less if
+    /// many runs end: [`Retention`](crate::Retention) bounds their number and bytes as well, for all
+    /// workflows together. **A start that is repeated after that begins another run**, and its activities
+    /// have other [idempotency keys](crate::ActivityContext::idempotency_key): an order would be charged
+    /// again. Where a start may be repeated later than retention is sure to reach, give the far side a key
+    /// of your own, such as the number of the order, or ask it before.
+    ///
     /// # Errors
     /// See [`StartError`].
     ///
@@ -118,7 +126,8 @@ impl Runtime {
         self.start_with(workflow, id, input, OnConflict::default()).await
     }
 
-    /// As [`start`](Self::start), and says what to do when the id is taken.
+    /// As [`start`](Self::start), and says what to do when the id is taken. Under each policy an id is
+    /// free again once its finished run is retained no longer.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -156,7 +165,8 @@ impl Runtime {
     /// and is an error when it has finished; [`OnConflict::RestartFinished`] starts another then;
     /// [`OnConflict::Refuse`] signals only what it starts.
     ///
-    /// As with any signal, whoever repeats this after [`StartError::Stopped`] may signal twice.
+    /// As with any signal, whoever repeats this after [`StartError::Stopped`] may signal twice. Repeated
+    /// when a finished run is retained no longer, it begins another, as [`start`](Self::start) does.
     ///
     /// ```
     /// use millrun::{OnConflict, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};

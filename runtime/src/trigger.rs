@@ -5,8 +5,12 @@
 //! ```
 //!
 //! A shard that fails in the middle is asked again: a start is then made once all the same, a signal
-//! may arrive twice. What waits in the inbox is in memory, as its topic is. A publisher that must wait for room is held
-//! up by the runtime's own doors in the end: a start that is not durable yet keeps its place.
+//! may arrive twice. What waits in the inbox is in memory, as its topic is. A publisher that must wait for
+//! room is held up by the runtime's own doors in the end: a start that is not durable yet keeps its place.
+//!
+//! Where an instance takes no more signals for now, or there are as many instances as there may be, the
+//! trigger asks again after a pause that grows: nobody tells it of room. Nothing else in the runtime waits
+//! for room like this.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +33,7 @@ use crate::{OnConflict, RunError, Runtime, SignalWithStartError, StartError, Sto
 /// How many envelopes are started or signalled at once.
 const BATCH_MAX: usize = 256;
 
-/// The first pause before something refused for now is tried again, and the longest.
+/// Retry backoff for an envelope that is refused for now: the first pause and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 /// A subscription that starts or signals workflows; made by [`Runtime::start_on`],
@@ -132,7 +136,8 @@ impl Answer {
 impl Runtime {
     /// Starts an instance for each envelope on a topic, or on all topics that a filter such as
     /// `orders.*.placed` selects, under the id and with the input that `make` gives. An id that is taken
-    /// is left alone, so that the same event twice starts one instance.
+    /// is left alone, so that the same event twice starts one instance; if the second comes when the
+    /// finished run of the first is retained no longer, it starts another, as [`start`](Self::start) does.
     ///
     /// The subscription's [configuration](SubscriptionConfig) says how many envelopes wait and what
     /// happens when there are more: by default their publishers wait.
