@@ -18,6 +18,9 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 /// Called once, when a part has ended, from whichever thread ran it.
 pub type OnExit = Box<dyn FnOnce(PartExit) + Send + 'static>;
 
+/// Whether a simulated process has crashed; see [`Host::crash_check`].
+pub type CrashCheck = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Where time, randomness, tasks and threads come from.
 pub trait Host: Send + Sync + fmt::Debug + 'static {
     /// The time of day. Never runs backwards within one process.
@@ -36,6 +39,13 @@ pub trait Host: Send + Sync + fmt::Debug + 'static {
     /// surroundings goes where a [spawned](Self::spawn) task's would. By default, just does it.
     fn within(&self, work: &mut dyn FnMut()) {
         work();
+    }
+
+    /// Says, when it is called, whether a crash has ended what runs on this host: from then on nothing of it
+    /// may reach a file, as nothing of a process that was killed does. `None` where the operating system
+    /// sees to that, which is everywhere but in a simulation.
+    fn crash_check(&self) -> Option<CrashCheck> {
+        None
     }
 
     /// Completes at `deadline` or a little later, never before.

@@ -20,7 +20,7 @@ mod time;
 
 pub use bell::Bell;
 pub use host::{
-    Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle,
+    CrashCheck, Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle,
 };
 pub use identity::{Epoch, InstanceId, InstanceIdError, Offset, Partition, RunId, Sequence};
 pub use panic::panic_message;

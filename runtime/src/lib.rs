@@ -78,8 +78,8 @@ pub use trigger::Trigger;
 pub use untyped::UntypedHandle;
 
 pub use millrun_core::{
-    Bell, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit, Part, PartExit, PartHandle,
-    Partition, Placement, RunId, Sequence, SpawnError, Stop, Task, TaskHandle, Timestamp,
+    Bell, CrashCheck, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit, Part, PartExit,
+    PartHandle, Partition, Placement, RunId, Sequence, SpawnError, Stop, Task, TaskHandle, Timestamp,
 };
 pub use millrun_persistence::OpenError as StoreError;
 pub use millrun_persistence::{

@@ -17,6 +17,7 @@ mod archive;
 mod backend;
 mod closed;
 mod convoy;
+mod cut_off;
 mod damaged;
 mod disk;
 mod filter;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use millrun_core::{Host, Placement};
 
+use super::cut_off::until_a_crash;
 use super::disk::{Disk, FileDisk};
 use super::store::Store;
 use super::zero_ahead::ZeroAhead;
@@ -88,7 +89,7 @@ pub(crate) fn open_disk(
             cause,
         });
     }
-    let disk = zeroed_ahead(disk, path, config, host)?;
+    let disk = prepared(disk, path, config, host)?;
     let store = Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
     Ok(store.of(superblock))
 }
@@ -104,20 +105,22 @@ fn create(
         source,
     };
     disk.set_len(superblock::BYTES as u64).map_err(io)?;
-    let store_disk = zeroed_ahead(Arc::clone(&disk), path, config, host)?;
+    let store_disk = prepared(Arc::clone(&disk), path, config, host)?;
     let store = Store::open(store_disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
     disk.write(0, &superblock::encode(host.random())).map_err(io)?;
     disk.sync().map_err(io)?;
     Ok(store)
 }
 
-/// Has the file zeroed ahead of the writes, if the configuration says so.
-fn zeroed_ahead(
+/// The disk as the store writes to it: nothing comes there after a simulated crash, and the file is zeroed
+/// ahead of the writes, if the configuration says so.
+fn prepared(
     disk: Arc<dyn Disk>,
     path: &Path,
     config: &JournalConfig,
     host: &dyn Host,
 ) -> Result<Arc<dyn Disk>, OpenError> {
+    let disk = until_a_crash(disk, host);
     if config.zero_ahead_bytes == 0 {
         return Ok(disk);
     }

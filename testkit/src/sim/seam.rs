@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::time::Duration;
 
 use millrun_core::{
-    Bell, Host, OnExit, Part, PartHandle, Placement, SpawnError, Task, TaskHandle, Timestamp,
+    Bell, CrashCheck, Host, OnExit, Part, PartHandle, Placement, SpawnError, Task, TaskHandle, Timestamp,
 };
 
 use super::sleep::Sleep;
@@ -67,6 +67,14 @@ impl Host for Seam {
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {
         Box::pin(Sleep::new(Arc::clone(&self.world), self.life, deadline))
+    }
+
+    fn crash_check(&self) -> Option<CrashCheck> {
+        let (world, life) = (Arc::downgrade(&self.world), self.life);
+        Some(Box::new(move || {
+            // Without its world nothing runs.
+            world.upgrade().is_none_or(|world| world.lock().life != life)
+        }))
     }
 
     /// Both placements share the one thread.

@@ -223,8 +223,13 @@ impl SimHost {
     /// or poll, no exit callback is called, hosts of that life start nothing. The clock and the
     /// dice go on.
     ///
-    /// Unlike in a process that is killed, values are dropped. Called from within a turn, it takes
-    /// effect at once for all others, and at the end of the turn for that part.
+    /// Files are left as a kill leaves them: a store that was opened on a host of that life is cut off its
+    /// file first, so that it is neither flushed nor closed, and the next one to open it repairs it. (What
+    /// was written before stays, synced or not: the machine goes on. A power cut takes a disk of its own.)
+    ///
+    /// Unlike in a process that is killed, values are dropped: what their destructors do in memory happens,
+    /// and so does what those of your own do to files of your own. Called from within a turn, it takes
+    /// effect at once for all others and for files, and at the end of the turn for that part.
     pub fn crash(&self) {
         self.world.crash();
     }
