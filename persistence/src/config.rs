@@ -29,6 +29,11 @@ pub struct JournalConfig {
     /// acknowledgement it looks in any case. Zero looks never, for file systems on which a file that is open
     /// changes its inode number. Default 1 s.
     pub file_check_every: Duration,
+    /// How long a commit waits for room on a full disk, or within a quota, before the journal fails with
+    /// [`FailureKind::Io`](crate::FailureKind::Io). Meanwhile nothing is acknowledged and
+    /// [`Stats::is_disk_full`](crate::Stats::is_disk_full) says so. Zero does not wait, nor does a host whose
+    /// parts share one thread, nor the opening of a store. Default 600 s.
+    pub disk_full_wait_max: Duration,
     /// What an acknowledged turn survives. Default [`Durability::Durable`].
     pub durability: Durability,
     /// How many bytes of the log may be dead, beyond half as many as are needed, before the writer
@@ -91,6 +96,7 @@ impl Default for JournalConfig {
             cache_bytes_max: 64 << 20,
             zero_ahead_bytes: 16 << 20,
             file_check_every: Duration::from_secs(1),
+            disk_full_wait_max: Duration::from_secs(600),
             durability: Durability::Durable,
             dead_bytes_max: 16 << 20,
             snapshot_bytes_max: 8 << 20,

@@ -330,6 +330,9 @@ pub struct Stats {
     pub archived_runs: u64,
     /// The archive could not be written when it was tried last, so nothing is dropped.
     pub is_archive_failing: bool,
+    /// The disk is full: a commit waits for room, and whoever waits for it waits too, for at most
+    /// [`disk_full_wait_max`](crate::JournalConfig::disk_full_wait_max).
+    pub is_disk_full: bool,
     /// Rows that say what may be dropped, or that would be dropped, cannot be read: retention has
     /// stopped, and the log grows, until the store is opened again.
     pub is_retention_stopped: bool,

@@ -210,6 +210,7 @@ impl Journal for RedbJournal {
         Stats {
             file_bytes: self.shared.file_bytes(),
             compacted_bytes: self.shared.compacted_bytes(),
+            is_disk_full: self.shared.is_disk_full(),
             ..self.shared.lock().stats()
         }
     }

@@ -7,7 +7,7 @@
 //!      Store (redb) ◄───────────── Writer (a part on its own thread)
 //!        │
 //!        ▼
-//!   Disk: ZeroAhead ─► FileDisk
+//!   Disk: Roomy ─► ZeroAhead ─► FileDisk
 //! ```
 //!
 //! Invariants: the log is the truth, and everything else is rebuilt from it; only the writer
@@ -34,6 +34,7 @@ mod moment;
 mod open;
 mod rebuild;
 mod recover;
+mod room;
 mod segment;
 mod settle;
 mod settler;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockErr
 use millrun_core::{Bell, Host, Offset, PartExit};
 
 use super::disk::Disk;
+use super::room::Room;
 use super::state::State;
 use super::store::Store;
 use crate::config::JournalConfig;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     store: RwLock<Option<Arc<Store>>>,
     /// The disk, for its size: it can be asked while the store is being compacted.
     disk: Weak<dyn Disk>,
+    room: Arc<Room>,
     /// How many bytes redb has written,
     written: Arc<AtomicU64>,
     /// and how many when the compaction under way began.
@@ -41,8 +43,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: JournalConfig, host: Arc<dyn Host>, state: State, store: Arc<Store>) -> Self {
         let (disk, written) = store.meter();
+        let room = Arc::clone(store.room());
+        room.wait_on(Arc::clone(&host), config.disk_full_wait_max);
         Self {
             disk,
+            room,
             written,
             compaction_began: AtomicU64::new(NOT_COMPACTING),
             compacted: AtomicU64::new(0),
@@ -124,6 +129,11 @@ impl Shared {
         self.disk.upgrade().and_then(|disk| disk.len().ok()).unwrap_or(0)
     }
 
+    /// Whether a commit waits for room on the disk.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.room.is_full()
+    }
+
     pub(crate) fn failure(&self) -> Option<JournalFailure> {
         if self.has_failed.load(Ordering::Acquire) {
             self.lock().failure.clone()
@@ -147,6 +157,7 @@ impl Shared {
     /// Begins to close; what is queued is still flushed.
     pub(crate) fn begin_close(&self) {
         self.lock().is_closing = true;
+        self.room.close();
         self.bell.ring();
         if self.has_writer_ended() {
             self.let_go();

@@ -24,6 +24,7 @@ use super::disk::Disk;
 use super::guard::guarded;
 use super::kept::{self, KeptKey};
 use super::moment::{Moment, Opened};
+use super::room::{Room, Roomy};
 use super::settler::Step;
 use super::state::Segment;
 use super::tables::{
@@ -41,6 +42,7 @@ const LANES_MAX: usize = 4;
 pub(crate) struct Store {
     db: Database,
     disk: Arc<dyn Disk>,
+    room: Arc<Room>,
     written: Arc<AtomicU64>,
     /// What its first page says, if that is an earlier format than this release writes.
     earlier: Mutex<Option<Superblock>>,
@@ -79,6 +81,8 @@ impl Store {
         let repaired = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&repaired);
         let written = Arc::new(AtomicU64::new(0));
+        let room = Arc::<Room>::default();
+        let disk: Arc<dyn Disk> = Arc::new(Roomy::new(disk, Arc::clone(&room)));
         let backend = Backend(Arc::clone(&disk), Arc::clone(&written));
         let db = guarded(|| {
             Ok(Database::builder()
@@ -89,6 +93,7 @@ impl Store {
         Ok(Self {
             db,
             disk,
+            room,
             written,
             earlier: Mutex::new(None),
             is_repaired: repaired.load(Ordering::Relaxed),
@@ -261,6 +266,11 @@ impl Store {
     /// The disk, and how many bytes redb has written to it so far.
     pub(crate) fn meter(&self) -> (Weak<dyn Disk>, Arc<AtomicU64>) {
         (Arc::downgrade(&self.disk), Arc::clone(&self.written))
+    }
+
+    /// Whether and how long the store waits for room on its disk.
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
     /// Whether the file can be taken from the store.

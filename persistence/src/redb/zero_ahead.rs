@@ -18,7 +18,8 @@
 //!
 //! Invariants: nothing at or behind `len` is touched, so redb finds the file as long as it made
 //! it; only bytes behind everything ever written are zeroed, and a write that would overlap a
-//! slice being zeroed waits for it. A failure to zero is not a failure: the hole stays.
+//! slice being zeroed waits for it. A failure to zero is not a failure: the hole stays, and where the
+//! disk was full it is tried again after the next sync.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use millrun_core::{Bell, Next, Part, Timestamp};
 
 use super::disk::Disk;
 use super::loss::FileLoss;
+use super::room;
 
 /// How much is zeroed at a time; small, because a sync meanwhile writes it out as well.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -281,12 +283,14 @@ impl Part for Zeroer {
         } else {
             let outcome = disk.write(from, &bytes);
             drop(disk);
-            self.put(|state| {
-                state.zeroed = to;
-                state.allowance = state.allowance.saturating_sub(to - from);
-                if outcome.is_err() {
-                    state.disk = None;
+            self.put(|state| match outcome {
+                Ok(()) => {
+                    state.zeroed = to;
+                    state.allowance = state.allowance.saturating_sub(to - from);
                 }
+                // The next sync gives leave to try again.
+                Err(error) if room::is_full(&error) => state.allowance = 0,
+                Err(_) => state.disk = None,
             })
         };
         if has_more { Next::Again } else { Next::Idle }

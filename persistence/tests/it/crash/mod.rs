@@ -4,6 +4,8 @@
 mod claims;
 mod corruption;
 pub(crate) mod disk;
+#[cfg(unix)]
+mod full_disk;
 mod io_errors;
 #[cfg(unix)]
 mod kill;
