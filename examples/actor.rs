@@ -73,6 +73,7 @@ impl Actor for Clerk {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    // Its clock and its tasks come from the runtime, once that has started.
     let broker = Broker::without_host(BrokerConfig::default());
     let inbox = broker.subscribe::<u64>("payments.*", SubscriptionConfig::default())?;
     let mut letters = broker

@@ -5,11 +5,11 @@
 use std::error::Error;
 
 use millrun_broker::mailbox::MailboxConfig;
-use millrun_broker::{Broker, BrokerConfig, Overflow, SubscriptionConfig};
+use millrun_broker::{Broker, BrokerConfig, Overflow, SubscriptionConfig, tokio_host};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let broker = Broker::without_host(BrokerConfig::default());
+    let broker = Broker::new(BrokerConfig::default(), tokio_host()?);
 
     // `*` stands for one token of a name, `>` for the rest.
     let mut orders = broker

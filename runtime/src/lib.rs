@@ -1,4 +1,4 @@
-//! Durable workflows, a topic broker and supervised actors in one process and one file.
+//! Durable workflows, each a supervised actor, and a topic broker, in one process and one file.
 //!
 //! Workflow code is a plain `async fn`; what it has done survives crashes, and goes on where it
 //! was. Steps with side effects are activities, which run at least once.
@@ -57,7 +57,8 @@ mod watch;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own.
+/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own. Topics deliver
+/// to those; they are supervised by whoever spawns them.
 pub use millrun_broker as broker;
 
 pub use activity::{ActivityContext, HeartbeatError};

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use millrun::broker::{
@@ -11,11 +12,11 @@ use millrun::broker::{
 };
 use millrun::{
     HostConfig, Implementation, Journal, JournalConfig, KillError, MemoryJournal, OnConflict, OpenError,
-    PromiseToken, Query, QueryError, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder, Signal,
-    SignalWithStartError, StartError, StopCause, TokioHost, Topic, Update, UpdateError, Workflow,
+    PromiseToken, Query, QueryError, RedbJournal, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder,
+    Signal, SignalWithStartError, StartError, StopCause, TokioHost, Topic, Update, UpdateError, Workflow,
     WorkflowContext, WorkflowError,
 };
-use millrun_persistence::FailureKind;
+use millrun_persistence::{Disk, FailureKind, FileDisk};
 use millrun_testkit::{SimConfig, SimHost};
 use tokio::runtime::Builder;
 use tracing::field::Field;
@@ -850,4 +851,129 @@ fn a_broker_that_the_runtime_is_given_keeps_its_time_when_the_host_goes() {
         assert_eq!(ask("behind the runtime"), Err(AskError::TimedOut));
         drop(inbox);
     }
+}
+
+/// A simulated host is lost by a crash, which no test had survived with a handle in its hand.
+#[test]
+fn whoever_waits_when_a_simulated_host_is_lost_is_told_and_nothing_queued_becomes_durable() {
+    for seed in 0..20 {
+        let world = SimHost::new(SimConfig::seeded(seed));
+        let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
+        let builder = code(Runtime::volatile()).host(world.host());
+        let builder = builder.journal(Arc::clone(&journal) as Arc<dyn Journal>);
+        let crash = world.crasher();
+        let runtime = world
+            .block_on(async {
+                let runtime = builder.start().await.unwrap();
+                let run = runtime.start(TALLY, "t", 1).await.unwrap();
+                let mut result = std::pin::pin!(run.result());
+                assert!(futures_util::poll!(&mut result).is_pending());
+                crash();
+                assert!(matches!(
+                    result.await,
+                    Err(ResultError::Run(RunError::Stopped(StopCause::HostEnded)))
+                ));
+                assert!(matches!(runtime.stopped().await, StopCause::HostEnded));
+                let start = runtime.start(TALLY, "u", 1).await;
+                assert!(matches!(start, Err(StartError::Stopped(StopCause::HostEnded))));
+                runtime
+            })
+            .unwrap();
+        assert!(
+            journal.failure().is_none(),
+            "a crash flushes nothing and closes nothing"
+        );
+        drop(runtime);
+    }
+}
+
+/// A file whose syncs do not return while it hangs.
+#[derive(Debug)]
+struct HangingDisk {
+    file: FileDisk,
+    hangs: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Disk for HangingDisk {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (hangs, released) = &*self.hangs;
+        drop(
+            released
+                .wait_while(hangs.lock().unwrap(), |hangs| *hangs)
+                .unwrap(),
+        );
+        self.file.sync()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.file.try_lock()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_on_a_disk_whose_sync_does_not_return_ends_and_answers_everybody() {
+    let store = Store::new();
+    let hangs: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+    let disk = HangingDisk {
+        file: FileDisk::create(&store.path()).unwrap(),
+        hangs: Arc::clone(&hangs),
+    };
+    let owner = TokioHost::spawn(HostConfig::default()).await.unwrap();
+    let config = JournalConfig::default();
+    let journal = RedbJournal::open_disk(Arc::new(disk), "store", config, owner.host()).unwrap();
+    let builder = code(Runtime::volatile())
+        .host(owner.host())
+        .journal(Arc::new(journal));
+    let builder = builder.configure(|config| {
+        config.shutdown_grace = Duration::from_millis(1);
+        config.shutdown_wait_max = Duration::from_millis(100);
+    });
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(TALLY, "t", 1).await.unwrap();
+    *hangs.0.lock().unwrap() = true;
+    let asking = runtime.clone();
+    let start = tokio::spawn(async move { asking.start(TALLY, "u", 1).await });
+    let result = tokio::spawn(async move { run.result().await });
+    while runtime.stats().started < 2 {
+        tokio::task::yield_now().await;
+    }
+    let stopped = tokio::time::timeout(HANGS_AFTER, runtime.shutdown())
+        .await
+        .unwrap();
+    assert!(
+        matches!(&stopped, Err(StopCause::Part { part, .. }) if &**part == "journal"),
+        "{stopped:?}"
+    );
+    let start = tokio::time::timeout(HANGS_AFTER, start).await.unwrap().unwrap();
+    assert!(
+        matches!(start, Err(StartError::Stopped(StopCause::Shutdown))),
+        "{start:?}"
+    );
+    let result = tokio::time::timeout(HANGS_AFTER, result).await.unwrap().unwrap();
+    assert!(
+        matches!(
+            result,
+            Err(ResultError::Run(RunError::Stopped(StopCause::Shutdown)))
+        ),
+        "{result:?}"
+    );
+    *hangs.0.lock().unwrap() = false;
+    hangs.1.notify_all();
+    owner.shutdown(HANGS_AFTER).await.unwrap();
 }
