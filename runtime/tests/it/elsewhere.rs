@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 
 /// A test that takes longer hangs, and fails here.
-pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(120);
+pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// What polls a future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
