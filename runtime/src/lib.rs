@@ -90,9 +90,9 @@ pub use millrun_persistence::{
 pub use millrun_workflow::QueryError as Unanswered;
 pub use millrun_workflow::{
     Activity, ActivityError, Awaited, Call, CallError, CancelRequest, CancelScope, Cancelled, Child,
-    ChildError, ContinueAsNew, ContinueError, Either, ErrorKind, Implementation, JoinSet, Limits,
+    ChildError, ContinueAsNew, ContinueError, Either, ErrorKind, Implementation, JoinSet, Limits, Local,
     MakeCheckpoint, Nondeterminism, OperationId, ParentClose, ParkReason, Payload, PayloadError, Promise,
-    PromiseError, PromiseToken, PromiseTokenError, Publish, PublishError, Query, RETRY_KINDS_MAX, Receive,
-    Record, Refused, Retry, RunFailure, Saga, SagaError, Signal, SignalError, Sleep, State, TimeoutKind,
-    Topic, TypedError, Until, Update, Workflow, WorkflowContext, WorkflowError,
+    PromiseError, PromiseToken, PromiseTokenError, Publish, PublishError, PublishOutcome, Query,
+    RETRY_KINDS_MAX, Receive, Record, Refused, Retry, RunFailure, Saga, SagaError, Signal, SignalError,
+    Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, Workflow, WorkflowContext, WorkflowError,
 };

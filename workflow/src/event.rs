@@ -25,10 +25,15 @@ pub(crate) use beginning::{Bounds, answer_bytes};
 pub use beginning::{Origin, Parent, ParentClose, Started};
 pub use failure::{ActivityFailure, ChildFailure, RunFailure};
 pub use parking::{Nondeterminism, ParkReason};
-pub use scheduled::{ActivityScheduled, Checkpoint, ChildScheduled, PublishScheduled};
+pub use scheduled::{ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled};
 
 /// A name in a history: borrowed from a definition when it is decided, owned when it is read.
 pub type Name = Cow<'static, str>;
+
+/// Whether a call of this name may have recorded this, which may have been before its code had names.
+pub(crate) fn is_same_name(recorded: Option<&str>, called: Option<&str>) -> bool {
+    recorded.is_none() || recorded == called
+}
 
 /// The number of an operation within its run, in the order in which the code issued them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,17 +153,17 @@ pub enum Event {
     },
     /// Decision: a value is to be published to a topic.
     PublishScheduled(Arc<PublishScheduled>),
-    /// Note: the topic had no room; the value waits for it.
+    /// Note: the topic had no room, or is not registered; the value waits for it.
     PublishParked {
         /// Which one.
         operation: OperationId,
     },
-    /// Input: the value was published, or could not be.
+    /// Input: the value was published, or could not be, or nobody knows.
     Published {
         /// Which one.
         operation: OperationId,
-        /// Why it could not be.
-        outcome: Result<(), String>,
+        /// Whether it was, or why it could not be.
+        outcome: Result<PublishOutcome, String>,
     },
     /// Decision: a promise was made that is settled from outside.
     PromiseMade {
@@ -182,6 +187,8 @@ pub enum Event {
     },
     /// Decision: a value that the code took from the world, once.
     ValueRecorded {
+        /// Its name, if the code gave it one.
+        name: Option<Name>,
         /// The value; or why it could not be encoded.
         value: Result<Payload, String>,
     },

@@ -73,7 +73,7 @@ pub enum Pending {
     Publish {
         /// What.
         scheduled: Arc<PublishScheduled>,
-        /// Whether its topic is known to have had no room.
+        /// Whether its topic is known to have had no room, or not to have been registered.
         is_parked: bool,
     },
     /// A promise waits to be settled from outside.

@@ -59,7 +59,7 @@ mod token;
 pub mod wire;
 
 pub use context::{
-    Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, MakeCheckpoint,
+    Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
     Promise, Publish, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep,
     State, Until, WorkflowContext,
 };
@@ -70,8 +70,8 @@ pub use error::{
 };
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, EventError, Name,
-    Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishScheduled, RunFailure,
-    Started,
+    Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome, PublishScheduled,
+    RunFailure, Started,
 };
 pub use handlers::QueryError;
 pub use kind::ErrorKind;

@@ -12,7 +12,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{RunId, TaskHandle};
-use millrun_workflow::OperationId;
+use millrun_workflow::{OperationId, PublishOutcome};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Names a publish.
@@ -27,8 +27,8 @@ enum Standing {
         /// What stops it; not there yet while it begins.
         task: Option<TaskHandle>,
     },
-    /// It was published, or refused.
-    Ended(Result<(), String>),
+    /// It was published, or refused, or nobody knows: a process that crashed may have handed it over.
+    Ended(Result<PublishOutcome, String>),
 }
 
 /// The publishes of one shard that were handed over. One entry for each whose outcome is not durable.
@@ -53,12 +53,12 @@ impl HandedOver {
     }
 
     /// The topic took it, or refused it.
-    pub(super) fn end(&self, key: Key, outcome: Result<(), String>) {
+    pub(super) fn end(&self, key: Key, outcome: Result<PublishOutcome, String>) {
         self.lock().insert(key, Standing::Ended(outcome));
     }
 
     /// The task that waited has ended. If nobody waits for it any more, neither does this list.
-    pub(super) fn end_wait(&self, key: Key, outcome: Result<(), String>) {
+    pub(super) fn end_wait(&self, key: Key, outcome: Result<PublishOutcome, String>) {
         if let Some(standing) = self.lock().get_mut(&key) {
             *standing = Standing::Ended(outcome);
         }
@@ -85,7 +85,7 @@ impl HandedOver {
     }
 
     /// The outcome of a publish, if it was handed over; `None` inside if a task waits for room.
-    pub(super) fn outcome(&self, key: Key) -> Option<Option<Result<(), String>>> {
+    pub(super) fn outcome(&self, key: Key) -> Option<Option<Result<PublishOutcome, String>>> {
         self.lock().get(&key).map(|standing| match standing {
             Standing::Waiting { .. } => None,
             Standing::Ended(outcome) => Some(outcome.clone()),

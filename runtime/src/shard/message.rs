@@ -6,7 +6,9 @@ use std::sync::Arc;
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, Topic};
 use millrun_core::{Bell, Epoch, InstanceId, Partition, RunId, Timestamp};
-use millrun_workflow::{ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload};
+use millrun_workflow::{
+    ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload, PublishOutcome,
+};
 use tokio::sync::oneshot;
 
 use super::life::Load;
@@ -128,7 +130,7 @@ pub(crate) enum ShardMessage {
     Published {
         run: RunId,
         operation: OperationId,
-        outcome: Result<(), String>,
+        outcome: Result<PublishOutcome, String>,
         /// The topic, if others may wait for it behind this one.
         topic: Option<&'static str>,
     },

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use futures_util::FutureExt;
 use millrun_broker::{Broker, Headers, PublishError, TopicError};
 use millrun_core::{RunId, panic_message};
-use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishScheduled, Topic};
+use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishOutcome, PublishScheduled, Topic};
 use rustc_hash::FxHashSet;
 use serde::de::DeserializeOwned;
 
@@ -39,7 +39,7 @@ use crate::recovery::RecoveredRun;
 /// something meanwhile get their answers; the rest has the next turns.
 const FED_TURN_MAX: usize = 256;
 
-type Publishing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+type Publishing = Pin<Box<dyn Future<Output = Result<PublishOutcome, String>> + Send>>;
 
 type Begin = dyn Fn(&Payload, String) -> Result<Publishing, String> + Send + Sync;
 
@@ -72,7 +72,9 @@ impl Publisher {
                         // The runtime stops. Nobody has the value, and the next process decides about it.
                         return std::future::pending().await;
                     }
-                    published.map(drop).map_err(|error| error.to_string())
+                    published
+                        .map(|_| PublishOutcome::Taken)
+                        .map_err(|error| error.to_string())
                 }))
             };
             Ok(Arc::new(begin) as Arc<Begin>)
@@ -147,7 +149,10 @@ impl Shard {
         let operation = scheduled.operation;
         let Some((topic, begin)) = self.shared.topics.get(&scheduled.topic) else {
             tracing::warn!(%run, topic = %scheduled.topic, "a topic is not registered: the publish waits");
-            return;
+            // Its history says so, or the next process would not know that nobody has had it.
+            return self
+                .doors
+                .push(run, ShardMessage::PublishParked { run, operation });
         };
         if let Some(backlog) = self.publishing.get_mut(topic)
             && backlog.is_busy
@@ -207,7 +212,7 @@ impl Shard {
             let message = ShardMessage::Published {
                 run,
                 operation,
-                outcome: Ok(()),
+                outcome: Ok(PublishOutcome::Unknown),
                 topic: Some(topic),
             };
             // The run passes it over; those behind it get their turn.
@@ -319,7 +324,8 @@ impl Shard {
     }
 
     /// A publish that was pending when its history was last read. Topics are in memory: after a crash
-    /// of the process, one that did not wait for room is not repeated.
+    /// of the process, one that did not wait for room is not repeated. Whether it was performed nobody
+    /// knows then, and that is what its run is told.
     pub(super) fn seed_publish(&mut self, run: RunId, scheduled: &PublishScheduled, is_parked: bool) {
         let operation = scheduled.operation;
         let outcome = match self.handed().outcome((run, operation)) {
@@ -331,8 +337,9 @@ impl Shard {
             None if is_parked || self.is_successor => return self.publish(run, scheduled),
             None if self.shared.topics.get(&scheduled.topic).is_none() => return,
             None => {
-                self.handed().end((run, operation), Ok(()));
-                Ok(())
+                let outcome = Ok(PublishOutcome::Unknown);
+                self.handed().end((run, operation), outcome.clone());
+                outcome
             }
         };
         let message = ShardMessage::Published {

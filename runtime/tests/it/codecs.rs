@@ -193,7 +193,7 @@ async fn a_codec_that_panics_on_the_way_to_a_topic_refuses_the_publish() {
     let reason = run.result().await.unwrap();
     assert!(reason.contains("it cannot be read"), "{reason}");
     let run = runtime.start(SAYS, "t", 1).await.unwrap();
-    assert_eq!(run.result().await.unwrap(), "Ok(())");
+    assert_eq!(run.result().await.unwrap(), "Ok(Taken)");
     assert_eq!(said.take().count(), 1);
     assert_unharmed(&runtime).await;
 }

@@ -11,8 +11,8 @@ use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, Receiver, SubscriptionConfig};
 use millrun::{
     Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartChange, PartEvent, PartExit, PartHandle,
-    Placement, RedbJournal, ResultError, RunError, Runtime, SpawnError, StartError, Stop, StopCause, Task,
-    TaskHandle, Timestamp, TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
+    Placement, PublishOutcome, RedbJournal, ResultError, RunError, Runtime, SpawnError, StartError, Stop,
+    StopCause, Task, TaskHandle, Timestamp, TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{FailureKind, Journal, JournalConfig};
 use millrun_testkit::{SimConfig, SimHost};
@@ -86,8 +86,12 @@ const SAID: Topic<u64> = Topic::named("said");
 const SAY: Workflow<u64, u64> = Workflow::named("say");
 
 async fn say(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-    cx.publish(SAID, number).await?;
-    cx.publish(SAID, number + 1_000).await?;
+    for value in [number, number + 1_000] {
+        // What a shard has handed to topics outlives it: its runs are told what became of it.
+        if cx.publish(SAID, value).await? != PublishOutcome::Taken {
+            return Err(WorkflowError::failed("nobody knows whether it was heard"));
+        }
+    }
     Ok(number)
 }
 

@@ -33,6 +33,7 @@ pub use child::Child;
 pub use compose::Either;
 pub use continuing::{ContinueAsNew, MakeCheckpoint};
 pub use join_set::JoinSet;
+pub use local::Local;
 pub use operation::{Call, CancelRequest, RETRY_KINDS_MAX, Receive, START_TO_CLOSE_DEFAULT, Sleep};
 pub use promise::Promise;
 pub use publish::Publish;
@@ -47,7 +48,7 @@ pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
 use crate::retry::mix;
-use crate::{Activity, CallError, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};
+use crate::{Activity, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -239,16 +240,20 @@ impl WorkflowContext {
     /// publishes to the topics that its builder was given; a publish to any other waits until one is
     /// opened that has the topic, as a warning and `describe` say.
     ///
-    /// The envelope's key is the step's idempotency key. A topic is in memory: after a crash the value
-    /// is not published again, unless it was known to wait for room.
+    /// The envelope's key is the step's idempotency key. A topic is in memory: after a crash of the process the
+    /// value is not published again, unless it was known to wait for room. Where the crash came between the
+    /// commit of the decision and that of its outcome, nobody knows whether the topic had taken the value; the
+    /// run is told so by [`PublishOutcome::Unknown`](crate::PublishOutcome::Unknown), and goes on. Publish
+    /// again what must arrive, and have those who read pass over what they have had.
     ///
     /// ```
-    /// use millrun_workflow::{Topic, WorkflowContext, WorkflowError};
+    /// use millrun_workflow::{PublishOutcome, Topic, WorkflowContext, WorkflowError};
     ///
     /// const PLACED: Topic<u64> = Topic::named("orders.placed");
     ///
     /// async fn order(cx: WorkflowContext, number: u64) -> Result<(), WorkflowError> {
-    ///     Ok(cx.publish(PLACED, number).await?)
+    ///     while cx.publish(PLACED, number).await? == PublishOutcome::Unknown {}
+    ///     Ok(())
     /// }
     /// ```
     #[track_caller]
@@ -414,6 +419,9 @@ impl WorkflowContext {
     /// Takes a value from the world, once: the effect runs when the future is first polled, its
     /// value is recorded, and a replay sees the recorded value without running the effect again.
     ///
+    /// A replay gives values back in the order in which they were recorded; [`named`](Record::named) keeps
+    /// two of one type from being taken for each other when their calls change places.
+    ///
     /// For what is quick and cannot fail in a way worth a retry: reading a configuration, an id
     /// from another system. It runs on the thread of the run, before anything of its turn is
     /// durable: after a crash in between it runs once more. Use an [activity](Self::call) for
@@ -443,7 +451,8 @@ impl WorkflowContext {
 
     /// A step without a queue: the work is done here and now, on the thread of the run, and its end is
     /// recorded; a replay sees the recorded end. It costs one event and no message. An error that says
-    /// it is [retryable](crate::TypedError::is_retryable) is tried again at once, three times in all.
+    /// it is [retryable](crate::TypedError::is_retryable) is tried again at once, three times in all. It may
+    /// be [named](Local::named).
     ///
     /// For what takes microseconds: it holds up every other run of its shard. As with
     /// [`record`](Self::record), a crash before the commit lets it happen once more.
@@ -461,14 +470,13 @@ impl WorkflowContext {
     /// [`CallError::Payload`](crate::CallError::Payload) if its end does not encode or is larger than a
     /// payload may be.
     #[track_caller]
-    pub fn local<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, CallError<E>>> + use<T, E, F>
+    pub fn local<T, E, F>(&self, work: F) -> Local<F, T, E>
     where
         T: Serialize + DeserializeOwned,
         E: TypedError,
         F: FnMut() -> Result<T, E> + Unpin,
     {
-        let recorded = self.record(|| local::attempts(work));
-        async move { recorded.await.map_err(CallError::Payload)?.into_result() }
+        Local::new(Arc::clone(&self.shared), Location::caller(), work)
     }
 
     /// Whether to take the new way of a change: `true` in every run that gets here for the first

@@ -14,7 +14,7 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{Event, PublishScheduled};
-use crate::{Cancelled, Payload, PayloadError, PublishError};
+use crate::{Cancelled, Payload, PayloadError, PublishError, PublishOutcome};
 
 /// A value on its way to a topic; made by
 /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
@@ -72,7 +72,7 @@ impl From<Unadmitted> for PublishError {
 }
 
 impl Future for Publish {
-    type Output = Result<(), PublishError>;
+    type Output = Result<PublishOutcome, PublishError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { operation, request } = self.get_mut();

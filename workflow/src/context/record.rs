@@ -12,8 +12,72 @@ use serde::de::DeserializeOwned;
 
 use crate::context::Shared;
 use crate::context::shared::Replayed;
-use crate::event::Event;
-use crate::{Payload, PayloadError};
+use crate::event::{Event, Name};
+use crate::{NAME_BYTES_MAX, Payload, PayloadError};
+
+/// What a value is recorded with, and its way into the history and back.
+#[derive(Debug)]
+pub(super) struct Recording {
+    shared: Arc<Shared>,
+    location: &'static Location<'static>,
+    name: Option<&'static str>,
+}
+
+impl Recording {
+    pub(super) fn new(shared: Arc<Shared>, location: &'static Location<'static>) -> Self {
+        Self {
+            shared,
+            location,
+            name: None,
+        }
+    }
+
+    /// # Panics
+    /// When the name is empty or longer than [`NAME_BYTES_MAX`].
+    pub(super) fn named(mut self, name: &'static str) -> Self {
+        assert!(
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX,
+            "a name has 1 to 255 bytes"
+        );
+        self.name = Some(name);
+        self
+    }
+
+    /// Lets the effect happen, unless this is a replay, which has its value.
+    pub(super) fn poll<T: Serialize + DeserializeOwned>(
+        &self,
+        effect: impl FnOnce() -> T,
+    ) -> Poll<Result<T, PayloadError>> {
+        let name = self.name.map(Name::Borrowed);
+        let Some(mut table) = self.shared.lock_polled() else {
+            return Poll::Pending;
+        };
+        let replayed = table.replay_value(self.name);
+        let bytes_max = table.bounds.payload_bytes_max;
+        drop(table);
+        let value = match replayed {
+            Replayed::Value(value) => value,
+            // The effect must not happen again: what is decided here does not fit, and parks the run.
+            Replayed::Absent => Err("no value was recorded here".into()),
+            Replayed::Live => match Payload::encode(&effect()) {
+                Ok(value) if value.len() > bytes_max => {
+                    Err(format!("{} bytes, a payload may have {bytes_max}", value.len()))
+                }
+                encoded => encoded.map_err(|error| error.to_string()),
+            },
+        };
+        let event = Event::ValueRecorded {
+            name,
+            value: value.clone(),
+        };
+        self.shared.lock().decide(event, Some(self.location));
+        Poll::Ready(match value {
+            // Live as in a replay, the code sees what was decoded.
+            Ok(value) => value.decode(),
+            Err(message) => Err(PayloadError::Encode(message)),
+        })
+    }
+}
 
 /// A one-time side effect; made by [`WorkflowContext::record`](crate::WorkflowContext::record).
 ///
@@ -22,8 +86,7 @@ use crate::{Payload, PayloadError};
 #[derive(Debug)]
 #[must_use = "nothing is recorded until it is awaited"]
 pub struct Record<F, T> {
-    shared: Arc<Shared>,
-    location: &'static Location<'static>,
+    recording: Recording,
     effect: Option<F>,
     value: PhantomData<fn() -> T>,
 }
@@ -31,11 +94,33 @@ pub struct Record<F, T> {
 impl<F, T> Record<F, T> {
     pub(crate) fn new(shared: Arc<Shared>, location: &'static Location<'static>, effect: F) -> Self {
         Self {
-            shared,
-            location,
+            recording: Recording::new(shared, location),
             effect: Some(effect),
             value: PhantomData,
         }
+    }
+
+    /// Names the value: the name is recorded with it, and a replay gives the value to no call of another
+    /// name, but parks the run. Without names, two calls whose values have the same type get each other's
+    /// when they change places. No effect once polled.
+    ///
+    /// A value that was recorded without a name fits any: a call may be named while runs are alive.
+    ///
+    /// ```
+    /// # use millrun_workflow::{WorkflowContext, WorkflowError};
+    /// # fn cents_of(item: &str) -> u64 { item.len() as u64 }
+    /// async fn total(cx: WorkflowContext, _: ()) -> Result<u64, WorkflowError> {
+    ///     let price = cx.record(|| cents_of("book")).named("price").await?;
+    ///     let postage = cx.record(|| cents_of("parcel")).named("postage").await?;
+    ///     Ok(price + postage)
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// When the name is empty or longer than [`NAME_BYTES_MAX`].
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.recording = self.recording.named(name);
+        self
     }
 }
 
@@ -47,36 +132,12 @@ where
     type Output = Result<T, PayloadError>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let Some(mut table) = this.shared.lock_polled() else {
-            return Poll::Pending;
-        };
-        let replayed = table.replay_value();
-        let bytes_max = table.bounds.payload_bytes_max;
-        drop(table);
-        let value = match replayed {
-            Replayed::Value(value) => value,
-            // The effect must not happen again: what is decided here does not fit, and parks the run.
-            Replayed::Absent => Err("no value was recorded here".into()),
-            Replayed::Live => {
-                let effect = this
-                    .effect
-                    .take()
-                    .expect("ready on its first poll, so there is no second");
-                match Payload::encode(&effect()) {
-                    Ok(value) if value.len() > bytes_max => {
-                        Err(format!("{} bytes, a payload may have {bytes_max}", value.len()))
-                    }
-                    encoded => encoded.map_err(|error| error.to_string()),
-                }
-            }
-        };
-        let event = Event::ValueRecorded { value: value.clone() };
-        this.shared.lock().decide(event, Some(this.location));
-        Poll::Ready(match value {
-            // Live as in a replay, the code sees what was decoded.
-            Ok(value) => value.decode(),
-            Err(message) => Err(PayloadError::Encode(message)),
+        let Self {
+            recording, effect, ..
+        } = self.get_mut();
+        recording.poll(|| {
+            let effect = effect.take();
+            effect.expect("ready on its first poll, so there is no second")()
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::context::slots::{Resolution, Slots, Wakers};
 use crate::context::time::RunTime;
 use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
-use crate::event::{Bounds, Checkpoint, Event, Name};
+use crate::event::{Bounds, Checkpoint, Event, Name, is_same_name};
 use crate::machine::Moment;
 use crate::{OperationId, Payload};
 
@@ -543,16 +543,22 @@ impl Table {
         self.replayed = events;
     }
 
-    /// The next value that was recorded in the turn that is replayed.
-    pub(crate) fn replay_value(&mut self) -> Replayed<Result<Payload, String>> {
+    /// The next value that was recorded in the turn that is replayed, if it is of this name. One that was
+    /// recorded without a name is of any.
+    pub(crate) fn replay_value(&mut self, name: Option<&str>) -> Replayed<Result<Payload, String>> {
         let Some(events) = &mut self.replayed else {
             return Replayed::Live;
         };
         let at = events
             .iter()
             .position(|event| matches!(event, Event::ValueRecorded { .. }));
+        let is_of_name = |event: &Event| match event {
+            Event::ValueRecorded { name: recorded, .. } => is_same_name(recorded.as_deref(), name),
+            _ => false,
+        };
+        let at = at.filter(|at| events.get(*at).is_some_and(is_of_name));
         match at.and_then(|at| events.remove(at)) {
-            Some(Event::ValueRecorded { value }) => Replayed::Value(value),
+            Some(Event::ValueRecorded { value, .. }) => Replayed::Value(value),
             _ => Replayed::Absent,
         }
     }

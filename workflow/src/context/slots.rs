@@ -10,7 +10,7 @@
 use std::task::Waker;
 
 use crate::context::scope::Scope;
-use crate::event::{ActivityFailure, ChildFailure};
+use crate::event::{ActivityFailure, ChildFailure, PublishOutcome};
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
@@ -44,7 +44,7 @@ pub(crate) enum Resolution {
     Failure(ActivityFailure),
     Child(Result<Payload, ChildFailure>),
     Settled(Result<Payload, String>),
-    Published(Result<(), String>),
+    Published(Result<PublishOutcome, String>),
     Fired,
 }
 

@@ -74,6 +74,16 @@ pub struct PublishScheduled {
     pub value: Payload,
 }
 
+/// What became of a value that was published, as far as its run knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishOutcome {
+    /// Every subscription has taken it, or dropped it by its policy.
+    Taken,
+    /// The process crashed after the value may have been handed to its topic and before the run's history
+    /// knew: every subscription may have had it, or none. What was in the topic is gone with the process.
+    Unknown,
+}
+
 /// All that is needed to bring the code back from here on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {

@@ -8,7 +8,7 @@ use millrun_core::{RunId, Timestamp};
 
 use super::{Instance, Limits, Moment};
 use crate::context::Decision;
-use crate::event::{Event, Nondeterminism, ParkReason};
+use crate::event::{Event, Nondeterminism, ParkReason, is_same_name};
 use crate::registry::Implementation;
 
 /// Why a history cannot be replayed at all.
@@ -392,7 +392,11 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         {
             Sameness::Same
         }
-        (Event::ValueRecorded { .. }, Event::ValueRecorded { .. }) => Sameness::Same,
+        (Event::ValueRecorded { name: a, .. }, Event::ValueRecorded { name: b, .. })
+            if is_same_name(a.as_deref(), b.as_deref()) =>
+        {
+            Sameness::Same
+        }
         (Event::Patched { id: a }, Event::Patched { id: b }) if a == b => Sameness::Same,
         (
             Event::UpdateAnswered {
@@ -439,7 +443,8 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         Event::ContinuedAsNew { workflow, .. } => format!("continue as new {workflow}"),
         Event::TimerStarted { operation, .. } => format!("timer (operation {operation})"),
         Event::OperationCancelled { operation } => format!("cancel of operation {operation}"),
-        Event::ValueRecorded { .. } => "record of a value".into(),
+        Event::ValueRecorded { name: None, .. } => "record of a value".into(),
+        Event::ValueRecorded { name: Some(name), .. } => format!("record of {name:?}"),
         Event::Patched { id } => format!("change {id:?}"),
         Event::UpdateAnswered { request, .. } => format!("answer to update {request:?}"),
         other => other.label().to_string(),

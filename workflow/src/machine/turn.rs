@@ -7,7 +7,7 @@ use millrun_core::{RunId, Timestamp};
 use super::spare::Spare;
 use crate::event::{
     ActivityFailure, ActivityScheduled, ChildFailure, ChildScheduled, Event, Name, ParkReason,
-    PublishScheduled, Started,
+    PublishOutcome, PublishScheduled, Started,
 };
 use crate::ledger::Outcome;
 use crate::{OperationId, Payload, PayloadError};
@@ -165,12 +165,12 @@ pub enum Input {
         /// Which one.
         operation: OperationId,
     },
-    /// A value was published, or could not be.
+    /// A value was published, or could not be, or nobody knows.
     Published {
         /// Which one.
         operation: OperationId,
-        /// Why it could not be.
-        outcome: Result<(), String>,
+        /// Whether it was, or why it could not be.
+        outcome: Result<PublishOutcome, String>,
     },
     /// A promise is settled.
     SettlePromise {

@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
-use crate::event::{Bounds, Event, EventError, PublishScheduled, RunFailure, Started};
+use crate::event::{Bounds, Event, EventError, PublishOutcome, PublishScheduled, RunFailure, Started};
 
 pub(crate) use bearing::{Bearing, bearing};
 use family::{ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id};
@@ -27,7 +27,7 @@ use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 use body::{
     AnswerBody, AttemptBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody,
     ReasonBody, RecordedWire, ResultBody, RunFailureBody, ScheduledBody, SignalBody, StartedBody, TimerBody,
-    UpdateBody, ValueBody, payload, raw,
+    UpdateBody, ValueBody, ValueRecordedBody, payload, raw,
 };
 
 const STARTED: u8 = 1;
@@ -204,6 +204,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
             &PublishedBody {
                 operation: operation.get(),
                 error: outcome.as_ref().err().map(|error| Cow::Borrowed(error.as_str())),
+                is_unknown: *outcome == Ok(PublishOutcome::Unknown),
             },
         ),
         Event::PromiseSettled { operation, end } => write(
@@ -247,7 +248,7 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
         ),
         Event::Parked { reason } => write(out, &ParkedWire::of(reason)),
         Event::Resumed => Ok(()),
-        Event::ValueRecorded { value } => write(out, &RecordedWire::of(value)),
+        Event::ValueRecorded { name, value } => write(out, &ValueRecordedBody::of(name.as_deref(), value)),
         Event::UpdateAccepted { request, name, input } => write(
             out,
             &UpdateBody {
@@ -401,9 +402,10 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         },
         RESUMED if body.is_empty() => Event::Resumed,
         RESUMED => return Err(EventError::Malformed("bytes left over".into())),
-        VALUE_RECORDED => Event::ValueRecorded {
-            value: read::<RecordedWire<'_>>(body)?.into_event(body),
-        },
+        VALUE_RECORDED => {
+            let (name, value) = read::<ValueRecordedBody<'_>>(body)?.into_event(body)?;
+            Event::ValueRecorded { name, value }
+        }
         UPDATE_ACCEPTED => {
             let UpdateBody { request, name, input } = read(body)?;
             Event::UpdateAccepted {
@@ -477,10 +479,19 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             operation: operation(body)?,
         },
         PUBLISHED => {
-            let PublishedBody { operation, error } = read(body)?;
+            let PublishedBody {
+                operation,
+                error,
+                is_unknown,
+            } = read(body)?;
+            let outcome = if is_unknown {
+                PublishOutcome::Unknown
+            } else {
+                PublishOutcome::Taken
+            };
             Event::Published {
                 operation: OperationId::new(operation),
-                outcome: error.map_or(Ok(()), |error| Err(error.into_owned())),
+                outcome: error.map_or(Ok(outcome), |error| Err(error.into_owned())),
             }
         }
         PROMISE_MADE => Event::PromiseMade {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
     Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, EventError, Implementation, Input,
-    Limits, Moment, Origin, ParentClose, ParkReason, Payload, Retry, Signal, Started, State, TimeoutKind,
-    Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
+    Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome, Retry, Signal, Started, State,
+    TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
 
@@ -32,6 +32,7 @@ const GO: Signal<u64> = Signal::named("go");
 const PATIENT: Workflow<u64, String> = Workflow::named("patient");
 const PUNCTUAL: Workflow<u64, String> = Workflow::named("punctual");
 const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
+const NAMED: Workflow<u64, String> = Workflow::named("named");
 const TIMED: Workflow<u64, String> = Workflow::named("timed");
 const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
@@ -221,7 +222,7 @@ async fn parcel(cx: WorkflowContext, number: u64) -> Result<String, WorkflowErro
     let local = cx.local(|| Ok::<_, ActivityError>(number + 1)).await?;
     let promise = cx.promise::<u64>();
     let child = cx.child(ORDER, format!("order-{number}"), number);
-    let (child, ()) = (
+    let (child, _) = (
         child.on_close(ParentClose::Terminate).await?,
         cx.publish(SENT, local).await?,
     );
@@ -261,7 +262,7 @@ fn checkpointed() -> World {
     world.apply(ended).unwrap();
     let operation = World::operation(3);
     world.apply(Input::PublishParked { operation }).unwrap();
-    let outcome = Ok(());
+    let outcome = Ok(PublishOutcome::Taken);
     world.apply(Input::Published { operation, outcome }).unwrap();
     let reason = "for the night".into();
     world.apply(Input::Pause { reason }).unwrap();
@@ -462,6 +463,35 @@ fn set_back(mut world: World) -> World {
     world
 }
 
+/// A value and a local step with names, one of each without, and publishes of which one is not known to have
+/// been taken.
+async fn named(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let price = cx.record(|| number * 100).named("price").await?;
+    let postage = cx.record(|| 5_u64).await?;
+    let tax = cx.local(|| Ok::<_, ActivityError>(price / 5)).named("tax");
+    let tax = tax.await?;
+    let rebate = cx.local(|| Ok::<_, ActivityError>(2_u64)).await?;
+    let sum = price + postage + tax - rebate;
+    let mut published = Vec::new();
+    for _ in 0..2 {
+        published.push(cx.publish(SENT, sum).await?);
+    }
+    Ok(format!("{sum} {published:?}"))
+}
+
+fn named_implementation() -> Implementation {
+    Implementation::new(NAMED, named)
+}
+
+fn published_perhaps() -> World {
+    let mut world = World::start(named_implementation(), &7_u64);
+    for (number, outcome) in [(1, PublishOutcome::Unknown), (2, PublishOutcome::Taken)] {
+        let (operation, outcome) = (World::operation(number), Ok(outcome));
+        world.apply(Input::Published { operation, outcome }).unwrap();
+    }
+    world
+}
+
 /// Code whose first versions were wrong: one panics, one awaits what nobody can wake, one does not fit.
 async fn mended(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
     let first = cx.call(RESERVE, number).await?;
@@ -569,6 +599,18 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: timed_implementation,
             make: || set_back(earlier(timed_implementation(), &7_u64)),
             file: include_str!("../histories/v1-set-back.txt"),
+        },
+        Recording {
+            name: "v1-timed",
+            code: timed_implementation,
+            make: || set_back(World::start(timed_implementation(), &7_u64)),
+            file: include_str!("../histories/v1-timed.txt"),
+        },
+        Recording {
+            name: "v1-named",
+            code: named_implementation,
+            make: published_perhaps,
+            file: include_str!("../histories/v1-named.txt"),
         },
         Recording {
             name: "v1-composed",

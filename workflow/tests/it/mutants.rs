@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, Either, Implementation, ParkReason, Signal, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, Either, Implementation, ParkReason, Signal, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::world::World;
@@ -334,4 +335,149 @@ fn another_value_is_counted_and_goes_on() {
     assert_eq!(world.parked(), None);
     // The two first calls have another input; the third one's follows from recorded results.
     assert_eq!(world.instance.changed_values(), 2);
+}
+
+/// Two values and two local steps of one type, one after the other.
+fn priced(cx: WorkflowContext, order: u64) -> Flow {
+    Box::pin(async move {
+        let price = cx.record(|| order * 100).named("price").await?;
+        let postage = cx.record(|| 5).named("postage").await?;
+        let tax = cx.local(|| taxed(price)).named("tax").await?;
+        let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+        let go = cx.signal(GO).await?;
+        Ok(cx.call(CHARGE, 2 * price + postage + tax - rebate + go).await?)
+    })
+}
+
+fn taxed(cents: u64) -> Result<u64, ActivityError> {
+    Ok(cents / 5)
+}
+
+/// What the mutants have in common.
+async fn charge(cx: WorkflowContext, values: [u64; 4]) -> Result<u64, WorkflowError> {
+    let [price, postage, tax, rebate] = values;
+    let go = cx.signal(GO).await?;
+    Ok(cx.call(CHARGE, 2 * price + postage + tax - rebate + go).await?)
+}
+
+/// Two calls of `record` changed places. Both gave a number, a replay compared no more than that a value was
+/// recorded, and the run charged the postage as the price. Names tell the calls apart; our mutants had swapped
+/// calls, children and publishes, all of which have names, and never two values of one type.
+#[test]
+fn values_and_local_steps_of_one_type_that_change_places_are_caught_by_their_names() {
+    type Code = fn(WorkflowContext, u64) -> Flow;
+    let mutants: [(&str, Code); 7] = [
+        ("values swapped", |cx, order| {
+            Box::pin(async move {
+                let postage = cx.record(|| 5).named("postage").await?;
+                let price = cx.record(|| order * 100).named("price").await?;
+                let tax = cx.local(|| taxed(price)).named("tax").await?;
+                let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+                charge(cx, [price, postage, tax, rebate]).await
+            })
+        }),
+        ("steps swapped", |cx, order| {
+            Box::pin(async move {
+                let price = cx.record(|| order * 100).named("price").await?;
+                let postage = cx.record(|| 5).named("postage").await?;
+                let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+                let tax = cx.local(|| taxed(price)).named("tax").await?;
+                charge(cx, [price, postage, tax, rebate]).await
+            })
+        }),
+        ("value and step swapped", |cx, order| {
+            Box::pin(async move {
+                let price = cx.record(|| order * 100).named("price").await?;
+                let tax = cx.local(|| taxed(price)).named("tax").await?;
+                let postage = cx.record(|| 5).named("postage").await?;
+                let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+                charge(cx, [price, postage, tax, rebate]).await
+            })
+        }),
+        ("value renamed", |cx, order| {
+            Box::pin(async move {
+                let price = cx.record(|| order * 100).named("price-2").await?;
+                let postage = cx.record(|| 5).named("postage").await?;
+                let tax = cx.local(|| taxed(price)).named("tax").await?;
+                let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+                charge(cx, [price, postage, tax, rebate]).await
+            })
+        }),
+        ("name removed", |cx, order| {
+            Box::pin(async move {
+                let price = cx.record(|| order * 100).await?;
+                let postage = cx.record(|| 5).named("postage").await?;
+                let tax = cx.local(|| taxed(price)).named("tax").await?;
+                let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+                charge(cx, [price, postage, tax, rebate]).await
+            })
+        }),
+        ("value removed", |cx, _| {
+            Box::pin(async move {
+                let postage = cx.record(|| 5).named("postage").await?;
+                let tax = cx.local(|| taxed(5)).named("tax").await?;
+                let rebate = cx.local(|| taxed(2)).named("rebate").await?;
+                charge(cx, [5, postage, tax, rebate]).await
+            })
+        }),
+        ("last step of another name", |cx, order| {
+            Box::pin(async move {
+                let price = cx.record(|| order * 100).named("price").await?;
+                let postage = cx.record(|| 5).named("postage").await?;
+                let tax = cx.local(|| taxed(price)).named("tax").await?;
+                let rebate = cx.local(|| taxed(2)).named("discount").await?;
+                charge(cx, [price, postage, tax, rebate]).await
+            })
+        }),
+    ];
+    for (name, mutant) in mutants {
+        for signals in 0..=1 {
+            let mut world = World::start(Implementation::new(FLOW, priced), &7_u64);
+            (0..signals).for_each(|_| world.signal(GO, &1));
+            world.check_replays();
+            world.reload_with(Some(Implementation::new(FLOW, mutant)));
+            let Some(ParkReason::Nondeterminism(difference)) = world.parked() else {
+                panic!("{name}: {:?}", world.parked());
+            };
+            assert!(
+                difference.recorded.starts_with("record of \""),
+                "{name}: {difference}"
+            );
+        }
+    }
+}
+
+/// A history from before there were names fits code that has them, and code without names gets its values in
+/// the order in which they were recorded, whatever its calls are about: that is all that can be compared.
+#[test]
+fn values_without_a_name_fit_calls_of_any_and_go_by_their_order() {
+    let without: fn(WorkflowContext, u64) -> Flow = |cx, order| {
+        Box::pin(async move {
+            let price = cx.record(|| order * 100).await?;
+            let postage = cx.record(|| 5).await?;
+            let tax = cx.local(|| taxed(price)).await?;
+            let rebate = cx.local(|| taxed(2)).await?;
+            charge(cx, [price, postage, tax, rebate]).await
+        })
+    };
+    let swapped: fn(WorkflowContext, u64) -> Flow = |cx, order| {
+        Box::pin(async move {
+            let postage = cx.record(|| 5).await?;
+            let price = cx.record(|| order * 100).await?;
+            let tax = cx.local(|| taxed(price)).await?;
+            let rebate = cx.local(|| taxed(2)).await?;
+            charge(cx, [price, postage, tax, rebate]).await
+        })
+    };
+    for (code, sum) in [
+        (priced as fn(_, _) -> _, 1_400 + 5 + 140),
+        (swapped, 10 + 700 + 140),
+    ] {
+        let mut world = World::start(Implementation::new(FLOW, without), &7_u64);
+        world.reload_with(Some(Implementation::new(FLOW, code)));
+        assert_eq!((world.parked(), world.instance.changed_values()), (None, 0));
+        world.signal(GO, &1);
+        let charged: u64 = world.activities[&World::operation(1)].0.input.decode().unwrap();
+        assert_eq!(charged, sum + 1);
+    }
 }

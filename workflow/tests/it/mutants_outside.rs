@@ -4,8 +4,8 @@
 use std::pin::Pin;
 
 use millrun_workflow::{
-    Activity, ActivityError, Implementation, Input, OperationId, ParkReason, Payload, Signal, State, Topic,
-    Update, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, Implementation, Input, OperationId, ParkReason, Payload, PublishOutcome, Signal,
+    State, Topic, Update, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -71,7 +71,7 @@ fn world(steps: usize) -> World {
     let mut world = World::start(implementation(original), &7_u64);
     let value = |value: u64| Payload::encode(&value).unwrap();
     let operation = OperationId::new;
-    let outcome = Ok(());
+    let outcome = Ok(PublishOutcome::Taken);
     let published = |operation| Input::Published {
         operation,
         outcome: outcome.clone(),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use millrun_workflow::{
     Command, Event, Implementation, Input, Limits, OperationId, ParkReason, Payload, Pending, Promise,
-    PromiseError, PublishError, Query, Refused, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+    PromiseError, PublishError, PublishOutcome, Query, Refused, Signal, Topic, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::world::World;
@@ -18,14 +19,15 @@ const ONE: OperationId = OperationId::new(1);
 fn publisher() -> Implementation {
     Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
         Ok::<_, WorkflowError>(match cx.publish(PLACED, number).await {
-            Ok(()) => "published".into(),
+            Ok(PublishOutcome::Taken) => "published".into(),
+            Ok(PublishOutcome::Unknown) => "perhaps".into(),
             Err(error @ PublishError::Cancelled(_)) => return Err(error.into()),
             Err(error) => error.to_string(),
         })
     })
 }
 
-fn published(outcome: Result<(), String>) -> Input {
+fn published(outcome: Result<PublishOutcome, String>) -> Input {
     Input::Published {
         operation: ONE,
         outcome,
@@ -35,7 +37,8 @@ fn published(outcome: Result<(), String>) -> Input {
 #[test]
 fn a_publish_is_decided_once_and_waits_until_it_was_performed() {
     for (outcome, expected) in [
-        (Ok(()), "published"),
+        (Ok(PublishOutcome::Taken), "published"),
+        (Ok(PublishOutcome::Unknown), "perhaps"),
         (Err("no room".to_string()), "the value was not published: no room"),
     ] {
         let mut world = World::start(publisher(), &7_u64);
@@ -94,7 +97,7 @@ fn publishes_out_of_bounds_are_refused_to_the_code_and_record_nothing() {
     let mut world = World::start_with(Some(code), &9_u64, limits);
     for number in 1..=3 {
         let operation = OperationId::new(number);
-        let outcome = Ok(());
+        let outcome = Ok(PublishOutcome::Taken);
         world.apply(Input::Published { operation, outcome }).unwrap();
     }
     let error = "the run has 3 operations outstanding, its limit: await some first";

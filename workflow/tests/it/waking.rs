@@ -169,7 +169,11 @@ async fn ask(cx: WorkflowContext, what: &str, len: usize) -> Result<(), String> 
             .child(CHILD, "id", value)
             .await
             .map_err(|error| error.to_string()),
-        "publish" => cx.publish(TOPIC, value).await.map_err(|error| error.to_string()),
+        "publish" => cx
+            .publish(TOPIC, value)
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string()),
         other => panic!("{other}"),
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::Bytes as Raw;
 
 use super::family::OriginWire;
-use crate::event::{ActivityFailure, ActivityScheduled, Bounds, ParkReason};
+use crate::event::{ActivityFailure, ActivityScheduled, Bounds, EventError, Name, ParkReason};
 use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
 
 pub(super) fn raw(payload: &Payload) -> &Raw {
@@ -357,6 +357,57 @@ impl<'a> RecordedWire<'a> {
             Self::Value(value) => Ok(payload(body, value)),
             Self::Error(message) => Err(message.into_owned()),
         }
+    }
+}
+
+/// As [`RecordedWire`], with a name.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ValueRecordedBody<'a> {
+    #[serde(rename = "v", borrow, default, skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Raw>,
+    #[serde(
+        rename = "e",
+        borrow,
+        default,
+        deserialize_with = "text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    error: Option<Cow<'a, str>>,
+    #[serde(
+        rename = "n",
+        borrow,
+        default,
+        deserialize_with = "text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    name: Option<Cow<'a, str>>,
+}
+
+impl<'a> ValueRecordedBody<'a> {
+    pub(super) fn of(name: Option<&'a str>, value: &'a Result<Payload, String>) -> Self {
+        Self {
+            value: value.as_ref().ok().map(raw),
+            error: value
+                .as_ref()
+                .err()
+                .map(|message| Cow::Borrowed(message.as_str())),
+            name: name.map(Cow::Borrowed),
+        }
+    }
+
+    pub(super) fn into_event(
+        self,
+        body: &Bytes,
+    ) -> Result<(Option<Name>, Result<Payload, String>), EventError> {
+        let value = match (self.value, self.error) {
+            (Some(value), None) => Ok(payload(body, value)),
+            (None, Some(message)) => Err(message.into_owned()),
+            (Some(_), Some(_)) | (None, None) => {
+                let message = "a record is of a value or of an error";
+                return Err(EventError::Malformed(message.into()));
+            }
+        };
+        Ok((self.name.map(|name| Cow::Owned(name.into_owned())), value))
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct PublishedBody<'a> {
     pub(super) operation: u32,
     #[serde(rename = "e", borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Cow<'a, str>>,
+    #[serde(rename = "u", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_unknown: bool,
 }
 
 #[derive(Serialize, Deserialize)]

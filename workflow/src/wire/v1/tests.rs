@@ -138,7 +138,11 @@ fn samples() -> Vec<Event> {
         Event::PublishParked { operation },
         Event::Published {
             operation,
-            outcome: Ok(()),
+            outcome: Ok(PublishOutcome::Taken),
+        },
+        Event::Published {
+            operation,
+            outcome: Ok(PublishOutcome::Unknown),
         },
         Event::Published {
             operation,
@@ -202,9 +206,19 @@ fn samples() -> Vec<Event> {
             reason: "customer".into(),
         },
         Event::ValueRecorded {
+            name: None,
             value: Ok(value.clone()),
         },
         Event::ValueRecorded {
+            name: Some("price".into()),
+            value: Ok(value.clone()),
+        },
+        Event::ValueRecorded {
+            name: Some("price".into()),
+            value: Err("no".into()),
+        },
+        Event::ValueRecorded {
+            name: None,
             value: Err("too large".into()),
         },
         Event::Patched { id: "tax".into() },
@@ -390,5 +404,27 @@ fn the_queue_of_a_call_is_left_out_or_a_text_and_the_default_one_is_not_copied()
     }
     for no_text in [&b"\xc0"[..], b"\x07", b"\x90"] {
         assert!(with_queue(no_text).is_err(), "{no_text:?}");
+    }
+}
+
+/// Values were recorded without a name, in a body that is still theirs.
+#[test]
+fn a_value_without_a_name_is_written_as_before_there_were_names_and_with_one_beside_it() {
+    let value = Ok(Payload::encode(&7_u64).unwrap());
+    let named = |name: Option<&'static str>| Event::ValueRecorded {
+        name: name.map(Cow::Borrowed),
+        value: value.clone(),
+    };
+    let mut before = Vec::new();
+    write(&mut before, &RecordedWire::of(&value)).unwrap();
+    assert_eq!(encoded(&named(None)), before);
+    let with_name = [&[before[0] + 1][..], &before[1..], b"\xa1n\xa5price"].concat();
+    assert_eq!(encoded(&named(Some("price"))), with_name);
+    for neither_or_both in [&b"\x80"[..], b"\x82\xa1v\xc4\x01\x07\xa1e\xa2no"] {
+        let body = Bytes::copy_from_slice(neither_or_both);
+        assert!(matches!(
+            decode(VALUE_RECORDED, &body, None),
+            Err(EventError::Malformed(_))
+        ));
     }
 }

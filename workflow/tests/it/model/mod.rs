@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use millrun_core::Timestamp;
 use millrun_workflow::{
     ActivityError, ChildFailure, Command, Event, Input, Limits, OperationId, Outcome, Payload, Pending,
-    Refused, TypedError,
+    PublishOutcome, Refused, TypedError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 use crate::world::World;
 use naive::{End, Happening, Model};
-use program::{ADD, FAILED, Flow, PUBLISHED, SIGNALS, SLEEP_MAX, flows, implementation};
+use program::{ADD, FAILED, Flow, PUBLISHED, SIGNALS, SLEEP_MAX, UNKNOWN, flows, implementation};
 
 /// How a local step is recorded.
 #[derive(Deserialize)]
@@ -40,6 +40,13 @@ fn recorded(value: &Payload) -> u64 {
             FAILED
         }
     })
+}
+
+fn worth(outcome: &PublishOutcome) -> u64 {
+    match outcome {
+        PublishOutcome::Taken => PUBLISHED,
+        PublishOutcome::Unknown => UNKNOWN,
+    }
 }
 
 /// The signals that nobody has taken, by name.
@@ -66,9 +73,7 @@ fn in_words(event: &Event) -> Option<String> {
         Event::ActivityFailed { operation, .. } => ended(operation, FAILED),
         Event::TimerFired { operation } => ended(operation, 1),
         Event::ChildEnded { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
-        Event::Published { operation, outcome } => {
-            ended(operation, outcome.as_ref().map_or(FAILED, |()| PUBLISHED))
-        }
+        Event::Published { operation, outcome } => ended(operation, outcome.as_ref().map_or(FAILED, worth)),
         Event::PromiseSettled { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
         Event::SignalReceived { name, value } => {
             let index = usize::from(name == SIGNALS[1].name());
@@ -89,7 +94,10 @@ fn in_words(event: &Event) -> Option<String> {
             Some(format!("continued {}", input.decode::<Flow>().unwrap().sum))
         }
         Event::Completed { result } => Some(format!("completed {}", number(result))),
-        Event::ValueRecorded { value: Ok(value) } => Some(format!("recorded {}", recorded(value))),
+        Event::ValueRecorded {
+            name,
+            value: Ok(value),
+        } => Some(format!("recorded {name:?} {}", recorded(value))),
         Event::Resumed => Some("resumed".into()),
         Event::AttemptFailed { .. }
         | Event::ChildStarted { .. }
@@ -204,8 +212,13 @@ impl Play {
                 (Input::ChildEnded { operation, end }, value)
             }
             Pending::Publish { .. } => {
-                let outcome = end.map(drop);
-                (Input::Published { operation, outcome }, value.map(|_| PUBLISHED))
+                let outcome = match value {
+                    Some(value) if value.is_multiple_of(4) => Ok(PublishOutcome::Unknown),
+                    Some(_) => Ok(PublishOutcome::Taken),
+                    None => Err("no".into()),
+                };
+                let value = outcome.as_ref().ok().map(worth);
+                (Input::Published { operation, outcome }, value)
             }
             Pending::Promise => (Input::SettlePromise { operation, end }, value),
             Pending::Activity(_) | Pending::Timer { .. } => panic!("these are not settled"),

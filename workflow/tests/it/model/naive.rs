@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::program::{CANCELLED, FAILED, Flow, MET, Program, Then, together};
+use super::program::{CANCELLED, FAILED, Flow, MET, Program, Then, name_of, together};
 
 /// A program being walked.
 #[derive(Debug)]
@@ -84,6 +84,11 @@ impl Node {
             leaf => Self::Leaf(leaf, None),
         }
     }
+}
+
+/// What a program of this value records, when it ends with that one.
+fn recorded(value: u64, end: u64) -> String {
+    format!("recorded {:?} {end}", name_of(value))
 }
 
 /// What happened to the run.
@@ -247,13 +252,13 @@ impl Model {
                 .pop_front()
                 .or(is_cancelled.then_some(CANCELLED)),
             Node::Leaf(Program::Record(value), _) => {
-                self.lines.push(format!("recorded {value}"));
+                self.lines.push(recorded(*value, *value));
                 Some(*value)
             }
             Node::Leaf(Program::Local(value), _) => {
-                let value = if value.is_multiple_of(5) { FAILED } else { *value };
-                self.lines.push(format!("recorded {value}"));
-                Some(value)
+                let end = if value.is_multiple_of(5) { FAILED } else { *value };
+                self.lines.push(recorded(*value, end));
+                Some(end)
             }
             Node::Leaf(Program::Change(value), _) => {
                 self.flow.state += *value;

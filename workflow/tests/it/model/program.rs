@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use millrun_workflow::{
     Activity, ActivityError, CallError, ChildError, ContinueError, Either, Implementation, PromiseError,
-    PublishError, Retry, Signal, State, Topic, Update, Workflow, WorkflowContext, WorkflowError,
+    PublishError, PublishOutcome, Retry, Signal, State, Topic, Update, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,6 +26,8 @@ pub(super) const CANCELLED: u64 = 999;
 /// What a publish that has found room is worth, and a condition that is met.
 pub(super) const PUBLISHED: u64 = 2;
 pub(super) const MET: u64 = 3;
+/// What one is worth of which nobody knows.
+pub(super) const UNKNOWN: u64 = 4;
 /// Every timer is shorter.
 pub(super) const SLEEP_MAX: Duration = Duration::from_secs(100);
 
@@ -107,6 +110,11 @@ pub(super) fn together(sum: u64, value: u64) -> u64 {
     sum.wrapping_mul(31).wrapping_add(value)
 }
 
+/// The name of a recorded value or a local step.
+pub(super) fn name_of(value: u64) -> Option<&'static str> {
+    [None, Some("price"), Some("postage")][(value % 3) as usize]
+}
+
 async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
     let (mut at, mut sum, state, seen) = match cx.checkpointed::<(usize, u64, u64, u64)>() {
         Some(restored) => restored?,
@@ -169,7 +177,8 @@ fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Futur
                 Err(other) => panic!("{other}"),
             },
             Program::Publish(value) => match cx.publish(TOPIC, value).await {
-                Ok(()) => PUBLISHED,
+                Ok(PublishOutcome::Taken) => PUBLISHED,
+                Ok(PublishOutcome::Unknown) => UNKNOWN,
                 Err(PublishError::Refused(_)) => FAILED,
                 Err(PublishError::Cancelled(_)) => CANCELLED,
                 Err(other) => panic!("{other}"),
@@ -181,13 +190,25 @@ fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Futur
                 Err(other) => panic!("{other}"),
             },
             Program::Signal(index) => cx.signal(SIGNALS[index]).await.unwrap_or(CANCELLED),
-            Program::Record(value) => cx.record(|| value).await.expect("a number can be encoded"),
+            Program::Record(value) => {
+                let record = cx.record(|| value);
+                let recorded = match name_of(value) {
+                    Some(name) => record.named(name).await,
+                    None => record.await,
+                };
+                recorded.expect("a number can be encoded")
+            }
             Program::Local(value) => {
                 let step = move || match value % 5 {
                     0 => Err(ActivityError::fatal("a multiple of five")),
                     _ => Ok(value),
                 };
-                cx.local(step).await.unwrap_or(FAILED)
+                let local = cx.local(step);
+                let done = match name_of(value) {
+                    Some(name) => local.named(name).await,
+                    None => local.await,
+                };
+                done.unwrap_or(FAILED)
             }
             Program::Change(value) => place.state.change(|state| {
                 *state += value;
