@@ -24,6 +24,7 @@ use crate::builder::Opened;
 use crate::host::TokioHost;
 use crate::reader::{Reader, ReaderDoor};
 use crate::recovery;
+use crate::replays::ChangedValues;
 use crate::runtime::{Inner, KillError, PartChange, PartEvent, PartStatus};
 use crate::shard::{Counters, Publisher, Shard, ShardDoors, ShardShared, Topics};
 use crate::shutdown::LeftBehind;
@@ -108,6 +109,7 @@ pub(crate) fn assemble(
         reader: ReaderDoor::new(reader_bell.clone()),
         watch,
         counters: Counters::default(),
+        changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
     });
     let stop = Arc::new(StopCell::default());

@@ -42,6 +42,7 @@ pub mod process;
 mod reader;
 mod recovery;
 mod registry;
+mod replays;
 mod runtime;
 mod shard;
 mod shutdown;

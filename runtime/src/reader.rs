@@ -9,7 +9,7 @@ use millrun_core::{Bell, Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
 use millrun_workflow::{
-    ChildFailure, Event, Instance, Ledger, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
+    ChildFailure, Event, Ledger, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
 };
 use tokio::sync::oneshot;
 
@@ -303,8 +303,7 @@ impl Reader {
             return;
         };
         counters.replay_checks.fetch_add(1, Ordering::Relaxed);
-        let limits = self.shared.config.limits;
-        let difference = match Instance::replay(Some(implementation), run, events, limits) {
+        let difference = match self.shared.replay(Some(implementation), run, events) {
             Ok(instance) => match instance.park_reason() {
                 Some(reason) => Some(reason.to_string()),
                 None if instance.changed_values() > 0 => Some(format!(
@@ -340,9 +339,7 @@ impl Reader {
             };
             return Err(QueryError::Unanswered(Unanswered::Parked(reason.to_string())));
         };
-        let limits = self.shared.config.limits;
-        let instance = Instance::replay(Some(implementation), run, events, limits)
-            .map_err(|error| RunError::History(error.to_string()))?;
+        let instance = self.shared.replay(Some(implementation), run, events)?;
         Ok(instance.query(&question.name, &question.value)?)
     }
 

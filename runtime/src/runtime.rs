@@ -70,6 +70,11 @@ pub struct RuntimeStats {
     pub replay_checks: u64,
     /// Of these, how many did not replay as they ran.
     pub replay_differences: u64,
+    /// Values that replays encoded otherwise than they were recorded, as code does that was changed or that is
+    /// not the same each time. Every replay counts its own: of a run that is woken, of a finished one that is
+    /// asked something or [checked](crate::RuntimeConfig::replay_check_every). A warning names the workflow,
+    /// once a minute.
+    pub changed_values: u64,
     /// Attempts of activities started.
     pub attempts: u64,
     /// Attempts of activities under way.
@@ -444,6 +449,7 @@ impl Runtime {
             long_histories: counters.long_histories.load(Ordering::Relaxed),
             replay_checks: counters.replay_checks.load(Ordering::Relaxed),
             replay_differences: counters.replay_differences.load(Ordering::Relaxed),
+            changed_values: self.inner.shared.changed_values.len(),
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
             attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
             journal: self.inner.journal.stats(),

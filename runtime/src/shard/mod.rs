@@ -54,6 +54,7 @@ use crate::RuntimeConfig;
 use crate::activity::{ActivityReports, LastActivity, PoolState, TaskQueues};
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
+use crate::replays::ChangedValues;
 use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
 use answers::Outbox;
@@ -85,6 +86,7 @@ pub(crate) struct ShardShared {
     pub(crate) reader: ReaderDoor,
     pub(crate) watch: Arc<Watch>,
     pub(crate) counters: Counters,
+    pub(crate) changed_values: ChangedValues,
     /// What each shard has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,
 }

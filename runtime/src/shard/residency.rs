@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use millrun_core::{RunId, Timestamp};
-use millrun_workflow::{Event, Instance, Moment};
+use millrun_workflow::{Event, Moment};
 
 use super::Shard;
 use super::answers::Answer;
@@ -78,10 +78,7 @@ impl Shard {
         };
         let Loading { held, park } = std::mem::take(&mut **loading);
         let implementation = self.shared.workflows.get(entry.workflow.as_str());
-        let replayed = history.and_then(|history| {
-            Instance::replay(implementation, run, history, self.shared.config.limits)
-                .map_err(|error| RunError::History(error.to_string()))
-        });
+        let replayed = history.and_then(|history| self.shared.replay(implementation, run, history));
         match replayed {
             Ok(mut instance) => {
                 if let Some(reason) = park {

@@ -9,6 +9,7 @@
 mod activities;
 mod asking;
 mod beginnings;
+mod changed_values;
 mod clocks;
 mod codecs;
 mod crashes;
