@@ -67,6 +67,8 @@ pub(crate) struct TurnSpan {
     pub(crate) digest: u32,
     pub(crate) opens: bool,
     pub(crate) closes: bool,
+    /// It is refused if the turn before it is.
+    pub(crate) is_tied: bool,
 }
 
 impl Batch {
@@ -132,6 +134,23 @@ impl Batch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The run and the head of a finished turn, and the epoch under which it is to be taken: of one that
+    /// was [refused](crate::Refused), say. `None` if there are not that many.
+    #[must_use]
+    pub fn turn_at(&self, turn: usize) -> Option<(RunId, Sequence, Epoch)> {
+        let span = self.turns.get(turn)?;
+        Some((span.run, span.head, span.epoch))
+    }
+
+    /// Ties the last finished turn to the one before it in this batch, of another run: it rests on that one,
+    /// and is refused as [`TurnRefused::ReadAgain`](crate::TurnRefused::ReadAgain) if that one is refused
+    /// other than as already appended. Does nothing if there is none before it.
+    pub fn tie_last(&mut self) {
+        if let [.., _, last] = &mut self.turns[..] {
+            last.is_tied = true;
+        }
     }
 
     /// Starts a turn. Unless it is [finished](TurnWriter::finish), it leaves no trace.
@@ -374,6 +393,7 @@ impl TurnWriter<'_> {
             digest: self.digest,
             opens: self.opens.is_some(),
             closes,
+            is_tied: false,
         });
         self.is_finished = true;
         Ok(index)

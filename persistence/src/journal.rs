@@ -40,7 +40,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
 
     /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and
     /// queues those that hold, in order. Never waits for the disk. A refused turn touches no turn of
-    /// another run.
+    /// another run, but for one that is [tied](Batch::tie_last) to it.
     ///
     /// A refusal says that the owner takes the run for something that it is not, and all that it has
     /// decided for the run since then rests on that. So after any refusal but

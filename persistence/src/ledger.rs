@@ -21,6 +21,7 @@ use millrun_core::{Epoch, Partition, RunId, Sequence};
 use crate::batch::TurnSpan;
 use crate::error::TurnRefused;
 use crate::heads::Heads;
+use crate::journal::Refused;
 use crate::scan::LastTurn;
 
 #[derive(Debug)]
@@ -192,6 +193,12 @@ impl<P: Default> Ledger<P> {
     pub(crate) fn heads(&self) -> &Heads<Head<P>> {
         &self.heads
     }
+}
+
+/// Whether a turn is tied to the one before it in its batch, which was refused.
+pub(crate) fn rests_on_refused(turn: &TurnSpan, index: usize, refused: &[Refused]) -> bool {
+    let is_refused = |last: &Refused| last.turn + 1 == index && last.error != TurnRefused::AlreadyAppended;
+    turn.is_tied && refused.last().is_some_and(is_refused)
 }
 
 fn refusal<P>(head: &Head<P>, turn: &TurnSpan, is_last: impl FnOnce(&Head<P>) -> bool) -> TurnRefused {

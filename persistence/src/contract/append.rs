@@ -1,6 +1,6 @@
 //! Appending: conditions, atomicity, fencing, unknown outcomes.
 
-use millrun_core::{Offset, Partition, Sequence};
+use millrun_core::{Offset, Partition, RunId, Sequence};
 
 use super::actor::{accepted, refused};
 use super::{Author, Subject, suite};
@@ -30,6 +30,7 @@ suite![
     a_refused_turn_leaves_its_run_as_it_was,
     behind_a_refused_turn_its_run_takes_none_until_it_was_read_again,
     a_run_that_was_to_be_read_again_goes_on_under_a_new_owner,
+    a_turn_that_is_tied_to_a_refused_one_is_refused_with_it,
     a_fenced_turn_keeps_no_present_owner_from_its_run,
     a_run_is_read_again_by_its_owner_only,
     a_batch_of_refused_turns_needs_no_commit,
@@ -358,6 +359,59 @@ fn a_run_that_was_to_be_read_again_goes_on_under_a_new_owner<S: Subject>(subject
         TurnRefused::ReadAgain
     );
     left.assert_history(&journal);
+}
+
+/// A run ended and the next one began in its place; the end was refused, and the beginning was taken. The
+/// instance then had two live runs.
+fn a_turn_that_is_tied_to_a_refused_one_is_refused_with_it<S: Subject>(subject: &S) {
+    let journal = open(subject);
+    let mut former = Author::new(&journal, "a", 1);
+    former.append(subject, &journal, &[b"1"], false);
+    let of = |former: &Author, unique: u64| Author {
+        run: RunId::new(former.id.partition(), former.time, unique),
+        head: Sequence::ZERO,
+        written: Vec::new(),
+        ..former.clone()
+    };
+    let (mut next, mut third, mut free) = (of(&former, 2), of(&former, 3), of(&former, 4));
+    let mut stale = Author {
+        head: Sequence::new(7),
+        ..former.clone()
+    };
+    let mut batch = Batch::new();
+    stale.put(&mut batch, &[b"end"], true);
+    next.clone().put(&mut batch, &[b"begin and end"], true);
+    batch.tie_last();
+    third.clone().put(&mut batch, &[b"begin"], false);
+    batch.tie_last();
+    free.put(&mut batch, &[b"begin"], false);
+    let enqueued = journal.enqueue(&batch).expect("the batch is taken");
+    let refused: Vec<_> = enqueued
+        .refused
+        .iter()
+        .map(|refused| (refused.turn, &refused.error))
+        .collect();
+    let head = former.head;
+    let expected = [
+        (0, &TurnRefused::Conflict { head }),
+        (1, &TurnRefused::ReadAgain),
+        (2, &TurnRefused::ReadAgain),
+    ];
+    assert_eq!(refused, expected);
+    subject.settle(&journal, enqueued.offset);
+    free.assert_history(&journal);
+    // Read again, it ends, and the others come in its place.
+    assert_eq!(journal.read_again(former.run, former.epoch), Ok(head));
+    let mut batch = Batch::new();
+    former.put(&mut batch, &[b"end"], true);
+    next.put(&mut batch, &[b"begin and end"], true);
+    batch.tie_last();
+    third.put(&mut batch, &[b"begin"], false);
+    batch.tie_last();
+    subject.settle(&journal, accepted(&journal, &batch));
+    for author in [&former, &next, &third] {
+        author.assert_history(&journal);
+    }
 }
 
 fn a_fenced_turn_keeps_no_present_owner_from_its_run<S: Subject>(subject: &S) {

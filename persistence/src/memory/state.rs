@@ -13,9 +13,9 @@ use millrun_core::{Bell, Epoch, Offset, RunId};
 use super::retained::{Close, Known, RetainedRuns};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
-use crate::error::{FailureKind, JournalFailure, ReadError};
+use crate::error::{FailureKind, JournalFailure, ReadError, TurnRefused};
 use crate::journal::Refused;
-use crate::ledger::{Head, Ledger};
+use crate::ledger::{Head, Ledger, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::v1;
@@ -113,6 +113,11 @@ impl State {
     pub(super) fn admit(&mut self, batch: &Batch) -> Vec<Refused> {
         let mut refused = Vec::new();
         for (index, turn) in batch.spans().iter().enumerate() {
+            if rests_on_refused(turn, index, &refused) {
+                let error = TurnRefused::ReadAgain;
+                refused.push(Refused { turn: index, error });
+                continue;
+            }
             let frames = batch.frames(turn);
             let (is_held, spare) = (self.is_held, &mut self.spare);
             let put = |stored: &mut Frames| {

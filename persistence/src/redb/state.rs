@@ -27,8 +27,7 @@ use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::heads::Heads;
 use crate::journal::{Enqueued, Refused, Stats};
-use crate::ledger::narrow;
-use crate::ledger::{Head, Ledger};
+use crate::ledger::{Head, Ledger, narrow, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::inventory::Listed;
@@ -202,7 +201,10 @@ impl State {
         let turns = self.open.turns;
         let mut refused = Vec::new();
         for (index, turn) in batch.spans().iter().enumerate() {
-            if let Err(error) = self.admit(turn, batch.frames(turn)) {
+            if rests_on_refused(turn, index, &refused) {
+                let error = TurnRefused::ReadAgain;
+                refused.push(Refused { turn: index, error });
+            } else if let Err(error) = self.admit(turn, batch.frames(turn)) {
                 refused.push(Refused { turn: index, error });
             }
         }
