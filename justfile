@@ -21,6 +21,11 @@ crash SEEDS="20000" KILLS="2000":
     cargo test --workspace --exclude millrun-persistence -- crash kill
     cargo run --release -- demo --crash
 
+# The seeded world at length: parts killed at every step, SEEDS programs (or FIRST+SEEDS). A seed that fails is
+# printed with its last steps: `just world 417+1`.
+world SEEDS="50000":
+    MILLRUN_WORLD_SEEDS={{SEEDS}} cargo test --release -p millrun --test it -- --nocapture lives::whatever
+
 # Coverage-guided fuzzing of one decoder (see fuzz/README.md), for SECONDS or until stopped:
 # `just fuzz row 60`. Without cargo-fuzz and a nightly compiler: the same function on stable Rust.
 fuzz TARGET SECONDS="0":

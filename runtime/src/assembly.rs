@@ -11,7 +11,7 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use millrun_broker::{Broker, BrokerConfig, Topic};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
@@ -111,6 +111,7 @@ pub(crate) fn assemble(
         counters: Counters::default(),
         changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
+        lost: OnceLock::new(),
     });
     let stop = Arc::new(StopCell::default());
     let tree = Arc::new(Tree {
@@ -329,6 +330,14 @@ impl Tree {
 
     /// A part has ended: restart it, or stop everything.
     fn on_exit(self: &Arc<Self>, name: &str, exit: PartExit) {
+        if let Some(epoch) = self.lost_of(name) {
+            let part: Arc<str> = name.into();
+            let cause = StopCause::Lost { part, epoch };
+            let message = cause.to_string();
+            self.lock().by_name.get_mut(name).map(Branch::ended);
+            self.announce(name, PartChange::Failed { message });
+            return self.fail(cause);
+        }
         let message = match exit {
             PartExit::Stopped => {
                 let mut branches = self.lock();
@@ -382,6 +391,13 @@ impl Tree {
         }
     }
 
+    /// The epoch under which another owner has taken the partitions of this part, if that is so: it does not
+    /// take them back.
+    fn lost_of(&self, name: &str) -> Option<Epoch> {
+        let (shard, epoch) = self.shared.lost.get()?;
+        (Role::Shard(*shard).name() == name).then_some(*epoch)
+    }
+
     /// Tells whoever listens; nobody need have room for it.
     fn announce(&self, name: &str, change: PartChange) {
         let part = name.into();
@@ -433,7 +449,8 @@ impl Tree {
         self.shared.reader.close();
         self.abandon();
         // The host may have ended by a crash that a test makes: what is queued must not become durable then.
-        if !matches!(cause, StopCause::HostEnded) {
+        // And a journal that has another owner is not this runtime's to close.
+        if !matches!(cause, StopCause::HostEnded | StopCause::Lost { .. }) {
             self.shared.journal.begin_close();
         }
         self.close_broker();
@@ -574,10 +591,10 @@ impl RestartedShard {
     fn recover(&self, epoch: Epoch, now: Timestamp) -> Result<Shard, ReadError> {
         let shards_len = self.shared.config.shards_len;
         let journal = self.shared.journal.as_ref();
-        let (mut shards, _) = recovery::recover(journal, shards_len, shards_len, Some(self.index))?;
+        let (mut shards, _) = recovery::recover(journal, shards_len, shards_len)?;
         let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epoch);
-        let runs = shards.swap_remove(self.index);
-        shard.succeed(runs, now);
+        let runs = std::mem::take(&mut shards[self.index]);
+        shard.succeed(runs, &shards, now);
         Ok(shard)
     }
 

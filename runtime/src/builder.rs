@@ -368,7 +368,7 @@ impl Opener {
                 };
                 // Whoever owned it before must not add to what is read.
                 let epoch = own(&*journal)?;
-                let recovered = recovery::recover(&*journal, shards_len, lanes_len, None)?;
+                let recovered = recovery::recover(&*journal, shards_len, lanes_len)?;
                 (journal, epoch, recovered)
             }
         };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{InstanceIdError, RunId};
+use millrun_core::{Epoch, InstanceIdError, RunId};
 use millrun_persistence::JournalFailure;
 use millrun_workflow::{ParkReason, PayloadError, QueryError as Unanswered, Refused};
 
@@ -26,6 +26,15 @@ pub enum StopCause {
         "the tokio runtime or other host that it ran on has ended; what was acknowledged is safe, start it again on one that lasts"
     )]
     HostEnded,
+    /// Another owner has taken the partitions of a shard, under a later epoch: another runtime over the
+    /// same journal, say. What was acknowledged is safe, and goes on there; this runtime does not take them back.
+    #[error("{part} has lost its partitions to another owner, under epoch {epoch}")]
+    Lost {
+        /// Which shard.
+        part: Arc<str>,
+        /// The epoch of the other owner.
+        epoch: Epoch,
+    },
     /// A part of the runtime failed, and could not or must not be restarted.
     #[error("{part} failed and is not restarted: {message}")]
     Part {

@@ -147,27 +147,21 @@ pub(crate) fn tell(progress: Progress) {
     );
 }
 
-/// Reads the live runs of a journal that is open; gives them by shard. `only` restricts it to the
-/// partitions of one shard.
+/// Reads the live runs of a journal that is open, as they are at one moment; gives them by shard.
 pub(crate) fn recover(
     journal: &dyn Journal,
     shards_len: usize,
     lanes_len: usize,
-    only: Option<usize>,
 ) -> Result<(Vec<Vec<RecoveredRun>>, StartupReport), ReadError> {
     let mut histories = lanes(shards_len, lanes_len);
     let report = {
         let mut visitors: Vec<_> = histories
             .iter_mut()
-            .enumerate()
-            .map(|(lane, histories)| {
-                let is_wanted = only.is_none_or(|shard| lane % shards_len == shard);
+            .map(|histories| {
                 let mut numbers = FxHashMap::default();
                 move |record: RecordView<'_>| {
-                    if is_wanted {
-                        let next = numbers.len();
-                        histories.record(*numbers.entry(record.run).or_insert(next), record);
-                    }
+                    let next = numbers.len();
+                    histories.record(*numbers.entry(record.run).or_insert(next), record);
                 }
             })
             .collect();

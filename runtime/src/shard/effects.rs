@@ -46,17 +46,55 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// What a sweep wants done: each kind in the order in which it was decided.
+/// What a sweep wants done: each kind in the order in which it was decided, and on behalf of which run, so
+/// that it can be dropped if the run's turn is refused.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) answers: Vec<Answer>,
     pub(super) tasks: Vec<ActivityTask>,
     pub(super) others: Vec<Effect>,
+    /// The run that is being worked on.
+    present: Behalf,
+    answers_of: Vec<Behalf>,
+    others_of: Vec<Behalf>,
+}
+
+/// Names a run in half of its bits, those that are random; nobody by default. If two runs of a sweep were
+/// alike, those who asked the one would be told to ask again when a turn of the other is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Behalf(u64);
+
+impl From<RunId> for Behalf {
+    #[inline]
+    fn from(run: RunId) -> Self {
+        Self(u64::try_from(run.bits() & u128::from(u64::MAX)).expect("masked to 64 bits"))
+    }
 }
 
 impl Effects {
+    /// What follows is on behalf of this run, until the one that was before is [set](Self::resume) again.
+    #[inline]
+    pub(super) fn work_on(&mut self, run: RunId) -> Behalf {
+        std::mem::replace(&mut self.present, run.into())
+    }
+
+    #[inline]
+    pub(super) fn resume(&mut self, before: Behalf) {
+        self.present = before;
+    }
+
+    /// Drops all that these runs wanted. Those who asked them are told to ask again.
+    pub(super) fn drop_of(&mut self, runs: &[RunId]) {
+        let is_kept = |of: Option<Behalf>| !runs.iter().any(|run| Some(Behalf::from(*run)) == of);
+        let (mut answers_of, mut others_of) = (self.answers_of.drain(..), self.others_of.drain(..));
+        self.answers.retain(|_| is_kept(answers_of.next()));
+        self.others.retain(|_| is_kept(others_of.next()));
+        self.tasks.retain(|task| !runs.contains(&task.run));
+    }
+
     pub(super) fn answer(&mut self, answer: Answer) {
         self.answers.push(answer);
+        self.answers_of.push(self.present);
     }
 
     pub(super) fn run(&mut self, task: ActivityTask) {
@@ -65,6 +103,7 @@ impl Effects {
 
     pub(super) fn push(&mut self, effect: Effect) {
         self.others.push(effect);
+        self.others_of.push(self.present);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -101,7 +140,11 @@ impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
     pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Effects) {
-        let empty = self.spare.pop().unwrap_or_default();
+        // It is accepted, whoever wanted it.
+        effects.answers_of.clear();
+        effects.others_of.clear();
+        let mut empty = self.spare.pop().unwrap_or_default();
+        empty.present = effects.present;
         let effects = std::mem::replace(effects, empty);
         self.sweeps.push_back(Sweep {
             offset,

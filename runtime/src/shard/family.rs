@@ -11,7 +11,9 @@
 //! Each of these may be lost with a crash, and is sent again by recovery: a parent asks for its
 //! pending children again, and each shard tells the others which children its runs wait for, so
 //! that one whose parent has gone is closed all the same. The call names the child: asked for twice,
-//! it is begun once.
+//! it is begun once. A shard that takes the place of one that failed also asks itself for the children that
+//! runs of other shards wait for, and closes those that they do not: its predecessor may have had such a
+//! message in hand, or an answer to one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -130,6 +132,8 @@ impl Shard {
                     })
             };
             begun.expect("a beginning was weighed before the former run ended");
+            // The instance goes on in it only if the former run has ended.
+            self.batch.tie_last();
             match self.entries.get_mut(next) {
                 // It has ended in its first turn, before anybody could wait for it.
                 Some(Entry {
@@ -178,7 +182,9 @@ impl Shard {
                     Some(outcome) => tell_parent(&request.parent, outcome),
                     None => child_started(&request.parent, entry.run),
                 };
-                return self.effects.push(effect);
+                let before = self.effects.work_on(entry.run);
+                self.effects.push(effect);
+                return self.effects.resume(before);
             }
             Some(entry) if !entry.has_ended() => {
                 let message = format!("the id belongs to a live instance, run {}", entry.run);
@@ -220,13 +226,17 @@ impl Shard {
         started.origin = Some(Box::new(origin));
         started.not_before = not_before.or(started.not_before);
         match self.begin(run, started, None, moment) {
-            Ok(()) => self.effects.push(child_started(&parent, run)),
+            Ok(()) => {
+                let before = self.effects.work_on(run);
+                self.effects.push(child_started(&parent, run));
+                self.effects.resume(before);
+            }
             Err(error) => self.refuse_child(&parent, error.to_string()),
         }
         self.continue_runs(moment);
     }
 
-    fn refuse_child(&mut self, parent: &Parent, message: String) {
+    pub(super) fn refuse_child(&mut self, parent: &Parent, message: String) {
         let message = ShardMessage::ChildEnded {
             run: parent.run,
             operation: parent.operation,
@@ -281,6 +291,44 @@ impl Shard {
             // Refused only when the runtime has stopped. Whatever this shard decides from now on
             // comes behind it.
             drop(door.mailbox.push_reserved(message));
+        }
+    }
+
+    /// Of what runs of other shards had asked for here, the predecessor may have taken a part with it: asks
+    /// again for the children that they wait for. Gives the children here that they wait for no longer.
+    pub(super) fn take_over_children<'a>(
+        &self,
+        runs: &[RecoveredRun],
+        others: impl Iterator<Item = &'a RecoveredRun>,
+    ) -> Vec<(RunId, ParentClose)> {
+        let mut awaited = BTreeSet::new();
+        for other in others {
+            for (operation, pending, _) in &other.pending {
+                if let Pending::Child { scheduled, run } = pending
+                    && self.doors.index_of(scheduled.id.partition()) == self.index
+                {
+                    awaited.insert((other.run, *operation));
+                    if let Effect::Send(partition, message) = start_child(other.run, scheduled, *run) {
+                        self.doors.push_to(partition, *message);
+                    }
+                }
+            }
+        }
+        // A child was begun after its parent's decision was durable: both were read at one moment.
+        let is_orphan = |parent: &Parent| {
+            self.doors.index_of(parent.run.partition()) != self.index
+                && !awaited.contains(&(parent.run, parent.operation))
+        };
+        let children = runs
+            .iter()
+            .filter_map(|run| Some((run.run, run.parent.as_deref()?)));
+        let orphans = children.filter(|(_, parent)| is_orphan(parent));
+        orphans.map(|(run, parent)| (run, parent.on_close)).collect()
+    }
+
+    pub(super) fn close_orphans(&mut self, orphans: Vec<(RunId, ParentClose)>, moment: Moment) {
+        for (run, on_close) in orphans {
+            self.close(run, on_close, moment);
         }
     }
 

@@ -41,6 +41,12 @@ pub(super) fn write_turn(
 impl Shard {
     /// Does something with a run, at once or when it has been read.
     pub(super) fn with_run(&mut self, run: RunId, held: Held, moment: Moment) {
+        let before = self.effects.work_on(run);
+        self.reach(run, held, moment);
+        self.effects.resume(before);
+    }
+
+    fn reach(&mut self, run: RunId, held: Held, moment: Moment) {
         let held_max = self.shared.config.limits.signals_len_max;
         let Some(entry) = self.entries.get_mut(run) else {
             if let Held::Republish(_, topic) = held {
@@ -102,7 +108,7 @@ impl Shard {
                 if !is_fresh && self.needs_code(run) {
                     return self.reload(run, Held::Tell(Tell::Resume, reply));
                 }
-                let answer = self.apply(run, Input::Resume, moment);
+                let answer = self.apply(run, Input::Resume, moment, Sender::Outside);
                 self.effects.answer(Answer::Tell(reply, answer));
             }
             Held::Tell(tell, reply) => {
@@ -114,7 +120,7 @@ impl Shard {
                     Tell::Settle { operation, end } => Input::SettlePromise { operation, end },
                     Tell::Resume => Input::Resume,
                 };
-                let answer = self.apply(run, input, moment);
+                let answer = self.apply(run, input, moment, Sender::Outside);
                 self.effects.answer(Answer::Tell(reply, answer));
             }
             Held::Resume => {
@@ -128,7 +134,8 @@ impl Shard {
             }
             Held::Input(input @ Input::Published { operation, .. }) => {
                 // A turn that could not be recorded leaves the publish pending.
-                if !matches!(self.apply(run, input, moment), Err(RunError::Turn(_))) {
+                let applied = self.apply(run, input, moment, Sender::Inside);
+                if !matches!(applied, Err(RunError::Turn(_))) {
                     self.effects.push(Effect::ForgetPublish(run, operation));
                 }
             }
@@ -223,7 +230,7 @@ impl Shard {
     }
 
     fn apply_quietly(&mut self, run: RunId, input: Input, moment: Moment) {
-        if let Err(error) = self.apply(run, input, moment) {
+        if let Err(error) = self.apply(run, input, moment, Sender::Inside) {
             tracing::debug!(%run, %error, "an input was passed over");
         }
     }
@@ -236,7 +243,13 @@ impl Shard {
     }
 
     /// Applies an input to a run in memory.
-    pub(super) fn apply(&mut self, run: RunId, input: Input, moment: Moment) -> Result<(), RunError> {
+    pub(super) fn apply(
+        &mut self,
+        run: RunId,
+        input: Input,
+        moment: Moment,
+        sender: Sender,
+    ) -> Result<(), RunError> {
         let Some(Entry {
             place: Place::Hot(instance),
             ..
@@ -246,16 +259,8 @@ impl Shard {
         };
         let head = instance.sequence();
         let mut turn = self.turn.take().unwrap_or_default();
-        // Whoever sent the others has an answer, or sends them again.
-        let is_sent_once = matches!(
-            input,
-            Input::ActivityCompleted { .. }
-                | Input::AttemptFailed { .. }
-                | Input::TimerFired { .. }
-                | Input::ChildEnded { .. }
-                | Input::Published { .. }
-        );
-        let retried = is_sent_once.then(|| input.clone());
+        // Whoever sent the others has an answer, or asks again.
+        let kept = (sender == Sender::Inside).then(|| input.clone());
         self.shared.watch.run(self.index, run);
         let before = instance.ledger().history_len();
         let applied = instance.apply(input, moment, &mut turn);
@@ -268,14 +273,23 @@ impl Shard {
                 .fetch_add(1, Ordering::Relaxed);
         }
         let outcome = match applied {
-            Err(refused) => Err(RunError::from(refused)),
-            Ok(()) => self.adopt(run, head, &mut turn, moment).map_err(|error| {
+            Err(refused) => Err((RunError::from(refused), None)),
+            Ok(()) => self
+                .adopt(run, head, &mut turn, moment)
+                .map_err(|error| (RunError::Turn(error.to_string()), Some(error))),
+        };
+        let outcome = match (outcome, kept) {
+            (Err((outcome, Some(error))), kept) => {
                 // The machine is ahead of what can be recorded: it is rebuilt, and what it was
                 // told is recorded without running the code, which stays parked.
-                let held = retried.map(Held::Input);
+                let held = kept.filter(is_sent_once).map(Held::Input);
                 self.park_unrecordable(run, held, &error);
-                RunError::Turn(error.to_string())
-            }),
+                Err(outcome)
+            }
+            (outcome, kept) => {
+                self.applied.extend(kept.map(|input| (run, input)));
+                outcome.map_err(|(outcome, _)| outcome)
+            }
         };
         self.give_back(turn);
         if !self.continuing.is_empty() {
@@ -569,6 +583,27 @@ impl Shard {
             Err(failure) => Held::Failed(operation, attempt, *failure),
         }
     }
+}
+
+/// Who an input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// Somebody who gets an answer, and asks again if there is none.
+    Outside,
+    /// A part of the runtime, which does not send it again.
+    Inside,
+}
+
+/// Whether nobody sends an input again while the run's shard lives, and its run waits for it.
+fn is_sent_once(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::ActivityCompleted { .. }
+            | Input::AttemptFailed { .. }
+            | Input::TimerFired { .. }
+            | Input::ChildEnded { .. }
+            | Input::Published { .. }
+    )
 }
 
 /// What the last heartbeat of a call said.

@@ -30,20 +30,21 @@ mod line;
 mod message;
 mod publishing;
 mod questions;
+mod refused;
 mod requests;
 mod residency;
 mod results;
 mod roster;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{Implementation, Moment, Name, Started, Turn};
+use millrun_workflow::{Implementation, Input, Moment, Name, Started, Turn};
 
 pub(crate) use message::{
     Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
@@ -89,6 +90,8 @@ pub(crate) struct ShardShared {
     pub(crate) changed_values: ChangedValues,
     /// What each shard has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,
+    /// The first shard whose partitions another owner has taken, and the epoch under which.
+    pub(crate) lost: OnceLock<(usize, Epoch)>,
 }
 
 impl ShardShared {
@@ -175,6 +178,11 @@ pub(crate) struct Shard {
     effects: Effects,
     in_flight: InFlight,
     outbox: Outbox,
+    /// What parts have told runs in this sweep: told again to a run whose turn is refused. As many as a
+    /// sweep handles.
+    applied: Vec<(RunId, Input)>,
+    /// Another owner has taken the shard's partitions, under this epoch.
+    lost_to: Option<Epoch>,
     /// The offset of the last batch that was queued.
     last_offset: Offset,
     /// How many sweeps have been queued, and how many of them are durable.
@@ -229,6 +237,8 @@ impl Shard {
             effects: Effects::default(),
             in_flight: InFlight::default(),
             outbox,
+            applied: Vec::new(),
+            lost_to: None,
             last_offset: Offset::ZERO,
             sweeps_len: 0,
             durable_len: 0,
@@ -239,11 +249,15 @@ impl Shard {
         }
     }
 
-    /// Takes in what recovery found after a predecessor of this opening had failed.
-    pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+    /// Takes in what recovery found after a predecessor of this opening had failed, and what it found of the
+    /// runs of the `others`, which live on.
+    pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, others: &[Vec<RecoveredRun>], now: Timestamp) {
         self.is_successor = true;
         self.take_over_publishes(&runs);
+        let others = others.iter().flatten();
+        let orphans = self.take_over_children(&runs, others);
         self.seed(runs, now);
+        self.close_orphans(orphans, self.moment(now));
     }
 
     /// Takes in what recovery found.
@@ -309,13 +323,15 @@ impl Shard {
                 Err(EnqueueError::Full | EnqueueError::Failed(_)) => return false,
                 Err(_) => return false,
             };
-            assert!(
-                enqueued.refused.is_empty(),
-                "the journal refused a turn of its owner, which must start over: {:?}",
-                enqueued.refused.first()
-            );
+            if !enqueued.refused.is_empty() {
+                self.take_back(&enqueued.refused);
+            }
             self.batch.clear();
             self.last_offset = enqueued.offset;
+        }
+        self.applied.clear();
+        if self.lost_to.is_some() {
+            return false;
         }
         self.sweeps_len += 1;
         let ended_len = self.results.ended_len();
@@ -333,6 +349,7 @@ impl Shard {
                 answers,
                 tasks,
                 others,
+                ..
             } = &mut sweep.effects;
             self.outbox.send(answers);
             tasks.drain(..).for_each(|task| self.stage_task(task));
@@ -435,7 +452,7 @@ impl Part for Shard {
         self.feed_queues(now);
         self.start_loads();
         if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
-            return Next::Idle;
+            return self.idle_unless_lost();
         }
         self.fed_len = 0;
         if !self.topics_to_feed.is_empty() {
@@ -446,6 +463,9 @@ impl Part for Shard {
         if is_flushed {
             // Answers that depend on nothing new need not wait for another commit.
             self.perform_durable();
+        }
+        if self.lost_to.is_some() {
+            return self.idle_unless_lost();
         }
         self.start_loads();
         self.unload_coldest();

@@ -15,6 +15,7 @@ use super::Shard;
 use super::answers::Answer;
 use super::effects::Effects;
 use super::entry::Place;
+use super::instances::Sender;
 use super::message::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
 use crate::{QueryError, RunError};
 
@@ -43,7 +44,8 @@ impl Shard {
         let waiting = self.updates.entry(key.clone()).or_default();
         waiting.retain(|waiter| !waiter.is_closed());
         waiting.push(reply);
-        match self.apply(run, Input::Update { request, name, input }, moment) {
+        let input = Input::Update { request, name, input };
+        match self.apply(run, input, moment, Sender::Outside) {
             Ok(()) => {}
             Err(RunError::Refused(Refused::Answered { answer })) => self.answer_update(&key, answer),
             Err(error) => {
@@ -87,6 +89,13 @@ fn refuse_all(updates: &mut Waiting, effects: &mut Effects, run: RunId, refused:
         for reply in updates.remove(&key).unwrap_or_default() {
             effects.answer(Answer::Update(reply, Err(refused.clone())));
         }
+    }
+}
+
+/// Drops those who wait for answers of a run: they are told to ask again.
+pub(super) fn drop_waiting(updates: &mut Waiting, run: RunId) {
+    for key in keys_of(updates, run) {
+        updates.remove(&key);
     }
 }
 

@@ -147,7 +147,7 @@ impl Shard {
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
-        self.effects.answer(Answer::Start(reply, answer));
+        self.answer_start(reply, answer);
         if !self.continuing.is_empty() {
             self.continue_runs(moment);
         }
@@ -173,15 +173,17 @@ impl Shard {
             Ok(None) => {
                 let started = Started::new(workflow, id, input).with_signal(name, value);
                 let answer = self.begin_asked(started, end, moment);
-                let is_begun = answer.is_ok();
-                self.effects.answer(Answer::Start(reply, answer));
-                if is_begun {
+                let begun = answer.as_ref().map(|started| started.run).ok();
+                self.answer_start(reply, answer);
+                if let Some(run) = begun {
+                    let before = self.effects.work_on(run);
                     self.effects.answer(Answer::Tell(told, Ok(())));
+                    self.effects.resume(before);
                 }
                 self.continue_runs(moment);
             }
             Ok(Some(attached)) => {
-                self.effects.answer(Answer::Start(reply, Ok(attached)));
+                self.answer_start(reply, Ok(attached));
                 if self.entries.contains(attached.run) {
                     let signal = Tell::Signal { name, value };
                     self.with_run(attached.run, Held::Tell(signal, told), moment);
@@ -189,7 +191,21 @@ impl Shard {
                     self.effects.answer(Answer::Tell(told, Err(RunError::Finished)));
                 }
             }
-            Err(error) => self.effects.answer(Answer::Start(reply, Err(error))),
+            Err(error) => self.answer_start(reply, Err(error)),
+        }
+    }
+
+    /// Answers a start, on behalf of the run that the answer names.
+    fn answer_start(&mut self, reply: Reply<StartedRun, StartError>, answer: Result<StartedRun, StartError>) {
+        let run = match &answer {
+            Ok(started) => Some(started.run),
+            Err(StartError::AlreadyRunning { run } | StartError::AlreadyFinished { run }) => Some(*run),
+            Err(_) => None,
+        };
+        let before = run.map(|run| self.effects.work_on(run));
+        self.effects.answer(Answer::Start(reply, answer));
+        if let Some(before) = before {
+            self.effects.resume(before);
         }
     }
 
@@ -245,7 +261,9 @@ impl Shard {
         self.live_len += 1;
         self.children_len += usize::from(parent.is_some());
         self.list_hot(run);
+        let before = self.effects.work_on(run);
         let adopted = self.adopt(run, Sequence::ZERO, &mut turn, moment);
+        self.effects.resume(before);
         match &adopted {
             Ok(()) => self.tally.started += 1,
             Err(_) => {
@@ -309,6 +327,12 @@ impl Shard {
             Ok(run) => run,
             Err(error) => return self.effects.answer(Answer::Standing(reply, Err(error))),
         };
+        let before = self.effects.work_on(run);
+        self.await_run(run, reply, moment);
+        self.effects.resume(before);
+    }
+
+    fn await_run(&mut self, run: RunId, reply: Reply<Standing>, moment: Moment) {
         let entry = self.entries.get_mut(run).expect("found just now");
         match &entry.place {
             Place::Ended(number) => match self.results.get(*number) {

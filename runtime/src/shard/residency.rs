@@ -65,6 +65,17 @@ impl Shard {
         moment: Moment,
     ) {
         self.loads_in_flight -= 1;
+        let before = self.effects.work_on(run);
+        self.bring_back(run, history, moment);
+        self.effects.resume(before);
+    }
+
+    fn bring_back(
+        &mut self,
+        run: RunId,
+        history: Option<Result<Vec<(Event, Timestamp)>, RunError>>,
+        moment: Moment,
+    ) {
         let Some(history) = history else {
             // The reader's successor tries it, or the runtime stops with the reader.
             return self.loads.push_back(run);
@@ -76,6 +87,11 @@ impl Shard {
         let Place::Loading(loading) = &mut entry.place else {
             return;
         };
+        if let Ok(history) = &history
+            && history.last().is_some_and(|(event, _)| event.is_last())
+        {
+            return self.let_go_ended(run, moment);
+        }
         let Loading { held, park } = std::mem::take(&mut **loading);
         let implementation = self.shared.workflows.get(entry.workflow.as_str());
         let replayed = history.and_then(|history| self.shared.replay(implementation, run, history));
@@ -84,12 +100,18 @@ impl Shard {
                 if let Some(reason) = park {
                     instance.park(reason);
                 }
-                if let Some(reason) = instance.park_reason()
-                    && !entry.is_parked
-                {
-                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
-                    entry.is_parked = true;
-                    self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+                match instance.park_reason() {
+                    Some(reason) if !entry.is_parked => {
+                        tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
+                        entry.is_parked = true;
+                        self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // The turn that parked it was refused.
+                    None if entry.is_parked => {
+                        entry.is_parked = false;
+                        self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    Some(_) | None => {}
                 }
                 entry.place = Place::Hot(Box::new(instance));
                 weigh(entry, &mut self.hot_bytes);

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use millrun_core::RunId;
+use millrun_core::{RunId, Timestamp};
 use millrun_workflow::Outcome;
 
 #[derive(Debug, Default)]
@@ -43,6 +43,17 @@ impl Results {
         let number = ResultNumber(self.ended_len());
         self.kept.push_back(Kept { run, outcome });
         number
+    }
+
+    /// A run has not ended after all: its place stays, so that the others keep their numbers, and is
+    /// nobody's.
+    pub(super) fn void(&mut self, number: ResultNumber) {
+        let place = number.0.checked_sub(self.gone_len);
+        let place = place.and_then(|place| usize::try_from(place).ok());
+        if let Some(kept) = place.and_then(|place| self.kept.get_mut(place)) {
+            kept.run = RunId::new(kept.run.partition(), Timestamp::EPOCH, 0);
+            kept.outcome = Outcome::Terminated(String::new());
+        }
     }
 
     /// A result that has not been let go of.
@@ -93,7 +104,7 @@ fn bytes_of(outcome: &Outcome) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use millrun_core::{Partition, Timestamp};
+    use millrun_core::Partition;
 
     use super::*;
 

@@ -20,6 +20,7 @@ mod program;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use millrun::{
 use millrun_persistence::{Journal, JournalConfig};
 use millrun_testkit::{SimConfig, SimHost};
 
-use crate::tapped::Tapped;
+use crate::tapped::{Tapped, intrude};
 use ledger::Known;
 use program::{ACTOR, Book, CHANGE, Dice, KEEP, Plan, READ, SAID, STEP, TELL, Worth, actor_code, step};
 
@@ -53,6 +54,8 @@ struct Case {
     plan: Plan,
     tells: u64,
     changes: u64,
+    /// Ids of children that other instances have had before.
+    used: Vec<String>,
     known: Mutex<Known>,
 }
 
@@ -63,9 +66,12 @@ struct Story {
     heard: Mutex<BTreeMap<String, u32>>,
     /// The attempts that have been made, by their step's key and their number.
     attempts: Mutex<BTreeSet<(String, u32)>>,
-    /// What the journal refused: there is one owner, so nothing.
-    refused: Mutex<Vec<String>>,
     problems: Mutex<Vec<Problem>>,
+    /// Somebody else writes to runs now and then, under their owner's epoch: turns are refused.
+    has_strangers: bool,
+    refused: Mutex<Vec<String>>,
+    /// How many times shards failed on their way to the journal.
+    fails: AtomicU64,
 }
 
 type Problem = String;
@@ -77,10 +83,13 @@ impl Story {
             let (tells, changes) = (dice.below(6), dice.below(6));
             let plan = dice.plan(&format!("i{number}"), tells, changes);
             let known = Mutex::default();
+            let mut used = plan.children();
+            used.retain(|_| dice.below(2) == 0);
             Case {
                 plan,
                 tells,
                 changes,
+                used,
                 known,
             }
         });
@@ -89,8 +98,10 @@ impl Story {
             cases: cases.collect(),
             heard: Mutex::default(),
             attempts: Mutex::default(),
-            refused: Mutex::default(),
             problems: Mutex::default(),
+            has_strangers: dice.below(2) == 0,
+            refused: Mutex::default(),
+            fails: AtomicU64::new(0),
         }
     }
 }
@@ -217,7 +228,30 @@ impl Outside {
         }
     }
 
+    /// Has an instance of this id begin and end.
+    async fn use_id(&self, id: &str) -> Result<(), Problem> {
+        loop {
+            let run = match self
+                .runtime
+                .start(ACTOR, id, Plan::new(id.into(), Vec::new()))
+                .await
+            {
+                Ok(run) => run,
+                Err(StartError::Stopped(cause)) if is_restart(&cause) => continue,
+                Err(error) => return Err(format!("start of {id}: {error:?}")),
+            };
+            match run.result().await {
+                Ok(_) => return Ok(()),
+                Err(ResultError::Run(RunError::Stopped(cause))) if is_restart(&cause) => {}
+                Err(error) => return Err(format!("result of {id}: {error:?}")),
+            }
+        }
+    }
+
     async fn follow(&self, number: u64, case: &Case) -> Result<(), Problem> {
+        for id in &case.used {
+            self.use_id(id).await?;
+        }
         let run = self.start(case).await?;
         let dice = |who: u64| Dice(self.story.seed * 1_000 + number * 10 + who);
         let (tell, change, read, wait) = futures_util::join!(
@@ -245,6 +279,9 @@ impl Outside {
             let known = case.known.lock().unwrap();
             known.check_end(case.tells, case.changes, worth.sum)?;
             expected.runs.extend(worth.runs);
+            for id in &case.used {
+                *expected.runs.entry(id.clone()).or_default() += 1;
+            }
             expected.said.extend(worth.said);
         }
         let stats = self.runtime.stats();
@@ -299,11 +336,17 @@ fn journal_of(world: &SimHost, inner: &Arc<MemoryJournal>, story: &Arc<Story>) -
     );
     spawned.unwrap();
     Tapped::new(Arc::clone(inner) as Arc<dyn Journal>, move |journal, batch| {
+        if story.has_strangers && !batch.is_empty() && dice.lock().unwrap().below(20) == 0 {
+            intrude(journal, batch, dice.lock().unwrap().below(4) / 3 * 1_000);
+        }
         let fails_at = if batch.is_empty() {
             9
         } else {
             dice.lock().unwrap().below(60)
         };
+        if fails_at <= 1 {
+            story.fails.fetch_add(1, Ordering::Relaxed);
+        }
         if fails_at == 0 {
             fail();
         }
@@ -336,7 +379,7 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
     let inbox = listen(&broker);
     let errands = Arc::new(Mutex::new(None));
     let (keeping, stepping) = (Arc::clone(&errands), Arc::clone(story));
-    let shards_len = 1;
+    let shards_len = usize::try_from(1 + dice.below(3)).unwrap();
     let (hot_len_max, cached_len) = (
         [0, 0, 2, 100_000][usize::try_from(dice.below(4)).unwrap()],
         dice.below(2),
@@ -381,7 +424,7 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
     };
     let task = world.host().spawn("script", Box::pin(script));
     let kill_every = 10 + dice.below(200);
-    let mut kills = 60;
+    let (mut kills, mut killed) = (60, 0);
     let outcome_of = |outcome: &Mutex<Option<Result<(), Problem>>>| outcome.lock().unwrap().clone();
     let _steps = world.run_until(|| {
         if kills > 0
@@ -396,13 +439,14 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
                 _ => format!("shard {}", dice.below(shards_len as u64)),
             };
             // One that is being restarted cannot be killed.
-            drop(runtime.kill(&part));
+            killed += u64::from(runtime.kill(&part).is_ok());
         }
         outcome_of(&outcome).is_some()
     });
     let end = outcome_of(&outcome).unwrap_or_else(|| Err(format!("it is stuck:\n{}", world.trace())));
     drop(task);
-    *errands.lock().unwrap() = None;
+    let parts = errands.lock().unwrap().take().map(|runtime| runtime.parts());
+    let restarts: u64 = parts.iter().flatten().map(|part| u64::from(part.restarts)).sum();
     end?;
     let mut heard = BTreeMap::new();
     for envelope in inbox.take() {
@@ -416,9 +460,15 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
         return Err(problem.clone());
     }
     let refused = story.refused.lock().unwrap();
-    if !refused.is_empty() {
+    if !story.has_strangers && !refused.is_empty() {
         return Err(format!(
             "the journal refused turns of its only owner: {refused:?}"
+        ));
+    }
+    let failed = killed + story.fails.load(Ordering::Relaxed);
+    if restarts > failed {
+        return Err(format!(
+            "{restarts} restarts, and {failed} parts that failed; refused: {refused:?}"
         ));
     }
     Ok(())

@@ -32,6 +32,7 @@ mod pressure;
 mod processes;
 mod programs;
 mod quick;
+mod refusals;
 mod starting;
 mod supervision;
 mod support;

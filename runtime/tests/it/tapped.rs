@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millrun::Bell;
+use millrun::{Bell, Timestamp};
+use millrun_core::Sequence;
 use millrun_persistence::{
     Batch, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal, JournalFailure, Lane,
-    Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnRefused,
+    Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnHeader, TurnRefused,
 };
+use millrun_workflow::{Event, Payload, wire};
 
 type Enqueue = dyn Fn(&dyn Journal, &Batch) -> Result<Enqueued, EnqueueError> + Send + Sync;
 
@@ -173,4 +175,44 @@ impl Journal for Tapped {
     fn close(&self) -> Result<(), JournalFailure> {
         self.inner.close()
     }
+}
+
+/// Somebody else appends to a run of this batch, under its owner's epoch, or tries to, so far ahead of the run's
+/// head. If the run has two turns here, the head of the second one fits afterwards.
+pub(crate) fn intrude(journal: &dyn Journal, batch: &Batch, ahead: u64) {
+    let turns: Vec<_> = (0..batch.turns())
+        .filter_map(|turn| batch.turn_at(turn))
+        .collect();
+    let pairs = turns
+        .iter()
+        .flat_map(|first| turns.iter().map(move |second| (first, second)));
+    let mut pairs: Vec<_> = pairs
+        .filter(|((of, first, _), (run, second, _))| of == run && first <= second && *first > Sequence::ZERO)
+        .collect();
+    pairs.sort_by_key(|(first, second)| second.1.get() - first.1.get());
+    let Some(&(&(run, head, epoch), second)) = pairs.last() else {
+        return;
+    };
+    let len = (second.1.get() - head.get()).max(1);
+    let head = Sequence::new(head.get() + ahead);
+    let time = Timestamp::from_micros(1_704_067_200_000_000);
+    let header = TurnHeader {
+        run,
+        head,
+        epoch,
+        time,
+        opens: None,
+    };
+    let event = Event::SignalReceived {
+        name: "of a stranger".into(),
+        value: Payload::encode(&()).unwrap(),
+    };
+    let mut batch = Batch::new();
+    let mut turn = batch.turn(header);
+    for _ in 0..len {
+        turn.record(wire::kind(&event), |body| wire::encode(&event, body))
+            .unwrap();
+    }
+    turn.finish(false).unwrap();
+    drop(journal.enqueue(&batch).unwrap());
 }

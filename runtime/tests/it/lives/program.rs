@@ -65,6 +65,15 @@ impl Plan {
         Self { id, rounds, at, book }
     }
 
+    /// The ids of the children that it calls itself.
+    pub(super) fn children(&self) -> Vec<String> {
+        let children = self.rounds.iter().flat_map(|round| match round {
+            Round::Children(plans) => plans.as_slice(),
+            _ => &[],
+        });
+        children.map(|plan| plan.id.clone()).collect()
+    }
+
     /// What it is worth, without any engine.
     pub(super) fn worth(&self, worth: &mut Worth) {
         let mut runs = 1;

@@ -1,0 +1,197 @@
+//! What a shard does when the journal refuses a turn: it took the run for something that it is not.
+//!
+//! ```text
+//!   sweep ──► enqueue ──► refused: its run's effects are dropped, its picture too
+//!                │           └──► read again, when what is queued is durable ──► told again what parts
+//!                └ others: as ever                                               have told it in the sweep
+//! ```
+//!
+//! Nothing of it has left: effects wait for their sweep. Of those who asked in the sweep, whoever asked this
+//! run is told to ask again, and nothing of theirs is recorded. This is no failure of the shard.
+//!
+//! A fenced turn is another matter: the partitions have another owner. What is here is dropped, the shard
+//! ends, and does not take them back.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use millrun_core::{Next, RunId, Sequence};
+use millrun_persistence::{Refused, TurnRefused};
+use millrun_workflow::{Moment, ParkReason};
+
+use super::Shard;
+use super::answers::Answer;
+use super::effects::{Effects, InFlight};
+use super::entry::{Entry, Held, Loading, Place};
+use super::questions::drop_waiting;
+use crate::RunError;
+
+impl Shard {
+    /// Takes back what runs decided in this sweep whose turns were refused.
+    #[cold]
+    pub(super) fn take_back(&mut self, refused: &[Refused]) {
+        let mut runs = BTreeMap::new();
+        for Refused { turn, error } in refused {
+            let (run, head, _) = self.batch.turn_at(*turn).expect("it was in the batch");
+            match error {
+                // An earlier append of the same turn: it is, or will be, durable.
+                TurnRefused::AlreadyAppended => {}
+                TurnRefused::Fenced { current } => self.lost_to = Some(*current),
+                error => {
+                    runs.entry(run).or_insert((head, error.clone()));
+                }
+            }
+        }
+        if self.lost_to.is_some() {
+            return;
+        }
+        self.effects.drop_of(&runs.keys().copied().collect::<Vec<_>>());
+        for (run, (head, error)) in runs {
+            tracing::warn!(%run, %error, "the journal refused a turn: the run is read again");
+            drop_waiting(&mut self.updates, run);
+            if head == Sequence::ZERO {
+                self.undo_beginning(run, &error);
+            } else {
+                self.read_again(run, &error);
+            }
+        }
+    }
+
+    /// Forgets what is known of a run beyond its history, and has that read.
+    fn read_again(&mut self, run: RunId, error: &TurnRefused) {
+        // Told in any case: a journal that refuses this says why when it is read.
+        let told = self.shared.journal.read_again(run, self.epoch);
+        tracing::debug!(%run, ?told, "a run is read again");
+        let (kept, applied) = std::mem::take(&mut self.applied)
+            .into_iter()
+            .partition(|(of, _)| *of != run);
+        self.applied = kept;
+        let mut held: Vec<_> = applied.into_iter().map(|(_, input)| Held::Input(input)).collect();
+        let is_ended = |entry: &mut Entry| match entry.place {
+            Place::Ended(number) => Some(number),
+            _ => None,
+        };
+        if let Some(number) = self.entries.get_mut(run).and_then(is_ended) {
+            self.revive(run);
+            self.results.void(number);
+        }
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        let mut park = match error {
+            // Decided again, it would be refused again.
+            TurnRefused::TooLarge { .. } => Some(ParkReason::Stuck {
+                message: format!("its turn was refused: {error}"),
+            }),
+            _ => None,
+        };
+        let is_listed = match std::mem::replace(&mut entry.place, Place::Cold) {
+            Place::Loading(loading) => {
+                held.extend(loading.held);
+                park = park.or(loading.park);
+                true
+            }
+            Place::Hot(_) => {
+                self.hot_len -= 1;
+                self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+                false
+            }
+            Place::Cold | Place::Ended(_) => false,
+        };
+        entry.place = Place::Loading(Box::new(Loading { held, park }));
+        // All that is queued by now is durable with this sweep.
+        entry.last_sweep = self.sweeps_len + 1;
+        if !is_listed {
+            self.loads.push_back(run);
+        }
+    }
+
+    /// A run that was taken for ended goes on.
+    fn revive(&mut self, run: RunId) {
+        self.live_len += 1;
+        let is_child = self
+            .entries
+            .get(run)
+            .is_some_and(|entry| entry.parent().is_some());
+        self.children_len += usize::from(is_child);
+        self.shared.counters.finished.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A run that began in this sweep has not begun.
+    fn undo_beginning(&mut self, run: RunId, error: &TurnRefused) {
+        self.applied.retain(|(of, _)| *of != run);
+        let Some(id) = self.entries.get(run).map(|entry| entry.id.clone()) else {
+            return;
+        };
+        // The run that it went on from, if it did.
+        let of_id = self.entries.iter().filter(|known| known.id == id.as_str());
+        let former = of_id.map(|known| known.run).filter(|other| *other != run).max();
+        let Some(mut entry) = self.entries.undo(run, former) else {
+            return;
+        };
+        match entry.place {
+            Place::Ended(number) => {
+                self.results.void(number);
+                self.shared.counters.finished.fetch_sub(1, Ordering::Relaxed);
+            }
+            Place::Hot(_) | Place::Loading(_) | Place::Cold => {
+                if matches!(entry.place, Place::Hot(_)) {
+                    self.hot_len -= 1;
+                    self.hot_bytes -= entry.hot_bytes as usize;
+                }
+                self.live_len -= 1;
+                self.children_len -= usize::from(entry.parent().is_some());
+            }
+        }
+        if entry.is_parked {
+            self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.shared.counters.started.fetch_sub(1, Ordering::Relaxed);
+        match former.and_then(|former| self.entries.get_mut(former)) {
+            Some(former) => entry.take_waiters().for_each(|waiter| former.wait(waiter)),
+            None => {
+                if let Some(parent) = entry.parent() {
+                    self.refuse_child(&parent.clone(), format!("its first turn was refused: {error}"));
+                }
+            }
+        }
+    }
+
+    /// A run of which a turn was refused has ended, by another turn: it is found among the finished ones.
+    pub(super) fn let_go_ended(&mut self, run: RunId, moment: Moment) {
+        let Some(mut entry) = self.entries.remove(run) else {
+            return;
+        };
+        self.live_len -= 1;
+        self.children_len -= usize::from(entry.parent().is_some());
+        if entry.is_parked {
+            self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        for waiter in entry.take_waiters() {
+            self.effects
+                .answer(Answer::Standing(waiter, Err(RunError::NotFound)));
+        }
+        if let Place::Loading(loading) = entry.place {
+            for held in loading.held {
+                match held {
+                    // Those behind it need not wait.
+                    Held::Republish(_, topic) => self.feed_topic(topic, moment),
+                    held => self.answer_unknown(held, RunError::NotFound),
+                }
+            }
+        }
+    }
+
+    /// What to do next when nothing can be done now: a shard that has lost its partitions drops what it
+    /// has, and ends.
+    pub(super) fn idle_unless_lost(&mut self) -> Next {
+        let Some(epoch) = self.lost_to else {
+            return Next::Idle;
+        };
+        self.shared.lost.get_or_init(|| (self.index, epoch));
+        self.effects = Effects::default();
+        self.in_flight = InFlight::default();
+        self.doors.all()[self.index].close_discarding();
+        Next::Stop
+    }
+}
