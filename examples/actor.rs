@@ -1,5 +1,7 @@
 //! An actor of your own beside durable workflows: it subscribes to a topic, and publishes.
 //!
+//! The topic delivers to it; whoever spawns it supervises it, as the runtime does with its own parts alone.
+//!
 //! ```text
 //!   workflow ──► payments.made ──► Clerk (a ractor actor) ──► letters.ready ──► main
 //! ```
