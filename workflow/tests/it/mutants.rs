@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, ActivityError, Either, Implementation, ParkReason, Signal, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityError, Either, Implementation, Input, ParkReason, Payload, Retry, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -480,4 +480,42 @@ fn values_without_a_name_fit_calls_of_any_and_go_by_their_order() {
         let charged: u64 = world.activities[&World::operation(1)].0.input.decode().unwrap();
         assert_eq!(charged, sum + 1);
     }
+}
+
+/// A promise and a random number have no names, and how a call is to be tried is not part of what it is.
+#[test]
+fn what_has_no_name_goes_by_its_order_and_how_a_call_is_tried_is_not_compared() {
+    let before: fn(WorkflowContext, u64) -> Flow = |cx, order| {
+        Box::pin(async move {
+            let (_left, right) = (cx.promise::<u64>(), cx.promise::<u64>());
+            let (_first, second) = (cx.random(), cx.random());
+            cx.call(CHARGE, order).await?;
+            Ok(right.await? + cx.call(SHIP, second).await?)
+        })
+    };
+    let after: fn(WorkflowContext, u64) -> Flow = |cx, order| {
+        Box::pin(async move {
+            let (right, _left) = (cx.promise::<u64>(), cx.promise::<u64>());
+            let (second, _first) = (cx.random(), cx.random());
+            let call = cx.call(CHARGE, order).retry(Retry::never()).on_queue("other");
+            call.start_to_close(seconds(1)).await?;
+            Ok(right.await? + cx.call(SHIP, second).await?)
+        })
+    };
+    let mut world = World::start(Implementation::new(FLOW, before), &7_u64);
+    world.reload_with(Some(Implementation::new(FLOW, after)));
+    assert_eq!((world.parked(), world.instance.changed_values()), (None, 0));
+    world.complete(3, &1_u64);
+    let settle = |number| Input::SettlePromise {
+        operation: World::operation(number),
+        end: Ok(Payload::encode(&1_u64).unwrap()),
+    };
+    world.apply(settle(2)).unwrap();
+    assert_eq!(
+        world.labels().last(),
+        Some(&"PromiseSettled"),
+        "it waits for the other"
+    );
+    world.apply(settle(1)).unwrap();
+    assert_eq!(world.labels().last(), Some(&"ActivityScheduled"));
 }
