@@ -26,6 +26,16 @@ crash SEEDS="20000" KILLS="2000":
 world SEEDS="50000":
     MILLRUN_WORLD_SEEDS={{SEEDS}} cargo test --release -p millrun --test it -- --nocapture lives::whatever
 
+# The whole runtime under load, with everything around it breaking, for about SECONDS; judged by a ledger
+# in another process (see chaos/README.md). `--seed N`, `--only parts` and others: `--help`.
+chaos SECONDS="60" *ARGS:
+    cargo run --release -p millrun-chaos -- run --seconds {{SECONDS}} {{ARGS}}
+
+# Plants each repaired mistake again, or the one of this NAME, in a copy of the tree, and expects its test and
+# the chaos suite to find it.
+planted *NAME:
+    cargo run --release -p millrun-chaos -- planted {{NAME}}
+
 # Coverage-guided fuzzing of one decoder (see fuzz/README.md), for SECONDS or until stopped:
 # `just fuzz row 60`. Without cargo-fuzz and a nightly compiler: the same function on stable Rust.
 fuzz TARGET SECONDS="0":

@@ -1,0 +1,199 @@
+//! What happens to an instance.
+
+use std::sync::Arc;
+
+use futures_util::future::{join, join_all};
+
+use super::{Caller, Load, Mix};
+use crate::dice::Dice;
+use crate::programs::{CHILDREN, Kind, child_id};
+use crate::supervisor::desk::Desk;
+use crate::wire::Ask;
+
+/// Tells the story that the dice choose.
+pub(super) async fn tell(desk: &Arc<Desk>, load: Load, name: &str, mut dice: Dice) {
+    let choice = match load.mix {
+        Mix::Everything => dice.below(100),
+        Mix::Families => dice.below(45),
+    };
+    let caller = |kind, prefix: &str, dice| Caller::new(desk, load, kind, &format!("{prefix}-{name}"), dice);
+    match choice {
+        0..30 => family(desk, load, &format!("family-{name}"), dice).await,
+        30..45 => counter(caller(Kind::Counter, "counter", dice)).await,
+        45..55 => counter(caller(Kind::Chain, "chain", dice)).await,
+        55..65 => alone(caller(Kind::Steps, "steps", dice)).await,
+        65..71 => alone(caller(Kind::Courier, "courier", dice)).await,
+        71..77 => alone(caller(Kind::Sleeper, "sleeper", dice)).await,
+        77..83 => promise(caller(Kind::Asker, "asker", dice)).await,
+        83..89 => gate(caller(Kind::Counter, "gate", dice)).await,
+        89..95 => paused(caller(Kind::Counter, "paused", dice)).await,
+        _ => stopped(caller(Kind::Counter, "stopped", dice)).await,
+    }
+}
+
+/// A run that needs nobody.
+async fn alone(mut caller: Caller) {
+    let len = caller.dice.between(1, 4);
+    caller.start(u32::try_from(len).expect("four is small")).await;
+    caller.describe().await;
+    caller.result().await;
+    // Starting it again gives the run that has finished, and its result once more.
+    if caller.dice.one_in(4) {
+        caller.start(1).await;
+        caller.result().await;
+    }
+    caller.over();
+}
+
+/// Several callers of one register.
+async fn counter(mut caller: Caller) {
+    let steps = u32::try_from(caller.dice.below(3)).expect("three is small");
+    let mut twin = caller.another(9);
+    join(caller.start(steps), twin.start(steps)).await;
+    let callers = caller.dice.between(2, 4);
+    let busy = (1..=callers).map(|number| {
+        let caller = caller.another(u32::try_from(number).expect("four is small"));
+        work(caller, 3, 8)
+    });
+    join_all(busy).await;
+    caller.close().await;
+    caller.result().await;
+    if caller.dice.one_in(3) {
+        caller.show().await;
+        caller.describe().await;
+    }
+    caller.over();
+}
+
+/// Notes, changes and questions, in an order of the dice.
+async fn work(mut caller: Caller, least: u64, most: u64) {
+    for _ in 0..caller.dice.between(least, most) {
+        match caller.dice.below(10) {
+            0..4 => drop(caller.note().await),
+            4..7 => caller.change().await,
+            7..9 => drop(caller.show().await),
+            _ => drop(caller.describe().await),
+        }
+    }
+}
+
+/// A parent, three children, and callers of all four.
+async fn family(desk: &Arc<Desk>, load: Load, id: &str, dice: Dice) {
+    let mut parent = Caller::new(desk, load, Kind::Parent, id, dice.split(1));
+    let steps = u32::try_from(parent.dice.between(1, 2)).expect("two is small");
+    let children: Vec<_> = (0..CHILDREN)
+        .map(|number| {
+            let label = u64::try_from(number).expect("three is small") + 2;
+            Caller::new(
+                desk,
+                load,
+                Kind::Counter,
+                &child_id(id, number),
+                dice.split(label),
+            )
+        })
+        .collect();
+    parent.start(steps).await;
+    let busy = children.into_iter().map(|mut child| async move {
+        child.note_when_there().await;
+        let other = child.another(1);
+        join(work(child.another(2), 1, 3), work(other, 1, 3)).await;
+        child.close().await;
+        child
+    });
+    let own = parent.another(1);
+    let (children, ()) = join(join_all(busy), work(own, 1, 4)).await;
+    parent.close().await;
+    parent.result().await;
+    for mut child in children {
+        if child.dice.one_in(3) {
+            child.result().await;
+        }
+        child.over();
+    }
+    parent.over();
+}
+
+/// Two who settle one promise.
+async fn promise(mut caller: Caller) {
+    caller.start(0).await;
+    if let Some(token) = caller.token().await {
+        let settle = |mut caller: Caller| {
+            let (token, value) = (token.clone(), caller.dice.roll());
+            async move {
+                caller
+                    .insist_on(|_, id| Ask::Settle {
+                        id,
+                        token: token.clone(),
+                        value,
+                    })
+                    .await;
+            }
+        };
+        join(settle(caller.another(1)), settle(caller.another(2))).await;
+        caller.result().await;
+    }
+    caller.over();
+}
+
+/// Several who signal an instance, and start it if they are the first.
+async fn gate(mut caller: Caller) {
+    let callers = caller.dice.between(2, 3);
+    let busy = (1..=callers).map(|number| {
+        let mut caller = caller.another(u32::try_from(number).expect("three is small"));
+        async move {
+            for _ in 0..caller.dice.between(1, 3) {
+                let note = caller.next_note();
+                let (kind, id) = (Kind::Counter, caller.id().to_owned());
+                caller.ask(&Ask::SignalWithStart { kind, id, note }).await;
+            }
+        }
+    });
+    join_all(busy).await;
+    // All of them may have been given up.
+    caller.start(0).await;
+    caller.show().await;
+    caller.close().await;
+    caller.result().await;
+    caller.over();
+}
+
+/// Notes that are sent while the run is paused, and looked for when it goes on.
+async fn paused(mut caller: Caller) {
+    caller.start(1).await;
+    caller.note().await;
+    caller.insist_on(|kind, id| Ask::Pause { kind, id }).await;
+    caller.describe().await;
+    for _ in 0..caller.dice.between(1, 4) {
+        caller.note().await;
+    }
+    caller.show().await;
+    caller.insist_on(|kind, id| Ask::Resume { kind, id }).await;
+    caller.show().await;
+    caller.note().await;
+    caller.close().await;
+    caller.result().await;
+    caller.over();
+}
+
+/// A run that is cancelled or terminated while others work with it.
+async fn stopped(mut caller: Caller) {
+    caller.start(2).await;
+    let is_cancelled = caller.dice.one_in(2);
+    let mut stopper = caller.another(2);
+    let stop = async move {
+        stopper.show().await;
+        stopper
+            .insist_on(|kind, id| {
+                if is_cancelled {
+                    Ask::Cancel { kind, id }
+                } else {
+                    Ask::Terminate { kind, id }
+                }
+            })
+            .await;
+    };
+    join(stop, work(caller.another(1), 2, 5)).await;
+    caller.result().await;
+    caller.over();
+}

@@ -1,0 +1,77 @@
+//! Programs that take notes: counters, parents of counters, and chains of runs.
+
+use futures_util::future::{join, join4};
+use millrun::{State, WorkflowContext, WorkflowError};
+
+use super::{CHILDREN, CLOSE, Input, Kind, LINK_LEN, NOTE, Outcome, Sheet};
+use crate::programs::steps;
+
+/// Takes notes until one says that it is over. Nothing keeps it from taking a note at once, so that an
+/// acknowledged one has been taken.
+async fn take_notes(cx: &WorkflowContext, sheet: &State<Sheet>) -> Result<(), WorkflowError> {
+    loop {
+        let note = cx.signal(NOTE).await?;
+        let now = cx.now();
+        sheet.change(|sheet| sheet.see(now));
+        if note == CLOSE {
+            return Ok(());
+        }
+        sheet.change(|sheet| sheet.note(note));
+    }
+}
+
+/// Notes, with `len` steps in sequence beside.
+pub(crate) async fn counter(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+    let sheet = cx.state(Sheet::default());
+    let (noted, tokens) = join(take_notes(&cx, &sheet), steps::in_sequence(&cx, &input)).await;
+    noted?;
+    Ok(Outcome {
+        tokens: tokens?,
+        ..sheet.read(Sheet::outcome)
+    })
+}
+
+/// Three counters as children, and notes of its own.
+pub(crate) async fn parent(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+    let sheet = cx.state(Sheet::default());
+    let child = |number: usize| {
+        let id = child_id(&input.id, number);
+        let given = Input {
+            id: id.clone(),
+            len: input.len,
+            sheet: Sheet::default(),
+        };
+        cx.child(Kind::Counter.workflow(), id, given)
+    };
+    let (noted, first, second, third) = join4(take_notes(&cx, &sheet), child(0), child(1), child(2)).await;
+    noted?;
+    Ok(Outcome {
+        children: vec![first?, second?, third?],
+        ..sheet.read(Sheet::outcome)
+    })
+}
+
+/// The id of a parent's child.
+pub(crate) fn child_id(parent: &str, number: usize) -> String {
+    debug_assert!(number < CHILDREN);
+    format!("{parent}/{number}")
+}
+
+/// Goes on in another run after every few notes.
+pub(crate) async fn chain(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+    let sheet = cx.state(input.sheet.clone());
+    for _ in 0..LINK_LEN {
+        let note = cx.signal(NOTE).await?;
+        let now = cx.now();
+        sheet.change(|sheet| sheet.see(now));
+        if note == CLOSE {
+            return Ok(sheet.read(Sheet::outcome));
+        }
+        sheet.change(|sheet| sheet.note(note));
+    }
+    let next = Input {
+        sheet: sheet.read(Sheet::clone),
+        ..input
+    };
+    Err(cx.continue_as_new(Kind::Chain.workflow(), next).await.into())
+}

@@ -1,0 +1,248 @@
+//! The workflows that run in the worker, and whose histories the verifier replays.
+//!
+//! All of them keep a [`Sheet`] as their state, take the same signal and the same update, and end with an
+//! [`Outcome`]: so callers, ledger and checks need not know them one by one.
+//!
+//! ```text
+//!   counter   notes and changes, some steps beside          parent    three counters as children
+//!   steps     activities in sequence, with pauses            chain     continues as new every few notes
+//!   courier   publishes                                      asker     waits for a promise
+//!   sleeper   timers                                         pebble    one step
+//! ```
+
+mod counter;
+mod errands;
+mod steps;
+
+use millrun::{
+    Activity, ActivityError, Implementation, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic,
+    Update, Workflow,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::wire::Change;
+
+pub(crate) use counter::child_id;
+pub(crate) use steps::Effect;
+
+/// Which program an instance runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    Counter,
+    Parent,
+    Steps,
+    Chain,
+    Courier,
+    Asker,
+    Sleeper,
+    Pebble,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Counter,
+        Self::Parent,
+        Self::Steps,
+        Self::Chain,
+        Self::Courier,
+        Self::Asker,
+        Self::Sleeper,
+        Self::Pebble,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Parent => "parent",
+            Self::Steps => "steps",
+            Self::Chain => "chain",
+            Self::Courier => "courier",
+            Self::Asker => "asker",
+            Self::Sleeper => "sleeper",
+            Self::Pebble => "pebble",
+        }
+    }
+
+    pub(crate) const fn workflow(self) -> Workflow<Input, Outcome> {
+        Workflow::named(self.name())
+    }
+}
+
+pub(crate) const NOTE: Signal<u64> = Signal::named("note");
+/// The note after which a program takes no more. It is not among the notes of its outcome.
+pub(crate) const CLOSE: u64 = 0;
+pub(crate) const CHANGE: Update<Sheet, Change, u64> = Update::named("change");
+pub(crate) const SHOW: Query<Sheet, (), Shown> = Query::named("show");
+pub(crate) const EFFECT: Activity<Effect, u64> = Activity::named("effect");
+/// Tells the world about a promise: the instance's id, and the promise's token.
+pub(crate) const TELL: Activity<(String, String), ()> = Activity::named("tell").on_queue("errands");
+pub(crate) const PARCELS: Topic<u64> = Topic::named("chaos.parcels");
+
+/// How many children a parent has.
+pub(crate) const CHILDREN: usize = 3;
+/// After how many notes a chain continues as new.
+pub(crate) const LINK_LEN: usize = 3;
+
+/// The argument of every program.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Input {
+    pub(crate) id: String,
+    /// How many steps, publishes or timers it does.
+    pub(crate) len: u32,
+    /// What the runs before it left, in a chain.
+    #[serde(default)]
+    pub(crate) sheet: Sheet,
+}
+
+/// The state of every program: a register, and what was noted in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sheet {
+    value: u64,
+    notes: Vec<u64>,
+    last_at: u64,
+    went_back_us: u64,
+}
+
+/// What a query shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shown {
+    pub(crate) value: u64,
+    pub(crate) notes_len: u64,
+}
+
+impl Sheet {
+    /// Takes a note, which counts towards the register.
+    fn note(&mut self, note: u64) {
+        self.value = self.value.wrapping_add(note);
+        self.notes.push(note);
+    }
+
+    /// Notes the time of the run, and by how much it went back at most.
+    fn see(&mut self, now: Timestamp) {
+        let now = now.as_micros();
+        self.went_back_us = self.went_back_us.max(self.last_at.saturating_sub(now));
+        self.last_at = self.last_at.max(now);
+    }
+
+    fn change(&mut self, change: Change) -> u64 {
+        match change {
+            Change::Add(by) => {
+                self.value = self.value.wrapping_add(by);
+                self.value
+            }
+            Change::Swap(value) => std::mem::replace(&mut self.value, value),
+        }
+    }
+
+    fn shown(&self) -> Shown {
+        Shown {
+            value: self.value,
+            notes_len: self.notes.len() as u64,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome {
+            value: self.value,
+            notes: self.notes.clone(),
+            went_back_us: self.went_back_us,
+            ..Outcome::default()
+        }
+    }
+}
+
+/// The result of every program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) value: u64,
+    /// The notes in the order in which they were taken.
+    #[serde(default)]
+    pub(crate) notes: Vec<u64>,
+    /// The token of each step.
+    #[serde(default)]
+    pub(crate) tokens: Vec<u64>,
+    #[serde(default)]
+    pub(crate) children: Vec<Self>,
+    #[serde(default)]
+    pub(crate) parcels: Vec<Parcel>,
+    #[serde(default)]
+    pub(crate) promised: Option<u64>,
+    /// How far the run's time went back at most, in microseconds.
+    #[serde(default)]
+    pub(crate) went_back_us: u64,
+    /// By how much a timer was too early at most, in microseconds.
+    #[serde(default)]
+    pub(crate) early_us: u64,
+}
+
+/// What a run was told of a publish.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parcel {
+    pub(crate) value: u64,
+    /// Why it is not known to have been published.
+    pub(crate) failure: Option<String>,
+    /// The life of the worker in which the run was told.
+    pub(crate) life: u64,
+}
+
+/// All programs with their queries and updates. `life` tells the number of the process.
+pub(crate) fn implementations(life: u64) -> Vec<Implementation> {
+    Kind::ALL
+        .into_iter()
+        .map(|kind| {
+            let workflow = kind.workflow();
+            let code = match kind {
+                Kind::Counter => Implementation::new(workflow, counter::counter),
+                Kind::Parent => Implementation::new(workflow, counter::parent),
+                Kind::Chain => Implementation::new(workflow, counter::chain),
+                Kind::Steps => Implementation::new(workflow, steps::steps),
+                Kind::Pebble => Implementation::new(workflow, steps::pebble),
+                Kind::Courier => {
+                    Implementation::new(workflow, move |cx, input| errands::courier(cx, input, life))
+                }
+                Kind::Asker => Implementation::new(workflow, errands::asker),
+                Kind::Sleeper => Implementation::new(workflow, errands::sleeper),
+            };
+            code.query(SHOW, |sheet, ()| sheet.shown()).update(
+                CHANGE,
+                |_, _| Ok(()),
+                |sheet, change| sheet.change(change),
+            )
+        })
+        .collect()
+}
+
+/// Gives all programs to a runtime that is being built, with the code of their activities.
+pub(crate) fn register<E, T>(builder: RuntimeBuilder, life: u64, effect: E, tell: T) -> RuntimeBuilder
+where
+    E: Fn(&millrun::ActivityContext, &Effect) -> Result<u64, ActivityError> + Send + Sync + 'static,
+    T: Fn(String, String) -> Result<(), ActivityError> + Send + Sync + 'static,
+{
+    let effect = std::sync::Arc::new(effect);
+    let tell = std::sync::Arc::new(tell);
+    let builder = implementations(life)
+        .into_iter()
+        .fold(builder, RuntimeBuilder::implement);
+    builder
+        .register(EFFECT, move |cx: millrun::ActivityContext, input: Effect| {
+            let effect = std::sync::Arc::clone(&effect);
+            async move {
+                let token = effect(&cx, &input)?;
+                steps::linger(token).await;
+                Ok::<_, ActivityError>(token)
+            }
+        })
+        .register(
+            TELL,
+            move |_: millrun::ActivityContext, (id, token): (String, String)| {
+                let tell = std::sync::Arc::clone(&tell);
+                async move { tell(id, token) }
+            },
+        )
+        .topic(PARCELS)
+}
+
+/// A runtime on the store at this path, without its programs.
+pub(crate) fn at(path: &std::path::Path) -> RuntimeBuilder {
+    Runtime::open(path)
+}

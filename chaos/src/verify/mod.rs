@@ -1,0 +1,157 @@
+//! The third look: a process of its own opens the store and tells what its histories say.
+//!
+//! ```text
+//!   store file ──► journal ──► every run, live and finished ──► a line for each: what it holds
+//!                                        └──► replayed with the programs' code
+//! ```
+//!
+//! It needs no runtime. It knows the events, and nothing of what was asked or answered.
+
+mod digest;
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use millrun::{HostConfig, Implementation, Journal, JournalConfig, RedbJournal, RunId, TokioHost};
+use millrun_persistence::RecordView;
+use serde::{Deserialize, Serialize};
+
+use crate::programs::{self, Outcome};
+
+/// How the supervisor starts a verifier.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct VerifyOptions {
+    /// The store file. Opening it repairs it, if it was not closed.
+    pub(crate) store: PathBuf,
+    /// Print the history of this instance for people instead.
+    #[arg(long)]
+    pub(crate) tell: Option<String>,
+}
+
+/// What a history says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) id: String,
+    pub(crate) run: String,
+    /// The run that it continues.
+    pub(crate) continues: Option<String>,
+    /// Notes as they arrived, without those that a former run had not taken.
+    pub(crate) notes: Vec<u64>,
+    /// Updates that were let in.
+    pub(crate) accepted: Vec<String>,
+    pub(crate) answers: Vec<(String, u64)>,
+    pub(crate) end: Option<End>,
+    /// Why it was parked, each time, but for pauses.
+    pub(crate) parked: Vec<String>,
+    /// Operations that ended more than once.
+    pub(crate) doubled: Vec<String>,
+    /// How it does not replay.
+    pub(crate) difference: Option<String>,
+    pub(crate) events: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    Completed(Outcome),
+    Failed(String),
+    Cancelled,
+    Terminated(String),
+    Continued(String),
+}
+
+/// Reads the store, and prints what it finds.
+///
+/// # Errors
+/// When the store cannot be opened, or a history not be read.
+pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
+    let host = TokioHost::spawn(HostConfig::default()).await?;
+    let mut config = JournalConfig::default();
+    config.retention.age_max = std::time::Duration::MAX;
+    let journal = RedbJournal::open(&options.store, config, host.host())?;
+    let implementations = programs::implementations(0);
+    let mut out = std::io::stdout().lock();
+    for run in runs(&journal)? {
+        match &options.tell {
+            None => {
+                let seen = look(&journal, run, &implementations)?;
+                serde_json::to_writer(&mut out, &seen)?;
+                writeln!(out)?;
+            }
+            Some(id) => {
+                let history = journal.history(run)?;
+                if history.id.as_str() == id {
+                    digest::tell(&history, &mut out)?;
+                }
+            }
+        }
+    }
+    out.flush()?;
+    journal.close()?;
+    Ok(())
+}
+
+/// Every run that the store has.
+fn runs(journal: &dyn Journal) -> Result<Vec<RunId>, Box<dyn Error>> {
+    const PAGE: usize = 10_000;
+    let mut runs = Vec::new();
+    let mut live = |record: RecordView<'_>| {
+        if runs.last() != Some(&record.run) {
+            runs.push(record.run);
+        }
+    };
+    journal.recover(&mut [&mut live], &mut |_| {})?;
+    runs.sort_unstable();
+    runs.dedup();
+    let mut after = None;
+    loop {
+        let page = journal.list_finished(after, PAGE)?;
+        runs.extend(page.iter().map(|finished| finished.run));
+        match page.last() {
+            Some(last) => after = Some(last.run),
+            None => return Ok(runs),
+        }
+    }
+}
+
+fn look(
+    journal: &dyn Journal,
+    run: RunId,
+    implementations: &[Implementation],
+) -> Result<Seen, Box<dyn Error>> {
+    let history = journal.history(run)?;
+    digest::of(&history, implementations)
+}
+
+/// Lets a verifier look at the store, and reads what it prints.
+///
+/// # Errors
+/// When it fails; the message holds what it said.
+pub(crate) fn all(store: &Path) -> Result<Vec<Seen>, String> {
+    let printed = command(store, &[])?;
+    let lines = printed.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().map_err(|error| error.to_string())
+}
+
+/// The history of an instance, for people.
+pub(crate) fn told(store: &Path, id: &str) -> String {
+    command(store, &["--tell", id]).unwrap_or_else(|error| error)
+}
+
+fn command(store: &Path, more: &[&str]) -> Result<String, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = std::process::Command::new(program)
+        .arg("verify")
+        .arg(store)
+        .args(more)
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("the verifier failed: {}: {said}", output.status))
+    }
+}
