@@ -170,7 +170,20 @@ pub enum Durability {
 #[non_exhaustive]
 pub struct Retention {
     /// Age since the run closed. Default 72 hours.
+    ///
+    /// A store does not believe each clock: what it takes for the present goes on with the times of the turns that
+    /// close runs, but by no more than [`age_step_max`](Self::age_step_max) at each opening, and at no more
+    /// than twice the pace of the host's monotonic clock from then on. So a clock that is 30 days ahead for one
+    /// opening lets no more expire than what has come within that of its age. After a pause of 30 days, ages are
+    /// right again within 30 days of being open; the other bounds hold all the time. A run that closes
+    /// while the clock is behind, or further ahead than is believed, counts as closed at the time that is
+    /// believed, and [`FinishedRun::closed_at`](crate::FinishedRun) says that. A store that was made while the
+    /// clock was ahead lets none expire by age until that time has come. A journal in memory believes the times of
+    /// its turns.
     pub age_max: Duration,
+    /// By how much the ages of finished runs may grow at each opening of the store beyond the time for which
+    /// it is open. [`Duration::MAX`] believes each clock. Default 6 hours.
+    pub age_step_max: Duration,
     /// Number of finished runs; each costs about five bytes of memory. Default 2,000,000.
     pub len_max: usize,
     /// Bytes of their records. Default 1 GiB.
@@ -204,6 +217,7 @@ impl Default for Retention {
     fn default() -> Self {
         Self {
             age_max: Duration::from_secs(72 * 3_600),
+            age_step_max: Duration::from_secs(6 * 3_600),
             len_max: 2_000_000,
             bytes_max: 1 << 30,
             expired_len_max: 10_000,

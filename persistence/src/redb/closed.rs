@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use millrun_core::{RunId, Timestamp};
 
+use super::age::AgeClock;
 use super::filter::Sought;
 use super::moment::Moment;
 use super::segment::{By, Segment, damaged};
@@ -33,6 +34,8 @@ pub(crate) type Segments = Arc<Vec<Arc<Segment>>>;
 #[derive(Debug)]
 pub(crate) struct ClosedRuns {
     retention: Retention,
+    /// What their ages are measured by.
+    pub(crate) age: AgeClock,
     /// Those that are not settled yet.
     pub(crate) waiting: FinishedIndex<Place>,
     pub(crate) settled: Settled,
@@ -75,6 +78,7 @@ impl ClosedRuns {
     pub(crate) fn new(retention: Retention, settled: Settled, first: u64) -> Self {
         Self {
             retention,
+            age: AgeClock::reading(retention.age_step_max, None),
             waiting: FinishedIndex::new(settled.end),
             settled,
             expired: Expired::new(retention.expired_len_max),

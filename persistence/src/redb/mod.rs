@@ -13,6 +13,7 @@
 //! Invariants: the log is the truth, and everything else is rebuilt from it; only the writer
 //! writes; redb's names do not leave this folder.
 
+mod age;
 mod archive;
 mod backend;
 mod closed;

@@ -6,11 +6,11 @@
 //! Left out: the turns that were moved out of the log, which are read in [`kept`](super::kept); and what
 //! the rows mean.
 
-use millrun_core::RunId;
+use millrun_core::{RunId, Timestamp};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::guard::guarded;
-use super::tables::{CLOSED, INDEX, INVENTORY, KEPT_HEADS, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
+use super::tables::{AGED, CLOSED, INDEX, INVENTORY, KEPT_HEADS, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
 use crate::error::JournalFailure;
 use crate::wire::piece;
 
@@ -51,6 +51,14 @@ impl Moment {
                 opens: number(OPENS)?,
                 low: number(LOW)?,
             })
+        })
+    }
+
+    /// The time by which the ages of finished runs are measured, if one has been kept.
+    pub(crate) fn aged(&self) -> Result<Option<Timestamp>, JournalFailure> {
+        guarded(|| {
+            let meta = self.0.open_table(META)?;
+            Ok(meta.get(AGED)?.map(|row| Timestamp::from_micros(row.value())))
         })
     }
 

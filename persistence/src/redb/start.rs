@@ -15,8 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, Host, Placement, RunId};
+use millrun_core::{Bell, Epoch, Host, Placement, RunId, Timestamp};
 
+use super::age::AgeClock;
 use super::archive::Archiver;
 use super::closed::{self, ClosedRuns, Trim};
 use super::disk::Disk;
@@ -151,14 +152,16 @@ impl RedbJournal {
         let failed = |failure: JournalFailure| open::failed(&failure, path);
         let Read {
             opens,
+            newest,
             is_index_rebuilt,
             rebuilt,
-            closed,
+            mut closed,
             gone,
             rows,
         } = read;
         let snapshots = store.moment().and_then(|moment| moment.snapshots());
         let snapshots = snapshots.map_err(failed)?;
+        closed.age.opened(newest, host.elapsed());
         // Epochs of this opening are above all that earlier ones gave out: the count is durable.
         let epoch = Epoch::new(opens << 32);
         let opened = Opened {
@@ -199,6 +202,8 @@ impl RedbJournal {
 struct Read {
     /// How often it has been opened.
     opens: u64,
+    /// When the latest settled run closed, where nothing else tells the time.
+    newest: Option<Timestamp>,
     is_index_rebuilt: bool,
     /// What stands in its log.
     rebuilt: Rebuilt,
@@ -231,24 +236,28 @@ impl Read {
         let mut gone: Vec<_> = kept.into_iter().collect();
         gone.sort_unstable();
         let mut closed = ClosedRuns::new(config.retention, index.settled, index.first);
+        closed.age = AgeClock::reading(config.retention.age_step_max, moment.aged()?);
         if config.archive.is_some() {
             closed.archive(index.archived);
         }
         forget_dropped(&mut rebuilt, &closed, &moment);
         let low = rebuilt.low;
-        for finished in std::mem::take(&mut rebuilt.closed) {
+        for mut finished in std::mem::take(&mut rebuilt.closed) {
+            finished.closed_at = closed.age.see(finished.closed_at, Duration::ZERO);
             closed.waiting.add(finished);
             let mut dropped = |dropped: &Finished<Place>| {
                 if dropped.place.first < low {
                     gone.push(dropped.run);
                 }
             };
-            while let Trim::Load(number) = closed.trim(finished.closed_at, &mut dropped) {
+            while let Trim::Load(number) = closed.trim(closed.age.now(), &mut dropped) {
                 closed.load(closed::row(&moment, number));
             }
         }
+        let newest = newest_settled(&closed, &moment);
         Ok(Self {
             opens,
+            newest,
             is_index_rebuilt,
             rebuilt,
             closed,
@@ -262,6 +271,18 @@ impl Read {
         let live = self.rebuilt.live.iter().flat_map(Heads::iter);
         live.map(|(_, live)| u64::from(live.turn.last)).sum()
     }
+}
+
+/// When the latest settled run closed, of a store that was written before ages had a time of their own.
+fn newest_settled(closed: &ClosedRuns, moment: &Moment) -> Option<Timestamp> {
+    let last = closed
+        .settled
+        .end
+        .checked_sub(1)
+        .filter(|_| !closed.age.is_known())?;
+    // Where it cannot be read, retention will say so.
+    let row = closed::row(moment, last).ok()?;
+    row.last().map(|(_, finished)| finished.closed_at)
 }
 
 /// Lets go of damaged runs that retention has dropped: what the log still has of them is nobody's.

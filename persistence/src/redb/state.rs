@@ -50,6 +50,8 @@ pub(crate) struct Segment {
     pub(crate) snapshots: SnapshotRows,
     /// How many openings the store counts from then on, if partitions were taken over.
     pub(crate) opens: Option<u64>,
+    /// The time by which ages are measured from then on, if it is to be stored.
+    pub(crate) aged: Option<Timestamp>,
     /// The turns to be listed with it: those of this segment, and those before that are not listed yet.
     pub(crate) listed: Vec<Listed>,
     /// Log position behind the last turn that has been listed before.
@@ -304,8 +306,12 @@ impl State {
         !self.open.listed.is_empty()
     }
 
-    /// Hands the open segment to the writer and opens the next one.
-    pub(crate) fn seal(&mut self) -> Arc<Segment> {
+    /// Hands the open segment to the writer and opens the next one, when so much has elapsed.
+    pub(crate) fn seal(&mut self, elapsed: Duration) -> Arc<Segment> {
+        for closed in &mut self.open.closing {
+            closed.closed_at = self.closed.age.see(closed.closed_at, elapsed);
+        }
+        self.open.aged = self.closed.age.next_to_store();
         let closing = self.open.closing.iter().map(|closed| closed.run);
         self.open.snapshots = self.snapshots.seal(closing);
         self.open.low = self.low;
@@ -343,7 +349,7 @@ impl State {
             self.live_bytes -= closed.bytes;
             self.closed.waiting.add(*closed);
         }
-        let trimmed_at = segment.closing.last().map(|last| last.closed_at);
+        let trimmed_at = segment.closing.last().map(|_| self.closed.age.now());
         // A reader may hold the segment for a moment; then its memory goes with it.
         if let Ok(segment) = Arc::try_unwrap(segment) {
             (self.spare, self.spare_closing) = (segment.bytes, segment.closing);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use millrun_core::RunId;
+use millrun_core::{RunId, Timestamp};
 use redb::{Database, ReadableTable, WriteTransaction};
 
 use super::backend::Backend;
@@ -28,7 +28,7 @@ use super::room::{Room, Roomy};
 use super::settler::Step;
 use super::state::Segment;
 use super::tables::{
-    CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
+    AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
 };
 use crate::error::{FailureKind, JournalFailure};
 use crate::wire::superblock::{self, Superblock};
@@ -195,6 +195,9 @@ impl Store {
                     table.insert(run.bits(), row.as_slice())?;
                 }
             }
+            if let Some(aged) = segment.aged {
+                txn.open_table(META)?.insert(AGED, aged.as_micros())?;
+            }
             if let Some(opens) = segment.opens {
                 txn.open_table(META)?.insert(OPENS, opens)?;
             }
@@ -242,6 +245,16 @@ impl Store {
                     heads.insert(run, row.as_slice())?;
                 }
             }
+            txn.commit()?;
+            Ok(())
+        })
+    }
+
+    /// Keeps the time by which the ages of finished runs are measured.
+    pub(crate) fn put_aged(&self, aged: Timestamp) -> Result<(), JournalFailure> {
+        guarded(|| {
+            let txn = self.db.begin_write()?;
+            txn.open_table(META)?.insert(AGED, aged.as_micros())?;
             txn.commit()?;
             Ok(())
         })

@@ -35,3 +35,5 @@ pub(super) const MANIFEST: TableDefinition<'_, u64, &[u8]> = TableDefinition::ne
 pub(super) const SNAPSHOTS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.snapshots");
 pub(super) const OPENS: &str = "opens";
 pub(super) const LOW: &str = "low";
+/// The time by which the ages of finished runs are measured, in microseconds.
+pub(super) const AGED: &str = "aged";

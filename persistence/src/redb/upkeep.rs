@@ -123,6 +123,10 @@ impl RedbJournal {
 /// Copies all rows, a few at a time.
 fn copy_rows(moment: &Moment, copy: &Store, path: &Path) -> Result<(), BackupError> {
     let opened = moment.opened()?;
+    if let Some(aged) = moment.aged()? {
+        let kept = copy.put_aged(aged);
+        kept.map_err(|failure| BackupError::Write(open::failed(&failure, path)))?;
+    }
     let mut outcome = Ok(());
     let (mut rows, mut bytes) = (Rows::default(), 0);
     let mut flush = |rows: &mut Rows, bytes: &mut usize, at_least: usize| {

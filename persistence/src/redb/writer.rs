@@ -121,13 +121,13 @@ impl Writer {
         let has_snapshots = state.snapshots.is_waiting();
         let is_volatile = self.shared.config.durability == Durability::Volatile;
         if queued == 0 && has_snapshots && (must_commit || !is_volatile) {
-            return Work::Commit(state.seal());
+            return Work::Commit(state.seal(now));
         }
         if queued == 0 && state.is_closing {
             // What is closed in good order says of all its turns twice where they stand.
             let store = self.store.as_ref().expect(KEPT);
             return if state.has_unlisted() && !store.is_of_earlier_format() {
-                Work::Commit(state.seal())
+                Work::Commit(state.seal(now))
             } else {
                 Work::End
             };
@@ -140,7 +140,7 @@ impl Writer {
         };
         let half_full = self.shared.config.batch_bytes_max.div_ceil(2);
         match decision {
-            Decision::Commit => Work::Commit(state.seal()),
+            Decision::Commit => Work::Commit(state.seal(now)),
             Decision::Wait { .. } | Decision::Idle if !self.settling.is_planned() => Work::Plan,
             Decision::Wait { .. } | Decision::Idle if look_within == Some(Duration::ZERO) => Work::Look,
             Decision::Wait { time, batches } => {

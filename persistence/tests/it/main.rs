@@ -1,6 +1,7 @@
 //! Tests of the journals through their public face.
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 
+mod ages;
 mod append;
 mod contract;
 mod crash;

@@ -123,6 +123,7 @@ fn compare_from(first: u64, retention: Retention, frames_len: impl Fn(u64) -> us
 fn what_is_retained_and_what_is_remembered_is_that_of_plain_maps() {
     let retention = Retention {
         age_max: Duration::MAX,
+        age_step_max: Duration::MAX,
         len_max: 50,
         bytes_max: u64::MAX,
         expired_len_max: 30,

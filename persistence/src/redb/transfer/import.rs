@@ -13,6 +13,7 @@ use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
 
@@ -336,7 +337,7 @@ impl<'a> Import<'a> {
             return Err(Problem::Cause(refusal(&refused.error)));
         }
         self.batch.clear();
-        let segment = self.state.seal();
+        let segment = self.state.seal(Duration::MAX);
         self.store.commit(&segment, None)?;
         self.state.committed(segment, std::time::Duration::ZERO);
         Ok(())
@@ -346,7 +347,7 @@ impl<'a> Import<'a> {
     fn list_the_rest(&mut self) -> Result<(), Problem> {
         self.state.is_closing = true;
         if self.state.has_unlisted() {
-            let segment = self.state.seal();
+            let segment = self.state.seal(Duration::MAX);
             self.store.commit(&segment, None)?;
         }
         Ok(())

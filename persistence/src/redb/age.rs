@@ -1,0 +1,188 @@
+//! The time by which a store measures how long ago its runs have closed.
+//!
+//! ```text
+//!   times of closing turns ──► believed time = max(itself, min(turn's time, limit)) ──► retention
+//!   monotonic clock ──────────────────────────────────────────────► limit ─┘
+//!        limit = time believed at the opening + age_step_max + 2 x (time since the opening)
+//! ```
+//!
+//! Turns have the time of the wall clock, which may be wrong for as long as a store is open: one that was 30
+//! days ahead for a single opening let all results expire, and freed their ids. So the believed time, which
+//! is kept in the store, follows it only so far: by [`age_step_max`](crate::Retention::age_step_max) at each
+//! opening, and at twice the pace of the monotonic clock from then on. After a long pause it comes up that way.
+//!
+//! A run whose turn has a time that is far from the believed one counts as closed at that: neither does one that
+//! closed while the clock was behind expire at once when it is right again, nor does one that closed while it was
+//! ahead keep those behind it for ever.
+//!
+//! Invariant: the believed time never goes back, and survives in the store up to [`STORE_EVERY`].
+
+use std::time::Duration;
+
+use millrun_core::Timestamp;
+
+/// A turn's time is as good as the believed one if they differ by no more: threads and shards do not agree to the
+/// microsecond.
+const NEAR: Duration = Duration::from_secs(60);
+
+/// How much of the believed time is not stored at most.
+const STORE_EVERY: Duration = Duration::from_secs(60);
+
+/// How much faster than the monotonic clock the believed time may go.
+const PACE_MAX: u32 = 2;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AgeClock {
+    step_max: Duration,
+    /// The believed time and what had elapsed on the host's clock, when the journal was opened or saw its first
+    /// run close.
+    base: Option<(Timestamp, Duration)>,
+    now: Timestamp,
+    stored: Timestamp,
+    /// Whether the time of each turn is believed, as far as it is not above that of the last.
+    is_reading: bool,
+}
+
+impl AgeClock {
+    /// Before a store is read that has `stored` such a time.
+    pub(crate) fn reading(step_max: Duration, stored: Option<Timestamp>) -> Self {
+        Self {
+            step_max,
+            base: stored.map(|stored| (stored, Duration::ZERO)),
+            now: Timestamp::EPOCH,
+            stored: stored.unwrap_or(Timestamp::EPOCH),
+            is_reading: true,
+        }
+    }
+
+    /// All that the store holds has been [seen](Self::see); `newest` is the time of the latest, if others
+    /// closed before what was seen.
+    pub(crate) fn opened(&mut self, newest: Option<Timestamp>, elapsed: Duration) {
+        self.is_reading = false;
+        let known = self.base.map(|(stored, _)| stored).or(newest);
+        self.now = self.now.max(known.unwrap_or(Timestamp::EPOCH));
+        self.base = (self.now > Timestamp::EPOCH).then_some((self.now, elapsed));
+    }
+
+    /// Whether the store has kept such a time.
+    pub(crate) fn is_known(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// A run has closed, with a turn of this time. Returns the time at which it counts as closed.
+    pub(crate) fn see(&mut self, closed_at: Timestamp, elapsed: Duration) -> Timestamp {
+        let limit = match self.base {
+            Some((stored, _)) if self.is_reading => stored,
+            None if self.is_reading => Timestamp::MAX,
+            Some((base, since)) => {
+                base + (self.step_max).saturating_add(elapsed.saturating_sub(since).saturating_mul(PACE_MAX))
+            }
+            None => {
+                self.base = Some((closed_at, elapsed));
+                closed_at
+            }
+        };
+        self.now = self.now.max(closed_at.min(limit));
+        let off = closed_at.saturating_since(self.now) + self.now.saturating_since(closed_at);
+        if off <= NEAR { closed_at } else { self.now }
+    }
+
+    /// The believed time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The believed time, if it is worth being stored again.
+    pub(crate) fn next_to_store(&mut self) -> Option<Timestamp> {
+        let is_due = self.now.saturating_since(self.stored) >= STORE_EVERY;
+        is_due.then(|| {
+            self.stored = self.now;
+            self.now
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn hour(hours: u32) -> Timestamp {
+        Timestamp::EPOCH + HOUR * hours
+    }
+
+    /// A clock of a store that believes in this hour, with 6 hours for each opening.
+    fn opened(stored: u32) -> AgeClock {
+        let mut clock = AgeClock::reading(6 * HOUR, Some(hour(stored)));
+        clock.opened(None, 50 * HOUR);
+        clock
+    }
+
+    #[test]
+    fn an_opening_believes_so_many_hours_and_twice_those_that_pass() {
+        let mut clock = opened(1_000);
+        assert_eq!(clock.see(hour(1_720), 50 * HOUR), hour(1_006));
+        assert_eq!(clock.see(hour(1_720), 60 * HOUR), hour(1_026));
+        assert_eq!(clock.see(hour(1_027), 61 * HOUR), hour(1_027));
+        assert_eq!(clock.now(), hour(1_027));
+    }
+
+    #[test]
+    fn a_clock_that_goes_right_is_believed_and_a_long_pause_is_made_up_for() {
+        let mut clock = opened(1_000);
+        for passed in 0..100 {
+            assert_eq!(
+                clock.see(hour(1_000 + passed), (50 + passed) * HOUR),
+                hour(1_000 + passed)
+            );
+        }
+        let mut clock = opened(1_000);
+        let mut passed = 0;
+        while clock.see(hour(1_720 + passed), (50 + passed) * HOUR) != hour(1_720 + passed) {
+            passed += 1;
+        }
+        assert_eq!(
+            passed, 714,
+            "720 hours off less the 6, at an hour more for each that passes"
+        );
+    }
+
+    #[test]
+    fn what_closes_while_the_clock_is_behind_counts_as_closed_when_it_was() {
+        let mut clock = opened(1_000);
+        assert_eq!(clock.see(hour(280), 50 * HOUR), hour(1_000));
+        assert_eq!(clock.now(), hour(1_000));
+    }
+
+    #[test]
+    fn a_new_store_believes_its_first_run_and_one_without_such_a_time_its_newest() {
+        let mut clock = AgeClock::reading(6 * HOUR, None);
+        clock.opened(None, HOUR);
+        assert_eq!(clock.see(hour(1_000), 2 * HOUR), hour(1_000));
+        assert_eq!(clock.see(hour(2_000), 2 * HOUR), hour(1_006));
+        let mut clock = AgeClock::reading(6 * HOUR, None);
+        assert_eq!(clock.see(hour(900), HOUR), hour(900));
+        clock.opened(Some(hour(800)), HOUR);
+        assert_eq!(clock.see(hour(2_000), HOUR), hour(906));
+    }
+
+    #[test]
+    fn what_is_read_again_counts_as_before() {
+        let mut clock = AgeClock::reading(6 * HOUR, Some(hour(1_006)));
+        for (closed_at, counts) in [(990, 990), (1_720, 1_006), (280, 1_006), (1_005, 1_006)] {
+            assert_eq!(clock.see(hour(closed_at), HOUR), hour(counts));
+        }
+    }
+
+    #[test]
+    fn it_is_stored_each_minute_of_its_own() {
+        let mut clock = opened(1_000);
+        assert_eq!(clock.next_to_store(), None);
+        clock.see(hour(1_000) + Duration::from_secs(59), 51 * HOUR);
+        assert_eq!(clock.next_to_store(), None);
+        clock.see(hour(1_001), 51 * HOUR);
+        assert_eq!(clock.next_to_store(), Some(hour(1_001)));
+        assert_eq!(clock.next_to_store(), None);
+    }
+}
