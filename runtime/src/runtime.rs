@@ -212,7 +212,10 @@ impl Inner {
         if !is_pushed {
             return Err(self.stop_cause().into());
         }
-        self.answered(answer).await
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
     }
 
     /// Waits for an answer.
@@ -231,7 +234,7 @@ impl Inner {
         &self,
         answer: impl Future<Output = Option<Result<T, E>>>,
     ) -> Result<T, E> {
-        let answer = self.stop.unless_over(answer).await.flatten();
+        let answer = self.stop.unless_over(Box::pin(answer)).await.flatten();
         answer.unwrap_or_else(|| Err(self.stop_cause().into()))
     }
 

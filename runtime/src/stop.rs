@@ -12,14 +12,14 @@
 //!
 //! Invariant: the first cause is the one that counts; whoever is told of the end finds it set.
 
+use std::cell::Cell;
 use std::fmt;
-use std::future::poll_fn;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use millrun_core::panic_message;
 use tokio::sync::watch;
@@ -87,23 +87,40 @@ impl StopCell {
     ///
     /// # Cancel safety
     /// As that of `answer`.
-    pub(crate) async fn unless_over<F: Future>(&self, answer: F) -> Option<F::Output> {
-        let mut answer = pin!(answer);
-        let mut place = Place {
-            waiting: &self.waiting,
-            taken: None,
-        };
-        poll_fn(|cx| match answer.as_mut().poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending if place.wait(cx.waker()) => Poll::Pending,
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await
+    #[inline]
+    pub(crate) const fn unless_over<F: Future + Unpin>(&self, answer: F) -> UnlessOver<'_, F> {
+        UnlessOver {
+            answer,
+            place: Place {
+                waiting: &self.waiting,
+                taken: None,
+            },
+        }
     }
 
     /// Tells all who still wait for an answer, and all who come, that there will be none.
     pub(crate) fn answer_nobody(&self) {
         self.waiting.end();
+    }
+}
+
+/// See [`StopCell::unless_over`]. Written out, since each request goes through here: an `async` block around
+/// the answer costs as much again as the place in the list.
+pub(crate) struct UnlessOver<'a, F> {
+    answer: F,
+    place: Place<'a>,
+}
+
+impl<F: Future + Unpin> Future for UnlessOver<'_, F> {
+    type Output = Option<F::Output>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.answer).poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending if self.place.wait(cx.waker()) => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+        }
     }
 }
 
@@ -136,10 +153,15 @@ struct Place<'a> {
 fn list_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static LIST: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LISTS;
+        /// Has no destructor and no beginning, so that a look is one load.
+        static LIST: Cell<usize> = const { Cell::new(LISTS) };
     }
-    // While a thread ends, any list will do.
-    LIST.try_with(|list| *list).unwrap_or(0)
+    LIST.with(|mine| {
+        if mine.get() == LISTS {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) % LISTS);
+        }
+        mine.get()
+    })
 }
 
 impl Default for Waiting {
@@ -151,6 +173,14 @@ impl Default for Waiting {
 impl Waiting {
     fn lock(&self, list: usize) -> MutexGuard<'_, List> {
         self.0[list].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, number: usize, place: usize) {
+        let mut list = self.lock(number);
+        let waker = list.wakers[place].take();
+        list.free.push(place);
+        drop(list);
+        drop(waker);
     }
 
     fn end(&self) {
@@ -212,13 +242,10 @@ impl List {
 }
 
 impl Drop for Place<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some((number, place)) = self.taken {
-            let mut list = self.waiting.lock(number);
-            let waker = list.wakers[place].take();
-            list.free.push(place);
-            drop(list);
-            drop(waker);
+            self.waiting.leave(number, place);
         }
     }
 }

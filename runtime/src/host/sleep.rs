@@ -1,8 +1,8 @@
 //! Sleeping, on whichever executor.
 //!
 //! ```text
-//!   Sleep ── polled on the host's tokio runtime ──► a timer of tokio's
-//!     └───── polled anywhere else ────────────────► sleepers ──► thread "millrun-sleepers" ──► waker
+//!   a sleep ── polled on the host's tokio runtime ──► a timer of tokio's
+//!     └─────── polled anywhere else ────────────────► sleepers ──► thread "millrun-sleepers" ──► waker
 //! ```
 //!
 //! A timer of tokio's panics when its runtime has ended, and does not go off while nobody drives a
@@ -14,11 +14,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -30,14 +30,41 @@ use tokio::runtime::Handle;
 use super::clock::Clock;
 
 /// Completes at a deadline, never before it.
-pub(super) struct Sleep {
+pub(super) async fn sleep_until(deadline: Timestamp, clock: Clock, tokio: Handle, sleepers: Sleepers) {
+    let is_inside = || Handle::try_current().is_ok_and(|here| here.id() == tokio.id());
+    while clock.now() < deadline {
+        if !is_inside() {
+            let (place, clock, sleepers) = (None, &clock, &sleepers);
+            Outside {
+                deadline,
+                clock,
+                sleepers,
+                place,
+            }
+            .await;
+            continue;
+        }
+        // One wait may be shorter than the whole, see the clock.
+        let mut sleep = pin!(tokio::time::sleep_until(clock.instant(deadline).into()));
+        let mut is_first = true;
+        poll_fn(|cx| {
+            // Whoever awaits it may have gone elsewhere with it.
+            if mem::take(&mut is_first) || is_inside() {
+                sleep.as_mut().poll(cx)
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
+    }
+}
+
+/// The part of a sleep that is slept among the sleepers.
+struct Outside<'a> {
     deadline: Timestamp,
-    clock: Clock,
-    tokio: Handle,
-    sleepers: Sleepers,
-    inside: Option<Pin<Box<tokio::time::Sleep>>>,
-    /// Its place among the sleepers.
-    outside: Option<Key>,
+    clock: &'a Clock,
+    sleepers: &'a Sleepers,
+    place: Option<Key>,
 }
 
 type Key = (Timestamp, u64);
@@ -56,53 +83,17 @@ struct List {
     is_over: bool,
 }
 
-impl Sleep {
-    pub(super) fn new(deadline: Timestamp, clock: Clock, tokio: Handle, sleepers: Sleepers) -> Self {
-        Self {
-            deadline,
-            clock,
-            tokio,
-            sleepers,
-            inside: None,
-            outside: None,
-        }
-    }
-
-    fn is_inside(&self) -> bool {
-        Handle::try_current().is_ok_and(|here| here.id() == self.tokio.id())
-    }
-
-    fn poll_inside(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.clock.now() < self.deadline {
-            // One wait may be shorter than the whole, see the clock.
-            let moment = self.clock.instant(self.deadline);
-            let sleep = self
-                .inside
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(moment.into())));
-            if sleep.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            self.inside = None;
-        }
-        Poll::Ready(())
-    }
-}
-
-impl Future for Sleep {
+impl Future for Outside<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.clock.now() >= self.deadline {
             return Poll::Ready(());
         }
-        if self.is_inside() {
-            return self.poll_inside(cx);
-        }
-        self.inside = None;
         let this = &mut *self;
         if let Err(error) = this
             .sleepers
-            .enter(&this.clock, this.deadline, &mut this.outside, cx.waker())
+            .enter(this.clock, this.deadline, &mut this.place, cx.waker())
         {
             tracing::warn!(%error, "no thread for those who sleep: looking again and again");
             cx.waker().wake_by_ref();
@@ -111,9 +102,9 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for Outside<'_> {
     fn drop(&mut self) {
-        if let Some(key) = self.outside.take() {
+        if let Some(key) = self.place.take() {
             let stale = self.sleepers.lock().by_deadline.remove(&key);
             drop(stale);
         }

@@ -629,7 +629,9 @@ fn a_sleep_ends_in_time_on_any_executor_whether_or_not_the_host_is_driven() {
             assert!(host.now() >= late);
         }
     };
-    let begun = host.sleep_until(host.now() + Duration::from_millis(2));
+    // Begun on the host, and awaited to its end elsewhere.
+    let mut begun = host.sleep_until(host.now() + Duration::from_millis(50));
+    tokio.block_on(async { assert!(futures_util::poll!(&mut begun).is_pending()) });
     hangs_not(sleep_twice(Arc::clone(&host)));
     drop(tokio);
     hangs_not(sleep_twice(Arc::clone(&host)));

@@ -20,7 +20,7 @@ use super::dice::Dice;
 use super::driven::Driven;
 use super::own_thread::OwnThread;
 use super::parts::{PartInfo, Parts};
-use super::sleep::{Sleep, Sleepers};
+use super::sleep::{Sleepers, sleep_until};
 use super::tasks::Tasks;
 use super::thread::PartThread;
 
@@ -294,7 +294,7 @@ impl Host for Seam {
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {
         let (clock, tokio) = (self.clock.clone(), self.tokio.clone());
-        Box::pin(Sleep::new(deadline, clock, tokio, self.sleepers.clone()))
+        Box::pin(sleep_until(deadline, clock, tokio, self.sleepers.clone()))
     }
 
     fn spawn_part(
