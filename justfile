@@ -36,6 +36,11 @@ chaos SECONDS="60" *ARGS:
 planted *NAME:
     cargo run --release -p millrun-chaos -- planted {{NAME}}
 
+# FLIPS single bits flipped in a store that was killed, one region of the file after the other, by a
+# flipper that shares no code with the store: how many runs a salvage brings back, per region.
+salvage FLIPS="700":
+    MILLRUN_SALVAGE_FLIPS={{FLIPS}} cargo test --release -p millrun-persistence --test it -- --nocapture salvage::
+
 # Coverage-guided fuzzing of one decoder (see fuzz/README.md), for SECONDS or until stopped:
 # `just fuzz row 60`. Without cargo-fuzz and a nightly compiler: the same function on stable Rust.
 fuzz TARGET SECONDS="0":

@@ -18,7 +18,8 @@ Exit codes:
   0    everything was done
   1    it failed, its output could not be written, or --crash found that something was lost
   2    the command line is wrong
-  3    it was done, except for files that could not be read or lines that are no orders
+  3    it was done, except for files that could not be read, lines that are no orders, or runs that
+       are not whole
   130  it was interrupted; the same command goes on where it stopped";
 
 /// Durable workflows in one process and one file.
@@ -45,6 +46,12 @@ pub(crate) enum Command {
     /// not done again: its recorded outcome is shown.
     #[command(after_help = EXIT_CODES)]
     Checkout(Checkout),
+    /// Make a new store of what is whole in a damaged one.
+    ///
+    /// Reads every byte of FROM, which nothing may have open and which is not written to, and writes
+    /// every run that is whole to the new store TO. What is not whole is named on standard output.
+    #[command(after_help = EXIT_CODES)]
+    Salvage(Salvage),
     /// Tell what a command does, as its --help.
     Help(Help),
     /// The process that `demo --crash` starts and kills.
@@ -97,6 +104,14 @@ pub(crate) struct CrashOptions {
     /// the directory for temporary files, and removed if nothing was lost.
     #[arg(long, value_name = "PATH", requires = "crash", conflicts_with_all = NOT_WITH_CRASH)]
     pub(crate) keep_in: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Salvage {
+    /// The damaged store.
+    pub(crate) from: PathBuf,
+    /// The new store, which must not exist yet.
+    pub(crate) to: PathBuf,
 }
 
 #[derive(Debug, Args)]

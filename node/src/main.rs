@@ -3,7 +3,8 @@
 //! ```text
 //!   cli ──► demo       a manifest of a tree, killed and gone on with at any moment
 //!      ├──► crash      demo --crash: kills a child process, judges what it kept
-//!      └──► checkout   orders with signals, timers and compensation
+//!      ├──► checkout   orders with signals, timers and compensation
+//!      └──► salvage    a new store of what is whole in a damaged one
 //! ```
 //!
 //! Each command gives an [`Outcome`], which is the exit code; an error is exit code 1.
@@ -17,6 +18,7 @@ mod interrupt;
 mod outcome;
 mod output;
 mod path_bytes;
+mod salvage;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
         Command::Demo(options) if options.crash => crash::run(options.crash_options).await,
         Command::Demo(options) => demo::run(options).await,
         Command::Checkout(options) => checkout::run(options).await,
+        Command::Salvage(options) => salvage::run(options).await,
         Command::CrashWorker(options) => crash::worker::run(options).await,
         Command::Help(help) => cli::print_help(&help).map_err(Into::into),
     }

@@ -273,8 +273,11 @@ pub enum OpenError {
         /// The newest format this release reads.
         supported: u32,
     },
-    /// The store's structures are damaged.
-    #[error("{path} is damaged ({cause}): restore a backup")]
+    /// The store's structures are damaged. Restore a backup, or make a new store of what is whole in it with
+    /// [`salvage`](crate::salvage).
+    #[error(
+        "{path} is damaged ({cause}): restore a backup, or make a new store of what is whole in it with `millrun salvage`"
+    )]
     Corrupted {
         /// The store's file.
         path: PathBuf,

@@ -6,7 +6,7 @@
 
 use millrun_core::RunId;
 
-use crate::redb::walk_row;
+use crate::redb::{scan_any, walk_row};
 use crate::scan;
 use crate::wire::{ndjson, piece, settled as rows, snapshot, superblock, v1};
 
@@ -14,7 +14,8 @@ use crate::wire::{ndjson, piece, settled as rows, snapshot, superblock, v1};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
+    ("salvage", salvage),
     ("frame", frame),
     ("piece", piece_header),
     ("superblock", first_page),
@@ -25,6 +26,14 @@ pub const TARGETS: [Target; 9] = [
     ("snapshot", stored_snapshot),
     ("line", line),
 ];
+
+/// A damaged file, as a salvage reads it: an end is reached, going forward, and nothing panics. The file
+/// begins with its first page, so what is found stands behind as much as that.
+pub fn salvage(bytes: &[u8]) {
+    scan_any(bytes);
+    let first_page = vec![0; superblock::BYTES];
+    scan_any(&[&first_page, bytes].concat());
+}
 
 /// One frame: what decodes is sealed anew to the same bytes.
 pub fn frame(bytes: &[u8]) {

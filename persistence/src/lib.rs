@@ -62,4 +62,7 @@ pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot
 pub use redb::{
     BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, RedbJournal, Verified, import,
 };
+pub use redb::{
+    NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
+};
 pub use resolve::Resolved;

@@ -88,6 +88,9 @@ pub use millrun_persistence::{
     Durability, FailureKind, FinishedRun, Journal, JournalConfig, JournalFailure, MemoryJournal, RedbJournal,
     Retention,
 };
+pub use millrun_persistence::{
+    NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
+};
 pub use millrun_workflow::QueryError as Unanswered;
 pub use millrun_workflow::{
     Activity, ActivityError, Awaited, Call, CallError, CancelRequest, CancelScope, Cancelled, Child,

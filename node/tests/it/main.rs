@@ -6,4 +6,5 @@ mod checkout;
 mod command_line;
 mod crash;
 mod demo;
+mod salvage;
 mod support;

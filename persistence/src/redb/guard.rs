@@ -4,6 +4,7 @@
 //! damaged file ends in a [`JournalFailure`], however redb notices the damage; redb's errors do not leave
 //! this folder.
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::loss::FileLoss;
@@ -37,6 +38,8 @@ fn failure(error: &redb::Error) -> JournalFailure {
         return loss.into();
     }
     let kind = match error {
+        // That is what redb says of a file that does not begin as its files do.
+        redb::Error::Io(error) if error.kind() == ErrorKind::InvalidData => FailureKind::Corrupted,
         redb::Error::Io(error) => FailureKind::Io(error.kind()),
         redb::Error::PreviousIo => FailureKind::Io(std::io::ErrorKind::Other),
         redb::Error::DatabaseClosed => FailureKind::Closed,

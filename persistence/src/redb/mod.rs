@@ -36,6 +36,7 @@ mod open;
 mod rebuild;
 mod recover;
 mod room;
+mod salvage;
 mod segment;
 mod settle;
 mod settler;
@@ -60,6 +61,11 @@ pub use self::disk::{Disk, FileDisk};
 pub(crate) use self::frames::walk as walk_row;
 pub use self::loss::FileLoss;
 use self::moment::Moment;
+#[cfg(feature = "fuzz")]
+pub(crate) use self::salvage::scan_any;
+pub use self::salvage::{
+    NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
+};
 use self::shared::Shared;
 use self::state::State;
 use self::store::Store;

@@ -49,7 +49,19 @@ pub(crate) fn header(len: u32, count: u32) -> [u8; HEADER_BYTES] {
 
 /// The frames of a piece, and how many there should be.
 pub(crate) fn read(row: &[u8]) -> Result<(&[u8], u32), PieceError> {
-    let (header, frames) = row.split_first_chunk::<HEADER_BYTES>().ok_or(PieceError::Short)?;
+    let (header, frames) = row.split_first_chunk().ok_or(PieceError::Short)?;
+    let (said, count) = read_header(header)?;
+    if said != frames.len() {
+        return Err(PieceError::Length {
+            have: frames.len(),
+            said,
+        });
+    }
+    Ok((frames, count))
+}
+
+/// How many bytes of frames a piece has, and how many frames.
+pub(crate) fn read_header(header: &[u8; HEADER_BYTES]) -> Result<(usize, u32), PieceError> {
     let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
     if crc32c::crc32c(&header[..12]) != word(12) {
         return Err(PieceError::Checksum);
@@ -58,13 +70,12 @@ pub(crate) fn read(row: &[u8]) -> Result<(&[u8], u32), PieceError> {
         return Err(PieceError::Version { version: word(0) });
     }
     let said = usize::try_from(word(4)).expect("a usize holds a u32 here");
-    if said != frames.len() {
-        return Err(PieceError::Length {
-            have: frames.len(),
-            said,
-        });
-    }
-    Ok((frames, word(8)))
+    Ok((said, word(8)))
+}
+
+/// Whether it is worth reading a header here.
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    bytes.starts_with(&VERSION.to_le_bytes())
 }
 
 /// How many bytes of frames the next piece should have at most, when `rest` are left: a size that

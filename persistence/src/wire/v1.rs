@@ -190,6 +190,50 @@ pub(crate) fn peek(bytes: &[u8]) -> Result<(u128, usize), FrameError> {
     Ok((u128::from_le_bytes(array(header, RUN)), length(bytes, header)?))
 }
 
+/// Whether it is worth summing up the frame that may begin with this header: most bytes that are no frame
+/// are told by what a header never says.
+pub(crate) fn may_begin(header: &[u8]) -> bool {
+    let flags = header[FLAGS];
+    let has_id = header[ID_LEN] > 0;
+    header[VERSION_AT] == VERSION
+        && flags & !FLAGS_KNOWN == 0
+        && (flags & OPENS != 0) == has_id
+        && len(header) >= HEADER_BYTES + usize::from(header[ID_LEN])
+}
+
+/// What of a frame is the same wherever it stands.
+pub(crate) fn comparable(frame: &[u8]) -> &[u8] {
+    frame.get(CRC..).unwrap_or_default()
+}
+
+/// Whether the bytes are a frame of which only the length is damaged.
+pub(crate) fn is_sound_but_for_its_length(frame: &[u8]) -> bool {
+    let (Ok(header), Ok(len)) = (header(frame), u32::try_from(frame.len())) else {
+        return false;
+    };
+    let crc = crc32c::crc32c(&len.to_le_bytes());
+    crc32c::crc32c_append(crc, &frame[LEN + 4..]) == u32::from_le_bytes(array(header, CRC))
+}
+
+/// What the header of a damaged frame says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guess {
+    pub(crate) run: Option<RunId>,
+    pub(crate) sequence: u32,
+    /// [`NO_BACK`] unless it seems to begin a turn.
+    pub(crate) back: u64,
+}
+
+/// Reads a header that is not to be trusted.
+pub(crate) fn guess(bytes: &[u8]) -> Option<Guess> {
+    let header = header(bytes).ok()?;
+    Some(Guess {
+        run: RunId::from_bits(u128::from_le_bytes(array(header, RUN))),
+        sequence: u32::from_le_bytes(array(header, SEQUENCE)),
+        back: u64::from_le_bytes(array(header, BACK)),
+    })
+}
+
 /// Reads and checks the frame at the start of `bytes`. What follows it is not looked at.
 pub(crate) fn read(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let header = header(bytes)?;

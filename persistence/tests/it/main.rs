@@ -14,6 +14,7 @@ mod golden;
 mod host;
 mod long;
 mod retention;
+mod salvage;
 mod settling;
 mod transfer;
 mod upkeep;

@@ -1,0 +1,563 @@
+//! Finds pieces and frames in raw bytes, without redb.
+//!
+//! ```text
+//!   page by page:   leaf of redb ──► rows ──► piece ──► frame, frame, ??? , frame
+//!                   anything else ──► byte by byte: a frame whose sum holds, or a piece's header
+//!                                                       │
+//!                   stretches: consecutive records of a run that stand side by side
+//! ```
+//!
+//! Only what a sum confirms is stepped over, so that nothing is missed behind a length that lies, and
+//! nothing inside of a sound record (a payload may well hold frames) is taken for one.
+//!
+//! Invariants: any bytes give stretches, and a scan ends: it goes forward with each step, and sums over
+//! what turns out to be no frame are taken as long as they cost no more than the scan itself, about.
+
+use millrun_core::RunId;
+
+use super::hints::{Hints, Holds};
+use super::pages::{self, PAGE_BYTES};
+use super::source::{Bytes, Window};
+use crate::wire::piece;
+use crate::wire::v1::{self, Frame};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// No known place in the log.
+pub(crate) const NOWHERE: u64 = u64::MAX;
+/// How many damaged records are remembered; the rest is counted.
+pub(crate) const DAMAGED_LEN_MAX: usize = 65_536;
+/// What sums over bytes that are no frames may cost: this much,
+const WASTED_BYTES: u64 = 64 << 20;
+/// and this many times what has been scanned.
+const WASTED_TIMES: u64 = 8;
+/// Beyond that, frames up to this size are still looked for everywhere.
+const SMALL_BYTES: usize = 512;
+
+/// How sure it is that bytes are current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Nothing current leads to them, and all that is current is known.
+    Stale,
+    /// They may be.
+    Unsure,
+    /// A current row is there.
+    Current,
+}
+
+/// Consecutive records of a run that stand side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) run: RunId,
+    /// Where it begins in the file.
+    pub(crate) at: u64,
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    /// The last record that ends a turn; zero if none does.
+    pub(crate) turn_end: u32,
+    pub(crate) bytes: u32,
+    /// The piece, or [`NO_PIECE`].
+    pub(crate) piece: u32,
+    pub(crate) rank: Rank,
+    /// Whether its first record is a run's first.
+    pub(crate) opens: bool,
+    /// Whether its last record is a run's last.
+    pub(crate) closes: bool,
+    /// Whether its first record begins a turn.
+    pub(crate) begins: bool,
+}
+
+/// A frame that was found by itself.
+pub(crate) const NO_PIECE: u32 = u32::MAX;
+
+/// A row of turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Where its frames begin in the file,
+    pub(crate) at: u64,
+    /// and in the log; [`NOWHERE`] if that is not known, or they were moved out of it.
+    pub(crate) position: u64,
+    pub(crate) bytes: u32,
+    pub(crate) rank: Rank,
+    /// Whether its turns were moved out of the log.
+    pub(crate) is_kept: bool,
+}
+
+impl Piece {
+    /// Where it begins and ends in the log, if its place is known.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        (self.position, self.position.saturating_add(self.bytes.into()))
+    }
+}
+
+/// Bytes of a current row that hold no record any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Damaged {
+    /// Where they begin in the file,
+    pub(crate) at: u64,
+    /// and in the log, if that is known.
+    pub(crate) position: Option<u64>,
+    /// The run that their header names, which may be damaged itself.
+    pub(crate) named: Option<RunId>,
+    /// The run that the row's key names, or the record before, whose turn goes on.
+    pub(crate) of: Option<RunId>,
+    pub(crate) sequence: u32,
+    /// Where the run's previous turn stands in the log, if it begins one.
+    pub(crate) back: u64,
+    pub(crate) cause: v1::FrameError,
+}
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) damaged: Vec<Damaged>,
+    /// Damaged records beyond [`DAMAGED_LEN_MAX`].
+    pub(crate) damaged_more: u64,
+    pub(crate) frames: u64,
+    /// Bytes that the device refused to read.
+    pub(crate) refused: u64,
+}
+
+impl Found {
+    fn memory_bytes(&self) -> usize {
+        self.stretches.capacity() * size_of::<Stretch>() + self.pieces.capacity() * size_of::<Piece>()
+    }
+
+    /// Where a byte of a piece stands in the log.
+    pub(crate) fn position(&self, piece: u32, at: u64) -> Option<u64> {
+        let piece = self.pieces.get(usize::try_from(piece).ok()?)?;
+        (piece.position != NOWHERE).then(|| piece.position.saturating_add(at.saturating_sub(piece.at)))
+    }
+}
+
+/// The runs that a scan is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) index: u16,
+    pub(crate) of: u16,
+}
+
+impl Share {
+    pub(crate) fn has(self, run: RunId) -> bool {
+        run.partition().index() % self.of == self.index
+    }
+}
+
+/// What a scan may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) index_bytes_max: usize,
+    pub(crate) frame_bytes_max: usize,
+}
+
+/// What is found does not fit into the memory for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// Scans all bytes; `seen` is called with how far it is.
+pub(crate) fn scan<B: Bytes + ?Sized>(
+    bytes: &B,
+    hints: &Hints,
+    (share, bounds): (Share, Bounds),
+    seen: &mut dyn FnMut(u64),
+) -> Result<Found, Full> {
+    let mut scan = Scan {
+        window: Window::new(bytes),
+        hints,
+        share,
+        bounds,
+        wasted: 0,
+        found: Found::default(),
+    };
+    let (mut at, mut told) = (0, 0);
+    while at < scan.window.len() {
+        if at >= told {
+            seen(at);
+            told = at + (1 << 20);
+            if scan.found.memory_bytes() > bounds.index_bytes_max {
+                return Err(Full);
+            }
+        }
+        let next = if at.is_multiple_of(PAGE) {
+            scan.page(at)
+        } else {
+            None
+        };
+        let next = next.unwrap_or_else(|| scan.raw(at));
+        at = next.max(at + 1).min(scan.window.len());
+    }
+    seen(at);
+    scan.found.refused = scan.window.refused;
+    if scan.found.memory_bytes() > bounds.index_bytes_max {
+        return Err(Full);
+    }
+    Ok(scan.found)
+}
+
+/// What of a frame is noted.
+#[derive(Clone, Copy)]
+struct Seen {
+    run: RunId,
+    sequence: u32,
+    flags: u8,
+    len: usize,
+}
+
+impl Seen {
+    fn of(frame: &Frame<'_>) -> Self {
+        Self {
+            run: frame.run,
+            sequence: u32::try_from(frame.sequence.get()).unwrap_or(u32::MAX),
+            flags: frame.flags,
+            len: frame.len,
+        }
+    }
+
+    fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// The key of a row of turns.
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    Log(u64),
+    Kept(Holds, u128),
+}
+
+struct Scan<'a, B: Bytes + ?Sized> {
+    window: Window<'a, B>,
+    hints: &'a Hints,
+    share: Share,
+    bounds: Bounds,
+    /// Bytes of sums over what was no frame.
+    wasted: u64,
+    found: Found,
+}
+
+impl<B: Bytes + ?Sized> Scan<'_, B> {
+    /// Reads a page that is empty, or a leaf with rows of turns; says where it ends.
+    fn page(&mut self, at: u64) -> Option<u64> {
+        let page = self.window.get(at, PAGE_BYTES);
+        if page.iter().all(|byte| *byte == 0) {
+            return Some(at + page.len() as u64);
+        }
+        let rows = self.rows(at)?;
+        let mut row = at + rows.first()?.1 as u64;
+        for (key, _, end) in rows {
+            let begin = row + piece::HEADER_BYTES as u64;
+            // The piece's own header has a sum; where that fails, the leaf tells as well.
+            let said = (at + end as u64).saturating_sub(begin);
+            let len = self.piece_at(row).map_or(said, |len| len as u64);
+            let end = self.piece(begin, len, Some(key));
+            // Something else stands where the row went on.
+            if end < begin + len {
+                return Some(end.max(at + 1));
+            }
+            row = end;
+        }
+        Some(row.next_multiple_of(PAGE))
+    }
+
+    /// The rows of turns in a leaf, each with its key, and where it begins and ends in the page.
+    fn rows(&mut self, at: u64) -> Option<Vec<(Key, usize, usize)>> {
+        let current = self.hints.key_width(at);
+        for width in [8, 16, 24] {
+            let page = self.window.get(at, PAGE_BYTES);
+            let values = pages::leaf_head(page, width)?.into_iter();
+            let rows = values.map(|(key, from, len)| Some((key_of(key)?, from, from + len)));
+            let rows: Vec<_> = rows.collect::<Option<_>>()?;
+            let is_row = |scan: &mut Self, (_, from, end): &(Key, usize, usize)| {
+                let said = scan.piece_at(at + *from as u64);
+                said.is_some_and(|said| from + piece::HEADER_BYTES + said == *end)
+            };
+            // Where the first row begins shows how wide the keys are.
+            let is_it = rows.first().is_some_and(|row| is_row(self, row));
+            if is_it || (current == Some(width) && rows.iter().any(|row| is_row(self, row))) {
+                return Some(rows);
+            }
+        }
+        None
+    }
+
+    /// How many bytes of frames the piece has whose header stands here.
+    fn piece_at(&mut self, at: u64) -> Option<usize> {
+        let header = self.window.get(at, piece::HEADER_BYTES).first_chunk()?;
+        Some(piece::read_header(header).ok()?.0)
+    }
+
+    /// Walks over the frames of a piece. Says where it ends, or where something else stands.
+    fn piece(&mut self, begin: u64, len: u64, key: Option<Key>) -> u64 {
+        let end = (begin + len).min(self.window.len());
+        let rank = self.rank(begin, key);
+        let index = u32::try_from(self.found.pieces.len()).unwrap_or(NO_PIECE);
+        self.found.pieces.push(Piece {
+            at: begin,
+            position: match key {
+                Some(Key::Log(position)) => position,
+                Some(Key::Kept(..)) | None => NOWHERE,
+            },
+            bytes: u32::try_from(len).unwrap_or(u32::MAX),
+            rank,
+            is_kept: matches!(key, Some(Key::Kept(..))),
+        });
+        let owner = match key {
+            Some(Key::Kept(_, run)) => RunId::from_bits(run),
+            Some(Key::Log(_)) | None => None,
+        };
+        let (mut at, mut goes_on) = (begin, None);
+        while at < end {
+            match self.frame(at, end - at) {
+                Ok(frame) => {
+                    self.push(at, frame, index, rank);
+                    goes_on = (!frame.has(v1::TURN_LAST)).then_some(frame.run);
+                    at += frame.len as u64;
+                }
+                Err(cause) => {
+                    if rank > Rank::Stale {
+                        self.damaged(at, index, owner.or(goes_on), cause);
+                    }
+                    goes_on = None;
+                    match self.behind(at, end, rank) {
+                        Behind::Frame(next) => at = next,
+                        Behind::Other(next) => return next,
+                    }
+                }
+            }
+        }
+        end
+    }
+
+    /// Where the walk over a piece goes on behind what is no frame.
+    fn behind(&mut self, at: u64, end: u64, rank: Rank) -> Behind {
+        let head = self.window.get(at, v1::HEADER_BYTES);
+        if head.len() == v1::HEADER_BYTES {
+            let next = at + v1::len(head) as u64;
+            let is_sound = next > at && next < end && self.frame(next, end - next).is_ok();
+            if next == end || is_sound {
+                // Frames of one size, and the damaged byte may be one of its length.
+                return Behind::Frame(self.nearer(at, next).unwrap_or(next));
+            }
+        }
+        let mut at = at + 1;
+        while at < end {
+            let to = (at + 1).next_multiple_of(PAGE).min(end);
+            // A row that is current has its place for itself.
+            if at.is_multiple_of(PAGE) && rank < Rank::Current && self.rows(at).is_some() {
+                return Behind::Other(at);
+            }
+            match self.find(at, to, end) {
+                Some(next) => return Behind::Frame(next),
+                None => at = to,
+            }
+        }
+        Behind::Frame(end)
+    }
+
+    /// Where the frame at `at` ends, if that is before `next` and only its length is damaged.
+    fn nearer(&mut self, at: u64, next: u64) -> Option<u64> {
+        let mut from = at + v1::HEADER_BYTES as u64;
+        while from < next {
+            let to = (from + 1).next_multiple_of(PAGE).min(next);
+            let Some(found) = self.find(from, to, next) else {
+                from = to;
+                continue;
+            };
+            let len = usize::try_from(found - at).ok()?;
+            return v1::is_sound_but_for_its_length(self.window.get(at, len)).then_some(found);
+        }
+        None
+    }
+
+    /// Looks at bytes that nothing leads to, up to the end of their page.
+    fn raw(&mut self, at: u64) -> u64 {
+        let to = (at + 1).next_multiple_of(PAGE);
+        let len = self.window.len();
+        let Some(next) = self.find_any(at, to) else {
+            return to.min(len);
+        };
+        match next {
+            Any::Frame(at, frame) => {
+                let rank = self.rank(at, None);
+                self.push(at, frame, NO_PIECE, rank);
+                at + frame.len as u64
+            }
+            Any::Piece(at, bytes) => {
+                let begin = at + piece::HEADER_BYTES as u64;
+                self.piece(begin, bytes as u64, None).max(begin)
+            }
+        }
+    }
+
+    /// The first sound frame that begins at `at` or behind, before `to`; it ends at `end` at the latest.
+    fn find(&mut self, mut at: u64, to: u64, end: u64) -> Option<u64> {
+        while at < to {
+            let len = usize::try_from(to - at).unwrap_or(usize::MAX);
+            let bytes = self.window.get(at, len.saturating_add(v1::HEADER_BYTES - 1));
+            let starts = bytes.windows(v1::HEADER_BYTES).take(len);
+            let found = starts.enumerate().find(|(_, head)| v1::may_begin(head));
+            at += found.map(|(skipped, _)| skipped as u64)?;
+            if self.frame_if_cheap(at, end - at).is_some() {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// The first sound frame, or header of a piece, that begins at `at` or behind, before `to`.
+    fn find_any(&mut self, mut at: u64, to: u64) -> Option<Any> {
+        let end = self.window.len();
+        while at < to {
+            let len = usize::try_from(to - at).unwrap_or(usize::MAX);
+            let bytes = self.window.get(at, len.saturating_add(v1::HEADER_BYTES - 1));
+            let found = (0..len.min(bytes.len())).find(|skipped| {
+                let head = &bytes[*skipped..];
+                piece::may_begin(head) || (head.len() >= v1::HEADER_BYTES && v1::may_begin(head))
+            });
+            at += found.map(|skipped| skipped as u64)?;
+            if let Some(bytes) = self.piece_at(at) {
+                return Some(Any::Piece(at, bytes));
+            }
+            if let Some(frame) = self.frame_if_cheap(at, end - at) {
+                return Some(Any::Frame(at, frame));
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// The frame at a place, of which it is not known that there is one.
+    fn frame_if_cheap(&mut self, at: u64, rest: u64) -> Option<Seen> {
+        let head = self.window.get(at, v1::HEADER_BYTES);
+        if head.len() < v1::HEADER_BYTES || !v1::may_begin(head) {
+            return None;
+        }
+        let len = v1::len(head);
+        if self.wasted > WASTED_BYTES + WASTED_TIMES * at && len > SMALL_BYTES {
+            return None;
+        }
+        let frame = self.frame(at, rest).ok();
+        if frame.is_none() && len <= self.bounds.frame_bytes_max {
+            self.wasted += len as u64;
+        }
+        frame
+    }
+
+    /// The frame at a place, which ends within `rest` bytes.
+    fn frame(&mut self, at: u64, rest: u64) -> Result<Seen, v1::FrameError> {
+        let head = self.window.get(at, v1::HEADER_BYTES);
+        if head.len() < v1::HEADER_BYTES || rest < v1::HEADER_BYTES as u64 {
+            let have = head.len();
+            let need = v1::HEADER_BYTES;
+            return Err(v1::FrameError::Short { have, need });
+        }
+        let len = v1::len(head);
+        if len < v1::HEADER_BYTES || len > self.bounds.frame_bytes_max || len as u64 > rest {
+            return Err(v1::FrameError::Length { len });
+        }
+        v1::read(self.window.get(at, len)).map(|frame| Seen::of(&frame))
+    }
+
+    fn rank(&self, at: u64, key: Option<Key>) -> Rank {
+        if self.hints.is_current(at) {
+            return Rank::Current;
+        }
+        let is_unsure = match key {
+            Some(Key::Log(position)) => {
+                self.hints.log.may_hold(position.into()) && self.hints.low.is_none_or(|low| low <= position)
+            }
+            Some(Key::Kept(Holds::More, run)) => self.hints.more.may_hold(run),
+            Some(Key::Kept(_, run)) => self.hints.kept.may_hold(run),
+            None => self.hints.is_any_unknown(),
+        };
+        if is_unsure { Rank::Unsure } else { Rank::Stale }
+    }
+
+    /// Notes a frame.
+    fn push(&mut self, at: u64, frame: Seen, piece: u32, rank: Rank) {
+        if !self.share.has(frame.run) {
+            return;
+        }
+        self.found.frames += 1;
+        let turn_end = if frame.has(v1::TURN_LAST) {
+            frame.sequence
+        } else {
+            0
+        };
+        if let Some(last) = self.found.stretches.last_mut()
+            && last.run == frame.run
+            && last.piece == piece
+            && last.rank == rank
+            && last.at + u64::from(last.bytes) == at
+            && last.last.checked_add(1) == Some(frame.sequence)
+            && (last.turn_end == last.last) == frame.has(v1::TURN_FIRST)
+            && !last.closes
+            && !frame.has(v1::OPENS)
+            && let Some(bytes) = grown(last.bytes, frame.len)
+        {
+            last.last = frame.sequence;
+            last.bytes = bytes;
+            last.turn_end = last.turn_end.max(turn_end);
+            last.closes = frame.has(v1::CLOSES);
+            return;
+        }
+        self.found.stretches.push(Stretch {
+            run: frame.run,
+            at,
+            first: frame.sequence,
+            last: frame.sequence,
+            turn_end,
+            bytes: u32::try_from(frame.len).unwrap_or(u32::MAX),
+            piece,
+            rank,
+            opens: frame.has(v1::OPENS),
+            closes: frame.has(v1::CLOSES),
+            begins: frame.has(v1::TURN_FIRST),
+        });
+    }
+
+    fn damaged(&mut self, at: u64, piece: u32, of: Option<RunId>, cause: v1::FrameError) {
+        if self.found.damaged.len() >= DAMAGED_LEN_MAX {
+            self.found.damaged_more += 1;
+            return;
+        }
+        let guess = v1::guess(self.window.get(at, v1::HEADER_BYTES));
+        self.found.damaged.push(Damaged {
+            at,
+            position: self.found.position(piece, at),
+            named: guess.and_then(|guess| guess.run),
+            of,
+            sequence: guess.map_or(0, |guess| guess.sequence),
+            back: guess.map_or(v1::NO_BACK, |guess| guess.back),
+            cause,
+        });
+    }
+}
+
+/// Where a walk goes on.
+enum Behind {
+    Frame(u64),
+    /// Something else has taken the place of the piece.
+    Other(u64),
+}
+
+enum Any {
+    Frame(u64, Seen),
+    Piece(u64, usize),
+}
+
+fn grown(bytes: u32, by: usize) -> Option<u32> {
+    bytes.checked_add(u32::try_from(by).ok()?)
+}
+
+fn key_of(key: &[u8]) -> Option<Key> {
+    let run = || Some(u128::from_le_bytes(*key.first_chunk()?));
+    match key.len() {
+        8 => Some(Key::Log(u64::from_le_bytes(*key.first_chunk()?))),
+        16 => Some(Key::Kept(Holds::Kept, run()?)),
+        24 => Some(Key::Kept(Holds::More, run()?)),
+        _ => None,
+    }
+}
