@@ -120,6 +120,31 @@ impl Ask {
         }
     }
 
+    /// The program whose handle asks.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Start { kind, .. }
+            | Self::SignalWithStart { kind, .. }
+            | Self::Note { kind, .. }
+            | Self::Change { kind, .. }
+            | Self::Show { kind, .. }
+            | Self::Result { kind, .. }
+            | Self::Describe { kind, .. }
+            | Self::Cancel { kind, .. }
+            | Self::Terminate { kind, .. }
+            | Self::Pause { kind, .. }
+            | Self::Resume { kind, .. } => Some(*kind),
+            Self::Settle { .. }
+            | Self::Fence
+            | Self::Kill { .. }
+            | Self::MoveClock { .. }
+            | Self::Disk { .. }
+            | Self::Stats
+            | Self::List
+            | Self::Shutdown => None,
+        }
+    }
+
     /// What kind of load or fault it is, for the counts.
     pub(crate) fn label(&self) -> &'static str {
         match self {
@@ -250,6 +275,8 @@ pub(crate) enum Refusal {
     Finished,
     Expired,
     Stale,
+    /// The handle is one of another workflow than the instance.
+    OtherWorkflow,
     /// The part cannot be killed now.
     Part,
     Other,

@@ -9,6 +9,7 @@ pub(super) fn check(account: &Account, findings: &mut Findings) {
     check_runs(account, findings);
     check_ends(account, findings);
     check_promise(account, findings);
+    check_strangers(account, findings);
     let there_since = account.first_ack(|deed| {
         matches!(
             deed.ask,
@@ -122,6 +123,21 @@ fn check_ends(account: &Account, findings: &mut Findings) {
     if !is_explained {
         let story = format!("it ended with {end:?}, which nobody asked for");
         findings.blame(Rule::ResultsStay, account, story);
+    }
+}
+
+/// Whoever has a handle of another workflow gets nothing, and does nothing.
+fn check_strangers(account: &Account, findings: &mut Findings) {
+    for deed in &account.strangers {
+        findings.checked.strangers += 1;
+        let Some(answer) = deed.answer() else { continue };
+        if !answer.is_in_doubt() && !answer.is_refused(Refusal::OtherWorkflow) {
+            let story = format!(
+                "{:?} through a handle of another workflow gave {answer:?}",
+                deed.ask
+            );
+            findings.blame(Rule::HandlesKnowTheirWorkflow, account, story);
+        }
     }
 }
 
@@ -273,6 +289,28 @@ mod tests {
             blamed(&cancelled.ended(Outcome::default()).account),
             [Rule::ResultsStay]
         );
+    }
+
+    #[test]
+    fn a_stranger_that_is_served_is_found() {
+        let sample = Sample::counter().started("r");
+        let refused = Answer::Refused {
+            why: Refusal::OtherWorkflow,
+            message: String::new(),
+        };
+        let cancel = Ask::Cancel {
+            kind: Kind::Steps,
+            id: "c".into(),
+        };
+        assert_eq!(
+            blamed(&sample.clone().stranger(cancel.clone(), refused).account),
+            []
+        );
+        let served = sample.stranger(cancel, Answer::Done);
+        assert_eq!(blamed(&served.account), [Rule::HandlesKnowTheirWorkflow]);
+        // What a stranger did is nothing that explains an end.
+        let ended = blamed(&served.result(Answer::Cancelled).account);
+        assert!(ended.contains(&Rule::ResultsStay), "{ended:?}");
     }
 
     #[test]

@@ -72,6 +72,13 @@ fn check_run(account: &Account, run: &Seen, findings: &mut Findings) {
     for doubled in &run.doubled {
         findings.blame(Rule::ChildrenOnce, account, format!("run {}: {doubled}", run.run));
     }
+    if run.too_far_us > TOO_FAR_US_MAX {
+        let story = format!(
+            "run {}: a timer was set for {} us too late",
+            run.run, run.too_far_us
+        );
+        findings.blame(Rule::TimeGoesForward, account, story);
+    }
     if let Some(difference) = &run.difference {
         findings.blame(
             Rule::HistoriesReplay,
@@ -80,6 +87,10 @@ fn check_run(account: &Account, run: &Seen, findings: &mut Findings) {
         );
     }
 }
+
+/// By how much a timer may count from later than the host's time that was recorded right before: the clock may
+/// be moved in between, by seconds.
+const TOO_FAR_US_MAX: u64 = 15_000_000;
 
 /// The runs of a chain, from its beginning on.
 fn in_order(runs: &[Seen]) -> Vec<&Seen> {
@@ -217,6 +228,9 @@ mod tests {
         let mut parked = right.clone();
         parked.parked.push("nondeterminism".into());
         assert_eq!(blamed(&sample(), &[parked]), [Rule::NoHealthyRunParked]);
+        let mut late = right.clone();
+        late.too_far_us = 60_000_000;
+        assert_eq!(blamed(&sample(), &[late]), [Rule::TimeGoesForward]);
         let mut different = right;
         different.difference = Some("another command".into());
         assert_eq!(blamed(&sample(), &[different]), [Rule::HistoriesReplay]);

@@ -8,6 +8,7 @@
 //!           └─► family    children as their parent has them
 //!   account + history ──► histories    acknowledged implies durable
 //!   book ──► parcels      what was published was heard
+//!        └─► taken        nothing is acknowledged once the file is gone
 //! ```
 
 pub(crate) mod linear;
@@ -19,6 +20,7 @@ mod notes;
 mod parcels;
 mod register;
 mod steps;
+mod taken;
 
 #[cfg(test)]
 mod sample;
@@ -57,6 +59,7 @@ pub(crate) enum Rule {
     OnlyInjectedFailures,
     NoLeaks,
     HistoriesReplay,
+    HandlesKnowTheirWorkflow,
 }
 
 impl fmt::Display for Rule {
@@ -79,6 +82,7 @@ impl fmt::Display for Rule {
             Self::OnlyInjectedFailures => "nothing fails that was not made to",
             Self::NoLeaks => "counters return to zero",
             Self::HistoriesReplay => "histories replay",
+            Self::HandlesKnowTheirWorkflow => "a handle of another workflow is refused",
         })
     }
 }
@@ -105,6 +109,9 @@ pub(crate) struct Checked {
     pub(crate) parcels: u64,
     pub(crate) promises: u64,
     pub(crate) timers: u64,
+    pub(crate) strangers: u64,
+    /// Processes from which the file was taken.
+    pub(crate) taken: u64,
     pub(crate) registers: u64,
     pub(crate) registers_undecided: u64,
     pub(crate) histories: u64,
@@ -113,7 +120,7 @@ pub(crate) struct Checked {
 
 impl Checked {
     /// The counts with their names.
-    pub(crate) fn rows(&self) -> [(&'static str, u64); 14] {
+    pub(crate) fn rows(&self) -> [(&'static str, u64); 16] {
         [
             ("instances", self.instances),
             ("signals", self.notes),
@@ -125,6 +132,8 @@ impl Checked {
             ("publishes", self.parcels),
             ("promises", self.promises),
             ("timers", self.timers),
+            ("strangers", self.strangers),
+            ("files taken", self.taken),
             ("registers searched", self.registers),
             ("registers given up", self.registers_undecided),
             ("histories", self.histories),
@@ -143,6 +152,8 @@ impl Checked {
         self.parcels += other.parcels;
         self.promises += other.promises;
         self.timers += other.timers;
+        self.strangers += other.strangers;
+        self.taken += other.taken;
         self.registers += other.registers;
         self.registers_undecided += other.registers_undecided;
         self.histories += other.histories;
@@ -175,6 +186,7 @@ pub(crate) fn check(book: &Book, licence: Licence) -> Findings {
         family::check(account, book, &mut findings);
     }
     parcels::check(book, &mut findings);
+    taken::check(book, &mut findings);
     findings
 }
 

@@ -54,6 +54,13 @@ impl Sample {
         self.with(ask, Some(answer))
     }
 
+    /// What was asked through a handle of another workflow.
+    pub(super) fn stranger(self, ask: Ask, answer: Answer) -> Self {
+        let mut sample = self.answered(ask, answer);
+        sample.account.strangers.extend(sample.account.deeds.pop());
+        sample
+    }
+
     pub(super) fn acked(self, ask: Ask) -> Self {
         self.with(ask, Some(Answer::Done))
     }

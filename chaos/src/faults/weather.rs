@@ -17,6 +17,8 @@ pub(crate) struct Weather {
     pub(crate) process_end_every_ms: Option<(u64, u64)>,
     pub(crate) is_clock_moved: bool,
     pub(crate) is_disk_troubled: bool,
+    /// The file is taken from the process that has it open, and put back when that has ended.
+    pub(crate) is_file_taken: bool,
     /// Instead of stories: so many starts at once, with half of the callers dropped.
     pub(crate) crowd: Option<u32>,
 }
@@ -42,6 +44,8 @@ pub(crate) enum Forecast {
     Clock,
     /// The disk is full or fails.
     Disk,
+    /// The file is moved away or replaced under an open store.
+    Taken,
     /// Everything at once.
     Storm,
     /// Very many starts at once, with half of the callers dropped.
@@ -56,16 +60,18 @@ impl Forecast {
             Self::Process => "process",
             Self::Clock => "clock",
             Self::Disk => "disk",
+            Self::Taken => "taken",
             Self::Storm => "storm",
             Self::Crowd => "crowd",
         }
     }
 
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Parts,
         Self::Process,
         Self::Clock,
         Self::Disk,
+        Self::Taken,
         Self::Storm,
         Self::Crowd,
     ];
@@ -85,6 +91,7 @@ impl Forecast {
             process_end_every_ms: None,
             is_clock_moved: false,
             is_disk_troubled: false,
+            is_file_taken: false,
             crowd: None,
         };
         let kills = *dice.pick(&[(2, 60), (2, 12), (20, 60)]);
@@ -112,6 +119,11 @@ impl Forecast {
             },
             Self::Disk => Weather {
                 is_disk_troubled: true,
+                ..calm
+            },
+            Self::Taken => Weather {
+                process_end_every_ms: Some((300, 1_500)),
+                is_file_taken: true,
                 ..calm
             },
             Self::Storm => Weather {

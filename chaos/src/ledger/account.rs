@@ -10,6 +10,8 @@ pub(crate) struct Account {
     pub(crate) kind: Kind,
     pub(crate) id: String,
     pub(crate) deeds: Vec<Deed>,
+    /// What was asked through handles of another workflow.
+    pub(crate) strangers: Vec<Deed>,
     pub(crate) marks: Vec<Mark>,
     /// The tokens of its promises, as often as they were told.
     pub(crate) promises: Vec<String>,
@@ -28,6 +30,13 @@ pub(crate) struct Deed {
     pub(crate) answered: Option<(Tick, Answer)>,
 }
 
+/// Where a request stands in its account.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    is_stranger: bool,
+    index: usize,
+}
+
 /// An execution of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
@@ -42,10 +51,36 @@ impl Account {
             kind,
             id: id.to_owned(),
             deeds: Vec::new(),
+            strangers: Vec::new(),
             marks: Vec::new(),
             promises: Vec::new(),
             is_over: false,
         }
+    }
+
+    /// Enters a request. Gives its place.
+    pub(super) fn enter(&mut self, deed: Deed) -> Place {
+        let is_stranger = deed.ask.kind().is_some_and(|kind| kind != self.kind);
+        let deeds = if is_stranger {
+            &mut self.strangers
+        } else {
+            &mut self.deeds
+        };
+        deeds.push(deed);
+        Place {
+            is_stranger,
+            index: deeds.len() - 1,
+        }
+    }
+
+    /// The request at this place.
+    pub(super) fn deed_mut(&mut self, place: Place) -> Option<&mut Deed> {
+        let deeds = if place.is_stranger {
+            &mut self.strangers
+        } else {
+            &mut self.deeds
+        };
+        deeds.get_mut(place.index)
     }
 
     /// The tick at which the first of these was acknowledged.
@@ -77,7 +112,7 @@ impl Account {
     pub(crate) fn told(&self) -> String {
         let mut lines = format!("{} ({})\n", self.id, self.kind.name());
         let mut all: Vec<(Tick, String)> = Vec::new();
-        for deed in &self.deeds {
+        for deed in self.deeds.iter().chain(&self.strangers) {
             let Deed {
                 caller, life, ask, ..
             } = deed;

@@ -9,7 +9,7 @@ mod account;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use account::{Account, Deed, Mark};
+pub(crate) use account::{Account, Deed, Mark, Place};
 
 use crate::check::Violation;
 use crate::programs::Kind;
@@ -31,6 +31,8 @@ pub(crate) struct Book {
     pub(crate) heard: Vec<Heard>,
     /// The latest completed fence of each life: when it was asked for.
     pub(crate) fences: BTreeMap<u64, Tick>,
+    /// When the file was taken from a process, by its life: whatever it was asked later must not be acknowledged.
+    pub(crate) taken: BTreeMap<u64, Tick>,
     pub(crate) violations: Vec<Violation>,
 }
 
@@ -71,33 +73,33 @@ impl Book {
         account.or_insert_with(|| Account::new(kind, id))
     }
 
-    /// A request is about to be sent. Gives the place of the deed within its account, and the tick.
-    pub(crate) fn asked(&mut self, caller: u32, life: u64, ask: &Ask) -> (Option<usize>, Tick) {
-        let tick = self.next_tick();
-        let place = ask.instance().and_then(|id| {
-            let deeds = &mut self.accounts.get_mut(id)?.deeds;
-            deeds.push(Deed {
-                caller,
-                life,
-                ask: ask.clone(),
-                asked: tick,
-                answered: None,
-            });
-            Some(deeds.len() - 1)
-        });
-        (place, tick)
+    /// A request is about to be sent. Gives its place within the instance's account, and the tick.
+    pub(crate) fn asked(&mut self, caller: u32, life: u64, ask: &Ask) -> (Option<Place>, Tick) {
+        let asked = self.next_tick();
+        let deed = Deed {
+            caller,
+            life,
+            ask: ask.clone(),
+            asked,
+            answered: None,
+        };
+        let account = ask.instance().and_then(|id| self.accounts.get_mut(id));
+        (account.map(|account| account.enter(deed)), asked)
     }
 
-    /// The answer to the deed at this place of the instance's account.
-    pub(crate) fn answered(&mut self, id: &str, place: usize, answer: &Answer) {
+    /// The answer to the request at this place of the instance's account.
+    pub(crate) fn answered(&mut self, id: &str, place: Place, answer: &Answer) {
         let tick = self.next_tick();
-        let deed = self
-            .accounts
-            .get_mut(id)
-            .and_then(|account| account.deeds.get_mut(place));
-        if let Some(deed) = deed {
+        let account = self.accounts.get_mut(id);
+        if let Some(deed) = account.and_then(|account| account.deed_mut(place)) {
             deed.answered = Some((tick, answer.clone()));
         }
+    }
+
+    /// The file of the store is being taken from the process.
+    pub(crate) fn taken(&mut self, life: u64) {
+        let tick = self.next_tick();
+        self.taken.insert(life, tick);
     }
 
     /// A step left its mark.

@@ -58,6 +58,14 @@ impl Caller {
         }
     }
 
+    /// Another caller, with handles of another workflow.
+    pub(crate) fn stranger(&self, number: u32, kind: Kind) -> Self {
+        Self {
+            kind,
+            ..self.another(number)
+        }
+    }
+
     pub(crate) fn id(&self) -> &str {
         &self.id
     }

@@ -26,7 +26,8 @@ pub(super) async fn tell(desk: &Arc<Desk>, load: Load, name: &str, mut dice: Dic
         71..77 => alone(caller(Kind::Sleeper, "sleeper", dice)).await,
         77..83 => promise(caller(Kind::Asker, "asker", dice)).await,
         83..89 => gate(caller(Kind::Counter, "gate", dice)).await,
-        89..95 => paused(caller(Kind::Counter, "paused", dice)).await,
+        89..93 => paused(caller(Kind::Counter, "paused", dice)).await,
+        93..96 => strange(caller(Kind::Counter, "strange", dice)).await,
         _ => stopped(caller(Kind::Counter, "stopped", dice)).await,
     }
 }
@@ -194,6 +195,28 @@ async fn stopped(mut caller: Caller) {
             .await;
     };
     join(stop, work(caller.another(1), 2, 5)).await;
+    caller.result().await;
+    caller.over();
+}
+
+/// Somebody who has a handle of another workflow, and is refused whatever he asks.
+async fn strange(mut caller: Caller) {
+    caller.start(1).await;
+    let mut stranger = caller.stranger(7, Kind::Steps);
+    let strange = async move {
+        for _ in 0..stranger.dice.between(2, 5) {
+            match stranger.dice.below(6) {
+                0 => drop(stranger.note().await),
+                1 => stranger.change().await,
+                2 => drop(stranger.show().await),
+                3 => drop(stranger.insist_on(|kind, id| Ask::Cancel { kind, id }).await),
+                4 => drop(stranger.insist_on(|kind, id| Ask::Terminate { kind, id }).await),
+                _ => drop(stranger.result().await),
+            }
+        }
+    };
+    join(strange, work(caller.another(1), 2, 4)).await;
+    caller.close().await;
     caller.result().await;
     caller.over();
 }

@@ -57,8 +57,12 @@ pub(crate) fn child_id(parent: &str, number: usize) -> String {
     format!("{parent}/{number}")
 }
 
-/// Goes on in another run after every few notes.
-pub(crate) async fn chain(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+/// Goes on in another run after every few notes, as this program.
+pub(crate) async fn chain(
+    cx: WorkflowContext,
+    input: Input,
+    next_kind: Kind,
+) -> Result<Outcome, WorkflowError> {
     let sheet = cx.state(input.sheet.clone());
     for _ in 0..LINK_LEN {
         let note = cx.signal(NOTE).await?;
@@ -73,5 +77,5 @@ pub(crate) async fn chain(cx: WorkflowContext, input: Input) -> Result<Outcome, 
         sheet: sheet.read(Sheet::clone),
         ..input
     };
-    Err(cx.continue_as_new(Kind::Chain.workflow(), next).await.into())
+    Err(cx.continue_as_new(next_kind.workflow(), next).await.into())
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use millrun::{Either, PromiseError, PublishError, PublishOutcome, WorkflowContext, WorkflowError};
 
-use super::{Input, Outcome, PARCELS, Parcel, Sheet, TELL};
+use super::{Input, NowUs, Outcome, PARCELS, Parcel, Sheet, TELL};
 
+/// The longest timer that wins its race.
+pub(crate) const SLEEP_MS_MAX: u64 = 20;
 /// A timer that always loses its race.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
 
@@ -51,14 +53,16 @@ pub(crate) async fn asker(cx: WorkflowContext, input: Input) -> Result<Outcome, 
     })
 }
 
-/// Timers one after the other, and in a race with a longer one.
-pub(crate) async fn sleeper(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+/// Timers one after the other, each in a race with a longer one. Records the host's time before each, so that
+/// the history says from when a timer should count.
+pub(crate) async fn sleeper(cx: WorkflowContext, input: Input, now: NowUs) -> Result<Outcome, WorkflowError> {
     let sheet = cx.state(Sheet::default());
     let mut early_us = 0;
     for _ in 0..input.len {
         let began = cx.now();
         sheet.change(|sheet| sheet.see(began));
-        let pause = Duration::from_millis(cx.random() % 20);
+        let pause = Duration::from_millis(cx.random() % SLEEP_MS_MAX);
+        cx.record(|| now()).await?;
         match cx.race(cx.sleep(pause), cx.sleep(LONG)).await {
             Either::Left(rung) | Either::Right(rung) => rung?,
         }

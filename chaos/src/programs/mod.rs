@@ -14,6 +14,8 @@ mod counter;
 mod errands;
 mod steps;
 
+use std::sync::Arc;
+
 use millrun::{
     Activity, ActivityError, Implementation, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic,
     Update, Workflow,
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::wire::Change;
 
 pub(crate) use counter::child_id;
+pub(crate) use errands::SLEEP_MS_MAX;
 pub(crate) use steps::Effect;
 
 /// Which program an instance runs.
@@ -32,6 +35,8 @@ pub(crate) enum Kind {
     Parent,
     Steps,
     Chain,
+    /// What a chain continues as, which continues as a chain again.
+    Link,
     Courier,
     Asker,
     Sleeper,
@@ -39,11 +44,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Counter,
         Self::Parent,
         Self::Steps,
         Self::Chain,
+        Self::Link,
         Self::Courier,
         Self::Asker,
         Self::Sleeper,
@@ -56,6 +62,7 @@ impl Kind {
             Self::Parent => "parent",
             Self::Steps => "steps",
             Self::Chain => "chain",
+            Self::Link => "link",
             Self::Courier => "courier",
             Self::Asker => "asker",
             Self::Sleeper => "sleeper",
@@ -185,8 +192,30 @@ pub(crate) struct Parcel {
     pub(crate) life: u64,
 }
 
-/// All programs with their queries and updates. `life` tells the number of the process.
-pub(crate) fn implementations(life: u64) -> Vec<Implementation> {
+/// What programs take from the world, and record.
+#[derive(Clone)]
+pub(crate) struct World {
+    /// The number of the process.
+    pub(crate) life: u64,
+    /// The time of day of the runtime's host in microseconds; zero where it is not known.
+    pub(crate) now_us: NowUs,
+}
+
+/// Tells the time.
+pub(crate) type NowUs = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+impl World {
+    /// For replays, which take nothing from it.
+    pub(crate) fn none() -> Self {
+        Self {
+            life: 0,
+            now_us: Arc::new(|| 0),
+        }
+    }
+}
+
+/// All programs with their queries and updates.
+pub(crate) fn implementations(world: &World) -> Vec<Implementation> {
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -194,14 +223,25 @@ pub(crate) fn implementations(life: u64) -> Vec<Implementation> {
             let code = match kind {
                 Kind::Counter => Implementation::new(workflow, counter::counter),
                 Kind::Parent => Implementation::new(workflow, counter::parent),
-                Kind::Chain => Implementation::new(workflow, counter::chain),
+                Kind::Chain => {
+                    Implementation::new(workflow, |cx, input| counter::chain(cx, input, Kind::Link))
+                }
+                Kind::Link => {
+                    Implementation::new(workflow, |cx, input| counter::chain(cx, input, Kind::Chain))
+                }
                 Kind::Steps => Implementation::new(workflow, steps::steps),
                 Kind::Pebble => Implementation::new(workflow, steps::pebble),
                 Kind::Courier => {
+                    let life = world.life;
                     Implementation::new(workflow, move |cx, input| errands::courier(cx, input, life))
                 }
                 Kind::Asker => Implementation::new(workflow, errands::asker),
-                Kind::Sleeper => Implementation::new(workflow, errands::sleeper),
+                Kind::Sleeper => {
+                    let now = Arc::clone(&world.now_us);
+                    Implementation::new(workflow, move |cx, input| {
+                        errands::sleeper(cx, input, Arc::clone(&now))
+                    })
+                }
             };
             code.query(SHOW, |sheet, ()| sheet.shown()).update(
                 CHANGE,
@@ -213,19 +253,19 @@ pub(crate) fn implementations(life: u64) -> Vec<Implementation> {
 }
 
 /// Gives all programs to a runtime that is being built, with the code of their activities.
-pub(crate) fn register<E, T>(builder: RuntimeBuilder, life: u64, effect: E, tell: T) -> RuntimeBuilder
+pub(crate) fn register<E, T>(builder: RuntimeBuilder, world: &World, effect: E, tell: T) -> RuntimeBuilder
 where
     E: Fn(&millrun::ActivityContext, &Effect) -> Result<u64, ActivityError> + Send + Sync + 'static,
     T: Fn(String, String) -> Result<(), ActivityError> + Send + Sync + 'static,
 {
-    let effect = std::sync::Arc::new(effect);
-    let tell = std::sync::Arc::new(tell);
-    let builder = implementations(life)
+    let effect = Arc::new(effect);
+    let tell = Arc::new(tell);
+    let builder = implementations(world)
         .into_iter()
         .fold(builder, RuntimeBuilder::implement);
     builder
         .register(EFFECT, move |cx: millrun::ActivityContext, input: Effect| {
-            let effect = std::sync::Arc::clone(&effect);
+            let effect = Arc::clone(&effect);
             async move {
                 let token = effect(&cx, &input)?;
                 steps::linger(token).await;
@@ -235,7 +275,7 @@ where
         .register(
             TELL,
             move |_: millrun::ActivityContext, (id, token): (String, String)| {
-                let tell = std::sync::Arc::clone(&tell);
+                let tell = Arc::clone(&tell);
                 async move { tell(id, token) }
             },
         )

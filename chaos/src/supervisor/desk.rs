@@ -70,6 +70,12 @@ impl Desk {
         self.life.has_changed().is_err()
     }
 
+    /// Whether the file has been taken from the process that answers now.
+    pub(crate) fn is_file_taken(&self) -> bool {
+        let life = self.life.borrow().as_ref().map(|life| life.number);
+        life.is_some_and(|life| self.ledger.book().taken.contains_key(&life))
+    }
+
     /// Whether something broke a promise already.
     pub(crate) fn has_found(&self) -> bool {
         !self.ledger.book().violations.is_empty()

@@ -19,7 +19,7 @@ use crate::verify;
 use crate::wire::{Answer, Ask};
 
 /// How far clocks are off between processes, at most, in milliseconds either way.
-const CLOCK_MS_MAX: u64 = 3_600_000;
+pub(crate) const CLOCK_MS_MAX: u64 = 3_600_000;
 /// How many failures of a part in a minute the runtime puts up with where parts are killed all the time.
 const RESTARTS_MAX: u32 = 1_000_000;
 /// What a part says that was killed.
@@ -43,6 +43,8 @@ pub(crate) struct Keeper {
     pub(crate) store: PathBuf,
     pub(crate) weather: Weather,
     pub(crate) dice: Dice,
+    /// The file has been taken from the process that runs.
+    pub(crate) is_taken: bool,
     pub(crate) tally: Tally,
 }
 
@@ -77,7 +79,7 @@ impl Keeper {
     ) -> Tally {
         let (events, mut told) = mpsc::unbounded_channel();
         loop {
-            let Some((life, mut ended)) = self.start(&events) else {
+            let Some((life, mut ended)) = self.start(&events, *phases.borrow()) else {
                 break;
             };
             lives.send_replace(Some(Arc::clone(&life)));
@@ -112,6 +114,7 @@ impl Keeper {
             }
             let phase = *phases.borrow();
             let next = end.map_or(Next::Nothing, |end| self.judge(&end, is_asked, phase));
+            self.give_back();
             if next == Next::Nothing {
                 break;
             }
@@ -125,11 +128,17 @@ impl Keeper {
     fn start(
         &mut self,
         events: &mpsc::UnboundedSender<Event>,
+        phase: Phase,
     ) -> Option<(Arc<Life>, oneshot::Receiver<Ended>)> {
         self.tally.lives += 1;
         let clock_ms = self.weather.is_clock_moved.then(|| {
-            let off = self.dice.between(0, 2 * CLOCK_MS_MAX);
-            i64::try_from(off).unwrap_or_default() - i64::try_from(CLOCK_MS_MAX).unwrap_or_default()
+            let max = i64::try_from(CLOCK_MS_MAX).expect("an hour fits");
+            let off = i64::try_from(self.dice.below(2 * CLOCK_MS_MAX)).expect("two hours fit");
+            match phase {
+                Phase::Faults => off - max,
+                // Whatever was set by a clock that was ahead is due now.
+                Phase::Calm | Phase::Closing => 4 * max,
+            }
         });
         let recipe = Recipe {
             shards_len: self.weather.shards_len,
@@ -168,8 +177,12 @@ impl Keeper {
         Some(Instant::now() + Duration::from_millis(after))
     }
 
-    /// Kills the process, or asks it to shut down. Whether it was asked.
+    /// Kills the process, asks it to shut down, or takes its file. Whether it was asked.
     async fn end(&mut self, life: &Life) -> bool {
+        if self.weather.is_file_taken && !self.dice.one_in(4) {
+            self.take_file(life.number);
+            return false;
+        }
         if !self.dice.one_in(6) {
             self.tally.process_kills += 1;
             life.kill();
@@ -187,6 +200,40 @@ impl Keeper {
         true
     }
 
+    /// Moves the file away, and perhaps puts another in its place.
+    fn take_file(&mut self, life: u64) {
+        let away = self.away();
+        let is_taken = match fs::rename(&self.store, &away) {
+            Ok(()) if self.dice.one_in(2) => fs::copy(&away, &self.store).map(drop),
+            moved => moved,
+        };
+        match is_taken {
+            // What is asked from now on comes behind it.
+            Ok(()) => {
+                self.desk.ledger.book().taken(life);
+                self.is_taken = true;
+            }
+            Err(error) => {
+                let story = format!("the file could not be moved: {error}");
+                self.desk.blame(Rule::OnlyInjectedFailures, None, story);
+            }
+        }
+    }
+
+    /// Puts a file that was taken back in its place.
+    fn give_back(&mut self) {
+        if std::mem::take(&mut self.is_taken)
+            && let Err(error) = fs::rename(self.away(), &self.store)
+        {
+            let story = format!("the file could not be put back: {error}");
+            self.desk.blame(Rule::OnlyInjectedFailures, None, story);
+        }
+    }
+
+    fn away(&self) -> PathBuf {
+        self.store.with_file_name("away.redb")
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Open { is_repaired } => self.tally.repairs += u64::from(is_repaired),
@@ -194,7 +241,7 @@ impl Keeper {
                 *self.tally.parts.entry(part.clone()).or_default() += 1;
                 let is_injected = match message.as_str() {
                     KILLED => self.weather.part_kill_every_ms.is_some(),
-                    _ => self.weather.is_disk_troubled && part == "journal",
+                    _ => (self.weather.is_disk_troubled || self.is_taken) && part == "journal",
                 };
                 if !is_injected {
                     let story = format!("{part} failed by itself: {message}");
@@ -216,7 +263,11 @@ impl Keeper {
         match &end.stopped {
             _ if end.was_killed && phase == Phase::Closing => Next::Nothing,
             _ if end.was_killed => Next::Another,
-            Some(cause) if is_well && self.weather.is_disk_troubled && cause.contains("journal") => {
+            Some(cause)
+                if is_well
+                    && (self.weather.is_disk_troubled || self.is_taken)
+                    && cause.contains("journal") =>
+            {
                 self.tally.disk_stops += 1;
                 Next::Another
             }

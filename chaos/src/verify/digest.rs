@@ -9,7 +9,7 @@ use millrun_persistence::{History, Record};
 use millrun_workflow::{Event, Instance, OperationId, wire};
 
 use super::{End, Seen};
-use crate::programs::NOTE;
+use crate::programs::{Kind, NOTE, SLEEP_MS_MAX};
 
 /// Reads and replays a history.
 ///
@@ -25,6 +25,7 @@ pub(super) fn of(history: &History, implementations: &[Implementation]) -> Resul
     let mut events = Vec::with_capacity(history.records.len());
     let mut ended = BTreeSet::new();
     let mut workflow = String::new();
+    let mut host_now = 0;
     for record in &history.records {
         let event = decode(record, history)?;
         if let Event::Started(started) = &event {
@@ -39,6 +40,9 @@ pub(super) fn of(history: &History, implementations: &[Implementation]) -> Resul
             ));
         }
         take(&event, &mut seen)?;
+        if workflow == Kind::Sleeper.name() {
+            timed(&event, &mut host_now, &mut seen)?;
+        }
         events.push((event, record.time));
     }
     let code = implementations.iter().find(|code| code.name() == workflow);
@@ -98,6 +102,20 @@ fn take(event: &Event, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
         Event::Cancelled { .. } => seen.end = Some(End::Cancelled),
         Event::Terminated { reason } => seen.end = Some(End::Terminated(reason.clone())),
         Event::ContinuedAsNew { run, .. } => seen.end = Some(End::Continued(run.to_string())),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Compares the deadline of a sleeper's timer with the host's time that it recorded before. The longer timer,
+/// which comes behind, is left out.
+fn timed(event: &Event, host_now: &mut u64, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
+    match event {
+        Event::ValueRecorded { value: Ok(value), .. } => *host_now = value.decode()?,
+        Event::TimerStarted { deadline, .. } if *host_now > 0 => {
+            let latest = std::mem::take(host_now) + SLEEP_MS_MAX * 1_000;
+            seen.too_far_us = seen.too_far_us.max(deadline.as_micros().saturating_sub(latest));
+        }
         _ => {}
     }
     Ok(())

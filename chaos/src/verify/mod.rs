@@ -18,7 +18,7 @@ use millrun::{HostConfig, Implementation, Journal, JournalConfig, RedbJournal, R
 use millrun_persistence::RecordView;
 use serde::{Deserialize, Serialize};
 
-use crate::programs::{self, Outcome};
+use crate::programs::{self, Outcome, World};
 
 /// How the supervisor starts a verifier.
 #[derive(Clone, Debug, Args)]
@@ -49,6 +49,8 @@ pub(crate) struct Seen {
     pub(crate) doubled: Vec<String>,
     /// How it does not replay.
     pub(crate) difference: Option<String>,
+    /// How far a timer's deadline is beyond the host's time and the timer's length, at most, in microseconds.
+    pub(crate) too_far_us: u64,
     pub(crate) events: u64,
 }
 
@@ -71,7 +73,7 @@ pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
     let mut config = JournalConfig::default();
     config.retention.age_max = std::time::Duration::MAX;
     let journal = RedbJournal::open(&options.store, config, host.host())?;
-    let implementations = programs::implementations(0);
+    let implementations = programs::implementations(&World::none());
     let mut out = std::io::stdout().lock();
     for run in runs(&journal)? {
         match &options.tell {

@@ -232,6 +232,7 @@ fn not_done(error: &RunError) -> Answer {
         RunError::NotFound => Refusal::NotFound,
         RunError::Expired => Refusal::Expired,
         RunError::Finished => Refusal::Finished,
+        RunError::OtherWorkflow { .. } => Refusal::OtherWorkflow,
         RunError::Refused(RunRefused::Stale) => Refusal::Stale,
         RunError::Refused(_) => Refusal::Other,
         error => return wrong(error),

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use millrun::broker::{Broker, BrokerConfig, SubscriptionConfig};
 use millrun::{
-    ActivityContext, ActivityError, HostConfig, PartChange, PartEvent, RedbJournal, Runtime, RuntimeBuilder,
-    RuntimeConfig, TokioHost,
+    ActivityContext, ActivityError, Host, HostConfig, PartChange, PartEvent, RedbJournal, Runtime,
+    RuntimeBuilder, RuntimeConfig, TokioHost,
 };
 use tokio::sync::mpsc;
 
 use super::clock::{ChaosClock, ClockedHost};
 use super::disk::ChaosDisk;
 use super::{Seams, WorkerOptions, reports};
-use crate::programs::{self, Effect};
+use crate::programs::{self, Effect, World};
 use crate::wire::{Ran, Report};
 
 /// A runtime, and what else the worker holds.
@@ -36,13 +36,19 @@ pub(super) type Fence = mpsc::Sender<tokio::sync::oneshot::Sender<()>>;
 pub(super) async fn open(options: &WorkerOptions) -> Result<Opened, Box<dyn Error>> {
     let mut seams = Seams::default();
     let mut builder = programs::at(&options.store).config(config(options));
+    let mut world = World {
+        life: options.life,
+        ..World::none()
+    };
     let broker = if let Some(offset_ms) = options.clock_ms {
         let mut config = HostConfig::default();
         config.own_thread = options.shards_len == 1;
         let clock = Arc::new(ChaosClock::new(offset_ms));
         seams.clock = Some(Arc::clone(&clock));
         let host = Arc::new(ClockedHost::new(TokioHost::spawn(config).await?, clock));
-        builder = builder.host(Arc::clone(&host) as Arc<dyn millrun::Host>);
+        let told = Arc::clone(&host);
+        world.now_us = Arc::new(move || told.now().as_micros());
+        builder = builder.host(Arc::clone(&host) as Arc<dyn Host>);
         Broker::new(BrokerConfig::default(), host)
     } else {
         Broker::without_host(BrokerConfig::default())
@@ -57,10 +63,7 @@ pub(super) async fn open(options: &WorkerOptions) -> Result<Opened, Box<dyn Erro
         builder = builder.journal(Arc::new(journal));
     }
     let fence = listen(&broker)?;
-    let runtime = with_programs(builder, options.life)
-        .broker(broker)
-        .start()
-        .await?;
+    let runtime = with_programs(builder, &world).broker(broker).start().await?;
     report_parts(&runtime)?;
     Ok(Opened {
         runtime,
@@ -82,8 +85,8 @@ fn config(options: &WorkerOptions) -> RuntimeConfig {
 }
 
 /// The programs, with activities that leave their mark in the ledger before they give anything.
-fn with_programs(builder: RuntimeBuilder, life: u64) -> RuntimeBuilder {
-    let drawn = AtomicU64::new(1);
+fn with_programs(builder: RuntimeBuilder, world: &World) -> RuntimeBuilder {
+    let (life, drawn) = (world.life, AtomicU64::new(1));
     let effect = move |cx: &ActivityContext, effect: &Effect| {
         // Different in every execution, in this process or another.
         let token = life << 40 | drawn.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +107,7 @@ fn with_programs(builder: RuntimeBuilder, life: u64) -> RuntimeBuilder {
         reports::tell(&Report::Promised { id, token });
         Ok(())
     };
-    programs::register(builder, life, effect, tell)
+    programs::register(builder, world, effect, tell)
 }
 
 /// Reports what is published, from before the runtime starts on.
