@@ -109,7 +109,7 @@ impl Forecast {
                 ..calm
             },
             Self::Process => Weather {
-                process_end_every_ms: Some((30, 1_500)),
+                process_end_every_ms: Some((20, 600)),
                 ..calm
             },
             Self::Clock => Weather {

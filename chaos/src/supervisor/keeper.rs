@@ -19,11 +19,19 @@ use crate::verify;
 use crate::wire::{Answer, Ask};
 
 /// How far clocks are off between processes, at most, in milliseconds either way.
-pub(crate) const CLOCK_MS_MAX: u64 = 3_600_000;
+const CLOCK_MS_MAX: i64 = 3_600_000;
+/// How far the clock of one process of a round is ahead: 40 days, far beyond what results are retained for.
+const FAR_AHEAD_MS: i64 = 40 * 86_400_000;
+/// That process. Each such opening may let results age by hours, so there is one.
+const FAR_AHEAD_LIFE: u64 = 3;
+/// By how much the clock is set ahead in the end, so that whatever an earlier clock has set is due.
+pub(crate) const CALM_AHEAD_MS: i64 = FAR_AHEAD_MS + 4 * CLOCK_MS_MAX;
 /// How many failures of a part in a minute the runtime puts up with where parts are killed all the time.
 const RESTARTS_MAX: u32 = 1_000_000;
 /// What a part says that was killed.
 const KILLED: &str = "it was killed";
+/// What the system says of a full disk.
+const NO_ROOM: &str = "no storage space";
 
 /// How far a round is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +126,7 @@ impl Keeper {
             if next == Next::Nothing {
                 break;
             }
-            if self.dice.one_in(3) {
+            if self.dice.one_in(4) {
                 self.look().await;
             }
         }
@@ -132,12 +140,11 @@ impl Keeper {
     ) -> Option<(Arc<Life>, oneshot::Receiver<Ended>)> {
         self.tally.lives += 1;
         let clock_ms = self.weather.is_clock_moved.then(|| {
-            let max = i64::try_from(CLOCK_MS_MAX).expect("an hour fits");
-            let off = i64::try_from(self.dice.below(2 * CLOCK_MS_MAX)).expect("two hours fit");
+            let off = self.dice.below(2 * CLOCK_MS_MAX.unsigned_abs());
             match phase {
-                Phase::Faults => off - max,
-                // Whatever was set by a clock that was ahead is due now.
-                Phase::Calm | Phase::Closing => 4 * max,
+                Phase::Faults if self.tally.lives == FAR_AHEAD_LIFE => FAR_AHEAD_MS,
+                Phase::Faults => i64::try_from(off).expect("two hours fit") - CLOCK_MS_MAX,
+                Phase::Calm | Phase::Closing => CALM_AHEAD_MS,
             }
         });
         let recipe = Recipe {
@@ -263,6 +270,12 @@ impl Keeper {
         match &end.stopped {
             _ if end.was_killed && phase == Phase::Closing => Next::Nothing,
             _ if end.was_killed => Next::Another,
+            // Whoever is refused room waits for it, and the disk has room again soon.
+            Some(cause) if is_well && !is_asked && cause.contains(NO_ROOM) => {
+                let story = format!("a disk that was full for a moment stopped the runtime: {cause}");
+                self.desk.blame(Rule::OnlyInjectedFailures, None, story);
+                Next::Nothing
+            }
             Some(cause)
                 if is_well
                     && (self.weather.is_disk_troubled || self.is_taken)

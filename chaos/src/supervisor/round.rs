@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::compare;
 use super::desk::{Count, Desk};
-use super::keeper::{CLOCK_MS_MAX, Keeper, Phase, Tally};
+use super::keeper::{CALM_AHEAD_MS, Keeper, Phase, Tally};
 use crate::check::{self, Checked, Rule, Violation};
 use crate::dice::Dice;
 use crate::faults::{self, Weather};
@@ -70,7 +70,7 @@ pub(crate) async fn run(folder: &Path, weather: &Weather, seconds: u64, dice: &D
         drop(broken.await);
     }
     if weather.is_clock_moved {
-        let by_ms = i64::try_from(4 * CLOCK_MS_MAX).expect("a few hours fit");
+        let by_ms = CALM_AHEAD_MS;
         faults::ask(&desk, &Ask::MoveClock { by_ms }).await;
     }
     end_stories(&desk, &mut working).await;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use millrun::{
     Bell, Host, Next, OnExit, Part, PartHandle, Placement, SpawnError, Task, TaskHandle, Timestamp, TokioHost,
 };
+use millrun_core::CrashCheck;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -87,6 +88,14 @@ impl Host for ClockedHost {
 
     fn within(&self, work: &mut dyn FnMut()) {
         self.below.within(work);
+    }
+
+    fn crash_check(&self) -> Option<CrashCheck> {
+        self.below.crash_check()
+    }
+
+    fn has_threads(&self) -> bool {
+        self.below.has_threads()
     }
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {

@@ -79,8 +79,6 @@ fn config(options: &WorkerOptions) -> RuntimeConfig {
     config.restarts_max = options.restarts_max;
     config.shutdown_grace = Duration::from_secs(5);
     config.replay_check_every = 7;
-    // Expiry would free ids; a clock that is set ahead must not look like a loss.
-    config.journal.retention.age_max = Duration::MAX;
     config
 }
 
