@@ -18,6 +18,8 @@ mod elsewhere;
 mod ending;
 mod family;
 mod file_taken;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod handles;
 mod heartbeats;
 mod kill;
