@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use millrun_core::{Epoch, InstanceIdError, RunId};
-use millrun_persistence::JournalFailure;
+use millrun_persistence::{JournalFailure, ReadError};
 use millrun_workflow::{ParkReason, PayloadError, QueryError as Unanswered, Refused};
 
 use crate::host::HostError;
@@ -149,9 +149,16 @@ pub enum StartError {
         /// The limit, `live_len_max`.
         len_max: usize,
     },
+    /// The id is taken, or may be, by a run of which a record is damaged, and nothing was started: another
+    /// run would do once more what that one has done. Bring the run back by salvaging the store or restoring
+    /// a backup, or choose another id.
+    #[error(
+        "the id is not free, the history of its run is damaged ({0}): salvage the store, restore a backup, or choose another id"
+    )]
+    Damaged(ReadError),
     /// The store could not be read.
     #[error("the store could not be read")]
-    Read(#[from] millrun_persistence::ReadError),
+    Read(#[source] ReadError),
     /// The id is taken by a finished run, and of which workflow that is cannot be understood: this
     /// version is older than the one that wrote it, say.
     #[error("the id is taken by run {run}, whose history could not be understood: {cause}")]
@@ -165,6 +172,24 @@ pub enum StartError {
     /// under the same id.
     #[error("the runtime has stopped: {0}")]
     Stopped(#[from] StopCause),
+}
+
+impl From<ReadError> for StartError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Damaged { .. } => Self::Damaged(error),
+            error => Self::Read(error),
+        }
+    }
+}
+
+impl From<ReadError> for RunError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Damaged { .. } => Self::Damaged(error),
+            error => Self::Read(error),
+        }
+    }
 }
 
 impl StartError {
@@ -239,9 +264,14 @@ pub enum RunError {
     /// The turn that the message leads to does not fit the journal; the message was not taken.
     #[error("what the message leads to does not fit the journal: {0}")]
     Turn(String),
+    /// A record of the run is damaged, or may be, and nothing was done: what is left of it would pass for
+    /// a shorter history. Other runs are not affected, and the id stays taken. Bring the run back by
+    /// salvaging the store or restoring a backup.
+    #[error("the history of the run is damaged ({0}): salvage the store, or restore a backup")]
+    Damaged(ReadError),
     /// The run's history could not be read.
     #[error("the run's history could not be read")]
-    Read(#[from] millrun_persistence::ReadError),
+    Read(#[source] ReadError),
     /// The run's history could be read but not understood.
     #[error("the run's history could not be understood: {0}")]
     History(String),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_persistence::{Fold, Journal, Lane, Progress, ReadError, RecordView, RecoveryReport};
-use millrun_workflow::{Name, OperationId, Outstanding, Parent, ParkReason, Pending};
+use millrun_workflow::{Ledger, Name, OperationId, Outstanding, Parent, ParkReason, Pending, Started};
 use rustc_hash::FxHashMap;
 
 /// What is known of a live run without its code.
@@ -35,7 +35,7 @@ pub(crate) struct RecoveredRun {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StartupReport {
-    /// Instances that are alive.
+    /// Instances that are alive, those of which a record cannot be understood included.
     pub live: u64,
     /// Of these, how many have no code here: their workflow is not registered.
     pub not_registered: u64,
@@ -57,8 +57,9 @@ pub struct StartupReport {
     pub is_index_rebuilt: bool,
     /// Time from opening the file to being ready.
     pub elapsed: Duration,
-    /// Runs that are left out because their history is damaged, with what is wrong. A record with a valid
-    /// checksum that is no event, and says nothing of what is outstanding, is found when its run is read.
+    /// Runs that do not run because their history is damaged, with what is wrong. Their ids stay taken:
+    /// whoever asks for one is told of the damage. A record with a valid checksum that is no event, and says
+    /// nothing of what is outstanding, is found when its run is read.
     pub damaged: Vec<(Option<RunId>, String)>,
 }
 
@@ -73,6 +74,8 @@ pub(crate) struct Histories {
 struct History {
     /// `None` while no run has the number; then the memory is that of an earlier one.
     run: Option<RunId>,
+    /// The instance, if not even its first record can be understood.
+    id: Option<InstanceId>,
     outstanding: Outstanding,
     damage: Option<String>,
 }
@@ -96,6 +99,7 @@ impl Fold for Histories {
         } = record;
         if let Err(error) = history.outstanding.take(kind, body, time, opens) {
             history.damage = Some(format!("event {}: {error}", record.sequence));
+            history.id = opens.and_then(|id| InstanceId::new(id).ok());
         }
     }
 
@@ -127,6 +131,27 @@ impl RecoveredRun {
                 .collect(),
             parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
             parent: started.parent().map(Box::new),
+        })
+    }
+
+    /// A run of which a record cannot be understood: it keeps its id and its children, and whoever asks
+    /// something of it is told why it does not run.
+    fn stuck(run: RunId, history: &History, message: String) -> Option<Self> {
+        let ledger = history.outstanding.ledger().ok();
+        let started = ledger.as_ref().and_then(Ledger::started);
+        let id = started.map(|started| started.id.clone());
+        let pending = ledger.iter().flat_map(Ledger::pending);
+        let children = pending.filter(|(_, pending)| matches!(pending, Pending::Child { .. }));
+        Some(Self {
+            run,
+            id: id.or_else(|| history.id.clone())?,
+            workflow: started.map_or(Name::Borrowed(""), |started| started.workflow.clone()),
+            began_as: started.and_then(|started| started.origin.as_ref()?.began_as.clone()),
+            pending: children
+                .map(|(operation, pending)| (operation, pending.clone(), Timestamp::EPOCH))
+                .collect(),
+            parked: Some((ParkReason::Stuck { message }, Timestamp::EPOCH)),
+            parent: started.and_then(Started::parent).map(Box::new),
         })
     }
 }
@@ -187,7 +212,13 @@ pub(crate) fn by_shard(
                     startup.count(&recovered);
                     shards[lane % shards_len].push(recovered);
                 }
-                Err(cause) => startup.damaged.push((Some(run), cause)),
+                Err(cause) => {
+                    startup.damaged.push((Some(run), cause.clone()));
+                    if let Some(stuck) = RecoveredRun::stuck(run, &history, cause) {
+                        startup.count(&stuck);
+                        shards[lane % shards_len].push(stuck);
+                    }
+                }
             }
         }
     }
@@ -195,7 +226,7 @@ pub(crate) fn by_shard(
         tracing::warn!("the index of finished runs was damaged, and is written anew from the log");
     }
     for (run, cause) in &startup.damaged {
-        tracing::error!(?run, cause, "a run is left out: its history is damaged");
+        tracing::error!(?run, cause, "a run does not run: its history is damaged");
     }
     (shards, startup)
 }
@@ -286,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_records_cannot_be_read_is_left_out_and_named() {
+    fn a_run_whose_records_cannot_be_understood_keeps_its_id_and_is_named() {
         const UNKNOWN: u8 = 250;
         let resumed = wire::kind(&Event::Resumed);
         let ids = ["sound", "strange"].map(|id| InstanceId::new(id).unwrap());
@@ -295,7 +326,7 @@ mod tests {
         // What follows a record that cannot be read is not looked at.
         hand_over(&mut histories, 5, &ids[1], &[resumed, UNKNOWN, resumed, UNKNOWN]);
         let (runs, damaged) = recovered(histories);
-        assert_eq!(runs, [run_of_id(&ids[0])]);
+        assert_eq!(runs, [run_of_id(&ids[0]), run_of_id(&ids[1])]);
         let [(Some(run), cause)] = &damaged[..] else {
             panic!("{damaged:?}")
         };

@@ -44,7 +44,7 @@ impl Inner {
                 expected: expected.into(),
                 workflow,
             }),
-            Err(RunError::Read(error)) => Err(error.into()),
+            Err(RunError::Read(error) | RunError::Damaged(error)) => Err(error.into()),
             Err(RunError::History(cause)) => Err(StartError::History { run, cause }),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -11,7 +11,7 @@
 //! Its instance's id stays taken. Where not even the instance is known, ids that it may have are refused.
 
 use millrun_core::{InstanceId, Partition, RunId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::ReadError;
 use crate::finished::IdHash;
@@ -34,8 +34,6 @@ pub(crate) struct Damaged {
 pub(crate) struct Quarantined {
     /// The first thing that is wrong with it.
     pub(crate) error: ReadError,
-    /// Its instance, if that is known.
-    pub(crate) id: Option<IdHash>,
     /// Where it closes, if that is known.
     pub(crate) closes: Option<u64>,
 }
@@ -45,22 +43,29 @@ impl Damaged {
         !self.runs.is_empty() && self.runs.contains_key(&run)
     }
 
+    /// Whether nothing is damaged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.places.is_empty()
+    }
+
     /// Quarantines a run, unless it is.
     pub(crate) fn quarantine(&mut self, run: RunId, error: ReadError, id: Option<IdHash>) {
-        let quarantined = self.runs.entry(run).or_insert(Quarantined {
-            error,
-            id: None,
-            closes: None,
-        });
-        let id = id.filter(|id| *id != IdHash::default());
-        if quarantined.id.is_none() && id.is_some() {
-            quarantined.id = id;
+        self.runs
+            .entry(run)
+            .or_insert(Quarantined { error, closes: None });
+        if let Some(id) = id {
+            self.is_of(run, id);
         }
-        if let Some(id) = quarantined.id {
-            // The latest run of an instance is the one that is asked for.
-            let latest = self.ids.entry(id).or_insert(run);
-            *latest = (*latest).max(run);
+    }
+
+    /// Notes of which instance a quarantined run is.
+    pub(crate) fn is_of(&mut self, run: RunId, id: IdHash) {
+        if id == IdHash::default() {
+            return;
         }
+        // The latest run of an instance is the one that is asked for.
+        let latest = self.ids.entry(id).or_insert(run);
+        *latest = (*latest).max(run);
     }
 
     /// Whether a run is quarantined for what stands at a position.
@@ -76,6 +81,27 @@ impl Damaged {
         }
     }
 
+    /// Finds out of which instances the quarantined runs are, by `id_of` where it is not known yet. Of those
+    /// that are left every instance of the run's partition can be the one.
+    pub(crate) fn name(&mut self, mut id_of: impl FnMut(RunId) -> Option<IdHash>) {
+        let known: FxHashSet<RunId> = self.ids.values().copied().collect();
+        let nameless: Vec<_> = self
+            .runs
+            .keys()
+            .filter(|run| !known.contains(run))
+            .copied()
+            .collect();
+        for run in nameless {
+            match id_of(run) {
+                Some(id) => self.is_of(run, id),
+                None => {
+                    let error = self.runs[&run].error.clone();
+                    self.unknown.push((Some(run.partition()), error));
+                }
+            }
+        }
+    }
+
     /// Takes out the runs for which `is_kept` says no.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(RunId, &Quarantined) -> bool) {
         self.runs.retain(|run, quarantined| is_kept(*run, quarantined));
@@ -83,13 +109,13 @@ impl Damaged {
         self.ids.retain(|_, run| runs.contains_key(run));
     }
 
-    /// What is wrong with the run of this instance, or can be: then it is no new one.
-    pub(crate) fn of_instance(&self, id: &InstanceId) -> Option<&ReadError> {
+    /// The latest quarantined run of an instance, with what is wrong with it: the id is not free.
+    pub(crate) fn of_instance(&self, id: IdHash) -> Option<(RunId, &ReadError)> {
         if self.ids.is_empty() {
             return None;
         }
-        let run = self.ids.get(&IdHash::of(id.as_str()))?;
-        self.runs.get(run).map(|quarantined| &quarantined.error)
+        let run = self.ids.get(&id)?;
+        Some((*run, &self.runs.get(run)?.error))
     }
 
     /// Why an instance of which nothing is known may have had a run all the same.

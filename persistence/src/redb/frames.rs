@@ -37,8 +37,8 @@ pub(crate) struct Damage {
 pub(crate) struct Seems {
     /// The log position of the run's previous turn.
     pub(crate) back: u64,
-    /// The instance, if the frame opens its run.
-    pub(crate) opens: Option<Option<InstanceId>>,
+    /// The instance, if one stands there: then the frame may open its run.
+    pub(crate) id: Option<InstanceId>,
 }
 
 impl Damage {
@@ -184,10 +184,8 @@ fn damaged(of: Option<RunId>, position: u64, bytes: &[u8], error: &FrameError) -
         .map(|(run, len)| (RunId::from_bits(run), len));
     let mended = v1::mended(bytes);
     let (run, seems) = match (&mended, peeked) {
-        (Some(mended), _) => {
-            v1::read(mended).map_or((None, None), |frame| (Some(frame.run), Some(seems(&frame))))
-        }
-        (None, Some((run, len))) if len == bytes.len() => (run, v1::unchecked(bytes).as_ref().map(seems)),
+        (Some(mended), _) => (v1::read(mended).ok().map(|frame| frame.run), seems(mended)),
+        (None, Some((run, len))) if len == bytes.len() => (run, seems(bytes)),
         (None, peeked) => (peeked.and_then(|(run, _)| run), None),
     };
     Damage {
@@ -199,24 +197,25 @@ fn damaged(of: Option<RunId>, position: u64, bytes: &[u8], error: &FrameError) -
     }
 }
 
-fn seems(frame: &Frame<'_>) -> Seems {
-    Seems {
-        back: frame.back,
-        opens: frame
-            .has(v1::OPENS)
-            .then(|| frame.id.and_then(|id| InstanceId::new(id).ok())),
-    }
+fn seems(frame: &[u8]) -> Option<Seems> {
+    let (back, id) = v1::hints(frame)?;
+    let id = id.and_then(|id| InstanceId::new(id).ok());
+    Some(Seems { back, id })
 }
 
-/// Where the next sound frame begins behind the damaged one at `at`.
+/// Where the next sound frame begins behind the damaged one at `at`: where its length leads, unless an
+/// earlier one begins where the damaged one would be sound if its length said so. What looks like a frame
+/// before that is part of its body.
 fn next_frame(frames: &[u8], at: usize) -> usize {
+    let is_sound = |at: &usize| v1::read(&frames[*at..]).is_ok();
+    let next = (at + 1..frames.len()).find(is_sound).unwrap_or(frames.len());
     let behind = v1::peek(&frames[at..]).map_or(frames.len(), |(_, len)| at + len);
-    if behind < frames.len() && v1::read(&frames[behind..]).is_ok() {
-        return behind;
+    let leads = behind == frames.len() || is_sound(&behind);
+    if next < behind && leads && v1::mended(&frames[at..next]).is_none() {
+        behind
+    } else {
+        next
     }
-    (at + 1..frames.len())
-        .find(|at| v1::read(&frames[*at..]).is_ok())
-        .unwrap_or(frames.len())
 }
 
 #[cfg(test)]

@@ -115,17 +115,16 @@ impl Journal for RedbJournal {
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let hash = IdHash::of(id.as_str());
         self.reader()?;
-        let lookup = {
+        let (lookup, damaged) = {
             let state = self.shared.lock();
-            if let Some(error) = state.damaged.of_instance(id) {
-                return Err(error.clone());
-            }
             let closed = &state.closed;
             let is_waiting = closed.waiting.latest(hash).is_some() || closed.expired(hash).is_some();
-            (!is_waiting).then(|| closed.lookup())
+            let damaged = state.damaged.of_instance(hash);
+            let damaged = damaged.map(|(run, error)| (run, error.clone()));
+            ((!is_waiting).then(|| closed.lookup()), damaged)
         };
         // Nearly all ids that are asked for are new: they cost no access to the store.
-        if lookup.is_some_and(|lookup| !lookup.may_contain(hash.bits())) {
+        if damaged.is_none() && lookup.is_some_and(|lookup| !lookup.may_contain(hash.bits())) {
             return self.no_run_of(id);
         }
         let ((waiting, lookup, expired), moment) = self.moment(|state| {
@@ -139,8 +138,18 @@ impl Journal for RedbJournal {
                 .id(&moment, hash)?
                 .map(|found| (found.finished, found.is_expired)),
         };
+        // A run that began after the damaged one took the id when that was free.
+        let latest = found.filter(|(_, is_expired)| !is_expired);
+        if let Some((run, error)) = damaged
+            && latest.is_none_or(|(finished, _)| finished.run <= run)
+        {
+            return Err(error);
+        }
         match (found, expired) {
             (Some((finished, false)), _) => {
+                if let Some(quarantined) = self.shared.lock().damaged.runs.get(&finished.run) {
+                    return Err(quarantined.error.clone());
+                }
                 let described = describe(&moment, &finished)?;
                 Ok((described.id == *id).then_some(described))
             }

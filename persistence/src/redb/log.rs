@@ -13,7 +13,7 @@
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId};
 
-use super::frames::walk;
+use super::frames::{Damage, walk};
 use super::kept::KEPT_PIECE_BYTES;
 use super::moment::Moment;
 use crate::error::{JournalFailure, ReadError};
@@ -140,8 +140,8 @@ fn turn_head(store: &Moment, run: RunId, position: u64) -> Result<Option<(u64, u
         let offset = position
             .checked_sub(key)
             .and_then(|offset| usize::try_from(offset).ok());
-        if let (Ok((frames, _)), Some(offset)) = (piece::read(row), offset)
-            && let Some(Ok(frame)) = frames.get(offset..).map(v1::read)
+        if let Some(offset) = offset
+            && let Some(Ok(frame)) = piece::frames(row).get(offset..).map(v1::read)
             && frame.run == run
             && frame.has(v1::TURN_FIRST)
         {
@@ -178,9 +178,8 @@ fn kept(store: &Moment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64,
     }
     let mut pieces = Vec::with_capacity(rows.len());
     for row in rows {
-        let (frames, _) = piece::read(&row).map_err(|error| scan::damaged(run, 0, &error))?;
-        let len = frames.len();
-        pieces.push((0, Bytes::from(row).split_off(piece::HEADER_BYTES).slice(..len)));
+        let header = piece::HEADER_BYTES.min(row.len());
+        pieces.push((0, Bytes::from(row).split_off(header)));
     }
     Ok(pieces)
 }
@@ -188,8 +187,7 @@ fn kept(store: &Moment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64,
 /// The sequence of the last record of `run` that was moved out of the log.
 fn last_kept(store: &Moment, run: RunId) -> Result<u32, ReadError> {
     let row = store.last_kept(run)?.ok_or_else(|| missing(run))?;
-    let (frames, _) = piece::read(&row).map_err(|error| scan::damaged(run, 0, &error))?;
-    Ok(scan::last_turn(frames).map_or(0, |turn| turn.last))
+    Ok(scan::last_turn(piece::frames(&row)).map_or(0, |turn| turn.last))
 }
 
 fn missing(run: RunId) -> ReadError {
@@ -243,16 +241,13 @@ fn turn_at(store: &Moment, run: RunId, position: u64) -> Result<Option<TurnBytes
     let mut at = position;
     let mut is_whole = false;
     store.rows(position, &mut |key, row| {
-        let Ok((frames, _)) = piece::read(row) else {
-            return false;
-        };
         let Some(offset) = at
             .checked_sub(key)
             .and_then(|offset| usize::try_from(offset).ok())
         else {
             return false;
         };
-        let Some(mut rest) = frames.get(offset..) else {
+        let Some(mut rest) = piece::frames(row).get(offset..) else {
             return false;
         };
         while !rest.is_empty() {
@@ -306,7 +301,8 @@ fn sweep(
             }
             Ok(_) => {}
             Err(damage) if damage.run.is_none_or(|of| of == run) => {
-                problem.get_or_insert(damage.into_error());
+                let run = Some(run);
+                problem.get_or_insert(Damage { run, ..damage }.into_error());
             }
             Err(_) => {}
         });

@@ -57,9 +57,8 @@ pub(crate) struct Rebuilt {
     pub(crate) low: u64,
     /// and where it ends.
     pub(crate) end: u64,
-    /// The turns at the end of the log that no inventory lists yet, in order,
-    pub(crate) unlisted: Vec<Listed>,
-    /// and where the inventory goes on with them.
+    /// Where the inventory ends: runs that have turns behind it are to be listed. The log's end if some
+    /// of those are damaged: they would pass for whole from then on.
     pub(crate) listed_to: u64,
 }
 
@@ -187,15 +186,13 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         low,
         // What is listed is never written over, although it is lost.
         end: end.max(listed_to),
-        unlisted: Vec::new(),
         listed_to: listed_to.max(low),
     };
-    // What may be incomplete is not listed: it would pass for whole from then on.
-    let is_tail_sound = strays
-        .iter()
-        .all(|stray| stray.end.max(stray.position + 1) <= listed_to);
+    let is_sound = |stray: &Damage| stray.end.max(stray.position + 1) <= listed_to;
+    if !strays.iter().all(is_sound) {
+        rebuilt.listed_to = rebuilt.end;
+    }
     attribute(&mut shares, &mut rebuilt.damaged, strays);
-    let mut tail = is_tail_sound.then(Vec::new);
     let mut closed = Vec::new();
     for mut share in shares {
         rebuilt.live.push(share.live);
@@ -204,17 +201,6 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         rebuilt.kept.extend(share.kept);
         rebuilt.kept_bytes += share.kept_bytes;
         closed.append(&mut share.closed);
-        tail = tail.zip(share.listing.take_tail()).map(|(mut all, mut of_lane)| {
-            all.append(&mut of_lane);
-            all
-        });
-    }
-    match tail {
-        Some(mut tail) => {
-            tail.sort_unstable_by_key(|turn| turn.position);
-            rebuilt.unlisted = tail;
-        }
-        None => rebuilt.listed_to = rebuilt.end,
     }
     // What was moved closed before everything that is in the log; there it is ordered by time.
     closed.sort_unstable_by_key(|(position, finished)| (*position, finished.closed_at, finished.run));
@@ -229,7 +215,8 @@ fn attribute(shares: &mut [Share<'_>], damaged: &mut Damaged, strays: Vec<Damage
         let (position, part) = (stray.position, stray.position..stray.end);
         let is_listed = shares.iter().any(|share| share.listing.covers(&part));
         let (seems, run) = (stray.seems.clone(), stray.run);
-        let error = stray.into_error();
+        // What a damaged header names need not exist.
+        let error = Damage { run: None, ..stray }.into_error();
         if part.is_empty() || is_listed {
             // Whoever has lost something is named already.
             let is_named = shares.iter().any(|share| share.damaged.names(position));
@@ -258,20 +245,21 @@ fn attribute(shares: &mut [Share<'_>], damaged: &mut Damaged, strays: Vec<Damage
         if found > 0 {
             continue;
         }
-        if let Some(id) = seems.opens {
-            let (of_id, of_run) = (id.as_ref().map(InstanceId::partition), run.map(RunId::partition));
-            match (run, id) {
-                (Some(run), Some(id)) if of_id == of_run => {
-                    damaged.quarantine(run, of(run, &error), Some(IdHash::of(id.as_str())));
-                    continue;
-                }
-                _ => {}
-            }
-            for partition in [of_id, of_run] {
-                damaged.unknown.push((partition, error.clone()));
-            }
+        // It may be the first record of a run, of which nothing else is left.
+        let of_run = run.map(RunId::partition);
+        let of_id = seems.id.as_ref().map(InstanceId::partition);
+        if let (Some(run), Some(id)) = (run, seems.id)
+            && of_id == of_run
+        {
+            // The report does not name it: its number may be what is damaged.
+            damaged.quarantine(run, error.clone(), Some(IdHash::of(id.as_str())));
+        } else {
+            damaged.places.push(error.clone());
         }
-        damaged.places.push(error);
+        let partitions = [of_run, of_id].into_iter().flatten();
+        damaged
+            .unknown
+            .extend(partitions.map(|partition| (Some(partition), error.clone())));
     }
 }
 
@@ -297,7 +285,7 @@ impl<'a> Share<'a> {
             rests: FxHashSet::default(),
             damaged: Damaged::default(),
             strays: Vec::new(),
-            listing: Listing::new(),
+            listing: Listing::default(),
             unended: None,
             records: 0,
         }
@@ -313,14 +301,20 @@ impl<'a> Share<'a> {
             let mut lost = Vec::new();
             self.listing.begins(position, frame, &mut lost);
             self.lost(lost);
+            if let Some(turn) = self.listing.turn()
+                && self.damaged.has(turn.run)
+            {
+                // Its first record may be what is damaged.
+                self.damaged.is_of(turn.run, turn.id);
+            }
         }
         self.unended = Some(frame.run);
         self.take_in(position, frame);
         if frame.has(v1::TURN_LAST) {
             self.unended = None;
-            if let Some(position) = position {
+            if position.is_some() {
                 let mut lost = Vec::new();
-                self.listing.ends(position, frame, &mut lost);
+                self.listing.ends(frame, &mut lost);
                 self.lost(lost);
             }
         }
@@ -416,14 +410,20 @@ impl<'a> Share<'a> {
 
     /// Notes damage, in a row that is all of the run `of`, if it is.
     fn damage(&mut self, damage: Damage, of: Option<RunId>) {
-        // A header that cannot be trusted may name a run that does not exist; only a run that
-        // is known is quarantined for it, or one that the key of a row names.
-        if let Some(number) = damage.run.and_then(|run| self.live.find(run)) {
-            return self.quarantine(number, damage.into_error());
+        if let Some(run) = of.filter(|of| damage.run == Some(*of)) {
+            return match self.live.find(run) {
+                Some(number) => self.quarantine(number, damage.into_error()),
+                None => self.damaged.quarantine(run, damage.into_error(), None),
+            };
         }
-        match damage.run.filter(|run| of == Some(*run)) {
-            Some(run) => self.damaged.quarantine(run, damage.into_error(), None),
-            None => self.strays.push(damage),
+        // A header that cannot be trusted may name a run that does not exist: only one that is known is
+        // quarantined for it. Behind a single frame nothing is lost; behind more, others may have lost too.
+        let Some(number) = damage.run.and_then(|run| self.live.find(run)) else {
+            return self.strays.push(damage);
+        };
+        self.quarantine(number, damage.clone().into_error());
+        if damage.seems.is_none() {
+            self.strays.push(damage);
         }
     }
 
@@ -457,9 +457,9 @@ impl<'a> Share<'a> {
             let error = scan::damaged(turn.run, turn.position, &cause);
             match self.live.find(turn.run) {
                 Some(number) => self.quarantine(number, error),
-                None if turn.opens.is_some() => self.damaged.quarantine(turn.run, error, turn.opens),
                 // What is left of a run that was dropped has no beginning.
-                None => {}
+                None if turn.first < self.low && !self.damaged.has(turn.run) => {}
+                None => self.damaged.quarantine(turn.run, error, Some(turn.id)),
             }
             if turn.closes {
                 self.damaged.closes(turn.run, turn.position);

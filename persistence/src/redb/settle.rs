@@ -392,7 +392,7 @@ fn close_soon(
         if key < from {
             return true;
         }
-        let frames = piece::read(row).map_or(&[][..], |(frames, _)| frames);
+        let frames = piece::frames(row);
         let mut at = 0;
         while let Some(Ok((run, len))) = frames.get(at..).map(v1::peek) {
             if let Some(run) = RunId::from_bits(run)

@@ -33,8 +33,9 @@ use crate::config::JournalConfig;
 use crate::error::{JournalFailure, OpenError, ReadError};
 use crate::finished::{Finished, Place};
 use crate::fold::{Fold, Nothing};
-use crate::heads::Heads;
+use crate::heads::{self, Heads};
 use crate::journal::{Progress, RecoveryReport};
+use crate::scan;
 
 impl RedbJournal {
     /// Opens the store at `path`, or creates it if there is no file, and starts its writer on
@@ -241,6 +242,11 @@ impl Read {
             closed.archive(index.archived);
         }
         forget_dropped(&mut rebuilt, &closed, &moment);
+        end_settled(&mut rebuilt, folds, &closed, &moment);
+        let lookup = closed.lookup();
+        rebuilt
+            .damaged
+            .name(|run| Some(lookup.run(&moment, run).ok()??.finished.id));
         let low = rebuilt.low;
         for mut finished in std::mem::take(&mut rebuilt.closed) {
             finished.closed_at = closed.age.see(finished.closed_at, Duration::ZERO);
@@ -285,17 +291,42 @@ fn newest_settled(closed: &ClosedRuns, moment: &Moment) -> Option<Timestamp> {
     row.last().map(|(_, finished)| finished.closed_at)
 }
 
-/// Lets go of damaged runs that retention has dropped: what the log still has of them is nobody's.
+/// Lets go of damaged runs that retention has dropped: what the log still has of them is nobody's. One of
+/// which the index knows nothing was damaged before it could be settled, and is kept.
 fn forget_dropped(rebuilt: &mut Rebuilt, closed: &ClosedRuns, moment: &Moment) {
     let (lookup, settled) = (closed.lookup(), closed.settled.position);
     rebuilt.damaged.retain(|run, quarantined| {
         let is_settled = quarantined.closes.is_some_and(|position| position < settled);
-        // Where the index cannot be read, it is kept.
-        !is_settled
-            || lookup
-                .run(moment, run)
-                .map_or(true, |found| found.is_some_and(|found| !found.is_expired))
+        !is_settled || !matches!(lookup.run(moment, run), Ok(Some(found)) if found.is_expired)
     });
+}
+
+/// Takes out runs that seem to be live and have finished, as the index says: the record that closes them is
+/// damaged. Only looked for where there is damage.
+fn end_settled(rebuilt: &mut Rebuilt, folds: &mut [&mut dyn Fold], closed: &ClosedRuns, moment: &Moment) {
+    if rebuilt.damaged.is_empty() {
+        return;
+    }
+    let lookup = closed.lookup();
+    for (heads, fold) in rebuilt.live.iter_mut().zip(folds) {
+        let runs: Vec<_> = heads.iter().map(|(run, _)| run).collect();
+        for run in runs {
+            let (Ok(Some(found)), Some(number)) = (lookup.run(moment, run), heads.find(run)) else {
+                continue;
+            };
+            heads.remove(number);
+            fold.forget(heads::index_of(number));
+            if !found.is_expired {
+                let Finished { place, id, .. } = found.finished;
+                let error = scan::damaged(
+                    run,
+                    place.last,
+                    &"the record that closes it is missing or damaged",
+                );
+                rebuilt.damaged.quarantine(run, error, Some(id));
+            }
+        }
+    }
 }
 
 /// What is settled. A damaged index is thrown away, and says so.

@@ -52,18 +52,33 @@ pub(crate) struct Segment {
     pub(crate) opens: Option<u64>,
     /// The time by which ages are measured from then on, if it is to be stored.
     pub(crate) aged: Option<Timestamp>,
-    /// The turns to be listed with it: those of this segment, and those before that are not listed yet.
-    pub(crate) listed: Vec<Listed>,
-    /// Log position behind the last turn that has been listed before.
-    pub(crate) listed_from: u64,
+    /// What is to be listed with it, if so.
+    pub(crate) unlisted: Option<Unlisted>,
     /// Where the log began when the segment was sealed.
     pub(crate) low: u64,
 }
 
-/// So many turns wait to be listed in the log's inventory before a commit takes them along.
-const LISTED_LEN_MIN: usize = 64;
-/// Memory for so many listed turns is kept for the next.
-const LISTED_LEN_KEPT: usize = 4_096;
+/// The runs that have had turns in a stretch of the log that is not listed in its inventory yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unlisted {
+    /// Where the stretch begins.
+    pub(crate) from: u64,
+    /// Runs that were live when they had their first turn in it.
+    pub(crate) live: Vec<RunId>,
+    /// The last turns of those that have closed in it.
+    pub(crate) closed: Vec<Listed>,
+}
+
+impl Unlisted {
+    fn len(&self) -> usize {
+        self.live.len() + self.closed.len()
+    }
+}
+
+/// A stretch of the log is listed with a commit when so many runs have had turns in it,
+const UNLISTED_LEN_MAX: usize = 4_096;
+/// or when it is as long as this.
+const UNLISTED_BYTES_MAX: u64 = 4 << 20;
 
 impl Segment {
     pub(crate) fn end(&self) -> u64 {
@@ -106,7 +121,7 @@ pub(crate) struct State {
     /// A buffer to use again.
     spare: Vec<u8>,
     spare_closing: Vec<Finished<Place>>,
-    spare_listed: Vec<Listed>,
+    unlisted: Unlisted,
     pub(crate) ring_at: RingAt,
     /// Somebody was told `Full` since the last commit.
     pub(crate) was_full: bool,
@@ -134,6 +149,18 @@ pub(crate) struct State {
     last_commit: Duration,
 }
 
+/// The last turn of a run that has closed.
+fn closing(finished: &Finished<Place>) -> Listed {
+    Listed {
+        position: finished.place.last,
+        run: finished.run,
+        last: narrow(finished.head),
+        closes: true,
+        id: finished.id,
+        first: finished.place.first,
+    }
+}
+
 impl State {
     /// `gone` are the runs that were dropped and of which turns are kept, `snapshots` those that
     /// have one.
@@ -147,8 +174,18 @@ impl State {
     ) -> Self {
         let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
+        let mut unlisted = Unlisted {
+            from: rebuilt.listed_to,
+            ..Unlisted::default()
+        };
+        let waiting = closed.waiting.list(0);
+        let waiting = waiting.filter(|finished| finished.place.last >= rebuilt.listed_to);
+        unlisted.closed.extend(waiting.map(closing));
         for (run, live) in rebuilt.live.iter().flat_map(Heads::iter) {
             live_bytes += live.place.bytes;
+            if live.place.last >= rebuilt.listed_to {
+                unlisted.live.push(run);
+            }
             ledger.restore(run, live.turn, live.place);
         }
         let (stored, removed) = snapshots.into_iter().partition(|run| ledger.head(*run).is_some());
@@ -162,14 +199,12 @@ impl State {
             snapshots,
             open: Segment {
                 start: rebuilt.end,
-                listed: rebuilt.unlisted,
-                listed_from: rebuilt.listed_to,
                 ..Segment::default()
             },
             sealed: None,
             spare: Vec::new(),
             spare_closing: Vec::new(),
-            spare_listed: Vec::new(),
+            unlisted,
             ring_at: RingAt::NEVER,
             was_full: false,
             is_closing: false,
@@ -225,12 +260,10 @@ impl State {
         let open = &mut self.open;
         let position = open.end();
         let mut back = v1::NO_BACK;
-        let mut opens = None;
         let put = |place: &mut Place| {
             if turn.opens {
                 place.first = position;
                 place.id = scan::id_hash(frames);
-                opens = Some(place.id);
             } else {
                 back = place.last;
             }
@@ -243,23 +276,20 @@ impl State {
         open.bytes.extend_from_slice(frames);
         v1::set_back(&mut open.bytes[at..], back);
         open.turns += 1;
-        open.listed.push(Listed {
-            position,
-            run: turn.run,
-            last: narrow(turn.last),
-            closes: turn.closes,
-            opens,
-        });
         self.live_bytes += frames.len() as u64;
         if let Some(place) = closed {
-            open.closing.push(Finished {
+            let finished = Finished {
                 run: turn.run,
                 id: place.id,
                 closed_at: turn.time,
                 head: turn.last,
                 bytes: place.bytes,
                 place,
-            });
+            };
+            self.unlisted.closed.push(closing(&finished));
+            open.closing.push(finished);
+        } else if back < self.unlisted.from || turn.opens {
+            self.unlisted.live.push(turn.run);
         }
         Ok(())
     }
@@ -303,7 +333,24 @@ impl State {
 
     /// Whether turns wait to be listed in the log's inventory.
     pub(crate) fn has_unlisted(&self) -> bool {
-        !self.open.listed.is_empty()
+        self.unlisted.len() > 0
+    }
+
+    /// The last turns of those of `runs` that are live and have had none from the log position `end` on;
+    /// the others are listed with what they did since.
+    pub(crate) fn list(&self, runs: &[RunId], end: u64, listed: &mut Vec<Listed>) {
+        let heads = runs
+            .iter()
+            .filter_map(|run| Some((*run, self.ledger.head(*run)?)));
+        let heads = heads.filter(|(_, head)| head.place.last < end);
+        listed.extend(heads.map(|(run, head)| Listed {
+            position: head.place.last,
+            run,
+            last: head.last,
+            closes: false,
+            id: head.place.id,
+            first: head.place.first,
+        }));
     }
 
     /// Hands the open segment to the writer and opens the next one, when so much has elapsed.
@@ -315,16 +362,17 @@ impl State {
         let closing = self.open.closing.iter().map(|closed| closed.run);
         self.open.snapshots = self.snapshots.seal(closing);
         self.open.low = self.low;
-        let is_listing_due = self.open.listed.len() >= LISTED_LEN_MIN || self.is_closing;
-        let (listed, listed_from) = if is_listing_due {
-            (std::mem::take(&mut self.spare_listed), self.open.end())
-        } else {
-            (std::mem::take(&mut self.open.listed), self.open.listed_from)
-        };
+        let end = self.open.end();
+        let is_long = end.saturating_sub(self.unlisted.from) >= UNLISTED_BYTES_MAX;
+        if self.has_unlisted() && (is_long || self.is_closing || self.unlisted.len() >= UNLISTED_LEN_MAX) {
+            let next = Unlisted {
+                from: end,
+                ..Unlisted::default()
+            };
+            self.open.unlisted = Some(std::mem::replace(&mut self.unlisted, next));
+        }
         let next = Segment {
-            start: self.open.end(),
-            listed,
-            listed_from,
+            start: end,
             bytes: std::mem::take(&mut self.spare),
             offset: self.open.offset,
             closing: std::mem::take(&mut self.spare_closing),
@@ -355,9 +403,6 @@ impl State {
             (self.spare, self.spare_closing) = (segment.bytes, segment.closing);
             self.spare.clear();
             self.spare_closing.clear();
-            self.spare_listed = segment.listed;
-            self.spare_listed.clear();
-            self.spare_listed.shrink_to(LISTED_LEN_KEPT);
             self.spare.shrink_to(self.batch_bytes_max);
         }
         trimmed_at

@@ -31,8 +31,9 @@ use super::tables::{
     AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
 };
 use crate::error::{FailureKind, JournalFailure};
+use crate::wire::inventory::{self, Listed};
 use crate::wire::superblock::{self, Superblock};
-use crate::wire::{inventory, piece, v1};
+use crate::wire::{piece, v1};
 
 /// Smaller files are read on the calling thread.
 const PARALLEL_BYTES_MIN: u64 = 64 << 20;
@@ -166,7 +167,19 @@ impl Store {
 
     /// Makes the frames of a segment durable as the log's next bytes with all that goes with them,
     /// and a slice of settling. Returns how many bytes of kept turns went with the slice.
+    #[cfg(test)]
     pub(crate) fn commit(&self, segment: &Segment, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
+        self.commit_listing(segment, &[], slice)
+    }
+
+    /// As [`commit`](Self::commit); `listed` are the last turns of the runs that are to be listed with the
+    /// segment, in the order of the log.
+    pub(crate) fn commit_listing(
+        &self,
+        segment: &Segment,
+        listed: &[Listed],
+        slice: Option<&Slice>,
+    ) -> Result<u64, JournalFailure> {
         let (position, frames, snapshots) = (segment.start, &segment.bytes, &segment.snapshots);
         guarded(|| {
             self.upgrade()?;
@@ -201,7 +214,7 @@ impl Store {
             if let Some(opens) = segment.opens {
                 txn.open_table(META)?.insert(OPENS, opens)?;
             }
-            put_inventory(&txn, segment, slice)?;
+            put_inventory(&txn, segment, listed, slice)?;
             if let Some(slice) = slice {
                 removed = kept::put(&txn, slice)?;
                 txn.open_table(META)?.insert(LOW, slice.low)?;
@@ -321,16 +334,19 @@ impl fmt::Debug for Store {
 fn put_inventory(
     txn: &WriteTransaction,
     segment: &Segment,
+    listed: &[Listed],
     slice: Option<&Slice>,
 ) -> Result<(), redb::Error> {
     let low = slice.map_or(segment.low, |slice| slice.low);
     let has_left = slice.is_some_and(|slice| !slice.rows.is_empty());
-    if segment.listed.is_empty() && !has_left {
+    if segment.unlisted.is_none() && !has_left {
         return Ok(());
     }
     let mut table = txn.open_table(INVENTORY)?;
-    for (from, row) in inventory::rows(segment.listed_from, segment.end(), low, &segment.listed) {
-        table.insert(from, row.as_slice())?;
+    if let Some(unlisted) = &segment.unlisted {
+        for (from, row) in inventory::rows(unlisted.from, segment.end(), low, listed) {
+            table.insert(from, row.as_slice())?;
+        }
     }
     if has_left {
         let mut left = Vec::new();

@@ -30,7 +30,10 @@ use super::state::{RingAt, Segment};
 use super::store::{Slice, Store};
 use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
+use crate::wire::inventory::{Listed, in_order};
 
+/// Of so many runs it is looked up at once what is to be listed, under the lock.
+const LISTED_AT_ONCE: usize = 256;
 /// Why the writer has its store.
 const KEPT: &str = "the store is kept until the writer ends";
 
@@ -220,8 +223,21 @@ impl Writer {
             self.settling.plan_on(store, &self.shared, segment.bytes.len())?;
         }
         let slice = self.settling.take(&self.shared);
-        let removed = store.commit(segment, slice.as_ref())?;
+        let listed = self.list(segment);
+        let removed = store.commit_listing(segment, &listed, slice.as_ref())?;
         Ok(slice.map(|slice| (slice, removed)))
+    }
+
+    /// What is to be listed with a segment; the lock is held for some runs at a time.
+    fn list(&self, segment: &Segment) -> Vec<Listed> {
+        let Some(unlisted) = &segment.unlisted else {
+            return Vec::new();
+        };
+        let mut listed = unlisted.closed.clone();
+        for runs in unlisted.live.chunks(LISTED_AT_ONCE) {
+            self.shared.lock().list(runs, segment.end(), &mut listed);
+        }
+        in_order(listed)
     }
 
     /// Commits a segment; says whether the writer may go on.

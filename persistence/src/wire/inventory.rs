@@ -1,4 +1,4 @@
-//! Format version 2 of an inventory: which turns begin in a stretch of the log.
+//! Format version 2 of an inventory: the last turns of runs in a stretch of the log.
 //!
 //! ```text
 //!   key: log position at which the stretch begins (u64)
@@ -9,18 +9,21 @@
 //!   └───────┴──────┴──────┴───────┴───────┴───────┴───────┴───────┴─────┘
 //!     8       4      4      8       8       8
 //!
-//!   entry:  0      4      8     24     32
-//!           ├──────┼──────┼─────┼──────┤    `at`: position of the turn minus `from` in 30 bits,
-//!           │ at   │ last │ run │ id   │    the run closes (bit 31) or opens (bit 30) with it;
-//!           └──────┴──────┴─────┴──────┘    `id`: only where it opens, a hash of the instance's id
-//!             4      4      16    8
+//!   entry:  0      4      8     24     32     40
+//!           ├──────┼──────┼─────┼──────┼──────┤    `at`: position of the turn minus `from` in 31 bits,
+//!           │ at   │ last │ run │ id   │ first│            and bit 31 if the run closes with it;
+//!           └──────┴──────┴─────┴──────┴──────┘    `last`: the sequence of the turn's last record;
+//!             4      4      16    8      8         `id`: a hash of the instance's id;
+//!                                                  `first`: where the run's first turn begins, or began
 //! ```
 //!
 //! Numbers are little-endian; `len` counts the whole row, `crc` is crc32c over everything behind itself.
-//! `last` is the sequence of the turn's last record, `low` where the log began when the row was written.
+//! `low` is where the log began when the row was written.
 //!
 //! The frames say the same. Said twice, in pages of different tables, it is not lost with one of them: a
-//! turn that stands here and not in the log is missing, and it is known whose it was.
+//! turn that is listed and not in the log is missing, and it is known whose it was. Of each run only the
+//! last turn in a stretch is listed, and none if the run has gone on behind it: those before it are needed
+//! for it to have its place in the run.
 
 use millrun_core::RunId;
 
@@ -30,16 +33,14 @@ use crate::finished::IdHash;
 pub(crate) const MAGIC: &[u8; 8] = b"millturn";
 /// Bytes before the first entry.
 pub(crate) const HEADER_BYTES: usize = 40;
-/// Bytes of an entry, at most.
-pub(crate) const ENTRY_BYTES_MAX: usize = 32;
-/// Rows are cut at this size.
-pub(crate) const ROW_BYTES_MAX: usize = 32 << 10;
-const ENTRY_BYTES_MIN: usize = 24;
+/// Bytes of an entry.
+pub(crate) const ENTRY_BYTES: usize = 40;
+/// Rows are cut at this size: with what the storage adds they fill their pages.
+pub(crate) const ROW_BYTES_MAX: usize = (16 << 10) - 32;
 const CRC: usize = 8;
 const LEN: usize = 12;
 const CLOSES: u32 = 1 << 31;
-const OPENS: u32 = 1 << 30;
-const AT_MAX: u64 = (OPENS - 1) as u64;
+const AT_MAX: u64 = (CLOSES - 1) as u64;
 
 /// A turn of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +52,13 @@ pub(crate) struct Listed {
     pub(crate) last: u32,
     /// Whether the run ends with it.
     pub(crate) closes: bool,
-    /// The instance, if the run begins with it.
-    pub(crate) opens: Option<IdHash>,
+    /// The run's instance.
+    pub(crate) id: IdHash,
+    /// Where the run's first turn begins, or began before it was moved.
+    pub(crate) first: u64,
 }
 
-/// A stretch of the log, with the turns that begin in it, in order.
+/// A stretch of the log, with the last turns of runs in it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inventory {
     pub(crate) from: u64,
@@ -76,18 +79,23 @@ pub(crate) enum InventoryError {
     Entries,
 }
 
-/// The rows that list `turns`, which are all that begin in the log from `from` to `end`, each with its
-/// key.
+/// Turns as they are listed: in the order of the log.
+pub(crate) fn in_order(mut turns: Vec<Listed>) -> Vec<Listed> {
+    turns.sort_unstable_by_key(|turn| turn.position);
+    turns
+}
+
+/// The rows that list `turns`, which stand in this order in the log from `from` to `end`, each with its key.
 pub(crate) fn rows(mut from: u64, end: u64, low: u64, turns: &[Listed]) -> Vec<(u64, Vec<u8>)> {
     let mut rows = Vec::with_capacity(1);
     let mut rest = turns;
     while !rest.is_empty() {
         let mut row = vec![0; HEADER_BYTES];
-        row.reserve((rest.len() * ENTRY_BYTES_MAX).min(ROW_BYTES_MAX));
+        row.reserve((rest.len() * ENTRY_BYTES).min(ROW_BYTES_MAX));
         let mut count = 0;
         for turn in rest {
             let at = turn.position.saturating_sub(from);
-            if row.len() + ENTRY_BYTES_MAX > ROW_BYTES_MAX || (at > AT_MAX && count > 0) {
+            if row.len() + ENTRY_BYTES > ROW_BYTES_MAX || (at > AT_MAX && count > 0) {
                 break;
             }
             // The stretch of a turn that begins so far behind the one before begins with it.
@@ -107,15 +115,15 @@ pub(crate) fn rows(mut from: u64, end: u64, low: u64, turns: &[Listed]) -> Vec<(
 }
 
 fn put(row: &mut Vec<u8>, turn: &Listed, at: u64) {
-    let at = u32::try_from(at).expect("it is at most 2^30");
+    let at = u32::try_from(at).expect("it is below 2^31");
     let closes = if turn.closes { CLOSES } else { 0 };
-    let opens = if turn.opens.is_some() { OPENS } else { 0 };
-    row.extend_from_slice(&(at | closes | opens).to_le_bytes());
-    row.extend_from_slice(&turn.last.to_le_bytes());
-    row.extend_from_slice(&turn.run.bits().to_le_bytes());
-    if let Some(id) = turn.opens {
-        row.extend_from_slice(&id.bits().to_le_bytes());
-    }
+    let mut entry = [0; ENTRY_BYTES];
+    entry[..4].copy_from_slice(&(at | closes).to_le_bytes());
+    entry[4..8].copy_from_slice(&turn.last.to_le_bytes());
+    entry[8..24].copy_from_slice(&turn.run.bits().to_le_bytes());
+    entry[24..32].copy_from_slice(&turn.id.bits().to_le_bytes());
+    entry[32..].copy_from_slice(&turn.first.to_le_bytes());
+    row.extend_from_slice(&entry);
 }
 
 fn seal(row: &mut [u8], from: u64, end: u64, low: u64) {
@@ -139,11 +147,14 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Inventory, InventoryError> {
         return Err(InventoryError::Checksum);
     }
     let (from, end, low) = (long(16), long(24), long(32));
-    let mut turns = Vec::with_capacity(entries.len() / ENTRY_BYTES_MIN);
-    let mut rest = entries;
+    let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
+    if !rest.is_empty() {
+        return Err(InventoryError::Entries);
+    }
+    let mut turns = Vec::with_capacity(entries.len());
     let mut behind = from;
-    while !rest.is_empty() {
-        let turn = entry(&mut rest, from)?;
+    for found in entries {
+        let turn = entry(found, from)?;
         if turn.position < behind || turn.position >= end {
             return Err(InventoryError::Entries);
         }
@@ -158,27 +169,18 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Inventory, InventoryError> {
     })
 }
 
-fn entry(rest: &mut &[u8], from: u64) -> Result<Listed, InventoryError> {
-    let (entry, mut behind) = rest
-        .split_first_chunk::<ENTRY_BYTES_MIN>()
-        .ok_or(InventoryError::Entries)?;
+fn entry(entry: &[u8; ENTRY_BYTES], from: u64) -> Result<Listed, InventoryError> {
+    let long = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
     let at = word(entry, 0);
-    let mut opens = None;
-    if at & OPENS != 0 {
-        let (id, after) = behind.split_first_chunk().ok_or(InventoryError::Entries)?;
-        opens = Some(IdHash::from_bits(u64::from_le_bytes(*id)));
-        behind = after;
-    }
     let run = u128::from_le_bytes(entry[8..24].try_into().expect("sixteen bytes"));
-    *rest = behind;
+    let position = from.checked_add(u64::from(at) & AT_MAX);
     Ok(Listed {
-        position: from
-            .checked_add(u64::from(at) & AT_MAX)
-            .ok_or(InventoryError::Entries)?,
+        position: position.ok_or(InventoryError::Entries)?,
         run: RunId::from_bits(run).ok_or(InventoryError::Entries)?,
         last: word(entry, 4),
         closes: at & CLOSES != 0,
-        opens,
+        id: IdHash::from_bits(long(24)),
+        first: long(32),
     })
 }
 
@@ -198,7 +200,8 @@ mod tests {
             run: RunId::new(Partition::from_index(3).unwrap(), Timestamp::EPOCH, number),
             last: u32::try_from(number).unwrap() + 1,
             closes: number % 3 == 0,
-            opens: (number % 2 == 0).then_some(IdHash::from_bits(number << 40)),
+            id: IdHash::from_bits(number << 40),
+            first: number * 7,
         };
         (0..).zip(positions).map(turn).collect()
     }
@@ -223,13 +226,13 @@ mod tests {
         }
     }
 
-    /// Many turns, and turns of a gigabyte: an entry has 30 bits for its place.
+    /// Many turns, and turns of a gigabyte: an entry has 31 bits for its place.
     #[test]
     fn a_long_stretch_is_cut_into_rows_that_follow_each_other() {
         let many = (0..5_000).map(|number| 10 + number * 150);
-        let far = (1..4).map(|number| 1_000_000 + number * (3 << 29));
+        let far = (1..4).map(|number| 1_000_000 + number * (3 << 30));
         let turns = turns(many.chain(far));
-        let rows = rows(10, 9_000_000_000, 0, &turns);
+        let rows = rows(10, 19_000_000_000, 0, &turns);
         let (mut found, mut behind) = (Vec::new(), 10);
         for (key, row) in &rows {
             assert!(row.len() <= ROW_BYTES_MAX);
@@ -239,7 +242,7 @@ mod tests {
             behind = inventory.end;
             found.extend(inventory.turns);
         }
-        assert_eq!((found, behind), (turns, 9_000_000_000));
+        assert_eq!((found, behind), (turns, 19_000_000_000));
         assert!(rows.len() >= 7, "{} rows", rows.len());
     }
 }

@@ -78,6 +78,11 @@ pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     bytes.starts_with(&VERSION.to_le_bytes())
 }
 
+/// The frames of a piece, whatever its header says: each has a checksum of its own.
+pub(crate) fn frames(row: &[u8]) -> &[u8] {
+    row.get(HEADER_BYTES..).unwrap_or_default()
+}
+
 /// How many bytes of frames the next piece should have at most, when `rest` are left: a size that
 /// fills its pages, so that little of the file is waste.
 pub(crate) fn target(rest: usize) -> usize {

@@ -271,26 +271,15 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     })
 }
 
-/// The frame that fills `bytes`, whatever its checksum is; `None` if its header makes no sense.
-pub(crate) fn unchecked(bytes: &[u8]) -> Option<Frame<'_>> {
+/// The back-pointer of the frame that fills `bytes`, and the instance id if one stands there, whatever its
+/// checksum is.
+pub(crate) fn hints(bytes: &[u8]) -> Option<(u64, Option<&str>)> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-    let flags = header[FLAGS];
     let body = HEADER_BYTES + usize::from(header[ID_LEN]);
-    Some(Frame {
-        back: u64::from_le_bytes(array(header, BACK)),
-        checksum: u32::from_le_bytes(array(header, CRC)),
-        kind: header[KIND],
-        flags,
-        run: RunId::from_bits(u128::from_le_bytes(array(header, RUN)))?,
-        sequence: Sequence::new(u64::from(u32::from_le_bytes(array(header, SEQUENCE)))),
-        time: Timestamp::from_micros(u64::from_le_bytes(array(header, TIME))),
-        id: bytes
-            .get(HEADER_BYTES..body)
-            .and_then(|id| std::str::from_utf8(id).ok())
-            .filter(|_| flags & OPENS != 0),
-        body: bytes.get(body..).unwrap_or_default(),
-        len: bytes.len(),
-    })
+    let id = bytes
+        .get(HEADER_BYTES..body)
+        .and_then(|id| std::str::from_utf8(id).ok());
+    Some((u64::from_le_bytes(array(header, BACK)), id))
 }
 
 /// The frame that fills `bytes` with the length that it has; `None` if that does not make it sound.

@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
     ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
@@ -31,6 +31,7 @@ use super::effects::Effect;
 use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{ShardMessage, Standing, StartChild};
 use super::roster::Known;
+use crate::RunError;
 use crate::recovery::RecoveredRun;
 
 /// How often an instance may go on in another run within one turn.
@@ -198,7 +199,7 @@ impl Shard {
                 return self.shared.reader.child(finished.run, request);
             }
             Ok(_) | Err(ReadError::Expired { .. }) => {}
-            Err(error) => return self.refuse_child(&request.parent, error.to_string()),
+            Err(error) => return self.refuse_child(&request.parent, RunError::from(error).to_string()),
         }
         if request.known.is_some() {
             let message = "it has ended, and its result is retained no longer".into();
@@ -350,11 +351,21 @@ impl Shard {
         let mut orphans: Vec<_> = live
             .filter_map(|entry| Some((entry.run, *entry.parent()?)))
             .filter(|(_, parent)| is_orphan(parent))
+            .filter(|(_, parent)| !self.is_damaged(parent.run))
             .collect();
         orphans.sort_by_key(|(run, _)| *run);
         for (run, parent) in orphans {
             self.close(run, parent.on_close, moment);
         }
+    }
+}
+
+impl Shard {
+    /// Whether a run is quarantined: it may still wait for its children once it is brought back.
+    fn is_damaged(&self, run: RunId) -> bool {
+        let behind_all = Sequence::new(u64::from(u32::MAX));
+        let end = self.shared.journal.history_page(run, behind_all, 0);
+        matches!(end, Err(ReadError::Damaged { .. }))
     }
 }
 

@@ -113,6 +113,8 @@ impl Shard {
                     }
                     Some(_) | None => {}
                 }
+                // It may have been one that could not be read.
+                entry.is_parked &= instance.park_reason().is_some();
                 entry.place = Place::Hot(Box::new(instance));
                 weigh(entry, &mut self.hot_bytes);
                 self.list_hot(run);
@@ -124,6 +126,10 @@ impl Shard {
             Err(error) => {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
                 entry.place = Place::Cold;
+                // Who asks for its result later is not to wait for a run that nothing wakes.
+                entry.is_parked = true;
+                let parent = entry.parent().filter(|_| matches!(error, RunError::Damaged(_)));
+                let parent = parent.copied();
                 for waiter in entry.take_waiters() {
                     self.effects.answer(Answer::Standing(waiter, Err(error.clone())));
                 }
@@ -133,6 +139,9 @@ impl Shard {
                         Held::Republish(_, topic) => self.feed_topic(topic, moment),
                         held => self.answer_unknown(held, error.clone()),
                     }
+                }
+                if let Some(parent) = parent {
+                    self.refuse_child(&parent, error.to_string());
                 }
             }
         }

@@ -13,6 +13,7 @@ mod changed_values;
 mod clocks;
 mod codecs;
 mod crashes;
+mod damaged;
 mod describing;
 mod elsewhere;
 mod ending;

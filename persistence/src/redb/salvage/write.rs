@@ -14,7 +14,7 @@ use super::source::Bytes;
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
 use crate::redb::moment::Opened;
-use crate::redb::state::Segment;
+use crate::redb::state::{Segment, Unlisted};
 use crate::redb::store::{Rows, Store};
 use crate::wire::inventory::Listed;
 use crate::wire::v1::{self, Frame};
@@ -73,6 +73,7 @@ impl Target {
         }
         let begin = (self.waiting.len(), self.listed.len());
         let mut back = v1::NO_BACK;
+        let (mut id, mut first) = (IdHash::default(), 0);
         let written = walk(bytes, run, whole, &mut |found, frame| {
             let begins = frame.has(v1::TURN_FIRST);
             // A turn goes into one commit.
@@ -84,12 +85,16 @@ impl Target {
             v1::set_back(&mut self.waiting[at..], if begins { back } else { v1::NO_BACK });
             if begins {
                 back = self.end + at as u64;
+                if let Some(opens) = frame.id {
+                    (id, first) = (IdHash::of(opens), back);
+                }
                 self.listed.push(Listed {
                     position: back,
                     run,
                     last: 0,
                     closes: false,
-                    opens: frame.id.map(IdHash::of),
+                    id,
+                    first,
                 });
             }
             if let Some(turn) = self.listed.last_mut() {
@@ -118,13 +123,15 @@ impl Target {
         let segment = Segment {
             start: self.end,
             bytes: std::mem::take(&mut self.waiting),
-            listed: std::mem::take(&mut self.listed),
-            listed_from: self.end,
+            unlisted: Some(Unlisted {
+                from: self.end,
+                ..Unlisted::default()
+            }),
             ..Segment::default()
         };
-        self.store.commit(&segment, None)?;
+        self.store.commit_listing(&segment, &self.listed, None)?;
         self.end += segment.bytes.len() as u64;
-        (self.waiting, self.listed) = (segment.bytes, segment.listed);
+        self.waiting = segment.bytes;
         self.waiting.clear();
         self.listed.clear();
         Ok(())

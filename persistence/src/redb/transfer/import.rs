@@ -13,6 +13,7 @@ use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
@@ -25,8 +26,9 @@ use crate::record::Record;
 use crate::redb::closed::{ClosedRuns, Settled};
 use crate::redb::open;
 use crate::redb::rebuild::{Known, rebuild};
-use crate::redb::state::State;
+use crate::redb::state::{Segment, State};
 use crate::redb::store::Store;
+use crate::wire::inventory::in_order;
 use crate::wire::ndjson::{self, LineRecord};
 
 /// What an import has read.
@@ -337,8 +339,7 @@ impl<'a> Import<'a> {
             return Err(Problem::Cause(refusal(&refused.error)));
         }
         self.batch.clear();
-        let segment = self.state.seal(Duration::MAX);
-        self.store.commit(&segment, None)?;
+        let segment = self.write()?;
         self.state.committed(segment, std::time::Duration::ZERO);
         Ok(())
     }
@@ -347,10 +348,20 @@ impl<'a> Import<'a> {
     fn list_the_rest(&mut self) -> Result<(), Problem> {
         self.state.is_closing = true;
         if self.state.has_unlisted() {
-            let segment = self.state.seal(Duration::MAX);
-            self.store.commit(&segment, None)?;
+            self.write()?;
         }
         Ok(())
+    }
+
+    fn write(&mut self) -> Result<Arc<Segment>, Problem> {
+        let segment = self.state.seal(Duration::MAX);
+        let mut listed = Vec::new();
+        if let Some(unlisted) = &segment.unlisted {
+            listed.clone_from(&unlisted.closed);
+            self.state.list(&unlisted.live, segment.end(), &mut listed);
+        }
+        self.store.commit_listing(&segment, &in_order(listed), None)?;
+        Ok(segment)
     }
 
     fn error(&self, problem: Problem, line: u64) -> ImportError {

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod claims;
 mod corruption;
+mod damage;
 pub(crate) mod disk;
 #[cfg(unix)]
 mod full_disk;

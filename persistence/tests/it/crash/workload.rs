@@ -76,6 +76,8 @@ pub(crate) struct Record {
     clock: u64,
     /// How many finished runs are retained.
     retained: usize,
+    /// The largest bodies of most records, and of a few.
+    body_bytes_max: [u64; 2],
 }
 
 impl Record {
@@ -88,6 +90,15 @@ impl Record {
             begun: 0,
             clock: 1_700_000_000_000_000,
             retained: usize::MAX,
+            body_bytes_max: [200, 20_000],
+        }
+    }
+
+    /// Of records that are hardly more than their headers.
+    pub(crate) fn tiny() -> Self {
+        Self {
+            body_bytes_max: [4, 40],
+            ..Self::new()
         }
     }
 
@@ -141,7 +152,7 @@ impl Record {
             author.epoch = self.epoch;
             self.clock += 1;
             author.time = Timestamp::from_micros(self.clock);
-            let len_max = if dice.one_in(10) { 20_000 } else { 200 };
+            let len_max = self.body_bytes_max[usize::from(dice.one_in(10))];
             let len = usize::try_from(dice.below(len_max)).unwrap();
             let body = vec![dice.roll().to_le_bytes()[0]; len];
             let closes = dice.one_in(5);
