@@ -52,7 +52,7 @@ fn timestamp(time: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000 + time)
 }
 
-fn run_id(run: u64) -> RunId {
+pub(super) fn run_id(run: u64) -> RunId {
     RunId::new(instance(run).partition(), timestamp(0), run)
 }
 

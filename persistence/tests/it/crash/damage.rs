@@ -135,7 +135,15 @@ impl Sound {
 
     /// The store after this release has written to it, and closed it in good order.
     fn written_to(&self) -> Self {
-        let (host, disk) = (HandHost::new(), SimDisk::new(self.image.clone(), 2));
+        let (image, author) = self.write_on(self.image.clone());
+        let mut authors = self.authors.clone();
+        authors.push(author);
+        Self::of(self.open, image, &authors)
+    }
+
+    /// Opens an image, appends a turn, and closes it in good order.
+    fn write_on(&self, image: Vec<u8>) -> (Vec<u8>, Author) {
+        let (host, disk) = (HandHost::new(), SimDisk::new(image, 2));
         let journal = (self.open)(disk.clone(), &host).unwrap();
         let mut author = Author::new(&journal, "written today", 1 << 40);
         let enqueued = journal.enqueue(&author.batch(&[b"today"], false)).unwrap();
@@ -143,9 +151,7 @@ impl Sound {
         host.run();
         journal.begin_close();
         host.run();
-        let mut authors = self.authors.clone();
-        authors.push(author);
-        Self::of(self.open, disk.current(), &authors)
+        (disk.current(), author)
     }
 
     /// Opens a damaged image: each run is what was acknowledged, or is quarantined.
@@ -205,7 +211,9 @@ impl Sound {
                     hit.insert(run);
                 }
                 // Nothing at all is left of it, and nothing lists it: then its id is taken all the same.
-                Err(ReadError::UnknownRun { .. }) if found.may_be_unknown => {
+                Err(ReadError::UnknownRun { .. } | ReadError::Damaged { run: None, .. })
+                    if found.may_be_unknown =>
+                {
                     assert!(
                         matches!(finished, Err(ReadError::Damaged { .. })),
                         "{what}: {id} is free"
@@ -459,6 +467,43 @@ fn a_store_of_an_earlier_format_is_guarded_from_the_first_commit_on() {
         store.damage_rows(&mut found, &mut dice, some_bytes, flip);
         store.damage_rows(&mut found, &mut dice, blocks(SECTOR), zero);
         assert!(found.hit > 20, "{found:?}");
+    }
+}
+
+/// What was found damaged is so at every later opening, whatever has been written and listed since.
+#[test]
+fn damage_is_not_forgotten_when_the_store_is_written_to() {
+    for (seed, store) in (40..).zip([small(), small().unlisted()]) {
+        let (rows, mut dice) = (store.rows(), Dice::new(seed));
+        let places = store.places(&rows);
+        let mut found = Found {
+            may_be_unknown: true,
+            ..Found::default()
+        };
+        for (row, copies) in rows.iter().zip(&places) {
+            for at in (16..row.len()).step_by(5) {
+                let bit = 1 << dice.below(8);
+                let mut image = store.image.clone();
+                for copy in copies {
+                    image[copy + at] ^= bit;
+                }
+                let mut known = Sound {
+                    open: store.open,
+                    image: Vec::new(),
+                    authors: store.authors.clone(),
+                    known: store.known.clone(),
+                };
+                let before = found.hit;
+                known.look(image.clone(), "damaged", &mut found);
+                let is_hit = found.hit > before;
+                let (image, author) = store.write_on(image);
+                known.known.insert(author.run);
+                let before = found.hit;
+                known.look(image, "damaged, and written to", &mut found);
+                assert_eq!(found.hit > before, is_hit, "byte {at} of {}", row.len());
+            }
+        }
+        assert!(found.hit > 100, "{found:?}");
     }
 }
 

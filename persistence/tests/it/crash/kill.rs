@@ -26,7 +26,7 @@ use std::time::Duration;
 use millrun_core::{Epoch, Partition, Sequence};
 use millrun_persistence::{Appender, Batch, EnqueueError, Journal, JournalConfig, RedbJournal, TurnRefused};
 
-use super::claims::{Claims, Turn, live_records, put};
+use super::claims::{Claims, Turn, live_records, put, run_id};
 use super::disk::Dice;
 use crate::host::ThreadHost;
 
@@ -221,6 +221,10 @@ impl Author {
             ]
         };
         assert_eq!([again, conflict], expected);
+        if !last.closes {
+            // Behind a conflict nothing more is taken of the run until it has been read again.
+            assert_eq!(journal.read_again(run_id(last.run), self.epoch), Ok(head));
+        }
     }
 }
 

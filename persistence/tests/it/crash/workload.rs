@@ -78,6 +78,8 @@ pub(crate) struct Record {
     retained: usize,
     /// The largest bodies of most records, and of a few.
     body_bytes_max: [u64; 2],
+    /// Whether some turns have a single record: of these nothing is left when it is lost.
+    has_single: bool,
 }
 
 impl Record {
@@ -91,6 +93,7 @@ impl Record {
             clock: 1_700_000_000_000_000,
             retained: usize::MAX,
             body_bytes_max: [200, 20_000],
+            has_single: false,
         }
     }
 
@@ -98,6 +101,7 @@ impl Record {
     pub(crate) fn tiny() -> Self {
         Self {
             body_bytes_max: [4, 40],
+            has_single: true,
             ..Self::new()
         }
     }
@@ -157,7 +161,11 @@ impl Record {
             let body = vec![dice.roll().to_le_bytes()[0]; len];
             let closes = dice.one_in(5);
             let last: &[u8] = if closes { b"closed" } else { b"turn" };
-            author.put(&mut batch, &[&body, last], closes);
+            if self.has_single && dice.one_in(2) {
+                author.put(&mut batch, &[last], closes);
+            } else {
+                author.put(&mut batch, &[&body, last], closes);
+            }
             if closes {
                 closed.push(author.run);
             }
