@@ -8,13 +8,13 @@ use millrun_core::RunId;
 
 use crate::redb::{scan_any, walk_row};
 use crate::scan;
-use crate::wire::{ndjson, piece, settled as rows, snapshot, superblock, v1};
+use crate::wire::{inventory, kept_head, ndjson, piece, settled as rows, snapshot, superblock, v1};
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("salvage", salvage),
     ("frame", frame),
     ("piece", piece_header),
@@ -24,6 +24,7 @@ pub const TARGETS: [Target; 10] = [
     ("sealed", sealed),
     ("settled", settled),
     ("snapshot", stored_snapshot),
+    ("second", second),
     ("line", line),
 ];
 
@@ -178,6 +179,27 @@ pub fn stored_snapshot(bytes: &[u8]) {
     }
     let is_known = row.get(..4) == Some(&1_u32.to_le_bytes());
     assert_eq!(snapshot::read(run, &whole).is_some(), is_whole && is_known);
+}
+
+/// A row that says a second time what there is, as it is and with a checksum that holds: an inventory, or
+/// a run (u128, little-endian) and its kept head.
+pub fn second(bytes: &[u8]) {
+    let mut whole = bytes.to_vec();
+    inventory::reseal(&mut whole);
+    for row in [bytes, &whole] {
+        let Ok(found) = inventory::read(row) else { continue };
+        let again = inventory::rows(found.from, found.end, found.low, &found.turns);
+        // A long one would be cut.
+        if let [(_, again)] = &again[..] {
+            assert_eq!(inventory::read(again), Ok(found));
+        }
+    }
+    if let Some((run, row)) = bytes.split_first_chunk::<16>()
+        && let Some(run) = RunId::from_bits(u128::from_le_bytes(*run))
+        && let Some(head) = kept_head::read(run, row)
+    {
+        assert_eq!(kept_head::row(run, head)[..], *row);
+    }
 }
 
 /// A line of an exported store, and its first line.
