@@ -36,6 +36,7 @@ mod processes;
 mod programs;
 mod quick;
 mod refusals;
+mod salvaged;
 mod starting;
 mod supervision;
 mod support;

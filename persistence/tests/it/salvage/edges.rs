@@ -6,6 +6,7 @@ use millrun_persistence::{JournalConfig, RedbJournal, SalvageError, SalvageOptio
 
 use super::flipper::Chance;
 use super::world::World;
+use crate::golden;
 use crate::host::HandHost;
 
 #[test]
@@ -25,6 +26,39 @@ fn a_closed_store_comes_back_as_it_is() {
     );
     let salvaged = world.read(&world.path("salvaged"));
     assert_eq!(salvaged, (world.runs.clone(), world.closed.clone()));
+}
+
+/// Stores that earlier releases have written have one source less to tell whose a damaged record was.
+#[test]
+fn a_store_of_each_format_comes_back_and_so_it_does_with_a_flipped_bit() {
+    let mut chance = Chance::new(31);
+    for format in [1, 2] {
+        for image in [golden::image(format), golden::settled_image(format)] {
+            let world = World::of(image);
+            let judged = world.judge(&world.image, "nothing");
+            assert_eq!(
+                judged.back,
+                world.runs.len(),
+                "format {format}: {:?}",
+                judged.report
+            );
+            assert_eq!(
+                world.read(&world.path("salvaged")).1,
+                world.closed,
+                "format {format}"
+            );
+            let used: Vec<_> = (0..world.image.len())
+                .filter(|at| world.image[*at] != 0)
+                .collect();
+            for _ in 0..8 {
+                let (at, bit) = (used[chance.below(used.len())], chance.below(8));
+                let mut damaged = world.image.clone();
+                damaged[at] ^= 1 << bit;
+                let judged = world.judge(&damaged, &format!("format {format}: bit {bit} of byte {at}"));
+                assert!(judged.back + 1 >= world.runs.len(), "{:?}", judged.report);
+            }
+        }
+    }
 }
 
 #[test]

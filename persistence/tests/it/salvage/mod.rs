@@ -7,6 +7,7 @@
 
 mod edges;
 mod flipper;
+mod stale;
 mod world;
 
 use std::collections::BTreeMap;

@@ -112,6 +112,23 @@ impl World {
         world
     }
 
+    /// A store that was written by an earlier release, of which it is known what a sound one holds.
+    pub(crate) fn of(image: Vec<u8>) -> Self {
+        let mut world = Self {
+            folder: tempfile::tempdir().unwrap(),
+            image,
+            config: config(),
+            runs: Runs::new(),
+            closed: Vec::new(),
+            ever: Runs::new(),
+        };
+        let path = world.path("sound");
+        fs::write(&path, &world.image).unwrap();
+        (world.runs, world.closed) = world.read(&path);
+        world.ever = world.runs.clone();
+        world
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
