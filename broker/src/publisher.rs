@@ -274,20 +274,20 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     #[inline]
     fn seal(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
-        let mark = self.mark();
-        let (headers, weigh) = (headers.in_scope(), self.weigh);
         if self.boxes.are_wanted
             && let Some(Delivery::Own(mut envelope)) = self.boxes.spent.take()
         {
-            envelope.fill(mark, headers, weigh, payload);
+            let mark = self.mark();
+            envelope.fill(mark, headers.in_scope(), self.weigh, payload);
             return Delivery::Own(envelope);
         }
-        self.seal_anew(mark, headers, payload)
+        self.seal_anew(headers, payload)
     }
 
     /// Apart from the path of those whose boxes go round, which has no call in it.
     #[inline(never)]
-    fn seal_anew(&self, mark: Mark, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
+    fn seal_anew(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
+        let (mark, headers) = (self.mark(), headers.in_scope());
         // Made where it goes: made before, it would be copied once more.
         if self.boxes.are_wanted {
             Delivery::Own(Box::new(Envelope::new(mark, headers, self.weigh, payload)))

@@ -235,7 +235,7 @@ impl State {
             self.was_full = true;
             return Err(EnqueueError::Full);
         }
-        let turns = self.open.turns;
+        let bytes = self.open.bytes.len();
         let mut refused = Vec::new();
         for (index, turn) in batch.spans().iter().enumerate() {
             if rests_on_refused(turn, index, &refused) {
@@ -245,7 +245,10 @@ impl State {
                 refused.push(Refused { turn: index, error });
             }
         }
-        if self.open.turns > turns {
+        let taken = batch.spans().len() - refused.len();
+        if taken > 0 {
+            self.open.turns += taken;
+            self.live_bytes += (self.open.bytes.len() - bytes) as u64;
             self.open.batches += batch.callers();
             self.open.offset = self.open.offset.next();
         }
@@ -275,8 +278,6 @@ impl State {
         let at = open.bytes.len();
         open.bytes.extend_from_slice(frames);
         v1::set_back(&mut open.bytes[at..], back);
-        open.turns += 1;
-        self.live_bytes += frames.len() as u64;
         if let Some(place) = closed {
             let finished = Finished {
                 run: turn.run,

@@ -260,7 +260,9 @@ impl Shard {
         let head = instance.sequence();
         let mut turn = self.turn.take().unwrap_or_default();
         // Whoever sent the others has an answer, or asks again.
-        let kept = (sender == Sender::Inside).then(|| input.clone());
+        if sender == Sender::Inside {
+            self.applied.push((run, input.clone()));
+        }
         self.shared.watch.run(self.index, run);
         let before = instance.ledger().history_len();
         let applied = instance.apply(input, moment, &mut turn);
@@ -273,23 +275,18 @@ impl Shard {
                 .fetch_add(1, Ordering::Relaxed);
         }
         let outcome = match applied {
-            Err(refused) => Err((RunError::from(refused), None)),
-            Ok(()) => self
-                .adopt(run, head, &mut turn, moment)
-                .map_err(|error| (RunError::Turn(error.to_string()), Some(error))),
-        };
-        let outcome = match (outcome, kept) {
-            (Err((outcome, Some(error))), kept) => {
+            Err(refused) => Err(RunError::from(refused)),
+            Ok(()) => self.adopt(run, head, &mut turn, moment).map_err(|error| {
                 // The machine is ahead of what can be recorded: it is rebuilt, and what it was
                 // told is recorded without running the code, which stays parked.
-                let held = kept.filter(is_sent_once).map(Held::Input);
-                self.park_unrecordable(run, held, &error);
-                Err(outcome)
-            }
-            (outcome, kept) => {
-                self.applied.extend(kept.map(|input| (run, input)));
-                outcome.map_err(|(outcome, _)| outcome)
-            }
+                let kept = match sender {
+                    Sender::Inside => self.applied.pop(),
+                    Sender::Outside => None,
+                };
+                let held = kept.map(|(_, input)| input).filter(is_sent_once);
+                self.park_unrecordable(run, held.map(Held::Input), &error);
+                RunError::Turn(error.to_string())
+            }),
         };
         self.give_back(turn);
         if !self.continuing.is_empty() {
