@@ -16,6 +16,8 @@ pub(super) struct Copy {
     pub(super) tree: PathBuf,
     /// Where what is built of it goes.
     pub(super) target: PathBuf,
+    /// What commands in the copy print.
+    pub(super) log: PathBuf,
 }
 
 impl Copy {
@@ -30,8 +32,11 @@ impl Copy {
             root: root.to_owned(),
             tree: home.join("tree"),
             target: home.join("target"),
+            log: home.join("log"),
         };
         let files = listed(root)?;
+        fs::create_dir_all(&home)?;
+        fs::write(&copy.log, "")?;
         for file in &files {
             copy.bring(file)?;
         }

@@ -63,7 +63,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Result<bool, Box<dyn Error>> {
         println!("    {trial}");
         table.push((entry, trial));
     }
-    println!();
+    println!("\nwhat was printed is in {}\n", copy.log.display());
     for (entry, trial) in &table {
         println!("{:44} {trial}", entry.name);
     }

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +36,11 @@ impl Trial {
     /// # Errors
     /// When a file cannot be written or a command not be started.
     pub(super) fn of(entry: &Entry, copy: &Copy, options: &PlantedOptions) -> Result<Self, Box<dyn Error>> {
+        writeln!(
+            File::options().create(true).append(true).open(&copy.log)?,
+            "\n==> {}",
+            entry.name
+        )?;
         copy.plant(entry)?;
         let test = if options.suite_only {
             Ok(Verdict::NotTried)
@@ -117,16 +124,19 @@ fn suite(entry: &Entry, copy: &Copy, options: &PlantedOptions) -> Result<Verdict
     )
 }
 
-/// Runs a command in the copy; `None` if it did not end in time, and was killed with all that it started.
+/// Runs a command in the copy; `None` if it did not end in time, and was killed with all that it started. What
+/// it prints goes to the copy's log.
 fn within(copy: &Copy, command: &str, wait_max: Duration) -> Result<Option<bool>, Box<dyn Error>> {
     const LOOK_EVERY: Duration = Duration::from_millis(100);
+    let mut log = File::options().create(true).append(true).open(&copy.log)?;
+    writeln!(log, "$ {command}")?;
     let mut child = Command::new("sh")
         .args(["-c", command])
         .current_dir(&copy.tree)
         .env("CARGO_TARGET_DIR", &copy.target)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
         .process_group(0)
         .spawn()?;
     let until = Instant::now() + wait_max;
