@@ -103,14 +103,14 @@ impl Clock {
     /// The time of the last tick.
     #[inline]
     pub(crate) fn now(self: &Arc<Self>) -> Timestamp {
-        let time = self.time.load(Ordering::Relaxed);
-        if time == STALE {
+        // One less than what is stored; of a stale time there is none.
+        let Some(time) = self.time.load(Ordering::Relaxed).checked_sub(STALE + 1) else {
             return self.start_ticking();
-        }
+        };
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        Timestamp::from_micros(time - 1)
+        Timestamp::from_micros(time)
     }
 
     /// The time as exactly as it can be had.

@@ -40,7 +40,7 @@ pub(crate) enum Source<'a, T> {
 }
 
 /// After how many publishes in a row that did not wait a publisher lets other tasks run once.
-const PUBLISHES_IN_A_ROW_MAX: u32 = 512;
+pub(crate) const PUBLISHES_IN_A_ROW_MAX: u32 = 512;
 
 impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
     #[inline]
@@ -86,12 +86,13 @@ impl<T: Send + Sync + 'static> Source<'_, T> {
         let Self::Publisher(publisher) = self else {
             return false;
         };
-        let streak = publisher.streak_mut();
-        *streak += 1;
-        if *streak < PUBLISHES_IN_A_ROW_MAX {
+        let left = publisher.left_in_a_row_mut();
+        // Counted down, which takes two instructions.
+        *left -= 1;
+        if *left > 0 {
             return false;
         }
-        *streak = 0;
+        *left = PUBLISHES_IN_A_ROW_MAX;
         true
     }
 }
@@ -129,7 +130,7 @@ impl<T: Send + Sync + 'static> Publish<'_, T> {
             .expect("a future is not polled after it was ready");
         if pending.poll(self.hub(), cx).is_pending() {
             if let Source::Publisher(publisher) = &mut self.source {
-                *publisher.streak_mut() = 0;
+                *publisher.left_in_a_row_mut() = PUBLISHES_IN_A_ROW_MAX;
             }
             self.pending = Some((id, pending));
             return Poll::Pending;

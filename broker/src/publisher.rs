@@ -13,7 +13,7 @@ use crate::mailbox::{Mailbox, TryPushError};
 use crate::name::TopicName;
 use crate::offer::{Offer, Patience, Pending};
 use crate::outcome::{PublishError, Published, Refused};
-use crate::publish::{Publish, PublishBatch, PublishWithin, Source};
+use crate::publish::{PUBLISHES_IN_A_ROW_MAX, Publish, PublishBatch, PublishWithin, Source};
 use crate::route::{Boxes, Route, Target};
 use crate::tally::Cell;
 use crate::topic::TopicCore;
@@ -45,7 +45,8 @@ pub struct Publisher<T> {
     only: Option<Mailbox<Delivery<Envelope<T>>>>,
     ids: Ids,
     boxes: Boxes<T>,
-    streak: u32,
+    /// How many more publishes may follow each other before others run once.
+    left_in_a_row: u32,
     topic_id: TopicId,
     weigh: fn(&T) -> usize,
     clock: Arc<Clock>,
@@ -70,7 +71,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
                 spent: None,
                 are_wanted: false,
             },
-            streak: 0,
+            left_in_a_row: PUBLISHES_IN_A_ROW_MAX,
             topic_id: topic.id(),
             weigh: topic.weigh(),
             clock: Arc::clone(topic.hub().clock()),
@@ -268,8 +269,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         &self.topic
     }
 
-    pub(crate) const fn streak_mut(&mut self) -> &mut u32 {
-        &mut self.streak
+    pub(crate) const fn left_in_a_row_mut(&mut self) -> &mut u32 {
+        &mut self.left_in_a_row
     }
 
     #[inline]
