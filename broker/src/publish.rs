@@ -69,24 +69,12 @@ impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Source<'_, T> {
-    /// Hands the envelope to all that have room.
-    #[inline]
-    fn hand_out(&mut self, envelope: Delivery<Envelope<T>>) -> Result<usize, Box<Pending<T>>> {
-        match self {
-            Self::Publisher(publisher) => publisher.hand_out(envelope, Patience::Wait),
-            Self::Topic(topic) => topic.hand_out(envelope.into_shared(), Patience::Wait),
-        }
-    }
-
+impl<T: Send + Sync + 'static> Publisher<T> {
     /// Whether others should run first. It says so once in a while to a publisher that never
     /// waits.
     #[inline]
     fn should_yield(&mut self) -> bool {
-        let Self::Publisher(publisher) = self else {
-            return false;
-        };
-        let left = publisher.left_in_a_row_mut();
+        let left = self.left_in_a_row_mut();
         // Counted down, which takes two instructions.
         *left -= 1;
         if *left > 0 {
@@ -106,13 +94,19 @@ impl<T: Send + Sync + 'static> Future for Publish<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Some(envelope) = this.envelope.take() {
-            if this.source.should_yield() {
-                this.envelope = Some(envelope);
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
             let id = envelope.id();
-            match this.source.hand_out(envelope) {
+            let handed_out = match &mut this.source {
+                Source::Publisher(publisher) => {
+                    if publisher.should_yield() {
+                        this.envelope = Some(envelope);
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    publisher.hand_out(envelope, Patience::Wait)
+                }
+                Source::Topic(topic) => topic.hand_out(envelope.into_shared(), Patience::Wait),
+            };
+            match handed_out {
                 Ok(delivered) => return Poll::Ready(Ok(Published { id, delivered })),
                 Err(pending) => this.pending = Some((id, pending)),
             }
