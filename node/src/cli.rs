@@ -12,7 +12,7 @@ use crate::output::{self, OutputError};
 /// conflict with `--crash` it does not miss where they require `--crash`.
 const NOT_WITH_CRASH: [&str; 5] = ["dir", "store", "manifest", "files_at_once", "stop_within"];
 
-/// What `--help` says about exit codes; [`Outcome`](crate::outcome::Outcome) gives them.
+/// What `--help` says about exit codes; [`Outcome`] gives them.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    everything was done
