@@ -9,9 +9,9 @@
 //! `--breakdown PATH` says where the instructions of one path go, `--times` where the microseconds of a
 //! durable run do.
 //!
-//! Counts depend on the compiler, its options and the C library, not on the load: a change beyond
-//! the tolerance is a change of the code. They say nothing about caches, locks or the disk; the other
-//! suites do.
+//! Counts depend on the compiler, its options and the C library, and hardly on the load: a change beyond
+//! the tolerance, counted three times, is a change of the code. They say nothing about caches, locks or the
+//! disk; the other suites do.
 
 mod breakdown;
 mod callgrind;

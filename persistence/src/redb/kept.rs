@@ -17,7 +17,7 @@ use redb::{ReadableTable, WriteTransaction};
 
 use super::guard::guarded;
 use super::moment::Moment;
-use super::store::{Slice, fill};
+use super::store::{Slice, lay_out};
 use super::tables::{KEPT, KEPT_HEADS, KEPT_MORE};
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
@@ -166,12 +166,11 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
             (Some((run.bits(), first.sequence.get())), &[][..], 0)
         };
         let has_before = row.is_some();
-        let whole = [before, frames].concat();
-        let bytes = piece::HEADER_BYTES + whole.len();
-        let count = number as usize + count(frames);
+        let mut piece = Vec::new();
+        lay_out(&mut piece, &[before, frames], number as usize + count(frames));
         match key {
-            None => fill(kept.insert_reserve(run.bits(), bytes)?.as_mut(), &whole, count),
-            Some(key) => fill(more.insert_reserve(key, bytes)?.as_mut(), &whole, count),
+            None => kept.insert(run.bits(), piece.as_slice()).map(drop)?,
+            Some(key) => more.insert(key, piece.as_slice()).map(drop)?,
         }
         put_head(&mut heads, *run, frames, has_before)?;
     }

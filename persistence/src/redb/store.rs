@@ -187,12 +187,11 @@ impl Store {
             let mut removed = 0;
             {
                 let mut log = txn.open_table(LOG)?;
-                let mut at = 0;
+                let (mut at, mut row) = (0, Vec::new());
                 while at < frames.len() {
                     let (len, count) = cut(&frames[at..]);
-                    let bytes = &frames[at..at + len];
-                    let mut row = log.insert_reserve(position + at as u64, piece::HEADER_BYTES + len)?;
-                    fill(row.as_mut(), bytes, count);
+                    lay_out(&mut row, &[&frames[at..at + len]], count);
+                    log.insert(position + at as u64, row.as_slice())?;
                     at += len;
                 }
                 for key in slice.iter().flat_map(|slice| &slice.rows) {
@@ -386,11 +385,16 @@ fn put_index(txn: &WriteTransaction, step: &Step) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Writes a row: header and frames.
-pub(super) fn fill(row: &mut [u8], frames: &[u8], count: usize) {
-    let (header, body) = row.split_at_mut(piece::HEADER_BYTES);
-    header.copy_from_slice(&piece::header(narrow(frames.len()), narrow(count)));
-    body.copy_from_slice(frames);
+/// Lays a piece out as the bytes of its row: header and frames. A row that redb is asked to reserve is
+/// zeroed and copied before it can be written, which costs more than this copy.
+pub(super) fn lay_out(row: &mut Vec<u8>, frames: &[&[u8]], count: usize) {
+    let len = frames.iter().map(|frames| frames.len()).sum();
+    row.clear();
+    row.reserve_exact(piece::HEADER_BYTES + len);
+    row.extend_from_slice(&piece::header(narrow(len), narrow(count)));
+    for frames in frames {
+        row.extend_from_slice(frames);
+    }
 }
 
 /// Length and number of the frames that make up the next piece.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
@@ -26,7 +27,7 @@ pub(super) fn begin(
 ) -> Result<AttemptOutcome, AnySeat> {
     let mut taken = seat.take().unwrap_or_else(|| implementation.seat());
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        taken.begin(cx, &mut Context::from_waker(Waker::noop()))
+        taken.as_mut().begin(cx, &mut Context::from_waker(Waker::noop()))
     }));
     let ended = match begun {
         Ok(Poll::Pending) => return Err(taken),
@@ -53,36 +54,55 @@ pub(super) fn discard(seat: AnySeat) {
 }
 
 /// Runs the rest of an attempt that was [begun](begin).
-pub(super) async fn resume(mut seat: AnySeat, payload_bytes_max: usize) -> AttemptOutcome {
-    let rest = poll_fn(|task| seat.poll(task));
-    let ended = AssertUnwindSafe(rest).catch_unwind().await;
-    discard(seat);
-    outcome_of(ended, payload_bytes_max)
+pub(super) fn resume(
+    seat: AnySeat,
+    payload_bytes_max: usize,
+) -> impl Future<Output = AttemptOutcome> + Send + 'static {
+    let mut seat = Some(seat);
+    let rest = poll_fn(move |task| poll_in(&mut seat, |seat| seat.as_mut().poll(task)));
+    rest.map(move |ended| outcome_of(ended, payload_bytes_max))
 }
 
 /// Runs the code and says how it went; how long it went without waiting is noted.
-pub(super) async fn run(
-    implementation: ActivityImplementation,
+///
+/// It is no `async fn`, which would hold its arguments and what it makes of them side by side: its memory is
+/// asked for at each attempt, and past a kilobyte that is slow.
+pub(super) fn run(
+    implementation: &ActivityImplementation,
     cx: ActivityContext,
     payload_bytes_max: usize,
-    host: &dyn Host,
-) -> AttemptOutcome {
-    let mut seat = implementation.seat();
-    let mut beginning = Some(cx);
-    let attempt = poll_fn(|task| {
+    host: Arc<dyn Host>,
+) -> impl Future<Output = AttemptOutcome> + Send + 'static {
+    let pace = Arc::clone(&implementation.pace);
+    let (mut seat, mut beginning) = (Some(implementation.seat()), Some(cx));
+    let mut poll = move |seat: &mut AnySeat, task: &mut Context<'_>| {
         let Some(cx) = beginning.take() else {
-            return seat.poll(task);
+            return seat.as_mut().poll(task);
         };
         let begun_at = host.elapsed();
-        let polled = seat.begin(cx, task);
+        let polled = seat.as_mut().begin(cx, task);
         let took = polled.is_ready().then(|| host.elapsed().saturating_sub(begun_at));
-        implementation.pace.note(took);
+        pace.note(took);
         polled
-    });
+    };
     // The code before the first await runs inside as well, so that its panic is caught too.
-    let ended = AssertUnwindSafe(attempt).catch_unwind().await;
-    discard(seat);
-    outcome_of(ended, payload_bytes_max)
+    let attempt = poll_fn(move |task| poll_in(&mut seat, |seat| poll(seat, task)));
+    attempt.map(move |ended| outcome_of(ended, payload_bytes_max))
+}
+
+/// Polls the attempt in a seat, which is given up at its end.
+fn poll_in(
+    seat: &mut Option<AnySeat>,
+    poll: impl FnOnce(&mut AnySeat) -> Poll<AttemptOutcome>,
+) -> Poll<Ended> {
+    let attempt = seat.as_mut().expect("an attempt is polled until it has ended");
+    let ended = match catch_unwind(AssertUnwindSafe(|| poll(attempt))) {
+        Ok(Poll::Pending) => return Poll::Pending,
+        Ok(Poll::Ready(outcome)) => Ok(outcome),
+        Err(panic) => Err(panic),
+    };
+    seat.take().into_iter().for_each(discard);
+    Poll::Ready(ended)
 }
 
 fn outcome_of(ended: Ended, payload_bytes_max: usize) -> AttemptOutcome {
@@ -114,7 +134,6 @@ fn bounded(outcome: AttemptOutcome, bytes_max: usize) -> AttemptOutcome {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use millrun_broker::{Broker, BrokerConfig};

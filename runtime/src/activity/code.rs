@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrun_workflow::{Activity, ActivityFailure, Payload, TypedError};
+use pin_project_lite::pin_project;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,23 +24,27 @@ use super::{ActivityContext, AttemptFailure, AttemptOutcome};
 /// unless it panicked.
 pub(super) trait Seat: Send {
     /// Begins an attempt and polls it.
-    fn begin(&mut self, cx: ActivityContext, task: &mut Context<'_>) -> Poll<AttemptOutcome>;
+    fn begin(self: Pin<&mut Self>, cx: ActivityContext, task: &mut Context<'_>) -> Poll<AttemptOutcome>;
 
     /// Polls the attempt that has begun and not ended.
     ///
     /// # Panics
     /// If there is none; and if the activity's code does.
-    fn poll(&mut self, task: &mut Context<'_>) -> Poll<AttemptOutcome>;
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<AttemptOutcome>;
 }
 
 /// See [`Seat`].
-pub(super) type AnySeat = Box<dyn Seat>;
+pub(super) type AnySeat = Pin<Box<dyn Seat>>;
 
-/// A seat whose types are known.
-struct SeatOf<S, Fut, E> {
-    start: Arc<S>,
-    future: Pin<Box<Option<Fut>>>,
-    end: E,
+pin_project! {
+    /// A seat whose types are known. The future lies in it, not in a box of its own: both are asked for at
+    /// each attempt that has a task.
+    struct SeatOf<S, Fut, E> {
+        start: Arc<S>,
+        #[pin]
+        future: Option<Fut>,
+        end: E,
+    }
 }
 
 impl<S, Fut, E> Seat for SeatOf<S, Fut, E>
@@ -48,21 +53,22 @@ where
     Fut: Future + Send,
     E: Fn(Fut::Output) -> AttemptOutcome + Send,
 {
-    fn begin(&mut self, cx: ActivityContext, task: &mut Context<'_>) -> Poll<AttemptOutcome> {
+    fn begin(mut self: Pin<&mut Self>, cx: ActivityContext, task: &mut Context<'_>) -> Poll<AttemptOutcome> {
         match (self.start)(cx) {
-            Ok(future) => self.future.set(Some(future)),
+            Ok(future) => self.as_mut().project().future.set(Some(future)),
             Err(failure) => return Poll::Ready(Err(failure)),
         }
         self.poll(task)
     }
 
-    fn poll(&mut self, task: &mut Context<'_>) -> Poll<AttemptOutcome> {
-        let future = self.future.as_mut().as_pin_mut();
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<AttemptOutcome> {
+        let mut seat = self.project();
+        let future = seat.future.as_mut().as_pin_mut();
         let future = future.expect("an attempt is polled from its beginning to its end");
         future.poll(task).map(|end| {
-            let outcome = (self.end)(end);
+            let outcome = (seat.end)(end);
             // What the code holds on to is given back before anybody hears of the end.
-            self.future.set(None);
+            seat.future.set(None);
             outcome
         })
     }
@@ -105,9 +111,9 @@ impl ActivityImplementation {
     {
         let start = Arc::new(start);
         let seat = move || -> AnySeat {
-            Box::new(SeatOf {
+            Box::pin(SeatOf {
                 start: Arc::clone(&start),
-                future: Box::pin(None),
+                future: None,
                 end,
             })
         };

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use millrun_core::{Host, Next, Part, Timestamp};
 
 use super::attempt_list::Key;
@@ -126,10 +127,8 @@ impl Pool {
             if is_limited {
                 self.state.tell_started(key, number);
             }
-            let (implementation, host) = (implementation.clone(), Arc::clone(&self.host));
-            self.spawn(key, number, async move {
-                attempt::run(implementation, cx, payload_bytes_max, host.as_ref()).await
-            });
+            let attempt = attempt::run(implementation, cx, payload_bytes_max, Arc::clone(&self.host));
+            self.spawn(key, number, attempt);
         }
         // What that took is not the next attempt's.
         self.stretch.begin(self.host.elapsed());
@@ -143,8 +142,7 @@ impl Pool {
             self.queue.bell().clone(),
         );
         let running_max = self.running_max;
-        let work = async move {
-            let outcome = attempt.await;
+        let work = attempt.then(move |outcome| async move {
             let (report, was_full) = state.end(key, number, outcome, running_max);
             if let Some(report) = report {
                 doors.report(report).await;
@@ -152,7 +150,7 @@ impl Pool {
             if was_full {
                 bell.ring();
             }
-        };
+        });
         let handle = self.host.spawn("activity", Box::pin(work));
         self.state.keep_handle(key, number, handle);
     }
