@@ -12,7 +12,7 @@ const APPROVED: Signal<String> = Signal::named("approved");
 const HOLIDAY: Workflow<Duration, String> = Workflow::named("holiday");
 
 async fn holiday(cx: WorkflowContext, patience: Duration) -> Result<String, WorkflowError> {
-    match cx.race(cx.signal(APPROVED), cx.sleep(patience)).await {
+    match cx.race(cx.receive(APPROVED), cx.sleep(patience)).await {
         Either::Left(by) => Ok(format!("approved by {}", by?)),
         Either::Right(slept) => {
             slept?;

@@ -13,7 +13,7 @@ const JUROR: Workflow<String, (String, bool)> = Workflow::named("juror");
 const JURY: Workflow<Vec<String>, (bool, Vec<String>)> = Workflow::named("jury");
 
 async fn juror(cx: WorkflowContext, name: String) -> Result<(String, bool), WorkflowError> {
-    let vote = cx.signal(VOTE).await?;
+    let vote = cx.receive(VOTE).await?;
     Ok((name, vote))
 }
 

@@ -23,7 +23,7 @@ struct Meter {
 async fn meter(cx: WorkflowContext, given: Meter) -> Result<u64, WorkflowError> {
     let mut meter: Meter = cx.checkpointed().transpose()?.unwrap_or(given);
     loop {
-        match cx.signal(READING).await? {
+        match cx.receive(READING).await? {
             0 => return Ok(meter.sum),
             reading => meter.sum += reading,
         }

@@ -14,7 +14,7 @@ const PARCEL: Workflow<usize, Vec<String>> = Workflow::named("parcel");
 async fn parcel(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
     let mut items = Vec::new();
     while items.len() < full {
-        items.push(cx.signal(ORDERED).await?);
+        items.push(cx.receive(ORDERED).await?);
     }
     Ok(items)
 }

@@ -9,7 +9,7 @@ const GO: Signal<u64> = Signal::named("go");
 const ADD: Workflow<u64, u64> = Workflow::named("add");
 
 async fn add(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-    Ok(number + cx.signal(GO).await?)
+    Ok(number + cx.receive(GO).await?)
 }
 
 #[tokio::main]

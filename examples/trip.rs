@@ -68,7 +68,7 @@ async fn book_all(
         booked.push(number);
         saga.push(async move |cx| Ok(cx.call(GIVE_BACK, (what, number)).await?));
     }
-    cx.signal(PAID).await?;
+    cx.receive(PAID).await?;
     Ok(booked)
 }
 

@@ -28,7 +28,7 @@ async fn screen(_cx: ActivityContext, cents: u64) -> Result<String, ActivityErro
 /// As it was in the beginning.
 async fn first(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError> {
     let charged = cx.call(CHARGE, cents).await?;
-    cx.signal(CONFIRMED).await?;
+    cx.receive(CONFIRMED).await?;
     Ok(charged)
 }
 
@@ -36,7 +36,7 @@ async fn first(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError>
 async fn careless(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError> {
     let screened = cx.call(SCREEN, cents).await?;
     let charged = cx.call(CHARGE, cents).await?;
-    cx.signal(CONFIRMED).await?;
+    cx.receive(CONFIRMED).await?;
     Ok(format!("{screened}, {charged}"))
 }
 
@@ -47,7 +47,7 @@ async fn careful(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowErro
         told = cx.call(SCREEN, cents).await? + ", ";
     }
     told += &cx.call(CHARGE, cents).await?;
-    cx.signal(CONFIRMED).await?;
+    cx.receive(CONFIRMED).await?;
     Ok(told)
 }
 

@@ -178,7 +178,7 @@ impl Runtime {
     /// async fn batch(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
     ///     let mut sum = 0;
     ///     for _ in 0..len {
-    ///         sum += cx.signal(ITEM).await?;
+    ///         sum += cx.receive(ITEM).await?;
     ///     }
     ///     Ok(sum)
     /// }

@@ -251,7 +251,7 @@ impl Runtime {
     /// async fn bill(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
     ///     let mut sum = 0;
     ///     for _ in 0..len {
-    ///         sum += cx.signal(ITEM).await?;
+    ///         sum += cx.receive(ITEM).await?;
     ///     }
     ///     Ok(sum)
     /// }

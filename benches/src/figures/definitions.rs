@@ -48,7 +48,7 @@ async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError
 }
 
 async fn waiting(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-    Ok(cx.signal(GO).await?)
+    Ok(cx.receive(GO).await?)
 }
 
 async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
@@ -56,7 +56,7 @@ async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
     for _ in 0..steps {
         number = cx.call(STEP, number).await?;
     }
-    Ok(number + cx.signal(GO).await?)
+    Ok(number + cx.receive(GO).await?)
 }
 
 async fn wide(cx: WorkflowContext, (rounds, at_once): (u64, u64)) -> Result<u64, WorkflowError> {
@@ -66,13 +66,13 @@ async fn wide(cx: WorkflowContext, (rounds, at_once): (u64, u64)) -> Result<u64,
             steps += result?;
         }
     }
-    Ok(steps + cx.signal(GO).await?)
+    Ok(steps + cx.receive(GO).await?)
 }
 
 async fn count(cx: WorkflowContext, ticks: u64) -> Result<u64, WorkflowError> {
     let mut seen: Vec<u64> = Vec::new();
     for _ in 0..ticks {
-        let (client, before) = cx.signal(TICK).await?;
+        let (client, before) = cx.receive(TICK).await?;
         let place = usize::try_from(client).map_err(|_| WorkflowError::failed("no such client"))?;
         if seen.len() <= place {
             seen.resize(place + 1, 0);

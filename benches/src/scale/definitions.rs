@@ -36,7 +36,7 @@ async fn step(_cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
 }
 
 async fn waiting(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-    Ok(cx.signal(GO).await?)
+    Ok(cx.receive(GO).await?)
 }
 
 async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
@@ -44,7 +44,7 @@ async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
     for _ in 0..steps {
         number = cx.call(STEP, number).await?;
     }
-    Ok(number + cx.signal(GO).await?)
+    Ok(number + cx.receive(GO).await?)
 }
 
 async fn carry(cx: WorkflowContext, payload: String) -> Result<u64, WorkflowError> {

@@ -10,7 +10,7 @@ use crate::programs::steps;
 /// acknowledged one has been taken.
 async fn take_notes(cx: &WorkflowContext, sheet: &State<Sheet>) -> Result<(), WorkflowError> {
     loop {
-        let note = cx.signal(NOTE).await?;
+        let note = cx.receive(NOTE).await?;
         let now = cx.now();
         sheet.change(|sheet| sheet.see(now));
         if note == CLOSE {
@@ -65,7 +65,7 @@ pub(crate) async fn chain(
 ) -> Result<Outcome, WorkflowError> {
     let sheet = cx.state(input.sheet.clone());
     for _ in 0..LINK_LEN {
-        let note = cx.signal(NOTE).await?;
+        let note = cx.receive(NOTE).await?;
         let now = cx.now();
         sheet.change(|sheet| sheet.see(now));
         if note == CLOSE {

@@ -186,7 +186,7 @@ async fn sell(
 
 /// Waits for somebody's answer, but not for ever.
 async fn approve(cx: &WorkflowContext, within: Duration) -> Result<Option<Approval>, SignalError> {
-    match cx.race(cx.signal(APPROVAL), cx.sleep(within)).await {
+    match cx.race(cx.receive(APPROVAL), cx.sleep(within)).await {
         Either::Left(approval) => approval.map(Some),
         Either::Right(slept) => slept.map(|()| None).map_err(SignalError::Cancelled),
     }

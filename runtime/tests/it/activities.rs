@@ -255,7 +255,7 @@ async fn a_call_that_takes_too_long_in_all_fails_and_its_attempt_is_stopped() {
 #[tokio::test]
 async fn the_loser_of_a_race_is_stopped() {
     async fn race(cx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
-        match cx.race(cx.call(SLOW, ()), cx.signal(STOP)).await {
+        match cx.race(cx.call(SLOW, ()), cx.receive(STOP)).await {
             Either::Left(_) => Ok("slow".into()),
             Either::Right(stop) => stop.map(|()| "stopped".into()).map_err(Into::into),
         }

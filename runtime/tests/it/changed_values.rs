@@ -30,7 +30,7 @@ async fn price(_cx: ActivityContext, (cents, _): (u64, u64)) -> Result<u64, Acti
 async fn order(cx: WorkflowContext, cents: u64, version: u64) -> Result<u64, WorkflowError> {
     let mut sum = cx.call(PRICE, (cents, version)).await?;
     for _ in 0..SIGNALS {
-        sum += cx.signal(GO).await?;
+        sum += cx.receive(GO).await?;
     }
     Ok(sum)
 }

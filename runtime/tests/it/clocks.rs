@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The times at which it began, went on, and had slept for a minute.
 async fn wait(cx: WorkflowContext, _: u64) -> Result<Vec<u64>, WorkflowError> {
     let began = cx.now().as_micros();
-    cx.signal(GO).await?;
+    cx.receive(GO).await?;
     let went_on = cx.now().as_micros();
     cx.sleep(PAUSE).await?;
     Ok(vec![began, went_on, cx.now().as_micros()])

@@ -81,7 +81,7 @@ async fn gives(_cx: WorkflowContext, value: Touchy) -> Result<Touchy, WorkflowEr
 /// Keeps a state, and takes a signal.
 async fn takes(cx: WorkflowContext, value: u64) -> Result<u64, WorkflowError> {
     let _state = cx.state(Touchy(value));
-    Ok(cx.signal(GO).await?.0)
+    Ok(cx.receive(GO).await?.0)
 }
 
 async fn open() -> Runtime {

@@ -262,7 +262,7 @@ const LOG: Workflow<Vec<u64>, Vec<u64>> = Workflow::named("log");
 /// Takes two signals in each run; zero ends it.
 async fn log(cx: WorkflowContext, mut told: Vec<u64>) -> Result<Vec<u64>, WorkflowError> {
     for _ in 0..2 {
-        match cx.signal(TELL).await? {
+        match cx.receive(TELL).await? {
             0 => return Ok(told),
             number => told.push(number),
         }

@@ -25,7 +25,7 @@ const ADD: Update<Vec<u64>, u64, usize> = Update::named("add");
 async fn basket(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
     let items = cx.state(Vec::new());
     while items.read(Vec::len) < len {
-        let item = cx.signal(ITEM).await?;
+        let item = cx.receive(ITEM).await?;
         items.change(|items| items.push(item));
     }
     Ok(items.read(Vec::clone))

@@ -83,7 +83,7 @@ async fn what_an_instance_waits_for_is_told_with_the_time_since_when() {
         let (timer, kept, called, told) = cx
             .join(
                 cx.join(cx.sleep(Duration::from_secs(3_600)), promise),
-                cx.join(cx.call(Activity::<(), ()>::named("nowhere"), ()), cx.signal(GO)),
+                cx.join(cx.call(Activity::<(), ()>::named("nowhere"), ()), cx.receive(GO)),
             )
             .await
             .into_parts();
@@ -130,7 +130,7 @@ fn what_no_history_has_is_told_with_the_time_since_when_it_is_waited_for_also_af
     async fn later(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
         let state = cx.state(0_u32);
         cx.sleep(Duration::from_secs(60)).await?;
-        let signals = cx.join(cx.signal(GO), cx.signal(GO));
+        let signals = cx.join(cx.receive(GO), cx.receive(GO));
         let never = cx.join(state.until(|state| *state == 1), cx.cancelled());
         drop(cx.join(signals, never).await);
         Ok(())
@@ -171,10 +171,10 @@ fn why_the_code_does_not_run_is_told_with_the_time_since_when_and_when_it_comes_
     const PAUSED: Workflow<(), u64> = Workflow::named("paused");
     const PANICS: Workflow<(), u64> = Workflow::named("panics");
     async fn paused(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-        Ok(cx.signal(GO).await?)
+        Ok(cx.receive(GO).await?)
     }
     async fn panics(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         panic!("again")
     }
     let store = Store::new();

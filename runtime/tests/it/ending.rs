@@ -39,7 +39,7 @@ const FIRST_OPERATION: &str = "1";
 async fn tally(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
     let state = cx.state(first);
     if first > 0 {
-        let more = cx.signal(GO).await?;
+        let more = cx.receive(GO).await?;
         state.change(|sum| *sum += more);
     }
     Ok(state.read(|sum| *sum))
@@ -524,7 +524,7 @@ async fn a_shutdown_names_the_code_that_blocks_and_answers_its_callers() {
     let blocks = move |cx: WorkflowContext, first: u64| {
         let (released, begins) = (Arc::clone(&released), begins.clone());
         async move {
-            let more = cx.signal(GO).await?;
+            let more = cx.receive(GO).await?;
             begins.send(()).unwrap();
             released.lock().unwrap().recv().unwrap_or_default();
             Ok::<_, WorkflowError>(first + more)

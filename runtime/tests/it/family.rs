@@ -19,7 +19,7 @@ const GO: Signal<u64> = Signal::named("go");
 
 /// Waits for a signal; cleans up when cancelled.
 async fn parcel(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     if go == 0 {
         return Err(WorkflowError::failed("lost"));
     }
@@ -49,7 +49,7 @@ fn parcel_id(number: u64) -> String {
 
 /// Sums two signals a run, until there are ten.
 async fn meter(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
-    let sum = sum + cx.signal(GO).await? + cx.signal(GO).await?;
+    let sum = sum + cx.receive(GO).await? + cx.receive(GO).await?;
     if sum >= 100 {
         return Ok(sum);
     }
@@ -248,7 +248,7 @@ async fn whoever_waits_is_answered_when_the_next_run_ends_in_its_first_turn() {
         if sum > 0 {
             return Ok(sum);
         }
-        let sum = cx.signal(GO).await?;
+        let sum = cx.receive(GO).await?;
         Err(cx.continue_as_new(HASTY, sum).await.into())
     }
     let builder = Runtime::volatile().register(HASTY, hasty);

@@ -21,7 +21,7 @@ const ADD: Update<u64, u64, u64> = Update::named("add");
 async fn nightly(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
     let state = cx.state(sum);
     for _ in 0..2 {
-        let more = cx.signal(PAID).await?;
+        let more = cx.receive(PAID).await?;
         state.change(|sum| *sum += more);
     }
     Ok(state.read(|sum| *sum))
@@ -187,12 +187,12 @@ async fn an_untyped_handle_reaches_an_instance_whatever_its_workflow() {
 /// Begins as one workflow, and ends as another.
 fn chain(store: &Store) -> RuntimeBuilder {
     let nightly = |cx: WorkflowContext, sum: u64| async move {
-        let more = cx.signal(PAID).await?;
+        let more = cx.receive(PAID).await?;
         Err::<u64, _>(cx.continue_as_new(MORNING, sum + more).await.into())
     };
     let morning = |cx: WorkflowContext, sum: u64| async move {
         let state = cx.state(sum);
-        let more = cx.signal(PAID).await?;
+        let more = cx.receive(PAID).await?;
         state.change(|sum| *sum += more);
         Ok::<_, WorkflowError>(format!("{} cents", state.read(|sum| *sum)))
     };
@@ -267,7 +267,7 @@ fn what_is_meant_for_one_workflow_never_comes_to_another_that_has_just_taken_the
         let store = Store::new();
         let world = SimHost::new(SimConfig::seeded(seed));
         let order = |cx: WorkflowContext, _: u64| async move {
-            match cx.race(cx.signal(PAID), cx.signal(OTHER)).await {
+            match cx.race(cx.receive(PAID), cx.receive(OTHER)).await {
                 millrun::Either::Left(paid) => Ok(paid?),
                 millrun::Either::Right(_) => Err(WorkflowError::failed("of the other workflow")),
             }
@@ -283,7 +283,7 @@ fn what_is_meant_for_one_workflow_never_comes_to_another_that_has_just_taken_the
             .implement(Implementation::new(
                 NIGHTLY,
                 |cx: WorkflowContext, _: u64| async move {
-                    match cx.race(cx.signal(OTHER), cx.signal(PAID)).await {
+                    match cx.race(cx.receive(OTHER), cx.receive(PAID)).await {
                         millrun::Either::Left(paid) => Ok::<u64, WorkflowError>(paid?),
                         millrun::Either::Right(_) => Err(WorkflowError::failed("of the other workflow")),
                     }

@@ -98,7 +98,7 @@ async fn a_call_that_does_not_begin_in_time_fails_and_is_never_started() {
         // The first takes the only place of the queue, and keeps it.
         let (_block, late) = cx
             .join(
-                cx.race(cx.call(BLOCK, ()), cx.signal(STOP)),
+                cx.race(cx.call(BLOCK, ()), cx.receive(STOP)),
                 cx.call(QUICK, ()).schedule_to_start(Duration::from_millis(5)),
             )
             .await;
@@ -139,7 +139,7 @@ async fn an_attempt_nobody_waits_for_is_told_so() {
     const WATCH: Activity<(), ()> = Activity::named("watch");
     const GIVE_UP: Workflow<(), ()> = Workflow::named("give-up");
     async fn give_up(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
-        let _given_up = cx.race(cx.call(WATCH, ()), cx.signal(STOP)).await;
+        let _given_up = cx.race(cx.call(WATCH, ()), cx.receive(STOP)).await;
         Ok(())
     }
     let store = Store::new();

@@ -21,7 +21,7 @@ const CALL_HELD: Workflow<u64, u32> = Workflow::named("call-held");
 /// One step, then a signal, then another step.
 async fn gated(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     let doubled = cx.call(DOUBLE, number).await?;
-    let added = cx.signal(GO).await?;
+    let added = cx.receive(GO).await?;
     Ok(cx.call(DOUBLE, doubled + added).await?)
 }
 

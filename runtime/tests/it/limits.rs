@@ -25,7 +25,7 @@ const CALL_HOLD: Workflow<u64, u64> = Workflow::named("call-hold");
 async fn count(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
     let mut sum = 0;
     for _ in 0..len {
-        sum += cx.signal(GO).await?;
+        sum += cx.receive(GO).await?;
     }
     Ok(sum)
 }
@@ -275,7 +275,7 @@ fn bounds_as_low_and_as_high_as_they_can_be_set_keep_nothing_from_its_end() {
 async fn a_signal_that_finds_no_room_may_be_sent_again_and_one_to_a_run_that_has_ended_may_not() {
     const WAIT: Workflow<u64, u64> = Workflow::named("wait");
     const END: Signal<u64> = Signal::named("end");
-    let wait = async |cx: WorkflowContext, _: u64| Ok::<_, WorkflowError>(cx.signal(END).await?);
+    let wait = async |cx: WorkflowContext, _: u64| Ok::<_, WorkflowError>(cx.receive(END).await?);
     let builder = Runtime::volatile().register(WAIT, wait);
     let builder = builder.configure(|config| config.limits.signals_len_max = 2);
     let runtime = builder.start().await.unwrap();

@@ -21,7 +21,7 @@ const GO: Signal<u64> = Signal::named("go");
 const COUNT: Workflow<u64, u64> = Workflow::named("count");
 
 async fn count(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
-    Ok(first + cx.signal(GO).await?)
+    Ok(first + cx.receive(GO).await?)
 }
 
 fn changes(inbox: &Inbox<Envelope<PartEvent>>, part: &str) -> Vec<PartChange> {
@@ -256,7 +256,7 @@ async fn code_that_blocks_its_shard_is_reported_while_it_does() {
     let blocks = move |cx: WorkflowContext, first: u64| {
         let switch = Arc::clone(&switch);
         async move {
-            let go = cx.signal(GO).await?;
+            let go = cx.receive(GO).await?;
             while !switch.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
@@ -297,7 +297,7 @@ async fn a_history_that_gets_long_is_counted_once_behind_each_checkpoint() {
         let before = cx.checkpointed::<u64>().transpose()?;
         let mut sum = before.unwrap_or_default();
         for _ in 0..10 {
-            sum += cx.signal(GO).await?;
+            sum += cx.receive(GO).await?;
         }
         match before {
             None => Err(cx.checkpoint(&sum).await.into()),
@@ -333,7 +333,7 @@ async fn a_sample_of_finished_runs_is_replayed_and_differences_are_counted() {
             if switch.fetch_xor(first == 1, Ordering::SeqCst) {
                 cx.sleep(Duration::ZERO).await?;
             }
-            Ok::<_, WorkflowError>(first + cx.signal(GO).await?)
+            Ok::<_, WorkflowError>(first + cx.receive(GO).await?)
         }
     };
     let builder = store.bare().register(COUNT, fickle);

@@ -116,7 +116,7 @@ async fn a_full_topic_parks_those_who_publish_and_nobody_else() {
 async fn waiting(publishes: bool, runs: u64) -> (u64, usize) {
     const ASK: Workflow<u64, u64> = Workflow::named("ask");
     async fn ask(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-        Ok(number + cx.signal(GO).await?)
+        Ok(number + cx.receive(GO).await?)
     }
     let builder = Runtime::volatile().register(ORDER, order).register(ASK, ask);
     let runtime = builder
@@ -284,7 +284,7 @@ async fn a_parked_publisher_survives_a_crash_and_what_was_published_is_not_repea
     const TWICE: Workflow<u64, u64> = Workflow::named("twice");
     async fn twice(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
         cx.publish(PLACED, number).await?;
-        let go = cx.signal(GO).await?;
+        let go = cx.receive(GO).await?;
         cx.publish(PLACED, go).await?;
         Ok(number + go)
     }
@@ -364,7 +364,7 @@ async fn a_topic_that_is_not_registered_is_waited_for_and_one_of_another_type_re
 }
 
 async fn count(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
-    Ok(first + cx.signal(GO).await?)
+    Ok(first + cx.receive(GO).await?)
 }
 
 #[tokio::test]
@@ -540,7 +540,7 @@ async fn checkpoints_keep_a_history_short_and_survive_a_crash() {
         let sum = cx.checkpointed().transpose()?.unwrap_or(first);
         let sum = cx.state(sum);
         for _ in 0..5 {
-            match cx.signal(GO).await? {
+            match cx.receive(GO).await? {
                 0 => return Ok(sum.read(|sum| *sum)),
                 number => sum.change(|sum| *sum += number),
             }

@@ -14,14 +14,14 @@ const FLOW: Workflow<u64, u64> = Workflow::named("flow");
 
 async fn original(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     let doubled = cx.call(DOUBLE, number).await?;
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     Ok(doubled + go)
 }
 
 /// Sleeps where the original called an activity.
 async fn changed(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     cx.sleep(Duration::from_secs(1)).await?;
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     Ok(number + go)
 }
 
@@ -102,7 +102,7 @@ async fn a_panic_parks_the_run_until_it_is_resumed() {
     let flow = move |cx: WorkflowContext, number: u64| {
         let switch = Arc::clone(&switch);
         async move {
-            let go = cx.signal(GO).await?;
+            let go = cx.receive(GO).await?;
             assert!(!switch.load(Ordering::SeqCst), "broken");
             Ok::<_, WorkflowError>(number + go)
         }
@@ -124,11 +124,11 @@ async fn a_panic_parks_the_run_until_it_is_resumed() {
 #[tokio::test]
 async fn a_quarantine_outlives_the_process_with_its_reason_until_the_code_is_mended() {
     async fn broken(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-        let go = cx.signal(GO).await?;
+        let go = cx.receive(GO).await?;
         panic!("broken at {}", number + go)
     }
     async fn mended(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-        Ok(number + cx.signal(GO).await?)
+        Ok(number + cx.receive(GO).await?)
     }
     let store = Store::new();
     let builder = || {
@@ -174,7 +174,7 @@ async fn awaiting_something_foreign_parks_the_run() {
 }
 
 async fn panics(cx: WorkflowContext, log: impl Fn()) -> Result<u64, WorkflowError> {
-    cx.signal(GO).await?;
+    cx.receive(GO).await?;
     log();
     panic!("again")
 }
@@ -241,7 +241,7 @@ async fn awaiting_a_task_parks_the_run_at_once_or_when_the_task_wakes_it() {
             if is_alone == 1 {
                 return Ok::<_, WorkflowError>(task.await?);
             }
-            let (value, go) = cx.join(task, cx.signal(GO)).await;
+            let (value, go) = cx.join(task, cx.receive(GO)).await;
             Ok(value? + go?)
         }
     };

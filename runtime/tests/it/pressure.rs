@@ -16,7 +16,7 @@ const YIELDING: Activity<u64, u64> = Activity::named("yielding");
 
 async fn gated(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     let doubled = cx.call(DOUBLE, number).await?;
-    Ok(doubled + cx.signal(GO).await?)
+    Ok(doubled + cx.receive(GO).await?)
 }
 
 async fn wide(cx: WorkflowContext, width: u64) -> Result<u64, WorkflowError> {

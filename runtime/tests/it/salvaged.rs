@@ -20,7 +20,7 @@ async fn summing(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> 
     let sum = cx.checkpointed().transpose()?.unwrap_or(first);
     let sum = cx.state(sum);
     for _ in 0..5 {
-        match cx.signal(GO).await? {
+        match cx.receive(GO).await? {
             0 => return Ok(sum.read(|sum| *sum)),
             number => sum.change(|sum| *sum += number),
         }

@@ -20,7 +20,7 @@ const BATCH: Workflow<usize, Vec<u64>> = Workflow::named("batch");
 async fn batch(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
     let mut items = Vec::new();
     while items.len() < len {
-        items.push(cx.signal(ITEM).await?);
+        items.push(cx.receive(ITEM).await?);
     }
     Ok(items)
 }
@@ -284,7 +284,7 @@ async fn a_run_that_ends_before_its_signal_comes_leaves_room_for_another() {
 async fn a_run_that_goes_on_in_another_takes_the_signal_there() {
     const RELAY: Workflow<u64, u64> = Workflow::named("relay");
     async fn relay(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
-        match cx.signal(ITEM).await? {
+        match cx.receive(ITEM).await? {
             0 => Ok(sum),
             item => Err(cx.continue_as_new(RELAY, sum + item).await.into()),
         }
@@ -323,8 +323,8 @@ fn no_crash_comes_between_a_start_and_its_signal() {
     const STORY: Workflow<u64, u64> = Workflow::named("story");
     /// Takes the item that started it, and waits.
     async fn story(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-        let item = cx.signal(ITEM).await?;
-        cx.signal(GO).await?;
+        let item = cx.receive(ITEM).await?;
+        cx.receive(GO).await?;
         Ok(number + item)
     }
     let mut survived = Vec::new();
@@ -579,7 +579,7 @@ async fn a_repeated_start_of_a_very_long_finished_run_does_not_read_its_history(
     async fn long(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
         let mut sum = 0;
         for _ in 0..len {
-            sum += cx.signal(READINGS).await?;
+            sum += cx.receive(READINGS).await?;
         }
         Ok(sum)
     }

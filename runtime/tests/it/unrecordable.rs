@@ -55,7 +55,7 @@ async fn wait_for(cx: &WorkflowContext, what: &str) -> Result<u64, WorkflowError
             cx.publish(TOLD, 1).await?;
             14
         }
-        _ => u64::from(cx.signal(GO).await?) + 15,
+        _ => u64::from(cx.receive(GO).await?) + 15,
     })
 }
 
@@ -71,7 +71,7 @@ async fn modest(cx: WorkflowContext, what: String) -> Result<u64, WorkflowError>
 
 /// Too much only if the signal says so.
 async fn obedient(cx: WorkflowContext, _what: String) -> Result<u64, WorkflowError> {
-    if cx.signal(GO).await? {
+    if cx.receive(GO).await? {
         too_much(&cx).await?;
     }
     Ok(7)
@@ -166,7 +166,7 @@ async fn a_run_with_more_signals_than_fit_a_turn_goes_on_in_another_when_they_do
     const HOARD: Workflow<(u64, bool), u64> = Workflow::named("hoard");
     async fn hoard(cx: WorkflowContext, (run, is_checkpoint): (u64, bool)) -> Result<u64, WorkflowError> {
         if run == 0 && cx.checkpointed::<u64>().is_none() {
-            cx.signal(GO).await?;
+            cx.receive(GO).await?;
             return Err(if is_checkpoint {
                 cx.checkpoint(&1_u64).await.into()
             } else {
@@ -174,7 +174,7 @@ async fn a_run_with_more_signals_than_fit_a_turn_goes_on_in_another_when_they_do
             });
         }
         for _ in 0..6 {
-            assert_eq!(cx.signal(LARGE).await?.len(), PAYLOAD_BYTES_MAX - 100);
+            assert_eq!(cx.receive(LARGE).await?.len(), PAYLOAD_BYTES_MAX - 100);
         }
         Ok(6)
     }

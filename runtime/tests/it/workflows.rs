@@ -23,7 +23,7 @@ const FAN_OUT: Workflow<u64, u64> = Workflow::named("fan-out");
 /// Waits for an approval, at most so many milliseconds.
 async fn wait(cx: WorkflowContext, patience_ms: u64) -> Result<String, WorkflowError> {
     match cx
-        .race(cx.signal(APPROVED), cx.sleep(Duration::from_millis(patience_ms)))
+        .race(cx.receive(APPROVED), cx.sleep(Duration::from_millis(patience_ms)))
         .await
     {
         Either::Left(approval) => Ok(approval?),
@@ -34,7 +34,7 @@ async fn wait(cx: WorkflowContext, patience_ms: u64) -> Result<String, WorkflowE
 async fn collect(cx: WorkflowContext, len: usize) -> Result<Vec<String>, WorkflowError> {
     let mut all = Vec::new();
     for _ in 0..len {
-        all.push(cx.signal(APPROVED).await?);
+        all.push(cx.receive(APPROVED).await?);
     }
     Ok(all)
 }

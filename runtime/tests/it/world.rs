@@ -33,7 +33,7 @@ async fn flow(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
         )
         .await;
     cx.sleep(Duration::from_secs(60)).await?;
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     Ok(left? + right? + go)
 }
 

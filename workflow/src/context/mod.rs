@@ -73,7 +73,7 @@ use crate::{Activity, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, W
 ///     tokio::select! {
 ///         biased;
 ///         found = cx.call(SEARCH, what) => Ok(Some(found?)),
-///         told = cx.signal(STOP) => Ok(told.map(|()| None)?),
+///         told = cx.receive(STOP) => Ok(told.map(|()| None)?),
 ///         over = cx.sleep(Duration::from_secs(60)) => Ok(over.map(|()| None)?),
 ///     }
 /// }
@@ -168,7 +168,7 @@ impl WorkflowContext {
     /// /// Sums readings for ever, with a history that stays short.
     /// async fn meter(cx: WorkflowContext, mut sum: u64) -> Result<u64, WorkflowError> {
     ///     for _ in 0..1_000 {
-    ///         sum += cx.signal(READING).await?;
+    ///         sum += cx.receive(READING).await?;
     ///     }
     ///     Err(cx.continue_as_new(METER, sum).await.into())
     /// }
@@ -210,7 +210,7 @@ impl WorkflowContext {
     /// async fn meter(cx: WorkflowContext, _: ()) -> Result<u64, WorkflowError> {
     ///     let mut sum: u64 = cx.checkpointed().transpose()?.unwrap_or(0);
     ///     for _ in 0..1_000 {
-    ///         match cx.signal(READING).await? {
+    ///         match cx.receive(READING).await? {
     ///             0 => return Ok(sum),
     ///             reading => sum += reading,
     ///         }
@@ -321,10 +321,10 @@ impl WorkflowContext {
         self.sleep(Duration::ZERO).until(deadline)
     }
 
-    /// Waits for a signal. Signals of one name are buffered from the run's start and taken in
-    /// the order of their arrival. If several branches wait for the same name, the one that is
-    /// polled first takes it.
-    pub fn signal<T>(&self, signal: Signal<T>) -> Receive<T> {
+    /// Waits for a signal that somebody sends to this run, and takes it. Signals of one name are
+    /// buffered from the run's start and taken in the order of their arrival. If several branches
+    /// wait for the same name, the one that is polled first takes it.
+    pub fn receive<T>(&self, signal: Signal<T>) -> Receive<T> {
         Receive::new(Arc::clone(&self.shared), self.scope.clone(), signal)
     }
 

@@ -82,7 +82,7 @@ impl Scope {
 ///     let scope = cx.scope();
 ///     let places = (0..3).map(|place| scope.context().call(SEARCH, format!("{place}/{what}")));
 ///     let stop = async {
-///         let told = cx.signal(STOP).await;
+///         let told = cx.receive(STOP).await;
 ///         scope.cancel();
 ///         told
 ///     };

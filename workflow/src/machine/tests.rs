@@ -21,7 +21,7 @@ async fn flow(cx: WorkflowContext, sleeps_first: bool) -> Result<(), WorkflowErr
         cx.call(STEP, ()).await?;
     }
     cx.sleep(std::time::Duration::from_secs(1)).await?;
-    assert!(cx.signal(GO).await?, "told to panic");
+    assert!(cx.receive(GO).await?, "told to panic");
     Ok(())
 }
 
@@ -297,7 +297,7 @@ async fn rich(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
     let sum = state.read(|sum| *sum);
     let call = cx.call(DRAWN, (cx.random(), is_new, restored, sum));
     let ordered = async {
-        match cx.signal(ORDER).await? {
+        match cx.receive(ORDER).await? {
             Order::Checkpoint => Err(cx.checkpoint(&(state.read(|sum| *sum) + 1)).await.into()),
             Order::CheckpointForEver => Err(cx.checkpoint(&FOR_EVER).await.into()),
             Order::PanicContinuing => {

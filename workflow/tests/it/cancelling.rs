@@ -72,7 +72,7 @@ fn every_operation_ends_and_none_begins_after_a_request() {
         let ((call, sleep), signal) = cx
             .join(
                 cx.join(cx.call(STEP, ()), cx.sleep(Duration::from_secs(1))),
-                cx.signal(GO),
+                cx.receive(GO),
             )
             .await;
         assert!(matches!(signal, Err(SignalError::Cancelled(_))));
@@ -90,7 +90,7 @@ fn signals_that_have_arrived_are_still_taken_after_a_request() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         cx.shielded().call(STEP, ()).await?;
         let mut sum = 0;
-        while let Ok(value) = cx.signal(GO).await {
+        while let Ok(value) = cx.receive(GO).await {
             sum += value;
         }
         Ok::<_, WorkflowError>(sum)

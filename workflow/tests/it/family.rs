@@ -129,11 +129,11 @@ fn a_child_is_closed_when_its_parent_goes_on_in_another_run_or_from_a_checkpoint
     ] {
         let code = Implementation::new(METER, move |cx: WorkflowContext, sum: u64| async move {
             if cx.checkpointed::<u64>().is_some() {
-                return Ok(cx.signal(READING).await?);
+                return Ok(cx.receive(READING).await?);
             }
             let child = cx.child(SHIP, "parcel", sum).on_close(on_close);
             let go_on = async {
-                cx.signal(READING).await?;
+                cx.receive(READING).await?;
                 Err(WorkflowError::from(if is_checkpoint {
                     cx.checkpoint(&sum).await
                 } else {
@@ -164,7 +164,7 @@ fn a_child_is_closed_when_its_parent_goes_on_in_another_run_or_from_a_checkpoint
 
 /// Sums two readings a run.
 async fn meter(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
-    let sum = sum + cx.signal(READING).await? + cx.signal(READING).await?;
+    let sum = sum + cx.receive(READING).await? + cx.receive(READING).await?;
     if sum >= 10 {
         return Ok(sum);
     }
@@ -237,11 +237,11 @@ fn signals_that_were_not_taken_go_with_it_in_their_order() {
 fn a_run_that_continues_as_another_workflow_says_what_its_instance_began_as() {
     const BILL: Workflow<u64, u64> = Workflow::named("bill");
     let meter = Implementation::new(METER, async |cx: WorkflowContext, sum: u64| {
-        cx.signal(READING).await?;
+        cx.receive(READING).await?;
         Err::<u64, WorkflowError>(cx.continue_as_new(BILL, sum).await.into())
     });
     let bill = Implementation::new(BILL, async |cx: WorkflowContext, sum: u64| {
-        cx.signal(READING).await?;
+        cx.receive(READING).await?;
         Err::<u64, WorkflowError>(match sum {
             0 => cx.continue_as_new(BILL, 1).await.into(),
             sum => cx.continue_as_new(METER, sum).await.into(),

@@ -42,7 +42,7 @@ const SENT: Topic<u64> = Topic::named("parcels.sent");
 async fn order(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
     let reserved = cx.call(RESERVE, number).await?;
     let approval = match cx
-        .race(cx.signal(APPROVED), cx.sleep(Duration::from_secs(3_600)))
+        .race(cx.receive(APPROVED), cx.sleep(Duration::from_secs(3_600)))
         .await
     {
         Either::Left(Ok(approval)) => approval,
@@ -216,7 +216,7 @@ fn resumed_shop() -> World {
 /// A child, a publish, a promise, a local step, a pause, and a checkpoint after which a signal waits.
 async fn parcel(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
     if let Some(sum) = cx.checkpointed::<u64>() {
-        let go = cx.signal(GO).await?;
+        let go = cx.receive(GO).await?;
         return Ok(format!("{} {}", sum? + go, cx.random()));
     }
     let local = cx.local(|| Ok::<_, ActivityError>(number + 1)).await?;
@@ -230,9 +230,9 @@ async fn parcel(cx: WorkflowContext, number: u64) -> Result<String, WorkflowErro
     let timer = cx.sleep(Duration::from_secs(1));
     let waits = async {
         timer.await?;
-        Ok::<_, WorkflowError>(cx.signal(GO).await?)
+        Ok::<_, WorkflowError>(cx.receive(GO).await?)
     };
-    match cx.race(cx.signal(APPROVED), waits).await {
+    match cx.race(cx.receive(APPROVED), waits).await {
         Either::Left(_) => Err(WorkflowError::failed("too early")),
         Either::Right(go) => {
             let sum = kept + go? + u64::try_from(child.len())?;
@@ -337,7 +337,7 @@ fn begun() -> World {
 }
 
 async fn counter(cx: WorkflowContext, sum: u64) -> Result<String, WorkflowError> {
-    let sum = sum + cx.signal(GO).await?;
+    let sum = sum + cx.receive(GO).await?;
     Err(cx.continue_as_new(COUNTER, sum).await.into())
 }
 
@@ -374,7 +374,7 @@ async fn composed(cx: WorkflowContext, number: u64) -> Result<String, WorkflowEr
         cx.join(inner.context().call(RESERVE, 2), shield.call(RESERVE, 3)),
     );
     let stop = async {
-        let go = cx.signal(GO).await;
+        let go = cx.receive(GO).await;
         scope.cancel();
         go
     };
@@ -426,7 +426,7 @@ async fn timed(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError
         Some(former) => former?,
         None => (cx.now().as_micros(), number),
     };
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     if cx.now().as_micros() < began {
         cx.call(RESERVE, number).await?;
     } else {
@@ -495,8 +495,8 @@ fn published_perhaps() -> World {
 /// Code whose first versions were wrong: one panics, one awaits what nobody can wake, one does not fit.
 async fn mended(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
     let first = cx.call(RESERVE, number).await?;
-    let second = cx.signal(GO).await?;
-    Ok(format!("{first} {second} {}", cx.signal(GO).await?))
+    let second = cx.receive(GO).await?;
+    Ok(format!("{first} {second} {}", cx.receive(GO).await?))
 }
 
 fn mended_implementation() -> Implementation {

@@ -29,7 +29,7 @@ fn original(cx: WorkflowContext, order: u64) -> Flow {
     Box::pin(async move {
         let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
         let sum = reserved? + charged?;
-        match cx.race(cx.signal(GO), cx.sleep(seconds(60))).await {
+        match cx.race(cx.receive(GO), cx.sleep(seconds(60))).await {
             Either::Left(go) => Ok(cx.call(SHIP, sum + go?).await?),
             Either::Right(_) => Ok(0),
         }
@@ -82,7 +82,7 @@ macro_rules! mutants {
 
 /// The original, with its parts to be replaced.
 async fn rest(cx: &WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
-    match cx.race(cx.signal(GO), cx.sleep(seconds(60))).await {
+    match cx.race(cx.receive(GO), cx.sleep(seconds(60))).await {
         Either::Left(go) => Ok(cx.call(SHIP, sum + go?).await?),
         Either::Right(_) => Ok(0),
     }
@@ -124,7 +124,7 @@ mutants! {
     last_call_renamed: |cx, order| {
         let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
         let sum = reserved? + charged?;
-        match cx.race(cx.signal(GO), cx.sleep(seconds(60))).await {
+        match cx.race(cx.receive(GO), cx.sleep(seconds(60))).await {
             Either::Left(go) => Ok(cx.call(CHARGE, sum + go?).await?),
             Either::Right(_) => Ok(0),
         }
@@ -152,7 +152,7 @@ mutants! {
     };
     timer_removed: |cx, order| {
         let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
-        let go = cx.signal(GO).await?;
+        let go = cx.receive(GO).await?;
         Ok(cx.call(SHIP, reserved? + charged? + go).await?)
     };
     signal_not_waited_for: |cx, order| {
@@ -163,7 +163,7 @@ mutants! {
     signal_renamed: |cx, order| {
         const RENAMED: Signal<u64> = Signal::named("go-2");
         let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
-        match cx.race(cx.signal(RENAMED), cx.sleep(seconds(60))).await {
+        match cx.race(cx.receive(RENAMED), cx.sleep(seconds(60))).await {
             Either::Left(go) => Ok(cx.call(SHIP, reserved? + charged? + go?).await?),
             Either::Right(_) => Ok(0),
         }
@@ -171,7 +171,7 @@ mutants! {
     loser_kept_alive: |cx, order| {
         let (reserved, charged) = cx.join(cx.call(RESERVE, order), cx.call(CHARGE, order)).await;
         let mut sleep = Box::pin(cx.sleep(seconds(60)));
-        match cx.race(cx.signal(GO), &mut sleep).await {
+        match cx.race(cx.receive(GO), &mut sleep).await {
             Either::Left(go) => {
                 let shipped = cx.call(SHIP, reserved? + charged? + go?).await?;
                 sleep.await?;
@@ -300,7 +300,7 @@ fn what_the_world_itself_shows_is_caught_before_long() {
                 tokio::select! {
                     reserved = cx.call(RESERVE, 0) => Ok(reserved?),
                     charged = cx.call(CHARGE, 0) => Ok(charged?),
-                    go = cx.signal(GO) => Ok(go?),
+                    go = cx.receive(GO) => Ok(go?),
                 }
             })
         }),
@@ -344,7 +344,7 @@ fn priced(cx: WorkflowContext, order: u64) -> Flow {
         let postage = cx.record(|| 5).named("postage").await?;
         let tax = cx.local(|| taxed(price)).named("tax").await?;
         let rebate = cx.local(|| taxed(2)).named("rebate").await?;
-        let go = cx.signal(GO).await?;
+        let go = cx.receive(GO).await?;
         Ok(cx.call(CHARGE, 2 * price + postage + tax - rebate + go).await?)
     })
 }
@@ -356,7 +356,7 @@ fn taxed(cents: u64) -> Result<u64, ActivityError> {
 /// What the mutants have in common.
 async fn charge(cx: WorkflowContext, values: [u64; 4]) -> Result<u64, WorkflowError> {
     let [price, postage, tax, rebate] = values;
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     Ok(cx.call(CHARGE, 2 * price + postage + tax - rebate + go).await?)
 }
 

@@ -35,7 +35,7 @@ async fn first(cx: &WorkflowContext, order: u64) -> Result<u64, WorkflowError> {
 
 /// The second: a signal, a publish, a state of three, and another run.
 async fn second(cx: &WorkflowContext, state: &State<u64>, sum: u64) -> Result<u64, WorkflowError> {
-    let go = cx.signal(GO).await?;
+    let go = cx.receive(GO).await?;
     cx.publish(SHIPPED, sum + go).await?;
     state.until(|state| *state >= 3).await?;
     cx.call(STEP, sum).await?;
@@ -153,7 +153,7 @@ mutants! {
         let price = cx.local(|| Ok::<_, ActivityError>(order + 1)).await?;
         let (child, placed) = cx.join(cx.child(PARCEL, "parcel", price), cx.publish(PLACED, price)).await;
         placed?;
-        Ok(child? + cx.signal(GO).await?)
+        Ok(child? + cx.receive(GO).await?)
     };
     promise_made_later after 0: |cx, _state, order| {
         let price = cx.local(|| Ok::<_, ActivityError>(order + 1)).await?;
@@ -167,7 +167,7 @@ mutants! {
         let (child, placed) = cx.join(cx.child(PARCEL, "parcel", price), cx.publish(PLACED, price)).await;
         drop(promise);
         placed?;
-        Ok(child? + cx.signal(GO).await?)
+        Ok(child? + cx.receive(GO).await?)
     };
     child_and_publish_swapped after 0: |cx, _state, order| {
         let price = cx.local(|| Ok::<_, ActivityError>(order + 1)).await?;
@@ -253,7 +253,7 @@ mutants! {
     publish_behind_the_checkpoint_removed after 4: |cx, state, order| {
         match cx.checkpointed::<u64>() {
             Some(sum) => {
-                cx.signal(GO).await?;
+                cx.receive(GO).await?;
                 state.until(|state| *state >= 3).await?;
                 Ok(cx.call(STEP, sum?).await?)
             }
@@ -263,7 +263,7 @@ mutants! {
     condition_met_earlier after 6: |cx, state, order| {
         match cx.checkpointed::<u64>() {
             Some(sum) => {
-                let go = cx.signal(GO).await?;
+                let go = cx.receive(GO).await?;
                 cx.publish(SHIPPED, go).await?;
                 state.until(|state| *state >= 2).await?;
                 Ok(cx.call(STEP, sum?).await?)
@@ -274,7 +274,7 @@ mutants! {
     condition_met_later after 7: |cx, state, order| {
         match cx.checkpointed::<u64>() {
             Some(sum) => {
-                let go = cx.signal(GO).await?;
+                let go = cx.receive(GO).await?;
                 cx.publish(SHIPPED, go).await?;
                 state.until(|state| *state >= 5).await?;
                 Ok(cx.call(STEP, sum?).await?)
@@ -291,7 +291,7 @@ fn a_difference_names_the_line_of_checkpoints_and_continuations_too() {
         ("checkpoint after 0 operations at", |cx, _, sum| {
             Box::pin(async move {
                 if cx.checkpointed::<u64>().is_some() {
-                    return Ok(cx.signal(GO).await?);
+                    return Ok(cx.receive(GO).await?);
                 }
                 Err(cx.checkpoint(&sum).await.into())
             })

@@ -108,7 +108,7 @@ fn publishes_out_of_bounds_are_refused_to_the_code_and_record_nothing() {
 fn a_run_with_more_promises_than_it_may_have_is_parked() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, len: u64| {
         let promises: Vec<Promise<u64>> = (0..len).map(|_| cx.promise()).collect();
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         Ok::<_, WorkflowError>(format!("{} are left", promises.len()))
     });
     let mut limits = Limits::default();
@@ -187,7 +187,7 @@ fn summing() -> Implementation {
         let timer = cx.sleep(std::time::Duration::from_secs(3_600));
         let summed = async {
             for _ in 0..3 {
-                match cx.signal(GO).await? {
+                match cx.receive(GO).await? {
                     0 => return Ok(Some(cx.random() % 2)),
                     number => state.change(|sum| *sum += number),
                 }
@@ -279,7 +279,7 @@ fn code_that_makes_checkpoints_without_waiting_is_parked() {
 fn a_paused_run_records_what_comes_and_takes_it_up_when_resumed() {
     let code = || {
         Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
-            let sum = number + cx.signal(GO).await? + cx.signal(GO).await?;
+            let sum = number + cx.receive(GO).await? + cx.receive(GO).await?;
             Ok::<_, WorkflowError>(sum.to_string())
         })
     };

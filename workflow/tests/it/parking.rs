@@ -24,13 +24,13 @@ fn brittle(panics: u32) -> (Implementation, Arc<AtomicU32>) {
     let code = Implementation::new(FLOW, move |cx: WorkflowContext, _: u64| {
         let left = Arc::clone(&left);
         async move {
-            let first = cx.signal(GO).await?;
+            let first = cx.receive(GO).await?;
             let panics = left.load(Ordering::Relaxed);
             if panics > 0 {
                 left.store(panics - 1, Ordering::Relaxed);
                 panic!("{panics} to go");
             }
-            Ok::<_, WorkflowError>(first + cx.signal(GO).await?)
+            Ok::<_, WorkflowError>(first + cx.receive(GO).await?)
         }
     });
     (code, count)
@@ -114,7 +114,7 @@ fn a_panic_at_the_start_parks_after_the_start() {
     world.signal(GO, &7);
     world.check_replays();
     let fixed = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
-        Ok::<_, WorkflowError>(cx.signal(GO).await?)
+        Ok::<_, WorkflowError>(cx.receive(GO).await?)
     });
     world.reload_with(Some(fixed));
     world.apply(Input::Resume).unwrap();
@@ -137,7 +137,7 @@ fn a_panic_in_a_destructor_does_not_escape() {
     // Dropped by the code itself: a panic like any other.
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         let grenade = Grenade;
-        let value = cx.signal(GO).await?;
+        let value = cx.receive(GO).await?;
         drop(grenade);
         Ok::<_, WorkflowError>(value)
     });
@@ -172,7 +172,7 @@ fn a_destructor_of_a_run_ended_from_outside_decides_nothing() {
     }
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         let _words = LastWords(cx.clone());
-        Ok::<_, WorkflowError>(cx.signal(GO).await?)
+        Ok::<_, WorkflowError>(cx.receive(GO).await?)
     });
     let mut world = World::start(code, &5_u64);
     let reason = "over".into();
@@ -199,7 +199,7 @@ fn code_that_awaits_what_the_engine_does_not_know_is_stuck() {
 #[test]
 fn a_wait_for_a_cancel_that_was_dropped_counts_no_more() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
-        match cx.race(cx.cancelled(), cx.signal(GO)).await {
+        match cx.race(cx.cancelled(), cx.receive(GO)).await {
             Either::Left(()) => Ok(0),
             Either::Right(_) => Ok::<_, WorkflowError>(std::future::pending::<u64>().await),
         }
@@ -262,7 +262,7 @@ fn code_that_decides_without_end_is_stuck() {
     limits.self_wakes_max = 50;
     for decides in loops {
         let code = Implementation::new(FLOW, move |cx: WorkflowContext, _: u64| async move {
-            let go = cx.signal(GO).await?;
+            let go = cx.receive(GO).await?;
             decides(cx).await;
             Ok::<_, WorkflowError>(go)
         });
@@ -300,7 +300,7 @@ fn timers_without_bound_park_the_run() {
 #[test]
 fn waits_without_bound_park_the_run() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, len: u64| {
-        let first = cx.join_all((0..len).map(|_| cx.signal(GO)));
+        let first = cx.join_all((0..len).map(|_| cx.receive(GO)));
         Ok::<_, WorkflowError>(cx.join(first, cx.call(STEP, ())).await.1?)
     });
     let mut limits = Limits::default();
@@ -334,7 +334,7 @@ fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
         ("signal", |waker, scope| {
             let mut context = std::task::Context::from_waker(waker);
             assert!(
-                std::pin::pin!(scope.context().signal(GO))
+                std::pin::pin!(scope.context().receive(GO))
                     .poll(&mut context)
                     .is_pending()
             );
@@ -354,7 +354,7 @@ fn a_touch_from_outside_parks_the_run_before_the_code_can_see_it() {
                     Poll::Ready(())
                 })
                 .await;
-                Ok::<_, WorkflowError>(cx.signal(GO).await?)
+                Ok::<_, WorkflowError>(cx.receive(GO).await?)
             }
         });
         let mut world = World::start(code, &0_u64).fickle();
@@ -463,7 +463,7 @@ fn code_that_does_not_fit_parks_with_the_difference_and_goes_on_when_it_is_mende
 #[test]
 fn activities_of_a_parked_run_are_still_tried_again() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
-        let (step, go) = cx.join(cx.call(STEP, ()), cx.signal(GO)).await;
+        let (step, go) = cx.join(cx.call(STEP, ()), cx.receive(GO)).await;
         Ok::<_, WorkflowError>(step? + go?)
     });
     let mut world = World::start(code.clone(), &0_u64);

@@ -24,7 +24,7 @@ fn an_effect_runs_once_and_replays_see_its_value() {
         async move {
             let draw = || cx.record(|| 100 + counter.fetch_add(1, Ordering::Relaxed));
             let (first, second) = (draw().await?, draw().await?);
-            let go = cx.signal(GO).await?;
+            let go = cx.receive(GO).await?;
             let third = draw().await?;
             Ok::<_, WorkflowError>(cx.call(STEP, go + first + second + third).await?)
         }
@@ -77,7 +77,7 @@ fn an_effect_is_not_repeated_when_the_code_does_not_fit() {
 fn a_value_that_does_not_fit_is_an_error_in_every_replay() {
     let code = Implementation::new(TEXT, async |cx: WorkflowContext, _: u64| {
         let error = cx.record(|| "x".repeat(100)).await.unwrap_err();
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         Ok::<_, WorkflowError>(error.to_string())
     });
     let mut limits = Limits::default();
@@ -93,7 +93,7 @@ fn a_uuid_is_of_version_4_and_the_same_in_every_replay() {
     let code = Implementation::new(TEXT, async |cx: WorkflowContext, _: u64| {
         let uuid = cx.uuid();
         assert_ne!(uuid, cx.uuid());
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         Ok::<_, WorkflowError>(uuid)
     });
     let mut world = World::start(code, &0_u64);
@@ -110,7 +110,7 @@ fn a_uuid_is_of_version_4_and_the_same_in_every_replay() {
 /// Code before a change, with it, and after every run is past it.
 fn versions() -> [Implementation; 3] {
     async fn rest(cx: &WorkflowContext, value: u64) -> Result<u64, WorkflowError> {
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         Ok(cx.call(STEP, value).await?)
     }
     [
@@ -165,11 +165,11 @@ fn a_run_from_after_a_change_takes_the_new_way_and_outlives_the_call() {
 #[test]
 fn a_run_that_gets_to_a_change_later_takes_the_new_way() {
     let early = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         Ok::<_, WorkflowError>(cx.call(STEP, 1).await?)
     });
     let changed = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         let value = if cx.patched("more") { 2 } else { 1 };
         Ok::<_, WorkflowError>(cx.call(STEP, value).await?)
     });

@@ -18,7 +18,7 @@ const COLLECT: Workflow<usize, Vec<u64>> = Workflow::named("collect");
 async fn collect(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
     let mut values = Vec::new();
     while values.len() < len {
-        values.push(cx.signal(NUMBER).await?);
+        values.push(cx.receive(NUMBER).await?);
     }
     Ok(values)
 }
@@ -51,7 +51,10 @@ fn a_wait_that_is_dropped_loses_no_signal() {
         let mut values = Vec::new();
         while values.len() < len {
             // Both are ready in one turn when the signal arrived during the pause of the last one.
-            match cx.race(cx.sleep(Duration::from_secs(1)), cx.signal(NUMBER)).await {
+            match cx
+                .race(cx.sleep(Duration::from_secs(1)), cx.receive(NUMBER))
+                .await
+            {
                 Either::Left(tick) => tick?,
                 Either::Right(value) => values.push(value?),
             }
@@ -70,10 +73,10 @@ fn a_wait_that_is_dropped_loses_no_signal() {
 #[test]
 fn a_wait_that_nobody_polls_does_not_keep_the_signal_from_others() {
     let code = Implementation::new(COLLECT, async |cx: WorkflowContext, _: usize| {
-        let mut idle = Box::pin(cx.signal(NUMBER));
+        let mut idle = Box::pin(cx.receive(NUMBER));
         let tick = cx.sleep(Duration::from_secs(1));
         assert!(matches!(cx.race(&mut idle, tick).await, Either::Right(_)));
-        let value = cx.signal(NUMBER).await?;
+        let value = cx.receive(NUMBER).await?;
         Ok::<_, WorkflowError>(vec![value, idle.await?])
     });
     let mut world = World::start(code, &0);
@@ -86,7 +89,7 @@ fn a_wait_that_nobody_polls_does_not_keep_the_signal_from_others() {
 #[test]
 fn each_of_several_waits_gets_one() {
     let code = Implementation::new(COLLECT, async |cx: WorkflowContext, len: usize| {
-        let values = cx.join_all((0..len).map(|_| cx.signal(NUMBER))).await;
+        let values = cx.join_all((0..len).map(|_| cx.receive(NUMBER))).await;
         Ok::<_, WorkflowError>(values.into_iter().collect::<Result<Vec<_>, _>>()?)
     });
     for len in [2, 40] {
@@ -99,8 +102,8 @@ fn each_of_several_waits_gets_one() {
 #[test]
 fn a_signal_of_the_wrong_type_is_an_error_and_is_gone() {
     let code = Implementation::new(COLLECT, async |cx: WorkflowContext, _: usize| {
-        assert!(matches!(cx.signal(NUMBER).await, Err(SignalError::Payload(_))));
-        Ok::<_, WorkflowError>(vec![cx.signal(NUMBER).await?])
+        assert!(matches!(cx.receive(NUMBER).await, Err(SignalError::Payload(_))));
+        Ok::<_, WorkflowError>(vec![cx.receive(NUMBER).await?])
     });
     let mut world = World::start(code, &0);
     let (name, value) = (NUMBER.name().into(), Payload::encode("text").unwrap());

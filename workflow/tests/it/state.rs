@@ -81,7 +81,7 @@ fn an_update_may_cancel_a_scope_that_the_state_holds() {
         let _state = cx.state(scope.clone());
         let mut told = Vec::new();
         for _ in 0..pauses {
-            let tick = cx.signal(TICK).await?;
+            let tick = cx.receive(TICK).await?;
             let slept = scope.context().sleep(Duration::from_secs(1)).await;
             told.push(format!("{tick} {}", slept.is_err()));
         }
@@ -183,7 +183,7 @@ fn an_update_asked_for_twice_is_performed_once_and_answered_alike() {
 /// Takes items of this size as they come, and goes on in another run at each signal.
 async fn endless(cx: WorkflowContext, first: usize) -> Result<Vec<String>, WorkflowError> {
     let items: State<Vec<String>> = cx.state(vec![String::new(); first]);
-    cx.signal(GO).await?;
+    cx.receive(GO).await?;
     let len = items.read(Vec::len);
     Err(cx.continue_as_new(SHOP, len).await.into())
 }
@@ -313,7 +313,7 @@ fn queries_that_cannot_be_answered_say_why() {
         Err(QueryError::Payload(_))
     ));
     let stateless = Implementation::new(SHOP, async |cx: WorkflowContext, _: usize| {
-        Ok::<_, WorkflowError>(vec![cx.signal(GO).await?])
+        Ok::<_, WorkflowError>(vec![cx.receive(GO).await?])
     });
     let world = World::start(stateless.query(LEN, |items, ()| items.len()), &9);
     assert_eq!(world.instance.query("len", &unit), Err(QueryError::NoState));
@@ -325,7 +325,7 @@ fn a_change_by_the_code_itself_wakes_whoever_waits_for_it() {
         let items: State<Vec<String>> = cx.state(Vec::new());
         let fill = async {
             for _ in 0..len {
-                let item = cx.signal(GO).await?;
+                let item = cx.receive(GO).await?;
                 items.change(|items| items.push(item));
             }
             Ok::<_, WorkflowError>(())

@@ -280,10 +280,10 @@ fn woken_together(both: Both, is_scope: bool, pokes: u32) -> Implementation {
         };
         let until_stopped = async {
             for _ in 0..pokes {
-                cx.signal(POKE).await?;
+                cx.receive(POKE).await?;
             }
             if is_scope {
-                cx.signal(STOP).await?;
+                cx.receive(STOP).await?;
                 scope.cancel();
             }
             std::future::pending().await

@@ -30,7 +30,7 @@ fn a_join_set_gives_results_as_they_come_and_cancels_the_rest() {
         }
         assert_eq!(set.len(), 7);
         drop(set);
-        values.push(cx.signal(GO).await?);
+        values.push(cx.receive(GO).await?);
         Ok::<_, WorkflowError>(values)
     });
     let mut world = World::start(code, &10_u64);
@@ -74,7 +74,7 @@ fn a_scope_is_cancelled_without_the_run_around_it() {
             cx.join(shield.call(STEP, 3), cx.call(STEP, 4)),
         );
         let stop = async {
-            cx.signal(GO).await?;
+            cx.receive(GO).await?;
             scope.cancel();
             scope.cancel();
             Ok::<_, WorkflowError>(scope.context().call(STEP, 5).await.is_err())
@@ -118,7 +118,7 @@ fn a_million_scopes_in_one_another_are_let_go_of() {
         let shared = scope.clone();
         drop(scope);
         let is_cancelled = shared.is_cancelled();
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         Ok::<_, WorkflowError>(vec![u64::from(is_cancelled)])
     });
     let mut world = World::start(code, &1_000_000_u64);
@@ -131,11 +131,11 @@ fn a_scope_ends_waits_for_signals_and_timers_too() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         let scope = cx.scope();
         let waits = cx.join(
-            scope.context().signal(Signal::<u64>::named("never")),
+            scope.context().receive(Signal::<u64>::named("never")),
             scope.context().sleep(Duration::from_secs(3_600)),
         );
         let stop = async {
-            let go = cx.signal(GO).await;
+            let go = cx.receive(GO).await;
             scope.cancel();
             go
         };
@@ -241,7 +241,7 @@ fn a_saga_ends_with_the_code_that_made_it() {
             return Err(cx.checkpoint(&value).await.into());
         }
         assert!(saga.is_empty());
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         saga.compensate().await?;
         Ok::<_, WorkflowError>(vec![])
     });

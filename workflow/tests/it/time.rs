@@ -30,7 +30,7 @@ fn times() -> Implementation {
         let seconds = || cx.now().as_micros() / 1_000_000;
         let mut times = vec![seconds()];
         for _ in 0..signals {
-            cx.signal(GO).await?;
+            cx.receive(GO).await?;
             times.push(seconds());
         }
         Ok::<_, WorkflowError>(times)
@@ -95,7 +95,7 @@ fn a_run_begins_no_earlier_than_its_first_event_says() {
 #[test]
 fn a_new_timer_counts_from_the_hosts_time_and_not_from_the_runs() {
     let code = Implementation::new(TIMES, async |cx: WorkflowContext, _: usize| {
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         let before = cx.now();
         cx.sleep(MINUTE).await?;
         let since = cx.now().saturating_since(before);
@@ -126,7 +126,7 @@ fn rounds() -> Implementation {
             None => former,
         };
         times.push(cx.now().as_micros() / 1_000_000);
-        match cx.signal(GO).await? {
+        match cx.receive(GO).await? {
             0 => Ok(times),
             1 => Err(cx.continue_as_new(ROUNDS, times).await.into()),
             2 => {
@@ -198,7 +198,7 @@ fn a_checkpoint_of_a_run_that_was_resumed_replays_with_the_time_that_it_was_made
 #[test]
 fn a_timer_of_a_run_that_was_resumed_counts_from_then() {
     let code = Implementation::new(TIMES, async |cx: WorkflowContext, _: usize| {
-        cx.signal(GO).await?;
+        cx.receive(GO).await?;
         cx.sleep(MINUTE).await?;
         Ok::<_, WorkflowError>(Vec::new())
     });

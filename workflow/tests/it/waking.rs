@@ -76,7 +76,7 @@ fn many_that_become_ready_at_once_are_all_taken_in_one_turn() {
         let signals = async {
             let mut sum = 0;
             for _ in 0..len {
-                sum += cx.signal(GO).await?;
+                sum += cx.receive(GO).await?;
             }
             Ok::<_, WorkflowError>(sum)
         };

@@ -125,7 +125,7 @@ async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, WorkflowError> {
         let more = match &rounds[at] {
             Round::HearUpTo(last) => {
                 loop {
-                    let value = cx.signal(TELL).await?;
+                    let value = cx.receive(TELL).await?;
                     state.change(|book| book.told.push(value));
                     if value >= *last {
                         break;

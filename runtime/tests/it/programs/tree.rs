@@ -191,7 +191,7 @@ fn run(cx: WorkflowContext, state: State<u64>, id: String, place: String, progra
             Program::Record(value) => cx.record(|| value).await?,
             Program::Signal => {
                 cx.call(SEND, Errand::Signal(id)).retry(retry).await?;
-                cx.signal(GO).await?
+                cx.receive(GO).await?
             }
             Program::Update => {
                 cx.call(SEND, Errand::Update(id)).retry(retry).await?;

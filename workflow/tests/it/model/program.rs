@@ -189,7 +189,7 @@ fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Futur
                 Err(PromiseError::Cancelled(_)) => CANCELLED,
                 Err(other) => panic!("{other}"),
             },
-            Program::Signal(index) => cx.signal(SIGNALS[index]).await.unwrap_or(CANCELLED),
+            Program::Signal(index) => cx.receive(SIGNALS[index]).await.unwrap_or(CANCELLED),
             Program::Record(value) => {
                 let record = cx.record(|| value);
                 let recorded = match name_of(value) {
