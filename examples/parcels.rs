@@ -36,7 +36,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut parcels = BTreeMap::new();
     for (customer, item) in orders {
         let on_conflict = OnConflict::RestartFinished;
-        let told = runtime.signal_with_start(PARCEL, customer, 3, ORDERED, item.to_owned(), on_conflict);
+        let told = runtime
+            .start(PARCEL, customer, 3)
+            .on_conflict(on_conflict)
+            .with_signal(ORDERED, item.to_owned());
         let parcel = told.await?;
         let number = parcels.len() + 1;
         parcels

@@ -117,6 +117,12 @@ pub enum StartError {
         /// The limit, `payload_bytes_max`.
         bytes_max: usize,
     },
+    /// The workflow's name, given as text, is empty or too long.
+    #[error("a workflow's name has 1 to 255 bytes, and this one {bytes}")]
+    Name {
+        /// Its length.
+        bytes: usize,
+    },
     /// The first turn of the run is larger than one may be: it issues too much at once.
     #[error("the run's first turn does not fit the journal: {0}")]
     Turn(String),
@@ -200,11 +206,10 @@ impl StartError {
     }
 }
 
-/// Why an instance was neither started nor signalled by
-/// [`signal_with_start`](crate::Runtime::signal_with_start).
+/// Why an instance was neither started nor signalled by a [start with a signal](crate::Start::with_signal).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SignalWithStartError {
+pub enum StartWithSignalError {
     /// It was not started, and there is none that may be signalled.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -213,19 +218,72 @@ pub enum SignalWithStartError {
     Signal(#[from] RunError),
 }
 
-impl From<StopCause> for SignalWithStartError {
+impl From<StopCause> for StartWithSignalError {
     fn from(cause: StopCause) -> Self {
         Self::Start(cause.into())
     }
 }
 
-impl SignalWithStartError {
+impl StartWithSignalError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Start(error) => error.is_retryable(),
             Self::Signal(error) => error.is_retryable(),
+        }
+    }
+}
+
+/// Why a [start with an update](crate::Start::with_update) gave no answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StartWithUpdateError<E> {
+    /// The instance was not started, and there is none that may be updated.
+    Start(StartError),
+    /// The update has no answer. If the id was free and the error is [`UpdateError::Rejected`] or
+    /// [`UpdateError::Run`], nothing was started; otherwise it concerns the run that is there.
+    Update(UpdateError<E>),
+}
+
+impl<E> From<StartError> for StartWithUpdateError<E> {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+impl<E> From<UpdateError<E>> for StartWithUpdateError<E> {
+    fn from(error: UpdateError<E>) -> Self {
+        Self::Update(error)
+    }
+}
+
+impl<E> StartWithUpdateError<E> {
+    /// Whether the same call may succeed later. One that is not [named](crate::Start::with_update_as) may
+    /// update twice then.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Start(error) => error.is_retryable(),
+            Self::Update(error) => matches!(error, UpdateError::Run(error) if error.is_retryable()),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for StartWithUpdateError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::Update(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Display + fmt::Debug> std::error::Error for StartWithUpdateError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Start(error) => error.source(),
+            Self::Update(error) => error.source(),
         }
     }
 }
@@ -245,7 +303,7 @@ pub enum RunError {
     #[error("the id belongs to an instance of workflow {workflow:?}, and the handle is one of {expected:?}")]
     OtherWorkflow {
         /// The handle's workflow.
-        expected: &'static str,
+        expected: Cow<'static, str>,
         /// That of the instance.
         workflow: String,
     },

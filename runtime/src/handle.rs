@@ -5,9 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{
-    Outcome, Payload, Query, Refused, RunFailure, Signal, TypedError, Update, WorkflowError,
-};
+use millrun_workflow::{Outcome, Payload, Query, RunFailure, Signal, TypedError, Update, WorkflowError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
@@ -17,6 +15,7 @@ use crate::runtime::Inner;
 use crate::shard::{
     Question, ShardMessage, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
+use crate::updated::Decoder;
 use crate::{QueryError, ResultError, RunError, UpdateError};
 
 /// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
@@ -78,7 +77,18 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// As it is, for whoever is told of the end.
+    /// The same run, seen as one that ends with these types.
+    pub(crate) fn retyped(of: RunHandle<Payload, RunFailure>) -> Self {
+        Self {
+            inner: of.inner,
+            target: of.target,
+            id: of.id,
+            end: of.end,
+            types: PhantomData,
+        }
+    }
+
+    /// Attaches the receiver that is told the run's end.
     pub(crate) fn with_end(mut self, end: End) -> Self {
         self.end = Mutex::new(Some(end));
         self
@@ -233,8 +243,7 @@ impl<O, E> RunHandle<O, E> {
         update: Update<S, I, A, R>,
         input: I,
     ) -> Result<A, UpdateError<R>> {
-        let host = &self.inner.shared.host;
-        let request = format!("{:016x}{:016x}", host.random(), host.random());
+        let request = self.inner.request_name();
         self.update_as(update, &request, input).await
     }
 
@@ -257,16 +266,7 @@ impl<O, E> RunHandle<O, E> {
             name: update.name().into(),
             input,
         };
-        let answer = self.ask_update(request).await;
-        match answer {
-            Ok(Ok(answer)) => answer.decode().map_err(UpdateError::Payload),
-            Ok(Err(message)) => Err(UpdateError::Failed { message }),
-            Err(UpdateRefused::Parked(reason)) => Err(UpdateError::Parked(Box::new(reason))),
-            Err(UpdateRefused::Run(RunError::Refused(Refused::Rejected { error, .. }))) => Err(error
-                .decode()
-                .map_or_else(UpdateError::Payload, UpdateError::Rejected)),
-            Err(UpdateRefused::Run(error)) => Err(UpdateError::Run(error)),
-        }
+        Decoder::typed().decode(self.ask_update(request).await)
     }
 
     pub(crate) async fn ask_update(&self, request: UpdateRequest) -> Result<UpdateAnswer, UpdateRefused> {

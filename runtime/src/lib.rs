@@ -51,6 +51,7 @@ mod stop;
 mod timers;
 mod trigger;
 mod untyped;
+mod updated;
 mod watch;
 
 /// The examples of the README compile and run.
@@ -67,7 +68,8 @@ pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
 pub use describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
 pub use error::{
-    OpenError, QueryError, ResultError, RunError, SignalWithStartError, StartError, StopCause, UpdateError,
+    OpenError, QueryError, ResultError, RunError, StartError, StartWithSignalError, StartWithUpdateError,
+    StopCause, UpdateError,
 };
 pub use handle::RunHandle;
 pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
@@ -75,8 +77,8 @@ pub use recovery::StartupReport;
 pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
 pub use runtime::{KillError, PartChange, PartEvent, PartStatus, Runtime, RuntimeStats};
 pub use shutdown::{LeftBehind, ShutdownReport};
-pub use start::OnConflict;
-pub use trigger::Trigger;
+pub use start::{OnConflict, Start, StartWithSignal, StartWithUpdate, Starting};
+pub use trigger::{On, Trigger};
 pub use untyped::UntypedHandle;
 
 pub use millrun_core::{

@@ -9,7 +9,7 @@ use millrun_core::{Bell, Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
 use millrun_workflow::{
-    ChildFailure, Event, Ledger, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
+    ChildFailure, Event, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
 };
 use tokio::sync::oneshot;
 
@@ -28,7 +28,7 @@ enum ReadRequest {
     /// How a finished run ended.
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
     /// Whether a finished run is of an instance that began as this workflow.
-    CheckWorkflow(RunId, &'static str, oneshot::Sender<Result<(), RunError>>),
+    CheckWorkflow(RunId, Name, oneshot::Sender<Result<(), RunError>>),
     /// Whether a finished run is this child.
     Child(RunId, Box<StartChild>),
     /// Replay a finished run, to see that its code still makes the same of it.
@@ -84,11 +84,7 @@ impl ReaderDoor {
 
     /// Asks whether a finished run is of an instance that began as this workflow; as
     /// [`outcome`](Self::outcome).
-    pub(crate) async fn check_workflow(
-        &self,
-        run: RunId,
-        workflow: &'static str,
-    ) -> Option<Result<(), RunError>> {
+    pub(crate) async fn check_workflow(&self, run: RunId, workflow: Name) -> Option<Result<(), RunError>> {
         self.ask(|reply| ReadRequest::CheckWorkflow(run, workflow, reply))
             .await
     }
@@ -200,15 +196,15 @@ impl Reader {
                     Err(error) => return Err(error.into()),
                 };
                 if let Some(workflow) = latest.workflow {
-                    self.check_workflow(run, workflow)?;
+                    self.check_workflow(run, &Name::Borrowed(workflow))?;
                 }
                 Ok(run)
             }
         }
     }
 
-    fn check_workflow(&self, run: RunId, expected: &'static str) -> Result<(), RunError> {
-        check_workflow(Some(expected), self.beginning(run)?.began_as())
+    fn check_workflow(&self, run: RunId, expected: &Name) -> Result<(), RunError> {
+        check_workflow(expected, self.beginning(run)?.began_as())
     }
 
     fn history(&self, run: RunId) -> Result<History, RunError> {
@@ -385,7 +381,7 @@ impl Part for Reader {
                     drop(reply.send(outcome.map(Standing::Ended)));
                 }
                 ReadRequest::CheckWorkflow(run, workflow, reply) => {
-                    drop(reply.send(self.check_workflow(run, workflow)));
+                    drop(reply.send(self.check_workflow(run, &workflow)));
                 }
                 ReadRequest::Check(run) => self.check(run),
                 ReadRequest::Child(finished, request) => self.child(finished, *request),

@@ -1,24 +1,38 @@
 //! Starting instances, and what happens when an id is taken.
 //!
 //! ```text
-//!   start ─────────────┐              ┌─ the id is free ──► a run begins         one commit
-//!   signal_with_start ─┴─► its shard ─┤
-//!                                     └─ it is taken ─────► attach, refuse, or begin another
+//!   start ──────────────┐              ┌─ the id is free ──► a run begins         one commit
+//!   start, with_signal ─┼─► its shard ─┤
+//!   start, with_update ─┘              └─ it is taken ─────► attach, refuse, or begin another
 //! ```
 //!
-//! A run that a signal started has it in its first event, so that no crash comes between the two.
+//! A run that a signal started has it in its first event, and one that an update started has both in its
+//! first turn, so that no crash comes between the two.
 
+mod future;
+mod with_signal;
+mod with_update;
+
+use std::fmt;
 use std::sync::Arc;
 
 use millrun_core::{InstanceId, RunId};
-use millrun_workflow::{Payload, Refused, Signal, Workflow};
+use millrun_workflow::{
+    NAME_BYTES_MAX, Name, Payload, PayloadError, RunFailure, Signal, TypedError, Update, Workflow,
+};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::handle::End;
 use crate::runtime::Inner;
-use crate::shard::{Reply, ShardMessage, SignalWithStart, StartRequest, StartedRun, Target};
-use crate::{RunError, RunHandle, Runtime, SignalWithStartError, StartError};
+use crate::shard::{Reply, ShardMessage, StartRequest, StartedRun, Target};
+use crate::updated::Decoder;
+use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
+
+pub use future::Starting;
+pub use with_signal::StartWithSignal;
+pub use with_update::StartWithUpdate;
 
 /// What to do when the id of a start is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,75 +49,336 @@ pub enum OnConflict {
     RestartFinished,
 }
 
+/// A start that is described, and performed when it is awaited. Made by [`Runtime::start`] and
+/// [`Runtime::start_untyped`]; `H` is the handle that it gives.
+///
+/// ```
+/// use millrun::{OnConflict, Runtime, StartError, Workflow, WorkflowContext, WorkflowError};
+///
+/// const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+///
+/// async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+///     Ok(number * 2)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+/// let run = runtime.start(DOUBLE, "d", 21).await?;
+/// assert_eq!(run.result().await?, 42);
+/// let again = runtime.start(DOUBLE, "d", 4).on_conflict(OnConflict::Refuse).await;
+/// assert!(matches!(again, Err(StartError::AlreadyFinished { .. })));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is started until this is awaited"]
+pub struct Start<'a, H> {
+    inner: &'a Arc<Inner>,
+    /// What is to be started, or why it cannot be.
+    asked: Result<Asked, StartError>,
+    on_conflict: OnConflict,
+    handle: MakeHandle<H>,
+}
+
+/// What makes the handle of the run that a start led to.
+type MakeHandle<H> = fn(RunHandle<Payload, RunFailure>) -> H;
+
+/// The instance that a start asks for, its input encoded and no larger than a payload may be.
+#[derive(Clone, Debug)]
+struct Asked {
+    id: InstanceId,
+    workflow: Name,
+    input: Payload,
+}
+
+impl<H> fmt::Debug for Start<'_, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start")
+            .field("asked", &self.asked)
+            .field("on_conflict", &self.on_conflict)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, H> Start<'a, H> {
+    fn new(
+        inner: &'a Arc<Inner>,
+        workflow: Name,
+        id: &str,
+        input: Result<Payload, PayloadError>,
+        handle: MakeHandle<H>,
+    ) -> Self {
+        Self {
+            inner,
+            asked: Asked::new(inner, workflow, id, input),
+            on_conflict: OnConflict::default(),
+            handle,
+        }
+    }
+
+    /// Says what to do when the id is taken; [`OnConflict::Attach`] if this is not called. Under each
+    /// policy an id is free again once its finished run is retained no longer.
+    pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
+        self.on_conflict = on_conflict;
+        self
+    }
+}
+
+impl<'a, O, E> Start<'a, RunHandle<O, E>> {
+    /// Signals the instance, and starts it with that signal if there is none: in one commit, so that
+    /// no crash comes between the two. Both are durable when this has been awaited.
+    ///
+    /// A run that begins finds the signal when its code does. One that is there gets it as by
+    /// [`signal`](RunHandle::signal), whether in memory or not, and the input is not looked at.
+    /// [`on_conflict`](Self::on_conflict) says what to do when the id is taken: [`OnConflict::Attach`]
+    /// signals a live run, and is an error when it has finished; [`OnConflict::RestartFinished`] starts
+    /// another then; [`OnConflict::Refuse`] signals only what it starts.
+    ///
+    /// As with any signal, a caller that repeats this after [`StartError::Stopped`] may signal twice.
+    /// Repeated when a finished run is retained no longer, it begins another, as
+    /// [`start`](Runtime::start) does.
+    ///
+    /// ```
+    /// use millrun::{OnConflict, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const ITEM: Signal<u64> = Signal::named("item");
+    /// const BATCH: Workflow<usize, u64> = Workflow::named("batch");
+    ///
+    /// /// Adds up `len` items.
+    /// async fn batch(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
+    ///     let mut sum = 0;
+    ///     for _ in 0..len {
+    ///         sum += cx.receive(ITEM).await?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(BATCH, batch).start().await?;
+    /// // The first one starts it; after three, the next one would start another.
+    /// for item in [1, 2, 3] {
+    ///     let start = runtime.start(BATCH, "today", 3).on_conflict(OnConflict::RestartFinished);
+    ///     start.with_signal(ITEM, item).await?;
+    /// }
+    /// assert_eq!(runtime.attach(BATCH, "today")?.result().await?, 6);
+    /// assert_eq!(runtime.stats().started, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Ordering
+    /// Signals from one caller that awaits each arrive in that order, with those of
+    /// [`signal`](RunHandle::signal).
+    ///
+    /// # Errors
+    /// See [`StartWithSignalError`](crate::StartWithSignalError).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not leave the instance started and signalled; the one not
+    /// without the other, if it was started by this.
+    pub fn with_signal<T: Serialize>(
+        self,
+        signal: Signal<T>,
+        value: T,
+    ) -> StartWithSignal<'a, RunHandle<O, E>> {
+        let encoded = Payload::encode(&value).map_err(RunError::from);
+        // Its own code may panic: not when the signal is durable.
+        drop(value);
+        StartWithSignal::new(self, signal.name().into(), encoded)
+    }
+
+    /// Updates the instance's [state](crate::State), and starts it first if there is none. A run that
+    /// begins is started and updated in one turn: both are durable, or neither has happened. Awaiting it
+    /// gives the handle and the update's answer.
+    ///
+    /// A run that begins runs up to its first wait, and is updated then: code that makes its state there
+    /// answers. If the update is refused at that point (its validator says no, there is no state yet, the
+    /// code has ended or is not registered here), **nothing is started**, and the id stays free. A run that
+    /// is there is updated as by [`update`](RunHandle::update), whether in memory or not, and the input is
+    /// not looked at. [`on_conflict`](Self::on_conflict) says what to do when the id is taken:
+    /// [`OnConflict::Attach`] updates a live run; [`OnConflict::RestartFinished`] starts another if it has
+    /// ended; [`OnConflict::Refuse`] updates only what it starts.
+    ///
+    /// To be able to repeat it after an error, name the request:
+    /// [`with_update_as`](Self::with_update_as).
+    ///
+    /// ```
+    /// use millrun::{Implementation, Runtime, Update, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
+    /// const ADD: Update<Vec<String>, String, usize> = Update::named("add");
+    ///
+    /// async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
+    ///     let items = cx.state(Vec::new());
+    ///     items.until(move |items| items.len() >= full).await?;
+    ///     Ok(items.read(Vec::clone))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let code = Implementation::new(CART, cart).update(
+    ///     ADD,
+    ///     |_, _| Ok(()),
+    ///     |items, item| {
+    ///         items.push(item);
+    ///         items.len()
+    ///     },
+    /// );
+    /// let runtime = Runtime::volatile().implement(code).start().await?;
+    /// // Nobody needs to know whether the cart is there.
+    /// let (_, len) = runtime.start(CART, "ada", 2).with_update(ADD, "bread".into()).await?;
+    /// assert_eq!(len, 1);
+    /// let (cart, len) = runtime.start(CART, "ada", 2).with_update(ADD, "milk".into()).await?;
+    /// assert_eq!(len, 2);
+    /// assert_eq!(cart.result().await?, ["bread", "milk"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`StartWithUpdateError`](crate::StartWithUpdateError).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not leave the instance started and updated; the one not
+    /// without the other, if it was started by this.
+    pub fn with_update<S, I: Serialize, A: DeserializeOwned, R: TypedError>(
+        self,
+        update: Update<S, I, A, R>,
+        input: I,
+    ) -> StartWithUpdate<'a, RunHandle<O, E>, A, R> {
+        let request = self.inner.request_name();
+        self.with_update_as(update, &request, input)
+    }
+
+    /// As [`with_update`](Self::with_update), under a name of the caller's choice of 1 to 255 bytes:
+    /// asked again under the same name, the run gives the answer it gave before, as by
+    /// [`update_as`](RunHandle::update_as), also when it has ended, unless
+    /// [`OnConflict::RestartFinished`] starts another then.
+    ///
+    /// # Errors
+    /// See [`StartWithUpdateError`](crate::StartWithUpdateError).
+    ///
+    /// # Cancel safety
+    /// As [`with_update`](Self::with_update).
+    pub fn with_update_as<S, I: Serialize, A: DeserializeOwned, R: TypedError>(
+        self,
+        update: Update<S, I, A, R>,
+        request: &str,
+        input: I,
+    ) -> StartWithUpdate<'a, RunHandle<O, E>, A, R> {
+        let encoded = Payload::encode(&input);
+        drop(input);
+        StartWithUpdate::new(self, update.name().into(), request, encoded, Decoder::typed())
+    }
+}
+
+impl<'a> Start<'a, UntypedHandle> {
+    /// As [`with_signal`](Start::with_signal) of a typed start, with the signal's name and its value as
+    /// encoded.
+    pub fn with_signal_untyped(
+        self,
+        signal: impl Into<String>,
+        value: Payload,
+    ) -> StartWithSignal<'a, UntypedHandle> {
+        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value))
+    }
+
+    /// As [`with_update_as`](Start::with_update_as) of a typed start, with the update's name, its input, the
+    /// answer and a rejection as encoded.
+    pub fn with_update_untyped(
+        self,
+        update: impl Into<String>,
+        request: &str,
+        input: Payload,
+    ) -> StartWithUpdate<'a, UntypedHandle, Payload, Payload> {
+        StartWithUpdate::new(
+            self,
+            Name::Owned(update.into()),
+            request,
+            Ok(input),
+            Decoder::untyped(),
+        )
+    }
+}
+
+impl Asked {
+    fn new(
+        inner: &Inner,
+        workflow: Name,
+        id: &str,
+        input: Result<Payload, PayloadError>,
+    ) -> Result<Self, StartError> {
+        let id = InstanceId::new(id)?;
+        let input = input?;
+        let bytes_max = inner.shared.config.limits.payload_bytes_max;
+        if input.len() > bytes_max {
+            let bytes = input.len();
+            return Err(StartError::TooLarge { bytes, bytes_max });
+        }
+        Ok(Self { id, workflow, input })
+    }
+
+    /// What a shard is asked, and where the end of the run is told.
+    fn request(self, on_conflict: OnConflict, reply: Reply<StartedRun, StartError>) -> (StartRequest, End) {
+        let Self { id, workflow, input } = self;
+        let (told, end) = oneshot::channel();
+        let request = StartRequest {
+            id,
+            workflow,
+            input,
+            on_conflict,
+            reply,
+            end: told,
+        };
+        (request, end)
+    }
+}
+
 impl Inner {
     /// Whether a finished run is one of this workflow; if it is retained no longer, nobody knows.
-    async fn check_workflow(&self, run: RunId, workflow: &'static str) -> Result<(), StartError> {
+    async fn check_workflow(&self, run: RunId, workflow: Name) -> Result<(), StartError> {
         match self.read(self.shared.reader.check_workflow(run, workflow)).await {
             Err(RunError::Stopped(cause)) => Err(cause.into()),
-            Err(RunError::OtherWorkflow { expected, workflow }) => Err(StartError::OtherWorkflow {
-                expected: expected.into(),
-                workflow,
-            }),
+            Err(RunError::OtherWorkflow { expected, workflow }) => {
+                Err(StartError::OtherWorkflow { expected, workflow })
+            }
             Err(RunError::Read(error) | RunError::Damaged(error)) => Err(error.into()),
             Err(RunError::History(cause)) => Err(StartError::History { run, cause }),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// What asks for a start, if the input is not too large.
-    fn request<I, O, E>(
+    /// Gives the run that a start led to, if it is one of the workflow that was asked for.
+    async fn checked(
         &self,
-        workflow: Workflow<I, O, E>,
-        id: &InstanceId,
-        input: Payload,
+        started: StartedRun,
+        workflow: Name,
         on_conflict: OnConflict,
-        reply: Reply<StartedRun, StartError>,
-    ) -> Result<(StartRequest, End), StartError> {
-        let bytes_max = self.shared.config.limits.payload_bytes_max;
-        if input.len() > bytes_max {
-            return Err(StartError::TooLarge {
-                bytes: input.len(),
-                bytes_max,
-            });
-        }
-        let (told, end) = oneshot::channel();
-        let request = StartRequest {
-            id: id.clone(),
-            workflow: workflow.name().into(),
-            input,
-            on_conflict,
-            reply,
-            end: told,
-        };
-        Ok((request, end))
-    }
-
-    /// Asks a shard for a start; gives the run that it led to.
-    async fn ask_for_run(
-        &self,
-        id: &InstanceId,
-        workflow: &'static str,
-        on_conflict: OnConflict,
-        message: ShardMessage,
-        answer: oneshot::Receiver<Result<StartedRun, StartError>>,
     ) -> Result<RunId, StartError> {
-        let door = self.doors.of(id.partition());
-        let StartedRun { run, is_checked } = self.ask_at(door, message, answer).await?;
+        let StartedRun { run, is_checked } = started;
         if !is_checked && on_conflict == OnConflict::Attach {
             self.check_workflow(run, workflow).await?;
         }
         Ok(run)
     }
+
+    /// A name for a request that is asked once.
+    pub(crate) fn request_name(&self) -> String {
+        let host = &self.shared.host;
+        format!("{:016x}{:016x}", host.random(), host.random())
+    }
 }
 
 impl Runtime {
-    /// Starts an instance of a workflow under an id of the caller's choice. Durable when this
-    /// returns.
+    /// Starts an instance of a workflow under an id of the caller's choice, once it is awaited. Durable
+    /// then.
     ///
     /// If the id is taken, by a live run or by a finished one that is retained, this gives a
     /// handle to that run: a start can be repeated until it succeeds. For other policies see
-    /// [`start_with`](Self::start_with). The workflow's code need not be registered here; the
-    /// instance then waits for a runtime that has it.
+    /// [`on_conflict`](Start::on_conflict). What it gives can be told more before it is awaited:
+    /// [`with_signal`](Start::with_signal), [`with_update`](Start::with_update). The workflow's code need
+    /// not be registered here; the instance then waits for a runtime that has it.
     ///
     /// The id is taken for as long as its finished run is retained, by default for 72 hours, and less if
     /// many runs end: [`Retention`](crate::Retention) bounds their number and bytes as well, for all
@@ -117,144 +392,65 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// Dropping the future may or may not leave the instance started; start it again.
-    pub async fn start<I: Serialize, O, E>(
+    pub fn start<I: Serialize, O, E>(
         &self,
         workflow: Workflow<I, O, E>,
         id: &str,
         input: I,
-    ) -> Result<RunHandle<O, E>, StartError> {
-        self.start_with(workflow, id, input, OnConflict::default()).await
+    ) -> Start<'_, RunHandle<O, E>> {
+        let encoded = Payload::encode(&input);
+        // Its own code may panic: not when the start is durable.
+        drop(input);
+        Start::new(
+            self.inner(),
+            workflow.name().into(),
+            id,
+            encoded,
+            RunHandle::retyped,
+        )
     }
 
-    /// As [`start`](Self::start), and says what to do when the id is taken. Under each policy an id is
-    /// free again once its finished run is retained no longer.
+    /// As [`start`](Self::start), with the workflow's name and its input as encoded: for programs that
+    /// learn them while they run. The workflow is compared by its name alone; an input that is not of the
+    /// type that the code expects fails the run.
     ///
     /// # Errors
     /// See [`StartError`].
     ///
     /// # Cancel safety
     /// As [`start`](Self::start).
-    pub async fn start_with<I: Serialize, O, E>(
+    pub fn start_untyped(
         &self,
-        workflow: Workflow<I, O, E>,
+        workflow: impl Into<String>,
         id: &str,
-        input: I,
-        on_conflict: OnConflict,
-    ) -> Result<RunHandle<O, E>, StartError> {
-        let inner = self.inner();
-        let id = InstanceId::new(id)?;
-        let encoded = Payload::encode(&input)?;
-        // Its own code may panic: not when the start is durable.
-        drop(input);
-        let input = encoded;
-        let (reply, answer) = oneshot::channel();
-        let (request, end) = inner.request(workflow, &id, input, on_conflict, reply)?;
-        let message = ShardMessage::Start(request);
-        let run = inner
-            .ask_for_run(&id, workflow.name(), on_conflict, message, answer)
-            .await?;
-        Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run)).with_end(end))
+        input: Payload,
+    ) -> Start<'_, UntypedHandle> {
+        let workflow: String = workflow.into();
+        let bytes = workflow.len();
+        let mut start = Start::new(self.inner(), workflow.into(), id, Ok(input), UntypedHandle::new);
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            start.asked = Err(StartError::Name { bytes });
+        }
+        start
     }
+}
 
-    /// Signals an instance, and starts it with that signal if there is none: in one commit, so that
-    /// no crash comes between the two. Durable when this returns.
-    ///
-    /// A run that begins finds the signal when its code does. One that is there gets it as by
-    /// [`signal`](RunHandle::signal), whether in memory or not, and the input is not looked at.
-    /// `on_conflict` says what to do when the id is taken: [`OnConflict::Attach`] signals a live run,
-    /// and is an error when it has finished; [`OnConflict::RestartFinished`] starts another then;
-    /// [`OnConflict::Refuse`] signals only what it starts.
-    ///
-    /// As with any signal, whoever repeats this after [`StartError::Stopped`] may signal twice. Repeated
-    /// when a finished run is retained no longer, it begins another, as [`start`](Self::start) does.
-    ///
-    /// ```
-    /// use millrun::{OnConflict, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
-    ///
-    /// const ITEM: Signal<u64> = Signal::named("item");
-    /// const BATCH: Workflow<usize, u64> = Workflow::named("batch");
-    ///
-    /// /// The sum of the first so many.
-    /// async fn batch(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
-    ///     let mut sum = 0;
-    ///     for _ in 0..len {
-    ///         sum += cx.receive(ITEM).await?;
-    ///     }
-    ///     Ok(sum)
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let runtime = Runtime::volatile().register(BATCH, batch).start().await?;
-    /// // Whoever comes first starts it; after three, the next one starts another.
-    /// let on_conflict = OnConflict::RestartFinished;
-    /// for item in [1, 2, 3] {
-    ///     runtime.signal_with_start(BATCH, "today", 3, ITEM, item, on_conflict).await?;
-    /// }
-    /// assert_eq!(runtime.attach(BATCH, "today")?.result().await?, 6);
-    /// assert_eq!(runtime.stats().started, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Ordering
-    /// Signals from one caller that awaits each arrive in that order, with those of
-    /// [`signal`](RunHandle::signal).
-    ///
-    /// # Errors
-    /// See [`SignalWithStartError`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future may or may not leave the instance started and signalled; the one not
-    /// without the other, if it was started by this.
-    pub async fn signal_with_start<I: Serialize, O, E, T: Serialize>(
-        &self,
-        workflow: Workflow<I, O, E>,
-        id: &str,
-        input: I,
-        signal: Signal<T>,
-        value: T,
-        on_conflict: OnConflict,
-    ) -> Result<RunHandle<O, E>, SignalWithStartError> {
-        let inner = self.inner();
-        let id = InstanceId::new(id).map_err(StartError::from)?;
-        let encoded = Payload::encode(&input).map_err(StartError::from)?;
-        // Their own code may panic: not when the signal is durable.
-        drop(input);
-        let input = encoded;
-        let encoded = Payload::encode(&value).map_err(RunError::from)?;
-        drop(value);
-        let value = encoded;
-        let bytes_max = inner.shared.config.limits.payload_bytes_max;
-        if value.len() > bytes_max {
-            let bytes = value.len();
-            return Err(RunError::Refused(Refused::TooLarge { bytes, bytes_max }).into());
-        }
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let (told, taken) = oneshot::channel();
-            let (start, end) = inner.request(workflow, &id, input.clone(), on_conflict, reply)?;
-            let request = SignalWithStart {
-                start,
-                name: signal.name().into(),
-                value: value.clone(),
-                reply: told,
-            };
-            let message = ShardMessage::SignalWithStart(Box::new(request));
-            let run = inner
-                .ask_for_run(&id, workflow.name(), on_conflict, message, answer)
-                .await?;
-            let taken = inner.answered(taken).await;
-            match taken {
-                Ok(()) => return Ok(RunHandle::new(Arc::clone(inner), id, Target::Run(run)).with_end(end)),
-                Err(RunError::Finished | RunError::NotFound) => {
-                    if on_conflict != OnConflict::RestartFinished {
-                        return Err(RunError::Finished.into());
-                    }
-                    // It ended before the signal came to it: there is room for another.
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
+/// What a start is awaited as.
+fn handle_of<H>(inner: &Arc<Inner>, id: InstanceId, run: RunId, end: Option<End>, make: MakeHandle<H>) -> H {
+    let handle = RunHandle::new(Arc::clone(inner), id, Target::Run(run));
+    make(match end {
+        Some(end) => handle.with_end(end),
+        None => handle,
+    })
+}
+
+/// Asks the shard of an id.
+async fn ask<T, E: From<crate::StopCause>>(
+    inner: &Inner,
+    id: &InstanceId,
+    message: ShardMessage,
+    answer: oneshot::Receiver<Result<T, E>>,
+) -> Result<T, E> {
+    let door = inner.doors.of(id.partition());
+    inner.ask_at(door, message, answer).await
 }

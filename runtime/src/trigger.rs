@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -28,7 +29,7 @@ use serde::Serialize;
 
 use crate::runtime::Inner;
 use crate::stop::StopCell;
-use crate::{OnConflict, RunError, Runtime, SignalWithStartError, StartError, StopCause};
+use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.
 const BATCH_MAX: usize = 256;
@@ -36,8 +37,7 @@ const BATCH_MAX: usize = 256;
 /// Retry backoff for an envelope that is refused for now: the first pause and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// A subscription that starts or signals workflows; made by [`Runtime::start_on`],
-/// [`Runtime::signal_on`] and [`Runtime::signal_with_start_on`]. It ends when this is dropped: envelopes that wait are discarded.
+/// A subscription that starts or signals workflows; made by an [`On`]. It ends when this is dropped: envelopes that wait are discarded.
 #[must_use = "dropping it ends the subscription"]
 pub struct Trigger {
     task: TaskHandle,
@@ -135,14 +135,31 @@ impl Answer {
     }
 }
 
+/// A subscription that is described; made by [`Runtime::on`] and [`Runtime::on_topic`]. Its last method says
+/// what becomes of each envelope.
+#[must_use = "nothing is subscribed until it is said what becomes of an envelope"]
+#[derive(Clone)]
+pub struct On<'a, T> {
+    runtime: &'a Runtime,
+    topic: String,
+    config: SubscriptionConfig,
+    on_conflict: OnConflict,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for On<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("On")
+            .field("topic", &self.topic)
+            .field("config", &self.config)
+            .field("on_conflict", &self.on_conflict)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Runtime {
-    /// Starts an instance for each envelope on a topic, or on all topics that a filter such as
-    /// `orders.*.placed` selects, under the id and with the input that `make` gives. An id that is taken
-    /// is left alone, so that the same event twice starts one instance; if the second comes when the
-    /// finished run of the first is retained no longer, it starts another, as [`start`](Self::start) does.
-    ///
-    /// The subscription's [configuration](SubscriptionConfig) says how many envelopes wait and what
-    /// happens when there are more: by default their publishers wait.
+    /// Lets each envelope on a topic, or on all topics that a filter such as `orders.*.placed` selects, start
+    /// or signal a workflow.
     ///
     /// ```
     /// use millrun::{Runtime, Topic, Workflow, WorkflowContext, WorkflowError};
@@ -157,7 +174,7 @@ impl Runtime {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = Runtime::volatile().register(ORDER, order).start().await?;
-    /// let trigger = runtime.start_on(PLACED, Default::default(), ORDER, |envelope| {
+    /// let trigger = runtime.on(PLACED).start(ORDER, |envelope| {
     ///     (format!("order-{}", envelope.payload()), *envelope.payload())
     /// })?;
     /// runtime.broker().topic::<u64>("orders.placed")?.publish(7).await?;
@@ -166,27 +183,54 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
+    pub fn on<T>(&self, topic: Topic<T>) -> On<'_, T> {
+        self.on_topic(topic.name())
+    }
+
+    /// As [`on`](Self::on), of a topic or a filter whose name is known at run time only. The broker bounds
+    /// how many topics there may be.
+    pub fn on_topic<T>(&self, topic: impl Into<String>) -> On<'_, T> {
+        On {
+            runtime: self,
+            topic: topic.into(),
+            config: SubscriptionConfig::default(),
+            on_conflict: OnConflict::default(),
+            payload: PhantomData,
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> On<'_, T> {
+    /// Sets how many envelopes wait and what happens when there are more: by default their publishers wait.
+    pub fn subscription(mut self, config: SubscriptionConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Says what to do when the id of a start is taken; [`OnConflict::Attach`] if this is not called.
+    pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
+        self.on_conflict = on_conflict;
+        self
+    }
+
+    /// Starts an instance for each envelope, under the id and with the input that `make` gives. An id that
+    /// is taken is left alone, so that the same event twice starts one instance, unless
+    /// [`on_conflict`](Self::on_conflict) says otherwise; if the second comes when the finished run of the
+    /// first is retained no longer, it starts another, as [`Runtime::start`] does.
     ///
     /// # Errors
     /// When the broker refuses the subscription: the topic is known with another type, say.
-    pub fn start_on<T, I, O, E, F>(
-        &self,
-        topic: Topic<T>,
-        config: SubscriptionConfig,
-        workflow: Workflow<I, O, E>,
-        make: F,
-    ) -> Result<Trigger, SubscribeError>
+    pub fn start<I, O, E, F>(self, workflow: Workflow<I, O, E>, make: F) -> Result<Trigger, SubscribeError>
     where
-        T: Send + Sync + 'static,
         I: Serialize + Clone + Send + Sync + 'static,
         O: 'static,
         E: 'static,
         F: Fn(&Envelope<T>) -> (String, I) + Send + Sync + 'static,
     {
-        self.trigger(topic, config, make, move |runtime, id, input: I| {
+        let on_conflict = self.on_conflict;
+        self.trigger(make, move |runtime, id, input: I| {
             Box::pin(async move {
-                let started = runtime.start_with(workflow, &id, input, OnConflict::Attach);
-                match started.await {
+                match runtime.start(workflow, &id, input).on_conflict(on_conflict).await {
                     Ok(_) => Answer::Done,
                     Err(StartError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Answer::Later,
@@ -196,31 +240,29 @@ impl Runtime {
         })
     }
 
-    /// Signals an instance for each envelope on a topic: the latest run of the id that `make` gives.
+    /// Signals an instance for each envelope: the latest run of the id that `make` gives.
     /// Signals to one instance keep the order of their envelopes.
     ///
     /// An instance that has as many signals unread as it may have is waited for, and the envelopes behind
-    /// wait with it, whoever they are for: in the end their publishers do, as the configuration says.
+    /// wait with it, whatever instance they are for: in the end their publishers do, as the
+    /// [subscription](Self::subscription) says.
     ///
     /// # Errors
-    /// As [`start_on`](Self::start_on).
-    pub fn signal_on<T, V, I, O, E, F>(
-        &self,
-        topic: Topic<T>,
-        config: SubscriptionConfig,
+    /// As [`start`](Self::start).
+    pub fn signal<V, I, O, E, F>(
+        self,
         workflow: Workflow<I, O, E>,
         signal: Signal<V>,
         make: F,
     ) -> Result<Trigger, SubscribeError>
     where
-        T: Send + Sync + 'static,
         V: Serialize + Clone + Send + Sync + 'static,
         I: 'static,
         O: 'static,
         E: 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
     {
-        self.trigger(topic, config, make, move |runtime, id, value: V| {
+        self.trigger(make, move |runtime, id, value: V| {
             Box::pin(async move {
                 let run = match runtime.attach(workflow, &id) {
                     Ok(run) => run,
@@ -236,10 +278,10 @@ impl Runtime {
         })
     }
 
-    /// Signals an instance for each envelope on a topic, and starts it with that signal if there is
+    /// Signals an instance for each envelope, and starts it with that signal if there is
     /// none: `make` gives the id, the input of a run that begins, and what the signal carries.
-    /// `on_conflict` is as in [`signal_with_start`](Self::signal_with_start). Signals to one instance
-    /// keep the order of their envelopes.
+    /// [`on_conflict`](Self::on_conflict) is as in [`with_signal`](crate::Start::with_signal). Signals to one
+    /// instance keep the order of their envelopes.
     ///
     /// ```
     /// use millrun::{OnConflict, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError};
@@ -259,8 +301,8 @@ impl Runtime {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = Runtime::volatile().register(BILL, bill).start().await?;
-    /// let on_conflict = OnConflict::RestartFinished;
-    /// let trigger = runtime.signal_with_start_on(SOLD, Default::default(), BILL, ITEM, on_conflict, |sold| {
+    /// let on_sold = runtime.on(SOLD).on_conflict(OnConflict::RestartFinished);
+    /// let trigger = on_sold.start_with_signal(BILL, ITEM, |sold| {
     ///     let (customer, cents) = sold.payload();
     ///     (format!("bill-{customer}"), 2, *cents)
     /// })?;
@@ -274,36 +316,33 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// As [`start_on`](Self::start_on).
-    pub fn signal_with_start_on<T, I, V, O, E, F>(
-        &self,
-        topic: Topic<T>,
-        config: SubscriptionConfig,
+    /// As [`start`](Self::start).
+    pub fn start_with_signal<I, V, O, E, F>(
+        self,
         workflow: Workflow<I, O, E>,
         signal: Signal<V>,
-        on_conflict: OnConflict,
         make: F,
     ) -> Result<Trigger, SubscribeError>
     where
-        T: Send + Sync + 'static,
         I: Serialize + Clone + Send + Sync + 'static,
         V: Serialize + Clone + Send + Sync + 'static,
         O: 'static,
         E: 'static,
         F: Fn(&Envelope<T>) -> (String, I, V) + Send + Sync + 'static,
     {
+        let on_conflict = self.on_conflict;
         let make = move |envelope: &Envelope<T>| {
             let (id, input, value) = make(envelope);
             (id, (input, value))
         };
-        self.trigger(topic, config, make, move |runtime, id, (input, value): (I, V)| {
+        self.trigger(make, move |runtime, id, (input, value): (I, V)| {
             Box::pin(async move {
-                let told = runtime.signal_with_start(workflow, &id, input, signal, value, on_conflict);
-                match told.await {
+                let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
+                match start.with_signal(signal, value).await {
                     Ok(_) => Answer::Done,
                     Err(
-                        SignalWithStartError::Start(StartError::Stopped(cause))
-                        | SignalWithStartError::Signal(RunError::Stopped(cause)),
+                        StartWithSignalError::Start(StartError::Stopped(cause))
+                        | StartWithSignalError::Signal(RunError::Stopped(cause)),
                     ) => Answer::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Answer::Later,
                     Err(error) => Answer::Refused(error.to_string()),
@@ -312,24 +351,23 @@ impl Runtime {
         })
     }
 
-    fn trigger<T, V, F, D>(
-        &self,
-        topic: Topic<T>,
-        mut config: SubscriptionConfig,
-        make: F,
-        deliver: D,
-    ) -> Result<Trigger, SubscribeError>
+    fn trigger<V, F, D>(self, make: F, deliver: D) -> Result<Trigger, SubscribeError>
     where
-        T: Send + Sync + 'static,
         V: Clone + Send + Sync + 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
         D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
     {
+        let Self {
+            runtime,
+            topic,
+            mut config,
+            ..
+        } = self;
         if config.name.is_empty() {
-            config.name = format!("trigger {}", topic.name());
+            config.name = format!("trigger {topic}");
         }
-        let inner = self.inner();
-        let inbox: Inbox<Envelope<T>> = self.broker().subscribe(topic.name(), config)?;
+        let inner = runtime.inner();
+        let inbox: Inbox<Envelope<T>> = runtime.broker().subscribe(&topic, config)?;
         let counts = Arc::new(Counts::default());
         let stop = {
             let inbox = inbox.clone();

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use millrun_core::InstanceId;
-use millrun_workflow::{Name, Payload, Refused, RunFailure};
+use millrun_workflow::{Name, Payload, RunFailure};
 
 use crate::describe::InstanceDescription;
 use crate::handle::ended;
-use crate::shard::{Question, Tell, UpdateRefused, UpdateRequest};
+use crate::shard::{Question, Tell, UpdateRequest};
+use crate::updated::Decoder;
 use crate::{QueryError, ResultError, RunError, RunHandle, UpdateError};
 
 /// The latest run of an id, whatever its workflow; made by
@@ -144,15 +145,7 @@ impl UntypedHandle {
             name: Name::Owned(name.to_owned()),
             input,
         };
-        match self.0.ask_update(request).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(message)) => Err(UpdateError::Failed { message }),
-            Err(UpdateRefused::Parked(reason)) => Err(UpdateError::Parked(Box::new(reason))),
-            Err(UpdateRefused::Run(RunError::Refused(Refused::Rejected { error, .. }))) => {
-                Err(UpdateError::Rejected(error))
-            }
-            Err(UpdateRefused::Run(error)) => Err(UpdateError::Run(error)),
-        }
+        Decoder::untyped().decode(self.0.ask_update(request).await)
     }
 
     /// As [`RunHandle::result`], with the value, and the error if it failed or was cancelled, as encoded.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrun::{
     InstanceDescription, KillError, OnConflict, ParkReason, PromiseToken, QueryError, Refused as RunRefused,
-    ResultError, RunError, RunHandle, Runtime, SignalWithStartError, StartError, Unanswered, UpdateError,
+    ResultError, RunError, RunHandle, Runtime, StartError, StartWithSignalError, Unanswered, UpdateError,
 };
 use tokio::sync::oneshot;
 
@@ -62,12 +62,14 @@ impl Server {
                 let input = input(&id, 0);
                 let started = self
                     .runtime
-                    .signal_with_start(kind.workflow(), &id, input, NOTE, note, OnConflict::Attach)
+                    .start(kind.workflow(), &id, input)
+                    .on_conflict(OnConflict::Attach)
+                    .with_signal(NOTE, note)
                     .await;
                 match started {
                     Ok(handle) => started_as(&handle),
-                    Err(SignalWithStartError::Start(error)) => not_started(&error),
-                    Err(SignalWithStartError::Signal(error)) => not_done(&error),
+                    Err(StartWithSignalError::Start(error)) => not_started(&error),
+                    Err(StartWithSignalError::Signal(error)) => not_done(&error),
                     Err(error) => wrong(&error),
                 }
             }

@@ -100,7 +100,8 @@ async fn checksum(
     progress: &Progress,
 ) -> Result<TreeResult, Box<dyn Error>> {
     let run = runtime
-        .start_with(TREE, &places.id(), places.order(), OnConflict::RestartFinished)
+        .start(TREE, &places.id(), places.order())
+        .on_conflict(OnConflict::RestartFinished)
         .await?;
     progress.tell(&format!("checksumming {} as {}", shown(&places.root), run.id()));
     Ok(run.result().await?)

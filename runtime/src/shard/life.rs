@@ -36,7 +36,7 @@ impl ShardMessage {
             Self::Loaded { load, .. } => Some(load.life),
             // Requests: nobody has begun to work on them.
             Self::Start(_)
-            | Self::SignalWithStart(_)
+            | Self::StartWith(_)
             | Self::Tell { .. }
             | Self::Await { .. }
             | Self::Describe { .. }

@@ -36,17 +36,15 @@ pub(crate) struct Latest {
 }
 
 /// Refuses what is meant for an instance that began as another workflow.
-pub(crate) fn check_workflow(expected: Option<&'static str>, began_as: &str) -> Result<(), RunError> {
-    match expected {
-        // Most names stand in the program once.
-        Some(expected) if !std::ptr::eq(expected, began_as) && expected != began_as => {
-            Err(RunError::OtherWorkflow {
-                expected,
-                workflow: began_as.to_owned(),
-            })
-        }
-        Some(_) | None => Ok(()),
+pub(crate) fn check_workflow(expected: &Name, began_as: &str) -> Result<(), RunError> {
+    // Most names stand in the program once.
+    if std::ptr::eq(&**expected, began_as) || expected == began_as {
+        return Ok(());
     }
+    Err(RunError::OtherWorkflow {
+        expected: expected.clone(),
+        workflow: began_as.to_owned(),
+    })
 }
 
 /// How a run stands, to those who wait for its result.
@@ -60,7 +58,7 @@ pub(crate) enum Standing {
 pub(crate) enum ShardMessage {
     // From outside: each waits for room in the mailbox.
     Start(StartRequest),
-    SignalWithStart(Box<SignalWithStart>),
+    StartWith(Box<StartWith>),
     Tell {
         target: Target,
         what: Tell,
@@ -156,10 +154,7 @@ pub(crate) enum ShardMessage {
 impl ShardMessage {
     /// Whether a run may begin with this.
     pub(crate) fn begins_run(&self) -> bool {
-        matches!(
-            self,
-            Self::Start(_) | Self::SignalWithStart(_) | Self::StartChild(_)
-        )
+        matches!(self, Self::Start(_) | Self::StartWith(_) | Self::StartChild(_))
     }
 }
 
@@ -175,14 +170,26 @@ pub(crate) struct StartRequest {
     pub(crate) end: Reply<Standing>,
 }
 
-/// A start with a signal, which goes to the run that is there if there is one.
+/// A start that brings a request, which goes to the run that is there if there is one.
 #[derive(Debug)]
-pub(crate) struct SignalWithStart {
+pub(crate) struct StartWith {
     pub(crate) start: StartRequest,
-    pub(crate) name: Name,
-    pub(crate) value: Payload,
-    /// Where it is said what became of the signal, if the start leads to a run.
-    pub(crate) reply: Reply<()>,
+    pub(crate) with: FirstRequest,
+}
+
+/// What a start brings, and where it is said what became of that.
+#[derive(Debug)]
+pub(crate) enum FirstRequest {
+    Signal {
+        name: Name,
+        value: Payload,
+        reply: Reply<()>,
+    },
+    /// A run that begins is not started if it refuses this: the start's reply is dropped then.
+    Update {
+        update: UpdateRequest,
+        reply: UpdateReply,
+    },
 }
 
 /// A child to be started, complete.

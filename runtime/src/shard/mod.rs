@@ -47,8 +47,9 @@ use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Input, Moment, Name, Started, Turn};
 
 pub(crate) use message::{
-    Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, SignalWithStart, Standing, StartChild,
-    StartRequest, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest, check_workflow,
+    FirstRequest, Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartChild,
+    StartRequest, StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+    check_workflow,
 };
 
 use crate::RuntimeConfig;

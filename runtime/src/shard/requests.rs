@@ -7,8 +7,10 @@ use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, 
 use super::answers::Answer;
 use super::entry::{Entry, Held, Place, WorkflowName};
 use super::message::{
-    ShardMessage, SignalWithStart, Standing, StartRequest, StartedRun, Target, Tell, check_workflow,
+    FirstRequest, ShardMessage, Standing, StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused,
+    UpdateReply, UpdateRequest, check_workflow,
 };
+use super::questions::drop_waiting;
 use super::{Reply, Shard, ShardShared};
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
@@ -21,7 +23,7 @@ impl Shard {
         }
         match message {
             ShardMessage::Start(request) => self.on_start(request, moment),
-            ShardMessage::SignalWithStart(request) => self.on_signal_with_start(*request, moment),
+            ShardMessage::StartWith(request) => self.on_start_with(*request, moment),
             ShardMessage::Tell { target, what, reply } => {
                 self.with_target(&target, Held::Tell(what, reply), moment);
             }
@@ -116,7 +118,9 @@ impl Shard {
         match target {
             Target::Latest(latest) => {
                 let known = self.entries.latest(&latest.id).ok_or(RunError::NotFound)?;
-                check_workflow(latest.workflow, known.workflow.began_as())?;
+                if let Some(workflow) = latest.workflow {
+                    check_workflow(&Name::Borrowed(workflow), known.workflow.began_as())?;
+                }
                 Ok(known.run)
             }
             Target::Run(run) if self.entries.contains(*run) => Ok(*run),
@@ -153,14 +157,9 @@ impl Shard {
         }
     }
 
-    /// Starts a run that finds the signal when it begins, or signals the one that is there.
-    fn on_signal_with_start(&mut self, request: SignalWithStart, moment: Moment) {
-        let SignalWithStart {
-            start,
-            name,
-            value,
-            reply: told,
-        } = request;
+    /// Starts a run that finds a request when it begins, or hands that to the one that is there.
+    fn on_start_with(&mut self, request: StartWith, moment: Moment) {
+        let StartWith { start, with } = request;
         let StartRequest {
             id,
             workflow,
@@ -169,29 +168,48 @@ impl Shard {
             reply,
             end,
         } = start;
-        match self.conflict(&id, &workflow, on_conflict) {
+        let attached = match self.conflict(&id, &workflow, on_conflict) {
+            Ok(Some(attached)) => attached,
+            Err(error) => return self.answer_start(reply, Err(error)),
             Ok(None) => {
-                let started = Started::new(workflow, id, input).with_signal(name, value);
-                let answer = self.begin_asked(started, end, moment);
-                let begun = answer.as_ref().map(|started| started.run).ok();
-                self.answer_start(reply, answer);
-                if let Some(run) = begun {
-                    let before = self.effects.work_on(run);
-                    self.effects.answer(Answer::Tell(told, Ok(())));
-                    self.effects.resume(before);
+                let started = Started::new(workflow, id, input);
+                match with {
+                    FirstRequest::Signal {
+                        name,
+                        value,
+                        reply: told,
+                    } => {
+                        let started = started.with_signal(name, value);
+                        let answer = self.begin_asked(started, end, moment);
+                        let begun = answer.as_ref().map(|started| started.run).ok();
+                        self.answer_start(reply, answer);
+                        if let Some(run) = begun {
+                            let before = self.effects.work_on(run);
+                            self.effects.answer(Answer::Tell(told, Ok(())));
+                            self.effects.resume(before);
+                        }
+                    }
+                    FirstRequest::Update {
+                        update,
+                        reply: updated,
+                    } => match self.begin_updated(started, end, update, updated, moment) {
+                        Some(answer) => self.answer_start(reply, answer),
+                        // Only the update's sender is told.
+                        None => drop(reply),
+                    },
                 }
-                self.continue_runs(moment);
+                return self.continue_runs(moment);
             }
-            Ok(Some(attached)) => {
-                self.answer_start(reply, Ok(attached));
-                if self.entries.contains(attached.run) {
-                    let signal = Tell::Signal { name, value };
-                    self.with_run(attached.run, Held::Tell(signal, told), moment);
-                } else {
-                    self.effects.answer(Answer::Tell(told, Err(RunError::Finished)));
-                }
-            }
-            Err(error) => self.answer_start(reply, Err(error)),
+        };
+        self.answer_start(reply, Ok(attached));
+        let held = match with {
+            FirstRequest::Signal { name, value, reply } => Held::Tell(Tell::Signal { name, value }, reply),
+            FirstRequest::Update { update, reply } => Held::Update(update, reply),
+        };
+        if self.entries.contains(attached.run) {
+            self.with_run(attached.run, held, moment);
+        } else {
+            self.answer_unknown(held, RunError::Finished);
         }
     }
 
@@ -216,17 +234,73 @@ impl Shard {
         end: Reply<Standing>,
         moment: Moment,
     ) -> Result<StartedRun, StartError> {
-        let len_max = self.shared.config.live_len_max;
-        if self.live_len >= len_max {
-            return Err(StartError::TooManyLive { len_max });
-        }
-        let run = RunId::new(started.id.partition(), moment.now, self.shared.host.random());
+        let run = self.next_run(&started.id, moment)?;
         self.begin(run, started, Some(end), moment)
             .map_err(|error| StartError::Turn(error.to_string()))?;
         Ok(StartedRun {
             run,
             is_checked: true,
         })
+    }
+
+    /// Names a run that somebody asked for, if there is room for one.
+    fn next_run(&self, id: &InstanceId, moment: Moment) -> Result<RunId, StartError> {
+        let len_max = self.shared.config.live_len_max;
+        if self.live_len >= len_max {
+            return Err(StartError::TooManyLive { len_max });
+        }
+        Ok(RunId::new(id.partition(), moment.now, self.shared.host.random()))
+    }
+
+    /// Begins a run and updates it in the same turn. `None` if it refused the update, whose sender has been
+    /// told then, and nothing has begun.
+    fn begin_updated(
+        &mut self,
+        started: Started,
+        end: Reply<Standing>,
+        update: UpdateRequest,
+        reply: UpdateReply,
+        moment: Moment,
+    ) -> Option<Result<StartedRun, StartError>> {
+        let run = match self.next_run(&started.id, moment) {
+            Ok(run) => run,
+            Err(error) => return Some(Err(error)),
+        };
+        let (parent, id) = (started.parent(), started.id.clone());
+        let workflow = WorkflowName::of(&started);
+        let (mut instance, mut turn) = self.start_instance(run, started, moment);
+        let UpdateRequest { request, name, input } = update;
+        let key = (run, request.clone());
+        let input = Input::Update { request, name, input };
+        if let Err(refused) = instance.apply(input, moment, &mut turn) {
+            self.give_back(turn);
+            let refused = UpdateRefused::Run(RunError::from(refused));
+            self.effects.answer(Answer::Update(reply, Err(refused)));
+            return None;
+        }
+        self.updates.insert(key, vec![reply]);
+        let entry = Entry::new(run, id, workflow, Place::Hot(instance)).with_starter(Some(end));
+        let begun = self.take_in(run, entry, parent, turn, moment);
+        Some(match begun {
+            Ok(()) => Ok(StartedRun {
+                run,
+                is_checked: true,
+            }),
+            Err(error) => {
+                drop_waiting(&mut self.updates, run);
+                Err(StartError::Turn(error.to_string()))
+            }
+        })
+    }
+
+    /// Makes an instance, and the turn in which it begins.
+    fn start_instance(&mut self, run: RunId, started: Started, moment: Moment) -> (Box<Instance>, Box<Turn>) {
+        let implementation = self.shared.workflows.get(&*started.workflow);
+        let limits = self.shared.config.limits;
+        let mut turn = self.turn.take().unwrap_or_default();
+        self.shared.watch.run(self.index, run);
+        let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
+        (instance, turn)
     }
 
     /// Begins a run, whose end is told there.
@@ -237,13 +311,9 @@ impl Shard {
         end: Option<Reply<Standing>>,
         moment: Moment,
     ) -> Result<(), TurnError> {
-        let implementation = self.shared.workflows.get(&*started.workflow);
-        let limits = self.shared.config.limits;
         let (id, parent) = (started.id.clone(), started.parent());
         let workflow = WorkflowName::of(&started);
-        let mut turn = self.turn.take().unwrap_or_default();
-        self.shared.watch.run(self.index, run);
-        let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
+        let (instance, turn) = self.start_instance(run, started, moment);
         let entry = Entry::new(run, id, workflow, Place::Hot(instance)).with_starter(end);
         self.take_in(run, entry, parent, turn, moment)
     }

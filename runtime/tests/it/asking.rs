@@ -302,7 +302,8 @@ async fn a_finished_id_is_not_attached_to_by_another_workflow() {
         "{other}"
     );
     let again = runtime
-        .start_with(SHOP, "q", 2, OnConflict::RestartFinished)
+        .start(SHOP, "q", 2)
+        .on_conflict(OnConflict::RestartFinished)
         .await;
     assert!(again.is_ok());
     runtime.shutdown().await.unwrap();

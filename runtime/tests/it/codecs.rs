@@ -212,7 +212,9 @@ async fn a_value_that_panics_on_the_way_to_an_instance_is_refused_and_the_next_g
         ..SubscriptionConfig::default()
     };
     let trigger = runtime
-        .signal_on(SAID, config, TAKES, GO, |envelope| {
+        .on(SAID)
+        .subscription(config)
+        .signal(TAKES, GO, |envelope| {
             let value = envelope.payload().0;
             assert_ne!(value, UNREADABLE, "it cannot be read");
             ("t".into(), Touchy(value))

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use millrun::{
     OnConflict, Query, QueryError, ResultError, RunError, RunHandle, RunId, Runtime, RuntimeBuilder, Signal,
-    SignalWithStartError, StartError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
+    StartError, StartWithSignalError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::support::Store;
@@ -121,17 +121,21 @@ async fn assert_damaged(runtime: &Runtime, run: &RunHandle<Vec<u64>>) {
         OnConflict::Refuse,
         OnConflict::RestartFinished,
     ] {
-        let started = runtime.start_with(BASKET, id, 3, policy).await;
+        let started = runtime.start(BASKET, id, 3).on_conflict(policy).await;
         let refused = started.unwrap_err();
         assert!(matches!(refused, StartError::Damaged(_)), "{refused}");
         assert!(
             refused.to_string().contains("salvage"),
             "it says what can be done: {refused}"
         );
-        let started = runtime.signal_with_start(BASKET, id, 3, ITEM, 1, policy).await;
+        let started = runtime
+            .start(BASKET, id, 3)
+            .on_conflict(policy)
+            .with_signal(ITEM, 1)
+            .await;
         let refused = started.unwrap_err();
         assert!(
-            matches!(refused, SignalWithStartError::Start(StartError::Damaged(_))),
+            matches!(refused, StartWithSignalError::Start(StartError::Damaged(_))),
             "{refused}"
         );
     }

@@ -13,7 +13,7 @@ use millrun::broker::{
 use millrun::{
     HostConfig, Implementation, Journal, JournalConfig, KillError, MemoryJournal, OnConflict, OpenError,
     PromiseToken, Query, QueryError, RedbJournal, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder,
-    Signal, SignalWithStartError, StartError, StopCause, TokioHost, Topic, Update, UpdateError, Workflow,
+    Signal, StartError, StartWithSignalError, StopCause, TokioHost, Topic, Update, UpdateError, Workflow,
     WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{Disk, FailureKind, FileDisk};
@@ -83,7 +83,7 @@ impl Names for StartError {
     }
 }
 
-impl Names for SignalWithStartError {
+impl Names for StartWithSignalError {
     fn cause(&self) -> Option<&StopCause> {
         match self {
             Self::Start(error) => error.cause(),
@@ -134,7 +134,7 @@ struct Ended {
 }
 
 async fn told<T: fmt::Debug, E: Names + fmt::Display + fmt::Debug>(
-    answer: impl Future<Output = Result<T, E>>,
+    answer: impl IntoFuture<Output = Result<T, E>>,
 ) -> Told {
     match answer.await {
         Ok(answer) => Err(format!("it was answered: {answer:?}")),
@@ -175,7 +175,10 @@ fn calls() -> Vec<(String, Call)> {
         (
             "start_with".to_owned(),
             call(async |ended| {
-                let start = ended.runtime.start_with(TALLY, "new", 1, OnConflict::Refuse);
+                let start = ended
+                    .runtime
+                    .start(TALLY, "new", 1)
+                    .on_conflict(OnConflict::Refuse);
                 told(start).await
             }),
         ),
@@ -183,7 +186,11 @@ fn calls() -> Vec<(String, Call)> {
             "signal_with_start".to_owned(),
             call(async |ended| {
                 let conflict = OnConflict::RestartFinished;
-                let start = ended.runtime.signal_with_start(TALLY, "live", 1, GO, 1, conflict);
+                let start = ended
+                    .runtime
+                    .start(TALLY, "live", 1)
+                    .on_conflict(conflict)
+                    .with_signal(GO, 1);
                 told(start).await
             }),
         ),
@@ -381,9 +388,9 @@ fn the_rest(way: Way, executor: Executor, ended: &Ended) {
     assert!(matches!(published, Err(PublishError::Closed(_))), "{published:?}");
     let subscribed = broker.subscribe::<u64>(TOPIC.name(), SubscriptionConfig::default());
     assert!(matches!(subscribed, Err(SubscribeError::Closed)));
-    let triggered = runtime.signal_on(TOPIC, SubscriptionConfig::default(), TALLY, GO, |envelope| {
-        ("live".into(), *envelope.payload())
-    });
+    let triggered = runtime
+        .on(TOPIC)
+        .signal(TALLY, GO, |envelope| ("live".into(), *envelope.payload()));
     assert!(matches!(triggered, Err(SubscribeError::Closed)));
     assert!(runtime.attach(TALLY, "live").is_ok());
     assert_eq!(runtime.startup_report().live, 0);

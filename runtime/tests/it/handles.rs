@@ -207,7 +207,7 @@ async fn assert_reached(runtime: &Runtime, place: &str) -> RunHandle<u64> {
     assert_refused(runtime, "n", place).await;
     let later = runtime.attach(MORNING, "n").unwrap().describe().await;
     assert!(
-        matches!(&later, Err(RunError::OtherWorkflow { expected: "morning", workflow }) if workflow == "nightly"),
+        matches!(&later, Err(RunError::OtherWorkflow { expected, workflow }) if expected == "morning" && workflow == "nightly"),
         "{place}: {later:?}"
     );
     let run = runtime.attach(NIGHTLY, "n").unwrap();
@@ -312,7 +312,8 @@ fn what_is_meant_for_one_workflow_never_comes_to_another_that_has_just_taken_the
                 let workflow = if round % 2 == 0 { ORDER } else { NIGHTLY };
                 let signal = if round % 2 == 0 { PAID } else { OTHER };
                 let run = runtime
-                    .start_with(workflow, "x", 1, OnConflict::RestartFinished)
+                    .start(workflow, "x", 1)
+                    .on_conflict(OnConflict::RestartFinished)
                     .await
                     .unwrap();
                 drop(run.signal(signal, 1).await);

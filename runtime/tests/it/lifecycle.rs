@@ -129,7 +129,10 @@ async fn a_result_is_there_after_a_restart() {
         20,
         "a start of a finished id attaches"
     );
-    let refused = runtime.start_with(QUADRUPLE, "q", 7, OnConflict::Refuse).await;
+    let refused = runtime
+        .start(QUADRUPLE, "q", 7)
+        .on_conflict(OnConflict::Refuse)
+        .await;
     assert!(matches!(refused, Err(StartError::AlreadyFinished { .. })));
     assert_eq!(runtime.list_finished(None, 10).unwrap().len(), 1);
     runtime.shutdown().await.unwrap();

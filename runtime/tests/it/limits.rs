@@ -128,7 +128,8 @@ async fn a_shutdown_waits_for_activities_and_cuts_off_those_beyond_its_grace() {
         let builder = store.bare().register(HOLD, at_once);
         let runtime = builder.register(CALL_HOLD, call_hold).start().await.unwrap();
         let run = runtime
-            .start_with(CALL_HOLD, "h", 0, OnConflict::Attach)
+            .start(CALL_HOLD, "h", 0)
+            .on_conflict(OnConflict::Attach)
             .await
             .unwrap();
         // What was cut off has run again.
@@ -184,7 +185,7 @@ async fn callers_wait_for_room_at_a_shard_and_wake_ups_for_their_turn_to_be_read
         .await
         .unwrap();
     let ids: Vec<_> = (0..100).map(|number| format!("c-{number}")).collect();
-    let runs = join_all(ids.iter().map(|id| runtime.start(COUNT, id, 2))).await;
+    let runs = join_all(ids.iter().map(|id| runtime.start(COUNT, id, 2).into_future())).await;
     let runs: Vec<_> = runs.into_iter().map(Result::unwrap).collect();
     for _ in 0..2 {
         let told = join_all(runs.iter().map(|run| run.signal(GO, 10))).await;
@@ -221,7 +222,7 @@ fn sweeps(configure: impl FnOnce(&mut RuntimeConfig)) -> (usize, usize) {
     let script = async {
         let runtime = builder.start().await.unwrap();
         let ids: Vec<_> = (0..300).map(|number| format!("c-{number}")).collect();
-        for run in join_all(ids.iter().map(|id| runtime.start(COUNT, id, 1))).await {
+        for run in join_all(ids.iter().map(|id| runtime.start(COUNT, id, 1).into_future())).await {
             let run = run.unwrap();
             run.signal(GO, 5).await.unwrap();
             assert_eq!(run.result().await.unwrap(), 5);

@@ -37,6 +37,7 @@ mod programs;
 mod quick;
 mod refusals;
 mod salvaged;
+mod start_updating;
 mod starting;
 mod supervision;
 mod support;

@@ -373,14 +373,14 @@ async fn envelopes_start_and_signal_workflows() {
     let store = Store::new();
     let runtime = store.bare().register(COUNT, count).start().await.unwrap();
     let starts = runtime
-        .start_on(PLACED, SubscriptionConfig::default(), COUNT, |envelope| {
+        .on(PLACED)
+        .start(COUNT, |envelope| {
             (format!("c-{}", envelope.payload()), *envelope.payload())
         })
         .unwrap();
     let signals = runtime
-        .signal_on(PAID, SubscriptionConfig::default(), COUNT, GO, |envelope| {
-            (format!("c-{}", envelope.payload()), 100)
-        })
+        .on(PAID)
+        .signal(COUNT, GO, |envelope| (format!("c-{}", envelope.payload()), 100))
         .unwrap();
     let placed = runtime.broker().topic::<u64>(PLACED.name()).unwrap();
     let paid = runtime.broker().topic::<u64>(PAID.name()).unwrap();
@@ -414,7 +414,8 @@ async fn a_filter_starts_workflows_for_all_the_topics_it_selects() {
     const ALL: Topic<u64> = Topic::named("orders.*.placed");
     let runtime = Runtime::volatile().register(COUNT, count).start().await.unwrap();
     let starts = runtime
-        .start_on(ALL, SubscriptionConfig::default(), COUNT, |envelope| {
+        .on(ALL)
+        .start(COUNT, |envelope| {
             (format!("c-{}", envelope.payload()), *envelope.payload())
         })
         .unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
 use millrun::{
     Activity, ActivityContext, ActivityError, OnConflict, PendingDescription, Refused, RunError, Runtime,
-    Signal, SignalWithStartError, StartError, Topic, Workflow, WorkflowContext, WorkflowError,
+    Signal, StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -36,9 +36,11 @@ async fn tell(
     len: usize,
     item: u64,
     on_conflict: OnConflict,
-) -> Result<millrun::RunHandle<Vec<u64>>, SignalWithStartError> {
+) -> Result<millrun::RunHandle<Vec<u64>>, StartWithSignalError> {
     runtime
-        .signal_with_start(BATCH, id, len, ITEM, item, on_conflict)
+        .start(BATCH, id, len)
+        .on_conflict(on_conflict)
+        .with_signal(ITEM, item)
         .await
 }
 
@@ -75,7 +77,7 @@ async fn a_finished_run_is_not_signalled_but_started_anew_if_that_is_wanted() {
         assert_eq!(first.result().await.unwrap(), [1]);
         let refused = tell(&runtime, &id, 1, 2, OnConflict::Attach).await.unwrap_err();
         assert!(
-            matches!(refused, SignalWithStartError::Signal(RunError::Finished)),
+            matches!(refused, StartWithSignalError::Signal(RunError::Finished)),
             "{refused}"
         );
         assert!(!refused.is_retryable());
@@ -83,7 +85,7 @@ async fn a_finished_run_is_not_signalled_but_started_anew_if_that_is_wanted() {
         assert!(
             matches!(
                 refused,
-                SignalWithStartError::Start(StartError::AlreadyFinished { .. })
+                StartWithSignalError::Start(StartError::AlreadyFinished { .. })
             ),
             "{refused}"
         );
@@ -95,7 +97,7 @@ async fn a_finished_run_is_not_signalled_but_started_anew_if_that_is_wanted() {
         assert!(
             matches!(
                 refused,
-                SignalWithStartError::Start(StartError::AlreadyRunning { run }) if Some(run) == again.run_id()
+                StartWithSignalError::Start(StartError::AlreadyRunning { run }) if Some(run) == again.run_id()
             ),
             "{refused}"
         );
@@ -121,7 +123,7 @@ async fn an_id_of_another_workflow_is_an_error_that_names_it() {
     ] {
         let refused = tell(&runtime, id, 1, 1, on_conflict).await.unwrap_err();
         assert!(
-            matches!(&refused, SignalWithStartError::Start(StartError::OtherWorkflow { workflow, .. }) if workflow == "quadruple"),
+            matches!(&refused, StartWithSignalError::Start(StartError::OtherWorkflow { workflow, .. }) if workflow == "quadruple"),
             "{refused}"
         );
     }
@@ -133,7 +135,7 @@ async fn an_id_of_another_workflow_is_an_error_that_names_it() {
     assert!(
         matches!(
             refused,
-            SignalWithStartError::Start(StartError::OtherWorkflow { .. })
+            StartWithSignalError::Start(StartError::OtherWorkflow { .. })
         ),
         "{refused}"
     );
@@ -156,13 +158,15 @@ async fn what_is_too_much_is_refused_and_starts_nothing() {
         .unwrap();
     let large = "a".repeat(2_000);
     let refused = runtime
-        .signal_with_start(BATCH, "b", 1, TEXT, large, OnConflict::Attach)
+        .start(BATCH, "b", 1)
+        .on_conflict(OnConflict::Attach)
+        .with_signal(TEXT, large)
         .await
         .unwrap_err();
     assert!(
         matches!(
             refused,
-            SignalWithStartError::Signal(RunError::Refused(Refused::TooLarge { .. }))
+            StartWithSignalError::Signal(RunError::Refused(Refused::TooLarge { .. }))
         ),
         "{refused}"
     );
@@ -170,7 +174,10 @@ async fn what_is_too_much_is_refused_and_starts_nothing() {
 
     let unread = async |id: &str| {
         let text = "unread".to_owned();
-        let told = runtime.signal_with_start(BATCH, id, 1, TEXT, text, OnConflict::Attach);
+        let told = runtime
+            .start(BATCH, id, 1)
+            .on_conflict(OnConflict::Attach)
+            .with_signal(TEXT, text);
         told.await
     };
     unread("b").await.unwrap();
@@ -179,7 +186,7 @@ async fn what_is_too_much_is_refused_and_starts_nothing() {
     assert!(
         matches!(
             refused,
-            SignalWithStartError::Signal(RunError::Refused(Refused::TooManySignals { len_max: 2 }))
+            StartWithSignalError::Signal(RunError::Refused(Refused::TooManySignals { len_max: 2 }))
         ),
         "{refused}"
     );
@@ -188,7 +195,7 @@ async fn what_is_too_much_is_refused_and_starts_nothing() {
     assert!(
         matches!(
             refused,
-            SignalWithStartError::Start(StartError::TooManyLive { len_max: 1 })
+            StartWithSignalError::Start(StartError::TooManyLive { len_max: 1 })
         ),
         "{refused}"
     );
@@ -292,7 +299,10 @@ async fn a_run_that_goes_on_in_another_takes_the_signal_there() {
     let runtime = Runtime::volatile().register(RELAY, relay).start().await.unwrap();
     let mut last = None;
     for item in [5, 6, 7, 0] {
-        let told = runtime.signal_with_start(RELAY, "r", 100, ITEM, item, OnConflict::Attach);
+        let told = runtime
+            .start(RELAY, "r", 100)
+            .on_conflict(OnConflict::Attach)
+            .with_signal(ITEM, item);
         last = Some(told.await.unwrap());
     }
     assert_eq!(last.unwrap().result().await.unwrap(), 118);
@@ -338,7 +348,10 @@ fn no_crash_comes_between_a_start_and_its_signal() {
             let runtime = builder.start().await.unwrap();
             for number in 0..8 {
                 let id = format!("s-{number}");
-                let told = runtime.signal_with_start(STORY, &id, number, ITEM, 100, OnConflict::Attach);
+                let told = runtime
+                    .start(STORY, &id, number)
+                    .on_conflict(OnConflict::Attach)
+                    .with_signal(ITEM, 100);
                 drop(told.await.unwrap());
                 counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             }
@@ -384,7 +397,10 @@ async fn envelopes_signal_what_runs_and_start_what_does_not() {
     let config = SubscriptionConfig::default();
     let on_conflict = OnConflict::RestartFinished;
     let trigger = runtime
-        .signal_with_start_on(SOLD, config, BATCH, ITEM, on_conflict, |sold| {
+        .on(SOLD)
+        .subscription(config)
+        .on_conflict(on_conflict)
+        .start_with_signal(BATCH, ITEM, |sold| {
             let (to, item) = sold.payload();
             (to.clone(), 3, *item)
         })
@@ -418,7 +434,9 @@ async fn whoever_waits_for_room_at_a_trigger_goes_on_when_the_runtime_has_stoppe
     let mut config = SubscriptionConfig::default();
     config.inbox.capacity = 1;
     let trigger = runtime
-        .signal_on(PLACED, config, BATCH, ITEM, |item| ("b".into(), *item.payload()))
+        .on(PLACED)
+        .subscription(config)
+        .signal(BATCH, ITEM, |item| ("b".into(), *item.payload()))
         .unwrap();
     let placed = runtime.broker().topic::<u64>(PLACED.name()).unwrap();
     let publisher = tokio::spawn(async move {
@@ -480,7 +498,9 @@ fn publishers_parked_at_a_trigger_are_heard_after_the_next_start_however_long_a_
         let mut config = SubscriptionConfig::default();
         config.inbox.capacity = 1;
         let trigger = runtime
-            .signal_on(PLACED, config, BATCH, ITEM, |item| ("b".into(), *item.payload()))
+            .on(PLACED)
+            .subscription(config)
+            .signal(BATCH, ITEM, |item| ("b".into(), *item.payload()))
             .unwrap();
         let mut parked = Vec::new();
         for number in 0.. {
@@ -538,9 +558,8 @@ fn a_trigger_outlives_its_shard() {
         let script = async move {
             let runtime = builder.start().await.unwrap();
             let trigger = runtime
-                .start_on(PLACED, SubscriptionConfig::default(), BATCH, |envelope| {
-                    (format!("b-{}", envelope.payload()), 0)
-                })
+                .on(PLACED)
+                .start(BATCH, |envelope| (format!("b-{}", envelope.payload()), 0))
                 .unwrap();
             let placed = runtime.broker().topic::<u64>(PLACED.name()).unwrap();
             for round in 0..4 {

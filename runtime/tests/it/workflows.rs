@@ -206,7 +206,8 @@ async fn starting_twice_attaches_or_is_refused_as_asked() {
     let again = runtime.start(WAIT, "w", 1).await.unwrap();
     assert_eq!(again.run_id(), first.run_id());
     let refused = runtime
-        .start_with(WAIT, "w", 1, OnConflict::Refuse)
+        .start(WAIT, "w", 1)
+        .on_conflict(OnConflict::Refuse)
         .await
         .unwrap_err();
     assert!(matches!(refused, StartError::AlreadyRunning { run } if Some(run) == first.run_id()));
@@ -223,12 +224,14 @@ async fn starting_twice_attaches_or_is_refused_as_asked() {
         (first.run_id(), "yes".into())
     );
     let refused = runtime
-        .start_with(WAIT, "w", 1, OnConflict::Refuse)
+        .start(WAIT, "w", 1)
+        .on_conflict(OnConflict::Refuse)
         .await
         .unwrap_err();
     assert!(matches!(refused, StartError::AlreadyFinished { .. }));
     let anew = runtime
-        .start_with(WAIT, "w", 1, OnConflict::RestartFinished)
+        .start(WAIT, "w", 1)
+        .on_conflict(OnConflict::RestartFinished)
         .await
         .unwrap();
     assert_ne!(anew.run_id(), first.run_id());

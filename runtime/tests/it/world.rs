@@ -123,9 +123,12 @@ fn a_crash_leaves_the_file_as_a_kill_does() {
         let report = runtime.startup_report();
         assert_eq!((report.live, report.is_repaired), (life, life > 0), "life {life}");
         let id = format!("flow-{life}");
-        world.block_on(runtime.start(FLOW, &id, 1)).unwrap().unwrap();
+        world
+            .block_on(runtime.start(FLOW, &id, 1).into_future())
+            .unwrap()
+            .unwrap();
         world.crash();
-        let late = world.block_on(runtime.start(FLOW, "late", 1));
+        let late = world.block_on(runtime.start(FLOW, "late", 1).into_future());
         assert!(
             late.is_err() || late.unwrap().is_err(),
             "nobody is there to start it"

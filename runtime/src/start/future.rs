@@ -1,0 +1,146 @@
+//! A plain start as it is awaited. Written out, without a box: a start is on the path of every run.
+//!
+//! ```text
+//!   New ──► its shard's mailbox ──► Waiting ──► the handle
+//!            │ full                    │ a finished run, whose workflow must be read
+//!            └──────────► Slow ◄───────┘
+//! ```
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use millrun_broker::mailbox::TryPushError;
+use millrun_core::{InstanceId, RunId};
+use millrun_workflow::Name;
+use tokio::sync::oneshot;
+
+use super::{Asked, MakeHandle, OnConflict, Start, ask, handle_of};
+use crate::StartError;
+use crate::handle::End;
+use crate::runtime::Inner;
+use crate::shard::{ShardMessage, StartedRun};
+use crate::stop::UnlessOver;
+
+/// A [`Start`] that is awaited.
+#[must_use = "nothing is started until this is polled"]
+pub struct Starting<'a, H> {
+    inner: &'a Arc<Inner>,
+    step: Step<'a>,
+    on_conflict: OnConflict,
+    handle: MakeHandle<H>,
+}
+
+/// How far a start is.
+enum Step<'a> {
+    New(Result<Asked, StartError>),
+    Waiting(Waiting, UnlessOver<'a, Answer>),
+    Slow(Waiting, BoxFuture<'a, Result<RunId, StartError>>),
+    Over,
+}
+
+type Answer = oneshot::Receiver<Result<StartedRun, StartError>>;
+
+/// What is kept of a start until it is answered.
+struct Waiting {
+    id: InstanceId,
+    workflow: Name,
+    end: End,
+}
+
+impl<H> fmt::Debug for Starting<'_, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Starting").finish_non_exhaustive()
+    }
+}
+
+impl<'a, H> IntoFuture for Start<'a, H> {
+    type Output = Result<H, StartError>;
+    type IntoFuture = Starting<'a, H>;
+
+    #[inline]
+    fn into_future(self) -> Starting<'a, H> {
+        Starting {
+            inner: self.inner,
+            step: Step::New(self.asked),
+            on_conflict: self.on_conflict,
+            handle: self.handle,
+        }
+    }
+}
+
+impl<'a, H> Starting<'a, H> {
+    /// Asks the shard.
+    fn begin(&self, asked: Asked) -> Step<'a> {
+        let (inner, on_conflict) = (self.inner, self.on_conflict);
+        let (reply, answer) = oneshot::channel();
+        let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
+        let (request, end) = asked.request(on_conflict, reply);
+        let message = ShardMessage::Start(request);
+        let waiting = Waiting { id, workflow, end };
+        let refused = if inner.stop.is_closing() {
+            message
+        } else {
+            let door = inner.doors.of(waiting.id.partition());
+            match door.mailbox.try_push(message) {
+                Ok(()) => return Step::Waiting(waiting, inner.stop.unless_over(answer)),
+                Err(TryPushError::Full(message) | TryPushError::Closed(message)) => message,
+            }
+        };
+        let (id, workflow) = (waiting.id.clone(), waiting.workflow.clone());
+        let slow = async move {
+            let started = ask(inner, &id, refused, answer).await?;
+            inner.checked(started, workflow, on_conflict).await
+        };
+        Step::Slow(waiting, Box::pin(slow))
+    }
+}
+
+impl<H> Future for Starting<'_, H> {
+    type Output = Result<H, StartError>;
+
+    /// # Panics
+    /// When it is polled again behind its end.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let inner = this.inner;
+        let run = loop {
+            match &mut this.step {
+                Step::New(_) => {
+                    let Step::New(asked) = mem::replace(&mut this.step, Step::Over) else {
+                        unreachable!("it was new just now");
+                    };
+                    this.step = this.begin(asked?);
+                }
+                Step::Waiting(_, answer) => {
+                    let answer = ready!(Pin::new(answer).poll(cx));
+                    let started = match answer {
+                        Some(Ok(Ok(started))) => started,
+                        Some(Ok(Err(error))) => break Err(error),
+                        Some(Err(_)) | None => break Err(inner.stop_cause().into()),
+                    };
+                    if started.is_checked || this.on_conflict != OnConflict::Attach {
+                        break Ok(started.run);
+                    }
+                    let Step::Waiting(waiting, _) = mem::replace(&mut this.step, Step::Over) else {
+                        unreachable!("it was waiting just now");
+                    };
+                    let checked = inner.checked(started, waiting.workflow.clone(), this.on_conflict);
+                    this.step = Step::Slow(waiting, Box::pin(checked));
+                }
+                Step::Slow(_, rest) => break ready!(rest.as_mut().poll(cx)),
+                Step::Over => panic!("a start is polled behind its end"),
+            }
+        };
+        let step = mem::replace(&mut this.step, Step::Over);
+        let (Step::Waiting(waiting, _) | Step::Slow(waiting, _)) = step else {
+            unreachable!("only these end");
+        };
+        let handle = run.map(|run| handle_of(inner, waiting.id, run, Some(waiting.end), this.handle));
+        Poll::Ready(handle)
+    }
+}

@@ -1,0 +1,184 @@
+//! A start that brings an update.
+//!
+//! ```text
+//!   StartWith ──► its shard ─┬─ started and updated in one turn ──► both answers
+//!                            ├─ it runs: attached, updated later ─► an answer now, an answer later
+//!                            └─ refused, nothing is started ──────► the update's answer alone
+//! ```
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use millrun_core::{InstanceId, RunId};
+use millrun_workflow::{Name, Payload, PayloadError, RunFailure};
+use tokio::sync::oneshot;
+
+use super::{Asked, OnConflict, Start, handle_of};
+use crate::handle::End;
+use crate::runtime::Inner;
+use crate::shard::{
+    FirstRequest, ShardMessage, StartWith, Target, UpdateAnswer, UpdateRefused, UpdateRequest,
+};
+use crate::updated::Decoder;
+use crate::{RunError, RunHandle, StartError, StartWithUpdateError, UpdateError};
+
+/// A start with an update, performed when it is awaited. Made by [`Start::with_update`] and its kin. It gives
+/// the handle and the update's answer.
+#[must_use = "nothing is started until this is awaited"]
+pub struct StartWithUpdate<'a, H, A, R> {
+    start: Start<'a, H>,
+    name: Name,
+    request: String,
+    input: Result<Payload, PayloadError>,
+    decoder: Decoder<A, R>,
+}
+
+impl<H, A, R> fmt::Debug for StartWithUpdate<'_, H, A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartWithUpdate")
+            .field("start", &self.start)
+            .field("name", &self.name)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, H, A, R> StartWithUpdate<'a, H, A, R> {
+    pub(super) fn new(
+        start: Start<'a, H>,
+        name: Name,
+        request: &str,
+        input: Result<Payload, PayloadError>,
+        decoder: Decoder<A, R>,
+    ) -> Self {
+        Self {
+            start,
+            name,
+            request: request.to_owned(),
+            input,
+            decoder,
+        }
+    }
+
+    /// As [`Start::on_conflict`].
+    pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
+        self.start.on_conflict = on_conflict;
+        self
+    }
+
+    async fn perform(self) -> Result<(H, A), StartWithUpdateError<R>> {
+        let decoder = self.decoder;
+        let Start {
+            inner,
+            asked,
+            on_conflict,
+            handle,
+        } = self.start;
+        let asked = asked?;
+        let id = asked.id.clone();
+        let request = UpdateRequest {
+            request: self.request,
+            name: self.name,
+            input: self.input.map_err(UpdateError::Payload)?,
+        };
+        loop {
+            let (run, end, answer) = inner
+                .start_and_update(asked.clone(), request.clone(), on_conflict)
+                .await
+                .map_err(|refused| match refused {
+                    NotStarted::Start(error) => StartWithUpdateError::Start(error),
+                    NotStarted::Update(refused) => decoder.refused(refused).into(),
+                })?;
+            let answer = match answer {
+                Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
+                    if on_conflict == OnConflict::RestartFinished {
+                        // It ended before the update came to it: there is room for another.
+                        continue;
+                    }
+                    // It may go on in another run, or have answered before it ended.
+                    let handle = RunHandle::<Payload, RunFailure>::new(
+                        Arc::clone(inner),
+                        id.clone(),
+                        Target::Run(run),
+                    );
+                    handle.ask_update(request).await
+                }
+                answer => answer,
+            };
+            let answer = decoder.decode(answer)?;
+            return Ok((handle_of(inner, id, run, Some(end), handle), answer));
+        }
+    }
+}
+
+impl<'a, H, A, R> IntoFuture for StartWithUpdate<'a, H, A, R>
+where
+    H: 'a,
+    A: 'a,
+    R: 'a,
+{
+    type Output = Result<(H, A), StartWithUpdateError<R>>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.perform())
+    }
+}
+
+/// What became of an update.
+type Updated = Result<UpdateAnswer, UpdateRefused>;
+
+/// Why nothing was started.
+enum NotStarted {
+    Start(StartError),
+    Update(UpdateRefused),
+}
+
+impl From<StartError> for NotStarted {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+impl Inner {
+    /// Gives the run, where its end is told, and what became of the update.
+    async fn start_and_update(
+        &self,
+        asked: Asked,
+        update: UpdateRequest,
+        on_conflict: OnConflict,
+    ) -> Result<(RunId, End, Updated), NotStarted> {
+        let (reply, answer) = oneshot::channel();
+        let (told, updated) = oneshot::channel();
+        let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
+        let (start, end) = asked.request(on_conflict, reply);
+        let with = FirstRequest::Update { update, reply: told };
+        let message = ShardMessage::StartWith(Box::new(StartWith { start, with }));
+        self.send(&id, message).await?;
+        match self.stop.unless_over(answer).await {
+            Some(Ok(started)) => {
+                let run = self.checked(started?, workflow, on_conflict).await?;
+                Ok((run, end, self.answered(updated).await))
+            }
+            // Nothing was started, and only the update's sender is told why; or the shard has failed.
+            Some(Err(_)) => match self.answered(updated).await {
+                Err(UpdateRefused::Run(RunError::Stopped(cause))) => Err(StartError::from(cause).into()),
+                Err(refused) => Err(NotStarted::Update(refused)),
+                Ok(_) => Err(StartError::from(self.stop_cause()).into()),
+            },
+            None => Err(StartError::from(self.stop_cause()).into()),
+        }
+    }
+
+    /// Sends a message to the shard of an id, which may mean waiting for room.
+    async fn send(&self, id: &InstanceId, message: ShardMessage) -> Result<(), StartError> {
+        if self.stop.is_closing() {
+            return Err(crate::StopCause::Shutdown.into());
+        }
+        let door = self.doors.of(id.partition());
+        let pushed = door.mailbox.push(message).await;
+        pushed.map_err(|_| self.stop_cause().into())
+    }
+}

@@ -1,0 +1,63 @@
+//! What became of an update, as its caller gets it: decoded, or the bytes as they are.
+
+use millrun_workflow::{Payload, PayloadError, Refused};
+use serde::de::DeserializeOwned;
+
+use crate::shard::{UpdateAnswer, UpdateRefused};
+use crate::{RunError, UpdateError};
+
+/// How the answer to an update and its rejection are decoded.
+pub(crate) struct Decoder<A, R> {
+    answer: fn(Payload) -> Result<A, PayloadError>,
+    rejection: fn(Payload) -> Result<R, PayloadError>,
+}
+
+impl<A, R> Clone for Decoder<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for Decoder<A, R> {}
+
+impl<A: DeserializeOwned, R: DeserializeOwned> Decoder<A, R> {
+    /// Into these types.
+    pub(crate) const fn typed() -> Self {
+        Self {
+            answer: |answer| answer.decode(),
+            rejection: |rejection| rejection.decode(),
+        }
+    }
+}
+
+impl Decoder<Payload, Payload> {
+    /// Not at all.
+    pub(crate) const fn untyped() -> Self {
+        Self {
+            answer: Ok,
+            rejection: Ok,
+        }
+    }
+}
+
+impl<A, R> Decoder<A, R> {
+    /// What became of an update.
+    pub(crate) fn decode(self, answer: Result<UpdateAnswer, UpdateRefused>) -> Result<A, UpdateError<R>> {
+        match answer {
+            Ok(Ok(answer)) => (self.answer)(answer).map_err(UpdateError::Payload),
+            Ok(Err(message)) => Err(UpdateError::Failed { message }),
+            Err(refused) => Err(self.refused(refused)),
+        }
+    }
+
+    /// Why an update has no answer.
+    pub(crate) fn refused(self, refused: UpdateRefused) -> UpdateError<R> {
+        match refused {
+            UpdateRefused::Parked(reason) => UpdateError::Parked(Box::new(reason)),
+            UpdateRefused::Run(RunError::Refused(Refused::Rejected { error, .. })) => {
+                (self.rejection)(error).map_or_else(UpdateError::Payload, UpdateError::Rejected)
+            }
+            UpdateRefused::Run(error) => UpdateError::Run(error),
+        }
+    }
+}
