@@ -15,7 +15,7 @@ use crate::programs::{Kind, Outcome, Shown};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) number: u64,
-    /// The caller's future is dropped after so many microseconds; after its first poll, if zero.
+    /// The caller's future is dropped after this many microseconds; after its first poll, if zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) drop_after_us: Option<u64>,
     pub(crate) ask: Ask,
@@ -187,9 +187,9 @@ pub(crate) enum Trouble {
     None,
     /// There is no room: what would make the file longer or write to it fails.
     Full,
-    /// One in so many writes fails.
+    /// One in this many writes fails.
     Writes { one_in: u64 },
-    /// One in so many syncs fails.
+    /// One in this many syncs fails.
     Syncs { one_in: u64 },
 }
 

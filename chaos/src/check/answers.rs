@@ -55,10 +55,7 @@ pub(super) fn check(account: &Account, findings: &mut Findings) {
             Answer::Refused {
                 why: Refusal::Finished,
                 message,
-            } if !ends_by_itself
-                && !is_child_of_somebody(account)
-                && may_end_from.is_none_or(|from| from > *tick) =>
-            {
+            } if !ends_by_itself && !is_a_child(account) && may_end_from.is_none_or(|from| from > *tick) => {
                 let story = format!("nobody has ended it, and {} gave: {message}", deed.ask.label());
                 findings.blame(Rule::ResultsStay, account, story);
             }
@@ -68,7 +65,7 @@ pub(super) fn check(account: &Account, findings: &mut Findings) {
 }
 
 /// A parent that is cancelled cancels its children.
-fn is_child_of_somebody(account: &Account) -> bool {
+fn is_a_child(account: &Account) -> bool {
     account.id.contains('/')
 }
 
@@ -109,7 +106,7 @@ fn check_ends(account: &Account, findings: &mut Findings) {
     }
     let acked = |label: &str| account.first_ack(|deed| deed.ask.label() == label);
     let asked = |label: &str| account.first_ask(|ask| ask.label() == label).is_some();
-    let is_child = is_child_of_somebody(account);
+    let is_child = is_a_child(account);
     let is_closed = account
         .first_ask(|ask| matches!(ask, Ask::Note { note, .. } if *note == crate::programs::CLOSE))
         .is_some();
@@ -126,7 +123,7 @@ fn check_ends(account: &Account, findings: &mut Findings) {
     }
 }
 
-/// Whoever has a handle of another workflow gets nothing, and does nothing.
+/// A handle of another workflow gets nothing, and changes nothing.
 fn check_strangers(account: &Account, findings: &mut Findings) {
     for deed in &account.strangers {
         findings.checked.strangers += 1;
@@ -141,7 +138,7 @@ fn check_strangers(account: &Account, findings: &mut Findings) {
     }
 }
 
-/// The value of a promise is one that somebody gave, and the one that was acknowledged.
+/// The value of a promise is one that a caller gave, and the one that was acknowledged.
 fn check_promise(account: &Account, findings: &mut Findings) {
     let Some(outcome) = account.outcome().filter(|_| account.kind == Kind::Asker) else {
         return;

@@ -92,7 +92,7 @@ pub(crate) fn check(calls: &[Call]) -> Verdict {
             return Verdict::Linear;
         }
         let waiting = || (0..calls.len()).filter(|index| !done.contains(*index));
-        // Who was asked after this moment cannot come next: somebody returned before.
+        // A call that was made after this moment cannot come next: another had returned before.
         let until = waiting()
             .map(|index| calls[index].answered)
             .min()

@@ -19,7 +19,7 @@ pub(crate) struct Weather {
     pub(crate) is_disk_troubled: bool,
     /// The file is taken from the process that has it open, and put back when that has ended.
     pub(crate) is_file_taken: bool,
-    /// Instead of stories: so many starts at once, with half of the callers dropped.
+    /// How many instances are started at once, in place of stories, with half of the callers dropped.
     pub(crate) crowd: Option<u32>,
 }
 

@@ -14,7 +14,7 @@ use crate::wire::{Answer, Ask, Refusal};
 /// The longest time until a caller is dropped, in microseconds.
 const DROP_US_MAX: u64 = 3_000_000;
 
-/// Starts so many instances at once, drops every second caller, and looks for each of them afterwards: what
+/// Starts many instances at once, drops every second caller, and looks for each of them afterwards: what
 /// was acknowledged is there and ends; what was dropped is there and ends, or there is nothing of it.
 pub(crate) async fn crowd(desk: &Arc<Desk>, len: u32, mut dice: Dice) {
     let kind = Kind::Pebble;

@@ -199,7 +199,7 @@ async fn stopped(mut caller: Caller) {
     caller.over();
 }
 
-/// Somebody who has a handle of another workflow, and is refused whatever he asks.
+/// A caller with a handle of another workflow: every call is refused.
 async fn strange(mut caller: Caller) {
     caller.start(1).await;
     let mut stranger = caller.stranger(7, Kind::Steps);

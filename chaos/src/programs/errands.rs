@@ -38,7 +38,7 @@ pub(crate) async fn courier(cx: WorkflowContext, input: Input, life: u64) -> Res
     Ok(outcome)
 }
 
-/// Makes a promise, tells the world about it, and waits for what somebody makes of it.
+/// Makes a promise, tells the world about it, and waits until it is settled.
 pub(crate) async fn asker(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
     let promise = cx.promise::<u64>();
     cx.call(TELL, (input.id, promise.token().to_string())).await?;

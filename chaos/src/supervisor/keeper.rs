@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::desk::Desk;
-use super::life::{Ended, Event, Life, Recipe};
+use super::life::{Ended, Life, Recipe, Told};
 use crate::check::{Checked, Rule};
 use crate::dice::Dice;
 use crate::faults::{self, Weather};
@@ -85,9 +85,8 @@ impl Keeper {
         lives: watch::Sender<Option<Arc<Life>>>,
         mut phases: watch::Receiver<Phase>,
     ) -> Tally {
-        let (events, mut told) = mpsc::unbounded_channel();
         loop {
-            let Some((life, mut ended)) = self.start(&events, *phases.borrow()) else {
+            let Some((life, mut ended)) = self.start(*phases.borrow()) else {
                 break;
             };
             lives.send_replace(Some(Arc::clone(&life)));
@@ -107,7 +106,6 @@ impl Keeper {
                         is_asked = self.end(&life).await;
                     }
                     end = &mut ended => break end,
-                    Some(event) = told.recv() => self.take(event),
                     changed = phases.changed() => {
                         if changed.is_err() {
                             // The round is given up, and the process ends with its handle.
@@ -117,8 +115,8 @@ impl Keeper {
                 }
             };
             lives.send_replace(None);
-            while let Ok(event) = told.try_recv() {
-                self.take(event);
+            if let Ok(end) = &end {
+                self.take(&end.told);
             }
             let phase = *phases.borrow();
             let next = end.map_or(Next::Nothing, |end| self.judge(&end, is_asked, phase));
@@ -133,11 +131,7 @@ impl Keeper {
         self.tally
     }
 
-    fn start(
-        &mut self,
-        events: &mpsc::UnboundedSender<Event>,
-        phase: Phase,
-    ) -> Option<(Arc<Life>, oneshot::Receiver<Ended>)> {
+    fn start(&mut self, phase: Phase) -> Option<(Arc<Life>, oneshot::Receiver<Ended>)> {
         self.tally.lives += 1;
         let clock_ms = self.weather.is_clock_moved.then(|| {
             let off = self.dice.below(2 * CLOCK_MS_MAX.unsigned_abs());
@@ -160,7 +154,7 @@ impl Keeper {
             has_own_disk: self.weather.is_disk_troubled,
         };
         let ledger = Arc::clone(&self.desk.ledger);
-        match Life::start(self.tally.lives, &self.store, &recipe, ledger, events.clone()) {
+        match Life::start(self.tally.lives, &self.store, &recipe, ledger) {
             Ok(started) => Some(started),
             Err(error) => {
                 self.desk.blame(
@@ -186,7 +180,8 @@ impl Keeper {
 
     /// Kills the process, asks it to shut down, or takes its file. Whether it was asked.
     async fn end(&mut self, life: &Life) -> bool {
-        if self.weather.is_file_taken && !self.dice.one_in(4) {
+        // A process that has just begun may not have made its file yet.
+        if self.weather.is_file_taken && self.store.exists() && !self.dice.one_in(4) {
             self.take_file(life.number);
             return false;
         }
@@ -241,19 +236,18 @@ impl Keeper {
         self.store.with_file_name("away.redb")
     }
 
-    fn take(&mut self, event: Event) {
-        match event {
-            Event::Open { is_repaired } => self.tally.repairs += u64::from(is_repaired),
-            Event::PartFailed { part, message } => {
-                *self.tally.parts.entry(part.clone()).or_default() += 1;
-                let is_injected = match message.as_str() {
-                    KILLED => self.weather.part_kill_every_ms.is_some(),
-                    _ => (self.weather.is_disk_troubled || self.is_taken) && part == "journal",
-                };
-                if !is_injected {
-                    let story = format!("{part} failed by itself: {message}");
-                    self.desk.blame(Rule::OnlyInjectedFailures, None, story);
-                }
+    /// Counts what a process told, and judges the failures of its parts.
+    fn take(&mut self, told: &Told) {
+        self.tally.repairs += told.repairs;
+        for ((part, message), times) in &told.failures {
+            *self.tally.parts.entry(part.clone()).or_default() += times;
+            let is_injected = match message.as_str() {
+                KILLED => self.weather.part_kill_every_ms.is_some(),
+                _ => (self.weather.is_disk_troubled || self.is_taken) && part == "journal",
+            };
+            if !is_injected {
+                let story = format!("{part} failed by itself, {times} times: {message}");
+                self.desk.blame(Rule::OnlyInjectedFailures, None, story);
             }
         }
     }
@@ -270,7 +264,7 @@ impl Keeper {
         match &end.stopped {
             _ if end.was_killed && phase == Phase::Closing => Next::Nothing,
             _ if end.was_killed => Next::Another,
-            // Whoever is refused room waits for it, and the disk has room again soon.
+            // A write without room waits for it, and the disk has room again soon.
             Some(cause) if is_well && !is_asked && cause.contains(NO_ROOM) => {
                 let story = format!("a disk that was full for a moment stopped the runtime: {cause}");
                 self.desk.blame(Rule::OnlyInjectedFailures, None, story);

@@ -5,7 +5,7 @@
 //!   callers ◄── answers ── thread ◄─ standard output ──┘   everything read is entered in the ledger first
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -43,6 +43,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Life {
     pub(crate) number: u64,
     child: Mutex<Child>,
+    /// Requests on their way: at most one for each caller of the load.
     lines: mpsc::Sender<Vec<u8>>,
     /// `None` once the process has ended.
     waiting: Mutex<Option<HashMap<u64, Waiting>>>,
@@ -58,13 +59,34 @@ pub(crate) struct Ended {
     pub(crate) stopped: Option<String>,
     /// A line that is no report, where no kill explains it.
     pub(crate) garbled: Option<String>,
+    /// What it told besides answers.
+    pub(crate) told: Told,
 }
 
 /// What a process tells besides answers.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Open { is_repaired: bool },
-    PartFailed { part: String, message: String },
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// How often it opened a store that had not been closed properly.
+    pub(crate) repairs: u64,
+    /// How often each part failed with which message.
+    pub(crate) failures: BTreeMap<(String, String), u64>,
+    stopped: Option<String>,
+}
+
+/// Messages of failed parts that are kept apart; further ones count together.
+const FAILURES_LEN_MAX: usize = 1_000;
+
+impl Told {
+    fn failed(&mut self, part: String, message: String) {
+        let key = (part, message);
+        let is_kept = self.failures.len() < FAILURES_LEN_MAX || self.failures.contains_key(&key);
+        let key = if is_kept {
+            key
+        } else {
+            (key.0, "one of many messages".to_owned())
+        };
+        *self.failures.entry(key).or_default() += 1;
+    }
 }
 
 impl Life {
@@ -77,7 +99,6 @@ impl Life {
         store: &Path,
         recipe: &Recipe,
         ledger: Arc<Ledger>,
-        events: tokio::sync::mpsc::UnboundedSender<Event>,
     ) -> io::Result<(Arc<Self>, oneshot::Receiver<Ended>)> {
         let errors = File::options()
             .create(true)
@@ -114,7 +135,7 @@ impl Life {
         let (told, ended) = oneshot::channel();
         let reading = Arc::clone(&life);
         std::thread::spawn(move || {
-            let end = reading.read(output, &ledger, &events);
+            let end = reading.read(output, &ledger);
             // Nobody waits any more if the round is being given up.
             drop(told.send(end));
         });
@@ -146,18 +167,13 @@ impl Life {
         drop(child.kill());
     }
 
-    fn read(
-        &self,
-        output: ChildStdout,
-        ledger: &Ledger,
-        events: &tokio::sync::mpsc::UnboundedSender<Event>,
-    ) -> Ended {
+    fn read(&self, output: ChildStdout, ledger: &Ledger) -> Ended {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
-        let (mut stopped, mut garbled) = (None, None);
+        let (mut told, mut garbled) = (Told::default(), None);
         while output.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
             match serde_json::from_slice(&line) {
-                Ok(report) => self.take(report, ledger, events, &mut stopped),
+                Ok(report) => self.take(report, ledger, &mut told),
                 // The last line of a process that was killed may be torn.
                 Err(_) if self.is_killed.load(Ordering::SeqCst) && !line.ends_with(b"\n") => {}
                 Err(error) => garbled = Some(format!("{error}: {}", String::from_utf8_lossy(&line))),
@@ -175,18 +191,13 @@ impl Life {
         Ended {
             status,
             was_killed: self.is_killed.load(Ordering::SeqCst),
-            stopped,
+            stopped: told.stopped.take(),
             garbled,
+            told,
         }
     }
 
-    fn take(
-        &self,
-        report: Report,
-        ledger: &Ledger,
-        events: &tokio::sync::mpsc::UnboundedSender<Event>,
-        stopped: &mut Option<String>,
-    ) {
+    fn take(&self, report: Report, ledger: &Ledger, told: &mut Told) {
         match report {
             Report::Answer { number, answer } => {
                 let mut all = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,15 +210,15 @@ impl Life {
                 if let (Some(asked), Answer::Done) = (waiting.fence, &answer) {
                     ledger.book().fenced(self.number, asked);
                 }
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 drop(waiting.reply.send(answer));
             }
             Report::Ran(ran) => ledger.book().ran(self.number, ran),
             Report::Promised { id, token } => ledger.book().promised(&id, token),
             Report::Heard { value } => ledger.book().heard(self.number, value),
-            Report::Stopped { cause } => *stopped = Some(cause),
-            Report::Open { is_repaired, .. } => drop(events.send(Event::Open { is_repaired })),
-            Report::PartFailed { part, message } => drop(events.send(Event::PartFailed { part, message })),
+            Report::Stopped { cause } => told.stopped = Some(cause),
+            Report::Open { is_repaired, .. } => told.repairs += u64::from(is_repaired),
+            Report::PartFailed { part, message } => told.failed(part, message),
         }
     }
 }

@@ -5,7 +5,7 @@
 //!   part ◄── turn(now) ────────────── plus the offset ◄───
 //! ```
 //!
-//! Whoever waits for a time of day looks again at least every [`LOOK_EVERY`], so that a clock that was
+//! A task that waits for a time of day looks again at least every [`LOOK_EVERY`], so that a clock that was
 //! moved is noticed.
 
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Finds or creates a store's file, and refuses what is not ours before anything touches it.
 //!
 //! A new store is made beside its place, as `<name>.new`, synced, and renamed: after a crash
-//! there is either no store or a whole one.
+//! there is either no store or a whole one. On a disk of the caller's it is made in place: its first page says
+//! that it is being created until it is whole, and one that was cut short is created anew.
 
 use std::fs::{self, File};
 use std::io;
@@ -66,23 +67,23 @@ pub(crate) fn open_disk(
         source,
     };
     lock(&*disk, path)?;
-    if disk.len().map_err(io)? == 0 {
+    let len = disk.len().map_err(io)?;
+    if len == 0 {
         return create(disk, path, config, host);
     }
     let mut page = [0; superblock::BYTES];
-    match disk.read(0, &mut page) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(OpenError::Foreign {
-                path: path.to_owned(),
-            });
+    let there = page.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+    disk.read(0, &mut page[..there]).map_err(io)?;
+    let superblock = match superblock::decode(&page) {
+        Err(error) if is_unfinished(error, &page, len) => {
+            disk.set_len(0).map_err(io)?;
+            return create(disk, path, config, host);
         }
-        Err(error) => return Err(io(error)),
-    }
-    let superblock = superblock::decode(&page).map_err(|error| refused(&error, path))?;
+        superblock => superblock.map_err(|error| refused(&error, path))?,
+    };
     // Behind a sound first page there is always redb's own header; without it redb would take
     // the file for an empty one.
-    if disk.len().map_err(io)? <= page.len() as u64 {
+    if len <= page.len() as u64 {
         let cause = "the file ends after its first page".to_owned();
         return Err(OpenError::Corrupted {
             path: path.to_owned(),
@@ -92,6 +93,13 @@ pub(crate) fn open_disk(
     let disk = prepared(disk, path, config, host)?;
     let store = Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
     Ok(store.of(superblock))
+}
+
+/// Whether the file was being created when the process or the power went: nothing was ever acknowledged in it.
+fn is_unfinished(error: SuperblockError, page: &[u8], len: u64) -> bool {
+    // The file got a length, which a store never has, and not yet the words that belong there.
+    let is_bare = len < superblock::BYTES as u64 && page.iter().all(|byte| *byte == 0);
+    error == SuperblockError::Unfinished || is_bare
 }
 
 fn create(
@@ -104,6 +112,9 @@ fn create(
         path: path.to_owned(),
         source,
     };
+    disk.set_len(superblock::UNFINISHED.len() as u64).map_err(io)?;
+    disk.write(0, superblock::UNFINISHED).map_err(io)?;
+    disk.sync().map_err(io)?;
     disk.set_len(superblock::BYTES as u64).map_err(io)?;
     let store_disk = prepared(Arc::clone(&disk), path, config, host)?;
     let store = Store::open(store_disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
@@ -156,7 +167,8 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
 fn refused(error: &SuperblockError, path: &Path) -> OpenError {
     let path = path.to_owned();
     match *error {
-        SuperblockError::Foreign => OpenError::Foreign { path },
+        // An unfinished one is created anew, not refused.
+        SuperblockError::Foreign | SuperblockError::Unfinished => OpenError::Foreign { path },
         SuperblockError::Newer { format } => OpenError::NewerFormat {
             path,
             found: format,

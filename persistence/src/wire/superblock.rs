@@ -14,6 +14,10 @@
 //! that tells stores apart; `crc` is crc32c over the 32 bytes before it. All of it stands in one sector,
 //! which is written wholly or not at all.
 //!
+//! While a store is created, its first page says that and nothing else, and is durable before anything stands
+//! behind it. The page above takes its place last. So a creation that was cut short is told from a store whose
+//! first page was lost.
+//!
 //! | format | what is new |
 //! |---|---|
 //! | 1 | |
@@ -32,15 +36,23 @@ pub(crate) const FORMAT: u32 = 2;
 const FORMAT_MIN: u32 = 1;
 
 const MAGIC: &[u8; 16] = b"millrun journal\n";
+/// What a store that is being created begins with; zeros follow.
+pub(crate) const UNFINISHED: &[u8; 16] = b"millrun is made\n";
 const USED: usize = 36;
 
 /// Why the first page is not one of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuperblockError {
+    /// The store was being created, and holds nothing yet.
+    Unfinished,
     Foreign,
     Checksum,
-    Newer { format: u32 },
-    Partitions { found: u32 },
+    Newer {
+        format: u32,
+    },
+    Partitions {
+        found: u32,
+    },
 }
 
 /// What the first page says.
@@ -74,6 +86,9 @@ pub(crate) fn encode_as(superblock: Superblock) -> [u8; BYTES] {
 /// Checks the first page.
 pub(crate) fn decode(page: &[u8; BYTES]) -> Result<Superblock, SuperblockError> {
     let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
+    if page[..16] == *UNFINISHED && page[16..].iter().all(|byte| *byte == 0) {
+        return Err(SuperblockError::Unfinished);
+    }
     if page[..16] != *MAGIC {
         // A file of ours whose first page was lost begins with zeros.
         let is_lost = page.iter().all(|byte| *byte == 0);
@@ -119,6 +134,9 @@ mod tests {
     fn damage_a_foreign_file_and_a_later_format_are_told_apart() {
         assert_eq!(decode(&[0; BYTES]), Err(SuperblockError::Checksum));
         assert_eq!(decode(&[7; BYTES]), Err(SuperblockError::Foreign));
+        let mut page = [0; BYTES];
+        page[..16].copy_from_slice(UNFINISHED);
+        assert_eq!(decode(&page), Err(SuperblockError::Unfinished));
         let mut page = encode(1);
         page[25] ^= 1;
         assert_eq!(decode(&page), Err(SuperblockError::Checksum));

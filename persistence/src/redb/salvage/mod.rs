@@ -139,9 +139,12 @@ fn is_ours<B: Bytes + ?Sized>(bytes: &B, path: &Path) -> Result<bool, SalvageErr
             found: format,
             supported: superblock::FORMAT,
         }),
-        Err(SuperblockError::Foreign | SuperblockError::Checksum | SuperblockError::Partitions { .. }) => {
-            Ok(false)
-        }
+        Err(
+            SuperblockError::Unfinished
+            | SuperblockError::Foreign
+            | SuperblockError::Checksum
+            | SuperblockError::Partitions { .. },
+        ) => Ok(false),
     }
 }
 

@@ -147,6 +147,49 @@ fn no_power_cut_loses_what_was_acknowledged() {
     assert!(total.zero_tails > 0, "no cut left a tail of zeros");
 }
 
+/// A process was killed while it created a store on a disk of its own, and the file was refused as damaged from
+/// then on. The cuts of our tests began when the store was open, and a store at a path is made beside its place.
+#[test]
+fn a_creation_that_is_cut_short_is_begun_anew() {
+    let accesses = {
+        let disk = SimDisk::new(Vec::new(), 0);
+        drop(open(disk.clone(), &HandHost::new()).unwrap());
+        disk.accesses()
+    };
+    let mut cuts = 0;
+    for seed in 0..20 {
+        for ahead in 0..accesses {
+            let cut = |image: Vec<u8>| {
+                let (disk, host) = (SimDisk::new(image, seed ^ ahead << 8), HandHost::new());
+                disk.cut_after(ahead);
+                drop(
+                    open(disk.clone(), &host).unwrap_or_else(|error| panic!("seed {seed}, {ahead}: {error}")),
+                );
+                host.end_parts();
+                disk.image()
+            };
+            // What was cut short is cut short once more.
+            let Some(once) = cut(Vec::new()) else { break };
+            cuts += 1;
+            let left = cut(once.clone()).unwrap_or(once);
+            let (disk, host) = (SimDisk::new(left, seed), HandHost::new());
+            let journal = open(disk.clone(), &host)
+                .unwrap_or_else(|error| panic!("seed {seed}, cut before write {ahead}: {error}"));
+            let mut record = Record::new();
+            record.resume(&journal, 0);
+            record.enqueue(&journal, &mut Dice::new(seed));
+            host.run();
+            let acknowledged = record.acknowledged(&journal);
+            assert_eq!(acknowledged, 1);
+            drop(journal);
+            host.end_parts();
+            let again = open(SimDisk::new(disk.cut_now(), seed), &HandHost::new()).unwrap();
+            record.check(&again, acknowledged).unwrap();
+        }
+    }
+    assert!(cuts > 100, "{cuts}");
+}
+
 /// The control: if the simulation could not notice a loss, the test above would mean nothing.
 #[test]
 fn a_disk_that_lies_about_syncs_is_caught() {
