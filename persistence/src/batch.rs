@@ -12,11 +12,14 @@
 //! Invariants: the bytes are exactly the frames of the finished turns, in order; every frame is
 //! complete, and sealed unless the batch leaves that out; a turn that was not finished leaves no trace.
 
+mod turn_view;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
 use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 
+pub use self::turn_view::{TurnRecords, TurnView};
 use crate::error::TurnError;
 use crate::wire::v1;
 
@@ -136,12 +139,39 @@ impl Batch {
         self.bytes.len()
     }
 
-    /// The run and the head of a finished turn, and the epoch under which it is to be taken: of one that
-    /// was [refused](crate::Refused), say. `None` if there are not that many.
+    /// The finished turn with this index: one that was [refused](crate::Refused), say. `None` if there are not
+    /// that many.
     #[must_use]
-    pub fn turn_at(&self, turn: usize) -> Option<(RunId, Sequence, Epoch)> {
+    pub fn turn_at(&self, turn: usize) -> Option<TurnView<'_>> {
         let span = self.turns.get(turn)?;
-        Some((span.run, span.head, span.epoch))
+        Some(TurnView::new(span, self.frames(span)))
+    }
+
+    /// The finished turns, in order: what a journal takes.
+    ///
+    /// ```
+    /// # use std::convert::Infallible;
+    /// # use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
+    /// # use millrun_persistence::{Batch, TurnHeader};
+    /// # let id = InstanceId::new("order-42")?;
+    /// # let time = Timestamp::from_micros(1_700_000_000_000_000);
+    /// # let run = RunId::new(id.partition(), time, 1);
+    /// # let (head, epoch, opens) = (Sequence::ZERO, Epoch::new(1), Some(&id));
+    /// # let mut batch = Batch::new();
+    /// # let mut turn = batch.turn(TurnHeader { run, head, epoch, time, opens });
+    /// # turn.record(1, |body| { body.extend_from_slice(b"started"); Ok::<_, Infallible>(()) })?;
+    /// # turn.finish(false)?;
+    /// for turn in batch.iter() {
+    ///     assert_eq!((turn.run(), turn.opens()), (run, Some("order-42")));
+    ///     let bodies: Vec<_> = turn.records().map(|record| record.body).collect();
+    ///     assert_eq!(bodies, [b"started"]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = TurnView<'_>> + DoubleEndedIterator + '_ {
+        self.turns
+            .iter()
+            .map(|span| TurnView::new(span, self.frames(span)))
     }
 
     /// Ties the last finished turn to the one before it in this batch, of another run: it rests on that one,

@@ -110,9 +110,11 @@ impl Default for JournalConfig {
 }
 
 impl JournalConfig {
+    /// Checks the bounds against each other; a journal calls this when it is opened.
+    ///
     /// # Errors
-    /// Names the first field that makes no sense.
-    pub(crate) fn check(&self) -> Result<(), OpenError> {
+    /// [`OpenError::Config`] names the first field that makes no sense.
+    pub fn check(&self) -> Result<(), OpenError> {
         let positive = [
             ("batch_bytes_max", self.batch_bytes_max),
             ("batch_len_max", self.batch_len_max),
@@ -205,8 +207,11 @@ impl Retention {
         }
     }
 
-    /// Whether the earliest of `len` finished runs, of `bytes` in all, stays at the time `now`.
-    pub(crate) fn retains(&self, now: Timestamp, closed_at: Timestamp, len: u64, bytes: u64) -> bool {
+    /// Whether the earliest closed of `len` finished runs, of `bytes` in all, stays at the time `now`. A journal
+    /// drops the earliest until this holds; which time it believes is its own matter (see
+    /// [`age_step_max`](Self::age_step_max)).
+    #[must_use]
+    pub fn retains(&self, now: Timestamp, closed_at: Timestamp, len: u64, bytes: u64) -> bool {
         len <= self.len_max as u64
             && bytes <= self.bytes_max
             && now.saturating_since(closed_at) <= self.age_max

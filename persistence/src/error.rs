@@ -129,14 +129,17 @@ pub enum FailureKind {
 }
 
 impl JournalFailure {
-    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+    /// A failure of this kind; `message` says what happened, in lower case and without a full stop.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Failure {
             kind,
             message: message.into(),
         }))
     }
 
-    pub(crate) fn closed() -> Self {
+    /// The failure of a journal that its owner has closed.
+    #[must_use]
+    pub fn closed() -> Self {
         Self::new(FailureKind::Closed, "the journal is closed")
     }
 

@@ -50,7 +50,7 @@ pub mod contract;
 pub mod fuzz;
 
 pub use append::{Appender, Gathered};
-pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnWriter};
+pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnRecords, TurnView, TurnWriter};
 pub use config::{Archive, Durability, JournalConfig, Retention};
 pub use error::{
     EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,

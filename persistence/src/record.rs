@@ -51,6 +51,16 @@ pub struct Record {
     pub body: Bytes,
 }
 
+impl Record {
+    /// Whether it is this record, as one of a [turn](crate::TurnView) that is appended once more.
+    #[must_use]
+    pub fn is_same_as(&self, other: &RecordView<'_>) -> bool {
+        (self.sequence, self.kind, self.time, self.closes)
+            == (other.sequence, other.kind, other.time, other.closes)
+            && self.body == other.body
+    }
+}
+
 /// The durable records of one run: sequence 1 first, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
@@ -90,6 +100,12 @@ pub struct HistoryPage {
 }
 
 impl HistoryPage {
+    /// A page of these records, which are consecutive, of a run whose last durable record is `head`.
+    #[must_use]
+    pub fn new(records: Vec<Record>, head: Sequence) -> Self {
+        Self { records, head }
+    }
+
     /// Whether no record follows.
     #[must_use]
     pub fn is_end(&self) -> bool {
@@ -125,4 +141,17 @@ pub struct FinishedRun {
     pub closed_at: Timestamp,
     /// The sequence number of its last record.
     pub head: Sequence,
+}
+
+impl FinishedRun {
+    /// The run of the instance `id` that finished at `closed_at` with the record `head`.
+    #[must_use]
+    pub fn new(run: RunId, id: InstanceId, closed_at: Timestamp, head: Sequence) -> Self {
+        Self {
+            run,
+            id,
+            closed_at,
+            head,
+        }
+    }
 }

@@ -9,11 +9,9 @@
 
 use millrun_core::Sequence;
 
-use crate::batch::{Batch, TurnSpan};
+use crate::batch::{Batch, TurnView};
 use crate::error::ReadError;
 use crate::journal::Journal;
-use crate::record::Record;
-use crate::wire::v1::{self, Frame};
 
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,42 +31,26 @@ pub enum Resolved {
 }
 
 pub(crate) fn resolve<J: Journal + ?Sized>(journal: &J, batch: &Batch) -> Result<Vec<Resolved>, ReadError> {
-    let batch = batch.sealed();
-    batch
-        .spans()
-        .iter()
-        .map(|turn| resolve_turn(journal, turn, batch.frames(turn)))
-        .collect()
+    batch.iter().map(|turn| resolve_turn(journal, turn)).collect()
 }
 
-fn resolve_turn<J: Journal + ?Sized>(
-    journal: &J,
-    turn: &TurnSpan,
-    mut frames: &[u8],
-) -> Result<Resolved, ReadError> {
-    let page = match journal.history_page(turn.run, turn.head, frames.len()) {
+fn resolve_turn<J: Journal + ?Sized>(journal: &J, turn: TurnView<'_>) -> Result<Resolved, ReadError> {
+    let page = match journal.history_page(turn.run(), turn.head(), turn.bytes()) {
         Ok(page) => page,
-        Err(ReadError::UnknownRun { .. }) if turn.opens => return Ok(Resolved::Absent),
+        Err(ReadError::UnknownRun { .. }) if turn.opens().is_some() => return Ok(Resolved::Absent),
         Err(ReadError::UnknownRun { .. } | ReadError::Expired { .. }) => return Ok(Resolved::Unknown),
         Err(error) => return Err(error),
     };
-    if page.head == turn.head {
+    if page.head == turn.head() {
         return Ok(Resolved::Absent);
     }
     let mut records = page.records.iter();
-    while let Ok(frame) = v1::read(frames) {
-        if !records.next().is_some_and(|record| is_same(record, &frame)) {
-            return Ok(Resolved::Conflict { head: page.head });
-        }
-        frames = &frames[frame.len..];
-    }
-    Ok(Resolved::Appended)
-}
-
-fn is_same(record: &Record, frame: &Frame<'_>) -> bool {
-    record.sequence == frame.sequence
-        && record.kind == frame.kind
-        && record.time == frame.time
-        && record.closes == frame.has(v1::CLOSES)
-        && record.body == frame.body
+    let is_there = turn
+        .records()
+        .all(|record| records.next().is_some_and(|found| found.is_same_as(&record)));
+    Ok(if is_there {
+        Resolved::Appended
+    } else {
+        Resolved::Conflict { head: page.head }
+    })
 }

@@ -130,3 +130,58 @@ fn a_batch_without_checksums_gets_those_that_any_other_has() {
         assert_eq!((&sealed.bytes, digests(sealed)), (&any.bytes, digests(&any)));
     }
 }
+
+#[test]
+fn turns_are_read_as_they_were_written_with_checksums_and_without() {
+    let mut batches = [Batch::new(), Batch::unsealed(TURN_BYTES_MAX_DEFAULT)];
+    for batch in &mut batches {
+        let id = InstanceId::new("order-42").unwrap();
+        let time = Timestamp::from_micros(7);
+        let run = RunId::new(id.partition(), time, 1);
+        let header = TurnHeader {
+            run,
+            head: Sequence::ZERO,
+            epoch: Epoch::of(3, 1),
+            time,
+            opens: Some(&id),
+        };
+        let mut turn = batch.turn(header);
+        for (kind, body) in [(4, &b"began"[..]), (5, b"")] {
+            let encode = |bytes: &mut Vec<u8>| {
+                bytes.extend_from_slice(body);
+                Ok::<_, Infallible>(())
+            };
+            turn.record(kind, encode).unwrap();
+        }
+        turn.finish(false).unwrap();
+        let header = TurnHeader {
+            head: Sequence::new(2),
+            opens: None,
+            ..header
+        };
+        let mut turn = batch.turn(header);
+        turn.record(6, |_| Ok::<_, Infallible>(())).unwrap();
+        turn.finish(true).unwrap();
+        batch.tie_last();
+
+        let heads = batch.iter().map(|turn| (turn.head().get(), turn.last().get()));
+        assert_eq!(heads.collect::<Vec<_>>(), [(0, 2), (2, 3)]);
+        let [first, last] = [0, 1].map(|turn| batch.turn_at(turn).unwrap());
+        assert!(batch.turn_at(2).is_none());
+        assert_eq!(
+            (first.run(), first.epoch(), first.time()),
+            (run, Epoch::of(3, 1), time)
+        );
+        assert_eq!((first.opens(), last.opens()), (Some("order-42"), None));
+        assert_eq!((first.closes(), last.closes()), (false, true));
+        assert_eq!((first.is_tied(), last.is_tied()), (false, true));
+        assert_eq!(first.bytes() + last.bytes(), batch.bytes());
+        let records = batch.iter().flat_map(|turn| turn.records());
+        let records: Vec<_> = records
+            .map(|record| (record.sequence.get(), record.kind, record.body, record.closes))
+            .collect();
+        let expected: [(_, _, &[u8], _); 3] =
+            [(1, 4, b"began", false), (2, 5, b"", false), (3, 6, b"", true)];
+        assert_eq!(records, expected);
+    }
+}

@@ -238,11 +238,21 @@ pub(crate) fn guess(bytes: &[u8]) -> Option<Guess> {
 pub(crate) fn read(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let header = header(bytes)?;
     let len = length(bytes, header)?;
-    let checksum = u32::from_le_bytes(array(header, CRC));
-    if crc32c::crc32c(&bytes[LEN..len]) != checksum {
+    if crc32c::crc32c(&bytes[LEN..len]) != u32::from_le_bytes(array(header, CRC)) {
         return Err(FrameError::Checksum);
     }
-    // The checksum holds, so what does not fit from here on was written by another version.
+    decode(bytes, header, len)
+}
+
+/// As [`read`], for a frame that was made in this process: its checksum may be missing, and is not checked.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
+    let header = header(bytes)?;
+    decode(bytes, header, length(bytes, header)?)
+}
+
+/// Decodes a frame of `len` bytes whose checksum holds, so that what does not fit was written by another
+/// version.
+fn decode<'a>(bytes: &'a [u8], header: &[u8; HEADER_BYTES], len: usize) -> Result<Frame<'a>, FrameError> {
     if header[VERSION_AT] != VERSION {
         return Err(FrameError::Version {
             version: header[VERSION_AT],
@@ -259,7 +269,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         std::str::from_utf8(&bytes[HEADER_BYTES..HEADER_BYTES + id_len]).map_err(|_| FrameError::Header)?;
     Ok(Frame {
         back: u64::from_le_bytes(array(header, BACK)),
-        checksum,
+        checksum: u32::from_le_bytes(array(header, CRC)),
         kind: header[KIND],
         flags,
         run,

@@ -32,7 +32,8 @@ impl Shard {
     pub(super) fn take_back(&mut self, refused: &[Refused]) {
         let mut runs = BTreeMap::new();
         for Refused { turn, error } in refused {
-            let (run, head, _) = self.batch.turn_at(*turn).expect("it was in the batch");
+            let turn = self.batch.turn_at(*turn).expect("it was in the batch");
+            let (run, head) = (turn.run(), turn.head());
             match error {
                 // An earlier append of the same turn: it is, or will be, durable.
                 TurnRefused::AlreadyAppended => {}

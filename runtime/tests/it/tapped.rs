@@ -180,8 +180,9 @@ impl Journal for Tapped {
 /// Somebody else appends to a run of this batch, under its owner's epoch, or tries to, so far ahead of the run's
 /// head. If the run has two turns here, the head of the second one fits afterwards.
 pub(crate) fn intrude(journal: &dyn Journal, batch: &Batch, ahead: u64) {
-    let turns: Vec<_> = (0..batch.turns())
-        .filter_map(|turn| batch.turn_at(turn))
+    let turns: Vec<_> = batch
+        .iter()
+        .map(|turn| (turn.run(), turn.head(), turn.epoch()))
         .collect();
     let pairs = turns
         .iter()
