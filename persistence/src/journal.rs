@@ -16,6 +16,7 @@ use std::time::Duration;
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
 use crate::batch::Batch;
+use crate::claim::{Claim, Claimant};
 use crate::error::{EnqueueError, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
 use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
 use crate::resolve::{self, Resolved};
@@ -47,7 +48,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// [`TurnRefused::AlreadyAppended`] the live run takes no turn at all: those behind the refused one, in
     /// this batch and in later ones, are refused as [`TurnRefused::ReadAgain`], whether their heads happen
     /// to fit or not, until the owner says that it has [read the run again](Self::read_again) or its
-    /// partition is [taken over](Self::take_over). After [`TurnRefused::Fenced`] this needs no mark:
+    /// partition is [claimed](Self::claim) anew. After [`TurnRefused::Fenced`] this needs no mark:
     /// nothing is taken under that epoch any more, and the run goes on under the present owner's.
     ///
     /// A batch that is larger than the whole buffer is taken alone, when the buffer is empty.
@@ -98,11 +99,35 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// long as the journal, so whoever is restarted watches on with the bell it had.
     fn watch(&self, bell: Bell);
 
-    /// Owns these partitions from now on, under an epoch higher than any before; turns with
-    /// an older one are refused, and a run that was to be [read again](Self::read_again) takes turns under
-    /// the new one. Epochs also grow each time a store is opened: once the batches are
-    /// durable that were queued when this returns (an empty batch has the offset of the last of
-    /// them), each epoch of a later opening is [behind](Epoch::since) this one.
+    /// Claims partitions that are free, or that the claimant's [owner](crate::Owner) has. Never waits: the
+    /// claimant's bell rings when the answer is among its [news](Claimant::take_news), an epoch and a report for
+    /// each partition, or a refusal, which has changed nothing.
+    ///
+    /// From this call on turns under earlier epochs of the partitions are refused, and a run that was to be
+    /// [read again](Self::read_again) takes turns under the new one. All that was queued for the partitions
+    /// before it is durable when the answer comes, and has been handed to the claim's folds as far as it is
+    /// of live runs. Damage is not skipped silently: a run with a damaged record is kept from the folds and named
+    /// in the report.
+    ///
+    /// Each epoch is higher than any that its partition has had. Epochs also grow each time a store is opened:
+    /// those of a later opening are [behind](Epoch::since) each one that was answered.
+    ///
+    /// A journal may read and fold within this call if that needs no disk.
+    fn claim(&self, claim: Claim);
+
+    /// As [`claim`](Self::claim), also what other owners have: they are told of the loss, and nothing is taken
+    /// any more under the epochs that they have been given.
+    fn take_from(&self, claim: Claim);
+
+    /// Gives back those of the partitions that this claimant owns: nothing is taken any more under their epochs,
+    /// and any owner may claim them. What was queued before stays queued. A claimant that owns nothing of it is
+    /// not told.
+    fn release(&self, claimant: &Claimant, partitions: &[Partition]);
+
+    /// Fences whoever has these partitions, without owning them: any owner may claim them. Gives one epoch for
+    /// all, higher than any before of each of them, under which turns are taken until somebody does.
+    ///
+    /// It is meant for tools and tests that are alone with a journal, and reads nothing.
     ///
     /// # Errors
     /// When the journal has failed.

@@ -1,4 +1,4 @@
-//! The conditions under which a turn may be appended: heads of live runs, and epochs.
+//! The conditions under which a turn may be appended: heads of live runs, and [epochs](crate::owners).
 //!
 //! A pure machine. What it knows of a run beyond the conditions is the journal's own business:
 //! `P` is a place in the log for one journal, the records themselves for another.
@@ -22,13 +22,13 @@ use crate::batch::TurnSpan;
 use crate::error::TurnRefused;
 use crate::heads::Heads;
 use crate::journal::Refused;
+use crate::owners::OwnerTable;
 use crate::scan::LastTurn;
 
 #[derive(Debug)]
 pub(crate) struct Ledger<P> {
     heads: Heads<Head<P>>,
-    epochs: Vec<Epoch>,
-    newest_epoch: Epoch,
+    pub(crate) owners: OwnerTable,
     turn_bytes_max: usize,
     /// How many heads are marked as suspect.
     suspects_len: usize,
@@ -49,35 +49,30 @@ pub(crate) struct Head<P> {
 }
 
 impl<P: Default> Ledger<P> {
-    /// A ledger in which every partition has the epoch `epoch`.
+    /// A ledger in which every partition is free; epochs that are given out are above `epoch`.
     pub(crate) fn new(epoch: Epoch, turn_bytes_max: usize) -> Self {
         Self {
             heads: Heads::default(),
-            epochs: vec![epoch; usize::from(Partition::COUNT)],
-            newest_epoch: epoch,
+            owners: OwnerTable::new(epoch),
             turn_bytes_max,
             suspects_len: 0,
         }
     }
 
-    /// Gives the partitions a new epoch: their owner begins with what it reads.
-    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> Epoch {
-        self.newest_epoch = self.newest_epoch.next();
+    /// The partitions have new epochs: their owners begin with what they read.
+    pub(crate) fn trust(&mut self, partitions: &[Partition]) {
+        if self.suspects_len == 0 {
+            return;
+        }
+        let mut is_taken = vec![false; usize::from(Partition::COUNT)];
         for partition in partitions {
-            self.epochs[usize::from(partition.index())] = self.newest_epoch;
+            is_taken[usize::from(partition.index())] = true;
         }
-        if self.suspects_len > 0 {
-            let mut is_taken = vec![false; self.epochs.len()];
-            for partition in partitions {
-                is_taken[usize::from(partition.index())] = true;
-            }
-            for (run, head) in self.heads.iter_mut() {
-                if is_taken[usize::from(run.partition().index())] {
-                    self.suspects_len -= usize::from(std::mem::take(&mut head.is_suspect));
-                }
+        for (run, head) in self.heads.iter_mut() {
+            if is_taken[usize::from(run.partition().index())] {
+                self.suspects_len -= usize::from(std::mem::take(&mut head.is_suspect));
             }
         }
-        self.newest_epoch
     }
 
     /// The owner under this epoch has dropped what it had decided for a run: its turns are judged by
@@ -90,16 +85,8 @@ impl<P: Default> Ledger<P> {
     }
 
     fn check_epoch(&self, run: RunId, epoch: Epoch) -> Result<(), TurnRefused> {
-        let current = self.epochs[usize::from(run.partition().index())];
-        if epoch == current {
-            Ok(())
-        } else {
-            Err(TurnRefused::Fenced { current })
-        }
-    }
-
-    pub(crate) fn newest_epoch(&self) -> Epoch {
-        self.newest_epoch
+        let checked = self.owners.check(run.partition(), epoch);
+        checked.map_err(|current| TurnRefused::Fenced { current })
     }
 
     /// Applies the turn if its conditions hold; `put` then updates the run's place. Returns the

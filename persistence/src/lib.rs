@@ -28,6 +28,7 @@
 
 mod append;
 mod batch;
+mod claim;
 mod config;
 mod error;
 mod finished;
@@ -38,6 +39,7 @@ mod journal;
 mod ledger;
 mod memory;
 mod numbers;
+mod owners;
 mod record;
 mod redb;
 mod resolve;
@@ -51,6 +53,9 @@ pub mod fuzz;
 
 pub use append::{Appender, Gathered};
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnRecords, TurnView, TurnWriter};
+pub use claim::{
+    Claim, ClaimNews, ClaimNumber, ClaimRefused, Claimant, Granted, Owned, Owner, PartitionReport,
+};
 pub use config::{Archive, Durability, JournalConfig, Retention};
 pub use error::{
     EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,
@@ -58,6 +63,7 @@ pub use error::{
 pub use fold::Fold;
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
 pub use memory::MemoryJournal;
+pub use owners::OwnerTable;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};
 pub use redb::{
     BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, RedbJournal, Verified, import,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_broker::Broker;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
-use millrun_persistence::{Durability, Fold, Journal, MemoryJournal, RedbJournal};
+use millrun_persistence::{Claimant, Durability, Fold, Journal, MemoryJournal, Owner, RedbJournal};
 use millrun_workflow::{Activity, Implementation, Topic, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -351,11 +351,18 @@ impl Opener {
         {
             (None, Some(path)) => {
                 let (config, host) = (self.config.journal.clone(), Arc::clone(&self.host));
-                let mut histories = recovery::lanes(shards_len, lanes_len);
-                let mut folds: Vec<_> = histories.iter_mut().map(|lane| lane as &mut dyn Fold).collect();
-                let (journal, report) =
-                    RedbJournal::open_folding(&path, config, host, &mut folds, &mut recovery::tell)?;
-                let epoch = own(&journal)?;
+                let histories = recovery::lanes(shards_len, lanes_len).into_iter();
+                let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
+                let claimant = Claimant::new(Owner::new(host.random()), Bell::new());
+                let claim = claimant.claim(all.clone(), folds);
+                let journal = RedbJournal::open_claiming(&path, config, host, claim, &mut recovery::tell)?;
+                let mut granted = recovery::granted(&claimant)?;
+                // The first epoch of an opening is the same for all.
+                let epoch = granted
+                    .partitions
+                    .first()
+                    .map_or(Epoch::ZERO, |owned| owned.epoch);
+                let (histories, report) = (granted.take_folds(), granted.report);
                 let recovered = recovery::by_shard(histories, shards_len, report);
                 (Arc::new(journal), epoch, recovered)
             }

@@ -55,6 +55,10 @@ pub enum OpenError {
     /// The store was opened, but what it holds could not be brought back.
     #[error("the store could not be recovered")]
     Recovery(#[from] millrun_persistence::ReadError),
+    /// The partitions of the store could not be claimed: another runtime over the same journal has some of
+    /// them, say.
+    #[error("the partitions of the store could not be claimed")]
+    Claim(#[from] millrun_persistence::ClaimRefused),
     /// A part of the runtime could not be started.
     #[error(transparent)]
     Spawn(#[from] millrun_core::SpawnError),

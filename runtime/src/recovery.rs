@@ -13,7 +13,10 @@
 use std::time::Duration;
 
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
-use millrun_persistence::{Fold, Journal, Lane, Progress, ReadError, RecordView, RecoveryReport};
+use millrun_persistence::{
+    ClaimNews, ClaimRefused, Claimant, Fold, Granted, Journal, Lane, Progress, ReadError, RecordView,
+    RecoveryReport,
+};
 use millrun_workflow::{Ledger, Name, OperationId, Outstanding, Parent, ParkReason, Pending, Started};
 use rustc_hash::FxHashMap;
 
@@ -160,6 +163,18 @@ impl RecoveredRun {
 pub(crate) fn lanes(shards_len: usize, lanes_len: usize) -> Vec<Histories> {
     let lanes_len = lanes_len.max(1).next_multiple_of(shards_len);
     (0..lanes_len).map(|_| Histories::default()).collect()
+}
+
+/// What was answered to a claim that a store was opened with.
+pub(crate) fn granted(claimant: &Claimant) -> Result<Granted, ClaimRefused> {
+    let mut answers = claimant.take_news().into_iter().filter_map(|news| match news {
+        ClaimNews::Granted(granted) => Some(Ok(granted)),
+        ClaimNews::Refused { error, .. } => Some(Err(error)),
+        _ => None,
+    });
+    answers
+        .next()
+        .expect("the claim is answered when the store is open")
 }
 
 /// Says how far it is.

@@ -10,15 +10,16 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{FinishedRun, ReadError, Record, Retention, Snapshot, TurnRefused, TurnView};
+use millrun_persistence::{
+    FinishedRun, OwnerTable, ReadError, Record, Retention, Snapshot, TurnRefused, TurnView,
+};
 
 use crate::lines::{Entry, Turn, run_of, snapshot_of};
 
 /// The conditions under which turns are taken.
 pub(crate) struct Heads {
     live: BTreeMap<RunId, Head>,
-    epochs: Vec<Epoch>,
-    newest: Epoch,
+    pub(crate) owners: OwnerTable,
 }
 
 /// A live run, queued turns included.
@@ -30,7 +31,6 @@ struct Head {
 
 impl Heads {
     pub(crate) fn new(opening: u32, books: &Books) -> Self {
-        let newest = Epoch::of(opening, 0);
         let live = books.runs.iter().filter_map(|(run, stored)| {
             let last_turn = stored.turns.last().filter(|turn| !turn.closes)?.clone();
             let is_suspect = false;
@@ -44,27 +44,20 @@ impl Heads {
         });
         Self {
             live: live.collect(),
-            epochs: vec![newest; usize::from(Partition::COUNT)],
-            newest,
+            owners: OwnerTable::new(Epoch::of(opening, 0)),
         }
     }
 
-    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> Epoch {
-        self.newest = self.newest.next();
-        for partition in partitions {
-            self.epochs[usize::from(partition.index())] = self.newest;
-        }
+    /// The partitions have new owners, who begin with what they read.
+    pub(crate) fn trust(&mut self, partitions: &[Partition]) {
         for (run, head) in &mut self.live {
             head.is_suspect &= !partitions.contains(&run.partition());
         }
-        self.newest
     }
 
     fn check_epoch(&self, run: RunId, epoch: Epoch) -> Result<(), TurnRefused> {
-        let current = self.epochs[usize::from(run.partition().index())];
-        (epoch == current)
-            .then_some(())
-            .ok_or(TurnRefused::Fenced { current })
+        let checked = self.owners.check(run.partition(), epoch);
+        checked.map_err(|current| TurnRefused::Fenced { current })
     }
 
     pub(crate) fn read_again(&mut self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {

@@ -18,6 +18,7 @@
 //! line that a crash cut off.
 
 mod books;
+mod claims;
 mod lines;
 
 use std::fmt;
@@ -27,12 +28,13 @@ use std::thread::{self, JoinHandle};
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 use millrun_persistence::{
-    Batch, EnqueueError, Enqueued, FailureKind, FinishedRun, History, HistoryPage, Journal, JournalConfig,
-    JournalFailure, Lane, OpenError, Progress, ReadError, RecordView, RecoveryReport, Refused, Retention,
-    Snapshot, SnapshotRefused, Stats, TurnRefused,
+    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, History,
+    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OpenError, OwnerTable, Progress, ReadError,
+    RecordView, RecoveryReport, Refused, Retention, Ringing, Snapshot, SnapshotRefused, Stats, TurnRefused,
 };
 
 use crate::books::{Books, Heads};
+use crate::claims::Claims;
 use crate::lines::{Entry, Lines};
 
 /// A [`Journal`] in a plain file. Dropping it closes it.
@@ -51,6 +53,7 @@ struct Shared {
 struct State {
     heads: Heads,
     books: Books,
+    claims: Claims,
     queue: Vec<Entry>,
     queued_turns: usize,
     queued_bytes: usize,
@@ -85,6 +88,7 @@ impl FileJournal {
         let state = State {
             heads: Heads::new(books.epochs, &books),
             books,
+            claims: Claims::default(),
             queue: Vec::new(),
             queued_turns: 0,
             queued_bytes: 0,
@@ -118,6 +122,32 @@ impl FileJournal {
         })
     }
 
+    /// Gives a claim its epochs, which are counted in the file before it is answered.
+    fn begin_claim(
+        &self,
+        claim: Claim,
+        take: impl FnOnce(&mut OwnerTable, &Claim) -> Result<(Vec<(Partition, Epoch)>, Ringing), ClaimRefused>,
+    ) {
+        let mut state = match self.open_state() {
+            Ok(state) => state,
+            Err(failure) => return drop(claim.refuse(failure.into())),
+        };
+        match take(&mut state.heads.owners, &claim) {
+            Ok((given, told)) => {
+                state.count_epoch(claim.partitions());
+                let from = state.enqueued;
+                state.claims.push(claim, given, from);
+                self.shared.changed.notify_all();
+                drop(state);
+                drop(told);
+            }
+            Err(error) => {
+                drop(state);
+                drop(claim.refuse(error));
+            }
+        }
+    }
+
     /// The state of a journal that takes something.
     fn open_state(&self) -> Result<MutexGuard<'_, State>, JournalFailure> {
         let state = self.shared.lock();
@@ -135,6 +165,15 @@ impl FileJournal {
             Some(failure) if failure.kind() == FailureKind::Closed => Err(ReadError::Failed(failure.clone())),
             _ => Ok(state),
         }
+    }
+}
+
+impl State {
+    /// Partitions have new epochs: those of the next opening must be above them.
+    fn count_epoch(&mut self, partitions: &[Partition]) {
+        self.heads.trust(partitions);
+        self.queue.push(Entry::Epochs(1));
+        self.enqueued = self.enqueued.next();
     }
 }
 
@@ -170,7 +209,13 @@ impl Shared {
             }
             state.durable = offset;
             state.commits += 1;
+            let State {
+                claims, heads, books, ..
+            } = &mut *state;
+            // Told under the lock: a loss of what is granted is told behind it.
+            let granted = claims.grant(offset, &heads.owners, books);
             self.tell(state);
+            drop(granted);
         }
     }
 
@@ -192,9 +237,11 @@ impl Drop for EndOfWriter {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         let lost = || JournalFailure::new(FailureKind::WriterLost, "the writer has panicked");
-        state.failure.get_or_insert_with(lost);
+        let failure = state.failure.get_or_insert_with(lost).clone();
+        let refused = state.claims.refuse(&failure);
         state.is_closed = true;
         self.0.tell(state);
+        drop(refused);
     }
 }
 
@@ -267,12 +314,26 @@ impl Journal for FileJournal {
         self.shared.lock().watchers.push(bell);
     }
 
+    fn claim(&self, claim: Claim) {
+        self.begin_claim(claim, OwnerTable::claim);
+    }
+
+    fn take_from(&self, claim: Claim) {
+        self.begin_claim(claim, |owners, claim| Ok(owners.take(claim)));
+    }
+
+    fn release(&self, claimant: &Claimant, partitions: &[Partition]) {
+        self.shared.lock().heads.owners.release(claimant, partitions);
+    }
+
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
         let mut state = self.open_state()?;
-        state.queue.push(Entry::Epochs(1));
-        state.enqueued = state.enqueued.next();
+        let (epoch, told) = state.heads.owners.take_over(partitions);
+        state.count_epoch(partitions);
         self.shared.changed.notify_all();
-        Ok(state.heads.take_over(partitions))
+        drop(state);
+        drop(told);
+        Ok(epoch)
     }
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {

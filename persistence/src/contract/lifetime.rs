@@ -136,7 +136,7 @@ fn a_takeover_comes_after_those_of_earlier_openings<S: Subject>(subject: &S) {
     for opening in 0..4 {
         // None at all in the first opening, and none that a turn is written under.
         for _ in 0..opening {
-            let epoch = Author::new(&journal, "b", 1).epoch;
+            let epoch = Author::new(&journal, "a", 1).epoch;
             subject.settle(&journal, accepted(&journal, &Batch::new()));
             assert!(epoch.since(first) > latest);
             latest = epoch.since(first);

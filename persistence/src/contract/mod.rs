@@ -8,6 +8,7 @@
 
 mod actor;
 mod append;
+mod claims;
 mod lifetime;
 mod limits;
 mod reading;
@@ -68,6 +69,7 @@ pub struct Case<S> {
 #[must_use]
 pub fn cases<S: Subject>() -> Vec<Case<S>> {
     let mut cases = append::cases();
+    cases.extend(claims::cases());
     cases.extend(reading::cases());
     cases.extend(limits::cases());
     cases.extend(lifetime::cases());

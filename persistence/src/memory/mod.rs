@@ -7,6 +7,7 @@
 //! Nothing here is read back from a disk, so its [batches](Journal::batch) leave checksums out. Frames have
 //! them or not, as they came; what is read gets them first, in a copy.
 
+mod claims;
 mod retained;
 mod state;
 
@@ -18,6 +19,7 @@ use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 use self::retained::{Close, Known};
 use self::state::State;
 use crate::batch::Batch;
+use crate::claim::{Claim, Claimant};
 use crate::config::JournalConfig;
 use crate::error::{
     EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnRefused,
@@ -72,8 +74,10 @@ impl MemoryJournal {
         let mut state = self.lock();
         if state.failure.is_none() && state.queued_turns > 0 {
             state.commit();
+            let answered = state.answer_claims();
             let watchers = state.watchers.clone();
             drop(state);
+            drop(answered);
             ring(&watchers);
         }
     }
@@ -84,8 +88,10 @@ impl MemoryJournal {
         if state.failure.is_none() {
             state.failure = Some(JournalFailure::new(kind, message));
         }
+        let answered = state.answer_claims();
         let watchers = state.watchers.clone();
         drop(state);
+        drop(answered);
         ring(&watchers);
     }
 
@@ -94,7 +100,7 @@ impl MemoryJournal {
     #[must_use]
     pub fn reopened(&self) -> Self {
         let old = self.lock();
-        let epoch = old.ledger.newest_epoch().next();
+        let epoch = old.ledger.owners.newest().next();
         let journal = Self::with(self.config.clone(), self.is_held, epoch);
         journal.lock().take_over_durable(&old);
         journal
@@ -133,8 +139,10 @@ impl MemoryJournal {
             state.commit();
         }
         state.failure = Some(JournalFailure::closed());
+        let answered = state.answer_claims();
         let watchers = state.watchers.clone();
         drop(state);
+        drop(answered);
         ring(&watchers);
         Ok(())
     }
@@ -192,12 +200,30 @@ impl Journal for MemoryJournal {
         self.lock().watchers.push(bell);
     }
 
+    fn claim(&self, claim: Claim) {
+        let told = self.lock().claim(claim, false);
+        drop(told);
+    }
+
+    fn take_from(&self, claim: Claim) {
+        let told = self.lock().claim(claim, true);
+        drop(told);
+    }
+
+    fn release(&self, claimant: &Claimant, partitions: &[Partition]) {
+        self.lock().ledger.owners.release(claimant, partitions);
+    }
+
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
         let mut state = self.lock();
-        match &state.failure {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(state.ledger.take_over(partitions)),
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
         }
+        let (epoch, told) = state.ledger.owners.take_over(partitions);
+        state.ledger.trust(partitions);
+        drop(state);
+        drop(told);
+        Ok(epoch)
     }
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {

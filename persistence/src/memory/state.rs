@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use millrun_core::{Bell, Epoch, Offset, RunId};
 
+use super::claims::Pending;
 use super::retained::{Close, Known, RetainedRuns};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
@@ -47,6 +48,8 @@ pub(super) struct State {
     pub(super) was_full: bool,
     pub(super) failure: Option<JournalFailure>,
     pub(super) watchers: Vec<Bell>,
+    /// Claims that are not answered yet.
+    pub(super) claims: Vec<Pending>,
     pub(super) live_bytes: u64,
     pub(super) commits: u64,
     pub(super) turns: u64,
@@ -79,6 +82,7 @@ impl State {
             was_full: false,
             failure: None,
             watchers: Vec::new(),
+            claims: Vec::new(),
             live_bytes: 0,
             commits: 0,
             turns: 0,

@@ -18,6 +18,7 @@ use super::moment::Moment;
 use super::state::State;
 use super::{RedbJournal, closed, log, recover};
 use crate::batch::Batch;
+use crate::claim::{Claim, Claimant};
 use crate::config::Durability;
 use crate::error::{EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, IdHash, Place};
@@ -64,12 +65,25 @@ impl Journal for RedbJournal {
         self.shared.lock().watchers.push(bell);
     }
 
+    fn claim(&self, claim: Claim) {
+        self.begin_claim(claim, false);
+    }
+
+    fn take_from(&self, claim: Claim) {
+        self.begin_claim(claim, true);
+    }
+
+    fn release(&self, claimant: &Claimant, partitions: &[Partition]) {
+        self.shared.lock().release(claimant, partitions);
+    }
+
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
         let mut state = self.shared.lock();
         state.check_open()?;
-        let (epoch, rings) = state.take_over(partitions);
+        let (epoch, told, rings) = state.take_over(partitions);
         let offset = state.open.offset;
         drop(self.queued(state, offset, rings));
+        drop(told);
         Ok(epoch)
     }
 

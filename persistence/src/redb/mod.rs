@@ -16,6 +16,7 @@
 mod age;
 mod archive;
 mod backend;
+mod claims;
 mod closed;
 mod convoy;
 mod cut_off;

@@ -1,6 +1,6 @@
 //! Hands the records of live runs to the caller's lanes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use super::frames;
 use super::lanes::{Row, Source, Span, each_row};
 use super::moment::Moment;
 use crate::error::ReadError;
+use crate::fold::Fold;
 use crate::journal::{Lane, Progress};
+use crate::record::RecordView;
 use crate::scan;
 
 /// The least time between two reports of progress.
@@ -19,6 +21,52 @@ pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// The runs whose records are wanted.
 pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;
+
+/// Feeds the folds with all records of `live`, which stand in `span`: with a thread for each, if there are
+/// several.
+pub(crate) fn fold(
+    moment: &Moment,
+    live: &Runs,
+    span: Span,
+    folds: &mut [Box<dyn Fold>],
+) -> Result<(), ReadError> {
+    struct Numbered<'a> {
+        fold: &'a mut dyn Fold,
+        numbers: HashMap<RunId, usize, FxBuildHasher>,
+    }
+    let folds = folds.iter_mut();
+    let mut lanes: Vec<_> = folds
+        .map(|fold| Numbered {
+            fold: &mut **fold,
+            numbers: HashMap::default(),
+        })
+        .collect();
+    let feed = |lane: &mut Numbered<'_>, row: &Row<'_>| {
+        each_of(live, row, &mut |record| {
+            let next = lane.numbers.len();
+            let number = *lane.numbers.entry(record.run).or_insert(next);
+            lane.fold.record(number, record);
+        });
+    };
+    Ok(each_row(moment, span, &mut lanes, &feed, &mut |_, _| {})?)
+}
+
+/// Visits the records of `live` in a row.
+fn each_of(live: &Runs, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) {
+    // Frames of other runs need not be checked.
+    let wanted: Vec<u32> = frames::runs(row)
+        .filter_map(|(start, run)| live.contains(&run).then_some(start))
+        .collect();
+    let row = row.only(&wanted);
+    frames::walk_share(&row, &mut |_, found| {
+        // Damage was put down to its runs when the store was opened.
+        if let Ok((frame, _)) = found
+            && live.contains(&frame.run)
+        {
+            visit(scan::view(&frame));
+        }
+    });
+}
 
 /// Calls the lanes with all records of `live`, which stand in `span`; returns how many.
 pub(crate) fn recover(
@@ -32,19 +80,9 @@ pub(crate) fn recover(
     let records = AtomicU64::new(0);
     let feed = |lane: &mut Lane<'_>, row: &Row<'_>| {
         let mut handed = 0;
-        // Frames of other runs need not be checked.
-        let wanted: Vec<u32> = frames::runs(row)
-            .filter_map(|(start, run)| live.contains(&run).then_some(start))
-            .collect();
-        let row = row.only(&wanted);
-        frames::walk_share(&row, &mut |_, found| {
-            // Damage was put down to its runs when the store was opened.
-            if let Ok((frame, _)) = found
-                && live.contains(&frame.run)
-            {
-                lane(scan::view(&frame));
-                handed += 1;
-            }
+        each_of(live, row, &mut |record| {
+            lane(record);
+            handed += 1;
         });
         records.fetch_add(handed, Ordering::Relaxed);
     };

@@ -147,8 +147,11 @@ impl Shared {
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
         self.has_failed.store(true, Ordering::Release);
+        let failure = state.failure.clone().expect("it was set just now");
+        let refused = state.claims.refuse(&failure);
         let watchers = state.watchers.clone();
         drop(state);
+        drop(refused);
         for bell in watchers {
             bell.ring();
         }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, Host, Placement, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, Host, Partition, Placement, RunId, Timestamp};
 
 use super::age::AgeClock;
 use super::archive::Archiver;
@@ -29,12 +29,14 @@ use super::state::State;
 use super::store::Store;
 use super::writer::Writer;
 use super::{Opened, RedbJournal, open, recover, settler};
+use crate::claim::Claim;
 use crate::config::JournalConfig;
 use crate::error::{JournalFailure, OpenError, ReadError};
 use crate::finished::{Finished, Place};
 use crate::fold::{Fold, Nothing};
-use crate::heads::{self, Heads};
-use crate::journal::{Progress, RecoveryReport};
+use crate::heads;
+use crate::journal::Progress;
+use crate::record::RecordView;
 use crate::scan;
 
 impl RedbJournal {
@@ -55,27 +57,23 @@ impl RedbJournal {
         Self::start(store, path, config, host, at)
     }
 
-    /// As [`open`](Self::open) and then [`recover`](crate::Journal::recover), in one pass over the log: all
-    /// that is read is handed to `folds`, and what has ended is taken back. The records of a run all
-    /// go to the fold `run.partition().index() % folds.len()`, from a thread of its own if there are
-    /// several. At the end the folds hold what they made of live runs, and of no other.
+    /// As [`open`](Self::open), with a claim that is answered when this returns, in one pass over the log: all
+    /// that is read of its partitions is handed to its folds, and what has ended is taken back. With several
+    /// folds each is fed from a thread of its own. When the claim is granted they hold what they made of live
+    /// runs, and of no other.
     ///
-    /// The report counts the records of live runs, and the bytes of the whole log. `progress` is
-    /// called a few times a second at most, and counts all records.
+    /// The report counts the bytes of the whole log. `progress` is called a few times a second at most, and
+    /// counts all records.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
-    ///
-    /// # Panics
-    /// When `folds` is empty.
-    pub fn open_folding(
+    /// As [`open`](Self::open); the claim is refused then.
+    pub fn open_claiming(
         path: impl AsRef<Path>,
         config: JournalConfig,
         host: Arc<dyn Host>,
-        folds: &mut [&mut dyn Fold],
+        mut claim: Claim,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Self, RecoveryReport), OpenError> {
-        assert!(!folds.is_empty(), "somebody must fold the records");
+    ) -> Result<Self, OpenError> {
         config.check()?;
         let (path, at) = (path.as_ref(), host.elapsed());
         let store = open::open_path(path, &config, &*host)?;
@@ -88,28 +86,31 @@ impl RedbJournal {
                 progress(so_far);
             }
         };
-        let read = Read::of(&store, &config, folds, &mut now_and_then);
+        let has_folds = !claim.folds().is_empty();
+        let mut shares = Share::all(&mut claim, store.lanes());
+        let mut folds: Vec<_> = shares.iter_mut().map(|share| share as &mut dyn Fold).collect();
+        let read = Read::of(&store, &config, &mut folds, &mut now_and_then);
+        if has_folds {
+            claim.put_folds(shares.into_iter().map(|share| share.fold).collect());
+        }
         let read = read.map_err(|failure| open::failed(&failure, path))?;
-        let (records, bytes) = (
-            read.live_records(),
-            read.rebuilt.end.saturating_sub(read.rebuilt.low),
-        );
+        let bytes = read.rebuilt.end.saturating_sub(read.rebuilt.low);
         let journal = Self::start_with(store, path, config, Arc::clone(&host), at, read)?;
-        let report = {
-            let state = journal.shared.lock();
-            let stats = state.stats();
-            RecoveryReport {
-                live_runs: stats.live_runs,
-                finished_runs: stats.finished_runs,
-                records,
-                bytes,
-                elapsed: host.elapsed().saturating_sub(at),
-                is_repaired: journal.opened.is_repaired,
-                is_index_rebuilt: journal.opened.is_index_rebuilt,
-                damaged: state.damaged.list(),
+        let mut state = journal.shared.lock();
+        let told = match state.own(&claim, false) {
+            Ok((given, _)) => {
+                let (owned, mut report) = state.claimed(&given);
+                report.bytes = bytes;
+                report.elapsed = host.elapsed().saturating_sub(at);
+                report.is_repaired = journal.opened.is_repaired;
+                report.is_index_rebuilt = journal.opened.is_index_rebuilt;
+                claim.grant(owned, report)
             }
+            Err(error) => claim.refuse(error),
         };
-        Ok((journal, report))
+        drop(state);
+        drop(told);
+        Ok(journal)
     }
 
     /// Opens the store on a disk of the caller's, or creates it if the disk is empty.
@@ -199,6 +200,45 @@ impl RedbJournal {
     }
 }
 
+/// Hands a fold of a claim the records of the claimed partitions, and no others, while a store is opened.
+struct Share {
+    /// Whether partitions are claimed, by their index.
+    is_claimed: Arc<[bool]>,
+    fold: Box<dyn Fold>,
+}
+
+impl Share {
+    /// One for each fold of a claim; so many that take no notice, if it has none.
+    fn all(claim: &mut Claim, lanes: usize) -> Vec<Self> {
+        let mut is_claimed = vec![false; usize::from(Partition::COUNT)];
+        for partition in claim.partitions() {
+            is_claimed[usize::from(partition.index())] = true;
+        }
+        let is_claimed: Arc<[bool]> = is_claimed.into();
+        let mut folds = claim.take_folds();
+        if folds.is_empty() {
+            folds.extend((0..lanes).map(|_| Box::new(Nothing) as Box<dyn Fold>));
+        }
+        let share = |fold| Self {
+            is_claimed: Arc::clone(&is_claimed),
+            fold,
+        };
+        folds.into_iter().map(share).collect()
+    }
+}
+
+impl Fold for Share {
+    fn record(&mut self, number: usize, record: RecordView<'_>) {
+        if self.is_claimed[usize::from(record.run.partition().index())] {
+            self.fold.record(number, record);
+        }
+    }
+
+    fn forget(&mut self, number: usize) {
+        self.fold.forget(number);
+    }
+}
+
 /// Everything that a store says when it is opened.
 struct Read {
     /// How often it has been opened.
@@ -270,12 +310,6 @@ impl Read {
             gone,
             rows: index.rows,
         })
-    }
-
-    /// How many records live runs have: their sequences have no gaps.
-    fn live_records(&self) -> u64 {
-        let live = self.rebuilt.live.iter().flat_map(Heads::iter);
-        live.map(|(_, live)| u64::from(live.turn.last)).sum()
     }
 }
 

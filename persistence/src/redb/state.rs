@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
+use super::claims::Claims;
 use super::closed::{ClosedRuns, Trim};
 use super::damaged::Damaged;
 use super::lanes::Span;
@@ -22,11 +23,12 @@ use super::rebuild::Rebuilt;
 use super::recover::Runs;
 use super::snapshots::{SnapshotRows, Snapshots};
 use crate::batch::{Batch, TurnSpan};
+use crate::claim::{Claim, ClaimRefused, Claimant};
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::heads::Heads;
-use crate::journal::{Enqueued, Refused, Stats};
+use crate::journal::{Enqueued, Refused, Ringing, Stats};
 use crate::ledger::{Head, Ledger, narrow, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
@@ -112,7 +114,12 @@ impl RingAt {
 pub(crate) struct State {
     batch_bytes_max: usize,
     batch_len_max: usize,
-    ledger: Ledger<Place>,
+    pub(super) ledger: Ledger<Place>,
+    pub(crate) claims: Claims,
+    /// The offset up to which all is in the store.
+    pub(crate) written: Offset,
+    /// The highest epoch whose takeovers the store counts, with what is queued.
+    counted: Epoch,
     pub(crate) closed: ClosedRuns,
     pub(crate) damaged: Damaged,
     pub(crate) snapshots: Snapshots,
@@ -194,6 +201,9 @@ impl State {
             batch_bytes_max: config.batch_bytes_max,
             batch_len_max: config.batch_len_max,
             ledger,
+            claims: Claims::default(),
+            written: Offset::ZERO,
+            counted: epoch,
             closed,
             damaged: rebuilt.damaged,
             snapshots,
@@ -390,6 +400,7 @@ impl State {
     /// Returns the time at which retention is to be applied, if any run has closed.
     pub(crate) fn committed(&mut self, segment: Arc<Segment>, took: Duration) -> Option<Timestamp> {
         self.sealed = None;
+        self.written = segment.offset;
         self.commits += 1;
         self.turns += segment.turns as u64;
         self.bytes += segment.bytes.len() as u64;
@@ -419,18 +430,45 @@ impl State {
         })
     }
 
-    /// Gives the partitions a new epoch. Says whether to ring the writer: all but the first of an
-    /// opening are counted in the store.
-    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, bool) {
-        let epoch = self.ledger.take_over(partitions);
-        let uncounted = u64::from(epoch.takeover()).saturating_sub(1);
-        if uncounted == 0 {
-            return (epoch, false);
+    /// Gives a claim its partitions, under new epochs.
+    pub(super) fn own(
+        &mut self,
+        claim: &Claim,
+        takes: bool,
+    ) -> Result<(Vec<(Partition, Epoch)>, Ringing), ClaimRefused> {
+        let taken = if takes {
+            self.ledger.owners.take(claim)
+        } else {
+            self.ledger.owners.claim(claim)?
+        };
+        self.ledger.trust(claim.partitions());
+        self.count_takeovers();
+        Ok(taken)
+    }
+
+    /// Gives the partitions a new epoch, and nobody the partitions. Says whether to ring the writer.
+    pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, Ringing, bool) {
+        let (epoch, told) = self.ledger.owners.take_over(partitions);
+        self.ledger.trust(partitions);
+        self.count_takeovers();
+        (epoch, told, self.rings())
+    }
+
+    pub(super) fn release(&mut self, claimant: &Claimant, partitions: &[Partition]) {
+        self.ledger.owners.release(claimant, partitions);
+    }
+
+    /// All takings of a partition but its first one of an opening are counted in the store as openings: where
+    /// any has had more of them than was counted, with the next commit.
+    fn count_takeovers(&mut self) {
+        let newest = self.ledger.owners.newest();
+        if newest.takeover() <= self.counted.takeover().max(1) {
+            return;
         }
-        self.open.opens = Some(u64::from(epoch.opening()) + uncounted);
+        self.counted = newest;
+        self.open.opens = Some(u64::from(newest.opening()) + u64::from(newest.takeover()) - 1);
         self.open.batches += 1;
         self.open.offset = self.open.offset.next();
-        (epoch, self.rings())
     }
 
     fn rings(&self) -> bool {
@@ -442,12 +480,36 @@ impl State {
         self.ledger.heads().iter().map(|(run, _)| run).collect()
     }
 
+    /// The live runs of those partitions that are still owned under these epochs.
+    pub(super) fn live_of(&self, given: &[(Partition, Epoch)]) -> Runs {
+        let mut is_wanted = vec![false; usize::from(Partition::COUNT)];
+        for (partition, epoch) in given {
+            let is_owned = self.ledger.owners.check(*partition, *epoch).is_ok();
+            is_wanted[usize::from(partition.index())] = is_owned;
+        }
+        let heads = self.ledger.heads().iter().map(|(run, _)| run);
+        heads
+            .filter(|run| is_wanted[usize::from(run.partition().index())])
+            .collect()
+    }
+
     /// Where the records of live runs stand, in a moment of the store whose log begins at `low`: a
     /// commit that the state does not know of yet may have moved its beginning.
     pub(crate) fn live_span(&self, low: u64) -> Span {
-        let end = self.durable_end();
         let heads = self.ledger.heads().iter();
-        let first = heads.map(|(_, head)| head.place.first).min().unwrap_or(end);
+        self.span(heads.map(|(_, head)| head.place.first).min(), low)
+    }
+
+    /// As [`live_span`](Self::live_span), of some live runs.
+    pub(super) fn span_of(&self, runs: impl Iterator<Item = RunId>, low: u64) -> Span {
+        let heads = runs.filter_map(|run| self.ledger.head(run));
+        self.span(heads.map(|head| head.place.first).min(), low)
+    }
+
+    /// What stands from a first record on.
+    fn span(&self, first: Option<u64>, low: u64) -> Span {
+        let end = self.durable_end();
+        let first = first.unwrap_or(end);
         Span {
             has_kept: first < low,
             has_second: false,

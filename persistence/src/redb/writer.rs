@@ -120,7 +120,8 @@ impl Writer {
             return Work::Compact;
         }
         let queued = state.open.batches;
-        let must_commit = state.is_closing || state.was_full;
+        // A claim is answered when what was queued before it is in the store.
+        let must_commit = state.is_closing || state.was_full || !state.claims.is_empty();
         let has_snapshots = state.snapshots.is_waiting();
         let is_volatile = self.shared.config.durability == Durability::Volatile;
         if queued == 0 && has_snapshots && (must_commit || !is_volatile) {

@@ -1,14 +1,16 @@
-//! What folds are told while a store is opened is what its live runs have recorded, and nothing else.
+//! What the folds of a claim are told, while a store is opened and later, is what its live runs have recorded,
+//! and nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use millrun_core::{Partition, RunId};
+use millrun_core::{Bell, Partition, RunId};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Batch, Fold, Journal, JournalConfig, Progress, RecordView, RecoveryReport, RedbJournal,
+    Batch, ClaimNews, Claimant, Fold, Granted, Journal, JournalConfig, Owner, Progress, RecordView,
+    RecoveryReport, RedbJournal,
 };
 
 use crate::host::HandHost;
@@ -64,8 +66,7 @@ fn filled(path: &Path) -> Vec<Author> {
     let mut shorts: Vec<_> = (100..400)
         .map(|number| Author::new(&journal, &format!("short-{number}"), number))
         .collect();
-    let all: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
-    let epoch = journal.take_over(&all).unwrap();
+    let epoch = journal.take_over(&all()).unwrap();
     let authors = long.iter_mut().chain(&mut shorts);
     authors.for_each(|author| author.epoch = epoch);
     for (round, short) in shorts.iter_mut().enumerate() {
@@ -90,20 +91,57 @@ fn filled(path: &Path) -> Vec<Author> {
     long
 }
 
+/// The answer to a claim, which must be there.
+fn granted(claimant: &Claimant) -> Granted {
+    match claimant.take_news().pop() {
+        Some(ClaimNews::Granted(granted)) => granted,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn all() -> Vec<Partition> {
+    (0..Partition::COUNT).filter_map(Partition::from_index).collect()
+}
+
 fn folded(path: &Path, lanes: usize) -> (Bodies, RecoveryReport, usize) {
-    let mut recorders: Vec<_> = (0..lanes).map(|_| Recorder::default()).collect();
-    let mut folds: Vec<_> = recorders.iter_mut().map(|lane| lane as &mut dyn Fold).collect();
+    folded_of(path, lanes, &all())
+}
+
+fn folded_of(path: &Path, lanes: usize, claimed: &[Partition]) -> (Bodies, RecoveryReport, usize) {
+    let claimant = Claimant::new(Owner::new(1), Bell::new());
+    let folds = (0..lanes).map(|_| Box::new(Recorder::default()) as Box<dyn Fold>);
+    let claim = claimant.claim(claimed.to_vec(), folds.collect());
     let mut last = Progress::default();
     let host = HandHost::new();
-    let opened = RedbJournal::open_folding(path, config(), host.clone(), &mut folds, &mut |progress| {
+    let opened = RedbJournal::open_claiming(path, config(), host.clone(), claim, &mut |progress| {
         assert!(progress.bytes_done >= last.bytes_done && progress.bytes_done <= progress.bytes_total);
         last = progress;
     });
-    let (journal, report) = opened.unwrap();
+    let journal = opened.unwrap();
     assert_eq!(last.bytes_done, last.bytes_total);
+    let mut granted = granted(&claimant);
+    let report = granted.report.clone();
+    let mut recorders = granted.take_folds::<Recorder>();
+    // The same from a journal that is open.
+    let successor = Claimant::new(Owner::new(1), Bell::new());
+    let folds = (0..lanes).map(|_| Box::new(Recorder::default()) as Box<dyn Fold>);
+    journal.claim(successor.claim(claimed.to_vec(), folds.collect()));
+    host.run();
+    let mut again = self::granted(&successor);
+    assert_eq!(again.report.live_runs, report.live_runs);
+    assert_eq!(again.report.records, report.records);
+    for (one, other) in granted.partitions.iter().zip(&again.partitions) {
+        assert_eq!((one.partition, &one.report), (other.partition, &other.report));
+        assert!(one.epoch < other.epoch);
+    }
+    let again = again.take_folds::<Recorder>();
     journal.begin_close();
     host.run();
     journal.close().unwrap();
+    for (recorder, again) in recorders.iter().zip(&again) {
+        let sorted = |recorder: &Recorder| recorder.runs.iter().flatten().cloned().collect::<Bodies>();
+        assert_eq!(sorted(recorder), sorted(again));
+    }
     let mut bodies = Bodies::new();
     for (lane, recorder) in recorders.iter_mut().enumerate() {
         for (run, written) in recorder.runs.drain(..).flatten() {
@@ -162,6 +200,18 @@ fn folds_end_up_with_the_records_of_live_runs_in_order() {
 }
 
 #[test]
+fn a_claim_to_some_partitions_gets_no_records_of_others_while_a_store_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.redb");
+    let mut live = filled(&path);
+    let claimed: Vec<_> = live[1..3].iter().map(|author| author.id.partition()).collect();
+    let (bodies, report, _) = folded_of(&path, 2, &claimed);
+    live.retain(|author| claimed.contains(&author.id.partition()));
+    assert_eq!(bodies, written(&live));
+    assert_eq!(report.live_runs, live.len() as u64);
+}
+
+#[test]
 fn a_damaged_run_is_forgotten_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.redb");
@@ -196,13 +246,15 @@ fn a_store_that_is_open_is_refused_before_anything_is_folded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.redb");
     let first = RedbJournal::open(&path, config(), HandHost::new()).unwrap();
-    let mut recorder = Recorder::default();
+    let claimant = Claimant::new(Owner::new(1), Bell::new());
+    let claim = claimant.claim(all(), vec![Box::new(Recorder::default())]);
     let host: Arc<HandHost> = HandHost::new();
-    let second = RedbJournal::open_folding(&path, config(), host, &mut [&mut recorder], &mut |_| {});
+    let second = RedbJournal::open_claiming(&path, config(), host, claim, &mut |_| {});
     assert!(matches!(
         second,
         Err(millrun_persistence::OpenError::AlreadyOpen { .. })
     ));
-    assert_eq!((recorder.runs.len(), recorder.forgotten), (0, 0));
+    let news = claimant.take_news();
+    assert!(matches!(&news[..], [ClaimNews::Refused { .. }]), "{news:?}");
     drop(first);
 }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millrun::{Bell, Timestamp};
 use millrun_core::Sequence;
 use millrun_persistence::{
-    Batch, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal, JournalFailure, Lane,
-    Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnHeader, TurnRefused,
+    Batch, Claim, Claimant, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal,
+    JournalFailure, Lane, Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnHeader,
+    TurnRefused,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -100,6 +101,18 @@ impl Journal for Tapped {
 
     fn watch(&self, bell: Bell) {
         self.inner.watch(bell);
+    }
+
+    fn claim(&self, claim: Claim) {
+        self.inner.claim(claim);
+    }
+
+    fn take_from(&self, claim: Claim) {
+        self.inner.take_from(claim);
+    }
+
+    fn release(&self, claimant: &Claimant, partitions: &[millrun::Partition]) {
+        self.inner.release(claimant, partitions);
     }
 
     fn take_over(&self, partitions: &[millrun::Partition]) -> Result<millrun::Epoch, JournalFailure> {

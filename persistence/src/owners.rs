@@ -1,0 +1,154 @@
+//! Who owns each partition, and under which epoch.
+//!
+//! ```text
+//!             claim                    take_from, by another
+//!   (free) ───────────► owned, epoch e ─────────────────────► owned, epoch e + 1 (the former one is told)
+//!     ▲                   │        ▲
+//!     └──── release ──────┘        └── claim, by the same owner: epoch e + 1
+//! ```
+//!
+//! A pure machine. Invariants: a partition's epoch only grows; under an epoch that is not the present one
+//! nothing is taken; of a free partition no epoch is the present one, unless it was never owned.
+
+use millrun_core::{Epoch, Partition};
+
+use crate::claim::{Absentee, Claim, ClaimNews, ClaimRefused, Claimant};
+use crate::journal::Ringing;
+
+/// The epoch of a partition that was released: nobody is given it.
+const NOBODY: Epoch = Epoch::new(u64::MAX);
+
+/// The owners and epochs of all partitions, for whoever implements a [`Journal`](crate::Journal).
+#[derive(Debug)]
+pub struct OwnerTable {
+    /// The epoch under which turns are taken now.
+    current: Vec<Epoch>,
+    /// The latest that was given out.
+    latest: Vec<Epoch>,
+    owners: Vec<Absentee>,
+    newest: Epoch,
+}
+
+impl OwnerTable {
+    /// A table in which every partition is free. The epochs that are given out are above `epoch`, which must be
+    /// above all of earlier openings: [`Epoch::of`] with zero takeovers, say.
+    #[must_use]
+    pub fn new(epoch: Epoch) -> Self {
+        let len = usize::from(Partition::COUNT);
+        Self {
+            current: vec![epoch; len],
+            latest: vec![epoch; len],
+            owners: vec![Absentee::default(); len],
+            newest: epoch,
+        }
+    }
+
+    /// Whether turns under this epoch are taken.
+    ///
+    /// # Errors
+    /// The latest epoch that was given out, if it is another one or was given back.
+    #[inline]
+    pub fn check(&self, partition: Partition, epoch: Epoch) -> Result<(), Epoch> {
+        let index = usize::from(partition.index());
+        if epoch == self.current[index] {
+            Ok(())
+        } else {
+            Err(self.latest[index])
+        }
+    }
+
+    /// The highest epoch of any partition.
+    #[must_use]
+    pub fn newest(&self) -> Epoch {
+        self.newest
+    }
+
+    /// Gives a claim its partitions, each under a higher epoch than it has had, unless other owners have some of
+    /// them. Other parts of the same owner are told of their losses when [`Ringing`] is dropped.
+    ///
+    /// # Errors
+    /// [`ClaimRefused::Owned`]: nothing has changed then.
+    pub fn claim(&mut self, claim: &Claim) -> Result<(Vec<(Partition, Epoch)>, Ringing), ClaimRefused> {
+        let owner = claim.claimant().owner();
+        let of_others = claim.partitions().iter().copied().filter(|partition| {
+            let present = self.owner(*partition);
+            present.is_some_and(|present| present.owner() != owner)
+        });
+        let partitions: Vec<_> = of_others.collect();
+        if partitions.is_empty() {
+            Ok(self.take(claim))
+        } else {
+            Err(ClaimRefused::Owned { partitions })
+        }
+    }
+
+    /// As [`claim`](Self::claim), also from other owners, who are told.
+    pub fn take(&mut self, claim: &Claim) -> (Vec<(Partition, Epoch)>, Ringing) {
+        let mut ringing = Ringing::default();
+        let taken = claim.partitions().iter().map(|partition| {
+            let epoch = self.latest[usize::from(partition.index())].next();
+            let told = self.give(*partition, epoch, Some(claim.claimant()));
+            ringing.add(told);
+            (*partition, epoch)
+        });
+        (taken.collect(), ringing)
+    }
+
+    /// Takes partitions for nobody in particular, under one epoch: they stay free to be claimed. Their owners are
+    /// told when [`Ringing`] is dropped.
+    pub fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, Ringing) {
+        let latest = |partition: &Partition| self.latest[usize::from(partition.index())];
+        let epoch = partitions.iter().map(latest).max().unwrap_or(self.newest).next();
+        let mut ringing = Ringing::default();
+        for partition in partitions {
+            ringing.add(self.give(*partition, epoch, None));
+        }
+        (epoch, ringing)
+    }
+
+    fn give(&mut self, partition: Partition, epoch: Epoch, to: Option<&Claimant>) -> Ringing {
+        let index = usize::from(partition.index());
+        let former = self.owner(partition);
+        (self.current[index], self.latest[index]) = (epoch, epoch);
+        self.newest = self.newest.max(epoch);
+        self.owners[index] = to.map(Claimant::downgrade).unwrap_or_default();
+        match former {
+            Some(former) if to.is_none_or(|to| !to.is_same(&former)) => former.tell(ClaimNews::Lost {
+                partition,
+                current: epoch,
+            }),
+            Some(_) | None => Ringing::default(),
+        }
+    }
+
+    /// Frees those of the partitions that this claimant owns: nothing is taken under their epochs any more.
+    pub fn release(&mut self, claimant: &Claimant, partitions: &[Partition]) {
+        for partition in partitions {
+            let present = self.owner(*partition);
+            if present.is_some_and(|present| present.is_same(claimant)) {
+                self.free(*partition);
+            }
+        }
+    }
+
+    /// Frees those of the partitions that are still owned under these epochs.
+    pub fn give_back(&mut self, partitions: &[(Partition, Epoch)]) {
+        for (partition, epoch) in partitions {
+            if self.check(*partition, *epoch).is_ok() {
+                self.free(*partition);
+            }
+        }
+    }
+
+    fn free(&mut self, partition: Partition) {
+        let index = usize::from(partition.index());
+        self.current[index] = NOBODY;
+        self.owners[index] = Absentee::default();
+    }
+
+    /// The part that owns a partition, unless it has been dropped.
+    #[must_use]
+    pub fn owner(&self, partition: Partition) -> Option<Claimant> {
+        self.owners[usize::from(partition.index())].claimant()
+    }
+}
