@@ -121,13 +121,15 @@ bench-peers *ARGS:
     left_out=()
     run() {
         local status=0
-        cargo run --release "${@:2}" -- {{ARGS}} || status=$?
+        ${under:-} cargo run --release "${@:2}" -- {{ARGS}} || status=$?
         [ "$status" -eq 2 ] || [ "$status" -eq 130 ] && exit "$status" # wrong arguments, or interrupted
         [ "$status" -eq 0 ] || left_out+=("$1")
     }
     run millrun -p millrun-benches --bin bench-workflows
     run duroxide --manifest-path benches/peers/duroxide/Cargo.toml
     run cloacina --manifest-path benches/peers/cloacina/Cargo.toml
+    run durare --manifest-path benches/peers/durare/Cargo.toml
+    under=benches/peers/dbos/with-postgres run dbos --manifest-path benches/peers/dbos/Cargo.toml
     cargo run --release -p millrun-benches --bin bench-report
     [ "${#left_out[@]}" -eq 0 ] || { echo "not run, or not to its end: ${left_out[*]}" >&2; exit 1; }
 

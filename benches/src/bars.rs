@@ -44,6 +44,10 @@ struct Bar {
     /// Rows of others that do not count.
     #[serde(default)]
     except: Vec<Pick>,
+    /// The machine that reached the figures of an absolute bar. They are information then, shown beside what
+    /// this run reached and not judged: rates and times move with the machine.
+    #[serde(default)]
+    set_on: Option<String>,
     /// The cells, each with its own limit.
     cells: Vec<Cell>,
 }
@@ -89,6 +93,9 @@ pub struct Verdict {
     pub holds: bool,
     /// `least` if more is better, `most` if less is.
     pub at: String,
+    /// The machine that reached `bar`, if both figures are information and nothing is judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_on: Option<String>,
 }
 
 impl Bars {
@@ -113,11 +120,17 @@ impl Bars {
                     bar.name
                 )));
             }
+            if bar.set_on.is_some() && !bar.against.is_empty() {
+                return Err(BenchError::Bars(format!(
+                    "{}: a ratio is set on no machine",
+                    bar.name
+                )));
+            }
         }
         Ok(bars)
     }
 
-    /// Judges the rows of one suite. The verdicts that do not hold come last.
+    /// Judges the rows of one suite. What is not judged comes first, and what does not hold last.
     ///
     /// # Errors
     /// When a row cannot be expressed as JSON.
@@ -132,7 +145,7 @@ impl Bars {
             .filter(|bar| bar.suite == suite)
             .flat_map(|bar| bar.cells.iter().filter_map(|cell| bar.judge(cell, &rows)))
             .collect();
-        verdicts.sort_by_key(|verdict| !verdict.holds);
+        verdicts.sort_by_key(|verdict| (verdict.is_judged(), !verdict.holds));
         Ok(verdicts)
     }
 }
@@ -166,6 +179,7 @@ impl Bar {
             bar,
             holds: if at_most { value <= bar } else { value >= bar },
             at: if at_most { "most" } else { "least" }.into(),
+            set_on: self.set_on.clone(),
         })
     }
 
@@ -194,6 +208,22 @@ fn matches(row: &Value, pick: &Pick) -> bool {
 }
 
 impl Verdict {
+    /// Whether this is more than information.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        self.set_on.is_none()
+    }
+
+    /// Whether the bar holds, in a word, or what its figure is if nobody judges it.
+    #[must_use]
+    pub fn said(&self) -> String {
+        match (&self.set_on, self.holds) {
+            (Some(machine), _) => format!("information; reached on {machine}"),
+            (None, true) => "yes".into(),
+            (None, false) => "NO".into(),
+        }
+    }
+
     /// A table of verdicts, in the given order.
     #[must_use]
     pub fn table(verdicts: &[Self]) -> Table {
@@ -214,7 +244,7 @@ impl Verdict {
                     if verdict.at == "most" { "≤" } else { "≥" },
                     approximate(*bar)
                 ),
-                (if verdict.holds { "yes" } else { "NO" }).into(),
+                verdict.said(),
             ]);
         }
         table
@@ -311,6 +341,28 @@ mod tests {
         };
         assert_eq!(judge(100.0), (50.0, true));
         assert_eq!(judge(1_000.0), (100.0, false));
+    }
+
+    #[test]
+    fn a_figure_of_another_machine_is_information_and_stands_before_what_is_judged() {
+        let absolute = r#"
+            [[bar]]
+            suite = "s"
+            name = "rate"
+            unit = "events/s"
+            ours = { who = "us" }
+            set_on = "another machine"
+            cells = [{ at = { size = 1 }, at_least = 100.0 }]
+        "#;
+        let bars = Bars::parse(&format!("{ONE_BAR}{absolute}")).unwrap();
+        let verdicts = bars.judge("s", &rows()).unwrap();
+        let first = &verdicts[0];
+        assert_eq!((first.value, first.bar, first.is_judged()), (10.0, 100.0, false));
+        assert_eq!(first.said(), "information; reached on another machine");
+        assert_eq!(verdicts.iter().filter(|verdict| verdict.is_judged()).count(), 2);
+
+        let ratio = ONE_BAR.replace("unit", "set_on = \"it\"\n        unit");
+        assert!(matches!(Bars::parse(&ratio), Err(BenchError::Bars(_))));
     }
 
     #[test]

@@ -48,6 +48,8 @@ mod wire;
 
 #[cfg(feature = "contract")]
 pub mod contract;
+#[cfg(feature = "floor")]
+pub mod floor;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 

@@ -51,7 +51,10 @@ impl Beside {
 /// each; `None` if there is no such workload.
 #[must_use]
 pub fn engines(suites: &[SuiteResult]) -> Option<Beside> {
-    let rows: Vec<Run> = runs(suites).filter(|run| run.allocator == "system").collect();
+    // The floor is no engine.
+    let rows: Vec<Run> = runs(suites)
+        .filter(|run| run.allocator == "system" && run.engine != "floor")
+        .collect();
     let mut workloads: Vec<(&str, u64)> = Vec::new();
     let mut engines: Vec<(&str, &str)> = Vec::new();
     for run in &rows {

@@ -114,15 +114,14 @@ fn html_suite(page: &mut String, suite: &SuiteResult) {
         page.push_str(&format!("<p class=\"about\">{}</p>\n", escaped(&about(machine))));
     }
     if !suite.verdicts.is_empty() {
-        let held = suite.verdicts.iter().filter(|verdict| verdict.holds).count();
-        let class = if held == suite.verdicts.len() {
-            "held"
-        } else {
-            "missed"
-        };
+        let judged = suite.verdicts.iter().filter(|verdict| verdict.is_judged());
+        let (judged, held) = (
+            judged.clone().count(),
+            judged.filter(|verdict| verdict.holds).count(),
+        );
+        let class = if held == judged { "held" } else { "missed" };
         page.push_str(&format!(
-            "<p class=\"{class}\">{held} of {} bars hold</p>\n",
-            suite.verdicts.len()
+            "<p class=\"{class}\">{held} of {judged} bars hold</p>\n"
         ));
     }
     if !suite.charts.is_empty() {
@@ -161,12 +160,17 @@ fn html_verdicts(page: &mut String, verdicts: &[Verdict]) {
     page.push_str("<div class=\"scroll\"><table>\n<tr><th>bar<th class=\"n\">reached<th class=\"n\">wanted<th>holds</tr>\n");
     for verdict in verdicts {
         let [name, reached, wanted, holds] = cells(verdict);
-        let class = if verdict.holds { "yes" } else { "no" };
+        let class = if verdict.holds || !verdict.is_judged() {
+            "yes"
+        } else {
+            "no"
+        };
         page.push_str(&format!(
-            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"{class}\">{holds}</tr>\n",
+            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"{class}\">{}</tr>\n",
             escaped(&name),
             escaped(&reached),
-            escaped(&wanted)
+            escaped(&wanted),
+            escaped(&holds)
         ));
     }
     page.push_str("</table></div>\n");
@@ -270,7 +274,7 @@ fn cells(verdict: &Verdict) -> [String; 4] {
         verdict.name.clone(),
         format!("{} {}", approximate(verdict.value), verdict.unit),
         format!("{relation} {} {}", approximate(verdict.bar), verdict.unit),
-        (if verdict.holds { "yes" } else { "no" }).to_owned(),
+        verdict.said(),
     ]
 }
 

@@ -205,10 +205,15 @@ pub fn measure_peer<S>(
 }
 
 /// Engines that are measured by a program of their own, with the name of its results.
-pub const PEERS: [(&str, &str); 2] = [("duroxide", "peers-duroxide"), ("Cloacina", "peers-cloacina")];
+pub const PEERS: [(&str, &str); 4] = [
+    ("duroxide", "peers-duroxide"),
+    ("Cloacina", "peers-cloacina"),
+    ("durare", "peers-durare"),
+    ("DBOS", "peers-dbos"),
+];
 
 /// Engines that the comparison leaves out, with the reason.
-pub const NOT_RUN: [(&str, &str); 6] = [
+pub const NOT_RUN: [(&str, &str); 5] = [
     (
         "Restate",
         "a server of its own, not a library: every step would pay for HTTP",
@@ -217,10 +222,6 @@ pub const NOT_RUN: [(&str, &str); 6] = [
     (
         "Temporal",
         "a cluster of servers with a database; its Rust SDK is a client",
-    ),
-    (
-        "DBOS",
-        "libraries for Python, TypeScript, Go and Java, none for Rust",
     ),
     ("Windmill", "a server with workers and PostgreSQL"),
     (

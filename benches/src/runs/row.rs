@@ -54,7 +54,7 @@ pub struct Level {
 /// One workload at one level of concurrency.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// `millrun`, `redb` for the bare commit, or whose published figure this is.
+    /// `millrun`, `redb` for the bare commit, `floor` for the least program, or whose published figure this is.
     pub engine: String,
     /// Its version; absent where it was not published.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -222,6 +222,10 @@ pub fn charts(suite: &str, title: &str, rows: &[Row]) -> Vec<(String, Chart)> {
         };
         rates.bar(&name, &shape, row.median_per_s);
         if most(row) == Some(row.concurrency) {
+            let name = match row.engine.as_str() {
+                "floor" => format!("floor of {name}"),
+                _ => name,
+            };
             times.line(&name, row.quantiles_us.iter().copied());
         }
     }

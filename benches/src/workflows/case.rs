@@ -66,7 +66,9 @@ pub struct Case {
 #[derive(Clone)]
 pub(super) enum Drive {
     /// So many one-row commits in a row with redb alone.
-    Floor(u64),
+    Commits(u64),
+    /// The least program for one-step runs, in a closed loop for a time.
+    Floor,
     /// A closed loop for a time.
     Loop(Arc<dyn Operation>),
     /// A closed loop for a number of runs.
@@ -79,7 +81,7 @@ impl Case {
     /// The price that no durable step can avoid: `in_a_row` commits of one row with redb alone, timed
     /// together, since what a run of many steps waits for is the sum of its commits, slow ones too.
     #[must_use]
-    pub fn floor(in_a_row: u64) -> Self {
+    pub fn commits(in_a_row: u64) -> Self {
         Self {
             workload: match in_a_row {
                 1 => "one-row commit".into(),
@@ -88,7 +90,21 @@ impl Case {
             steps: 0,
             store: Store::Durable,
             concurrency: 1,
-            drive: Drive::Floor(in_a_row),
+            drive: Drive::Commits(in_a_row),
+            run_time: None,
+            is_long: false,
+        }
+    }
+
+    /// One-step runs by the least program that does their durable work.
+    #[must_use]
+    pub fn floor(store: Store, concurrency: usize) -> Self {
+        Self {
+            workload: "one-step".into(),
+            steps: 1,
+            store,
+            concurrency,
+            drive: Drive::Floor,
             run_time: None,
             is_long: false,
         }
@@ -152,7 +168,7 @@ impl Case {
     pub fn times(mut self, runs: u64) -> Self {
         self.drive = match self.drive {
             Drive::Loop(operation) | Drive::OneByOne(operation) => Drive::Count(operation, runs),
-            other @ (Drive::Floor(_) | Drive::Count(..)) => other,
+            other @ (Drive::Commits(_) | Drive::Floor | Drive::Count(..)) => other,
         };
         self
     }
@@ -175,7 +191,11 @@ impl Case {
             concurrency,
             ..
         } = self;
-        format!("{workload}, {}, {concurrency} at a time", store.name())
+        let of = match self.drive {
+            Drive::Floor => "the floor of ",
+            Drive::Commits(_) | Drive::Loop(_) | Drive::Count(..) | Drive::OneByOne(_) => "",
+        };
+        format!("{of}{workload}, {}, {concurrency} at a time", store.name())
     }
 
     /// Runs of one sample that is timed run by run, and how many of them come first and do not count.
@@ -208,10 +228,12 @@ impl Case {
         let times = |runs: u64| run_time.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX));
         OPENING
             + match &self.drive {
-                Drive::Floor(in_a_row) => {
+                Drive::Commits(in_a_row) => {
                     DURABLE_STEP * u32::try_from(effort.commits(*in_a_row)).unwrap_or(u32::MAX)
                 }
-                Drive::Loop(_) => effort.warm_up_of(self.concurrency) + effort.measured_of(self.concurrency),
+                Drive::Loop(_) | Drive::Floor => {
+                    effort.warm_up_of(self.concurrency) + effort.measured_of(self.concurrency)
+                }
                 Drive::Count(_, runs) => times(runs / self.concurrency.max(1) as u64),
                 Drive::OneByOne(_) => times(self.repeats(effort).0),
             }
@@ -224,13 +246,14 @@ impl Case {
     }
 
     pub(super) fn level(&self, threads: usize) -> Level {
-        let engine = match self.drive {
-            Drive::Floor(_) => "redb",
-            Drive::Loop(_) | Drive::Count(..) | Drive::OneByOne(_) => "millrun",
+        let (engine, package) = match self.drive {
+            Drive::Commits(_) => ("redb", "redb"),
+            Drive::Floor => ("floor", "redb"),
+            Drive::Loop(_) | Drive::Count(..) | Drive::OneByOne(_) => ("millrun", "millrun"),
         };
         Level {
             engine: engine.into(),
-            version: locked_version(engine),
+            version: locked_version(package),
             workload: self.workload.clone(),
             steps: self.steps,
             store: self.store,

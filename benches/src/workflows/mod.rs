@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Each row names its durability. `durable` means one fsync per group commit, before any answer;
-//! `in memory` keeps nothing. In the same run, on the same disk, a bare redb commit of one row is
-//! timed: the price that no durable step can avoid.
+//! `in memory` keeps nothing. In the same run, on the same disk, two things are timed beside them: a bare redb
+//! commit of one row, the price that no durable step can avoid, and the floor, the least program that does the
+//! durable work of one-step runs.
 
 mod case;
+mod commits;
 mod definitions;
 mod floor;
 mod runner;
@@ -21,9 +23,9 @@ pub mod peak;
 
 pub(crate) use case::run_once;
 pub use case::{Case, Effort};
+pub use commits::bare_commits;
 pub use definitions::{
     FIVE_TASKS, ONE_STEP, PARALLEL, SEQUENCE, STEP, THREE_STEPS, TWO_STEPS, registered, sum_of_parallel,
 };
-pub use floor::bare_commits;
 pub use runner::Runner;
 pub use suite::suite;

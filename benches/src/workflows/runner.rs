@@ -1,13 +1,14 @@
 //! Samples cases, interleaved, each on a store of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use millrun::{Durability, Runtime, RuntimeBuilder};
+use millrun::{Durability, HostConfig, Runtime, RuntimeBuilder, TokioHost};
 
 use super::case::{Drive, Effort};
+use super::floor::Floor;
 use super::{Case, bare_commits, registered};
-use crate::runs::{Row, Sample, Saturation, Store};
+use crate::runs::{Row, Sample, Saturation, Store, saturate};
 use crate::scale::failed;
 use crate::{BenchError, Measured, Output, Progress, Turns, each_interleaved, store_in, workers};
 
@@ -65,13 +66,16 @@ impl<'a> Runner<'a> {
     fn sample(&self, case: &Case) -> Result<Sample, BenchError> {
         let store = store_in(self.output.folder())?;
         let path = store.path().join("store.redb");
-        if let Drive::Floor(in_a_row) = case.drive {
+        if let Drive::Commits(in_a_row) = case.drive {
             let times = bare_commits(&path, self.effort.commits(in_a_row))?;
             let in_rows = times.chunks_exact(usize::try_from(in_a_row).unwrap_or(usize::MAX));
             let sums: Vec<Duration> = in_rows.map(|row| row.iter().sum()).collect();
             return Ok(Sample::of(&sums));
         }
         workers(self.effort.threads)?.block_on(async {
+            if let Drive::Floor = case.drive {
+                return self.floor(case, store.path()).await;
+            }
             let builder = builder(case.store, path);
             let runtime = registered(builder).start().await.map_err(failed)?;
             let sample = self.drive(&runtime, case).await;
@@ -83,16 +87,31 @@ impl<'a> Runner<'a> {
         })
     }
 
-    async fn drive(&self, runtime: &Runtime, case: &Case) -> Result<Sample, BenchError> {
-        let load = Saturation {
+    fn load(&self, case: &Case) -> Saturation {
+        Saturation {
             concurrency: case.concurrency,
             warm_up: self.effort.warm_up_of(case.concurrency),
             measured: self.effort.measured_of(case.concurrency),
             runs_max: u64::MAX,
-        };
+        }
+    }
+
+    async fn floor(&self, case: &Case, folder: &Path) -> Result<Sample, BenchError> {
+        let owner = TokioHost::spawn(HostConfig::default()).await.map_err(failed)?;
+        let floor = Floor::open(case.store, folder, &owner.host()).await?;
+        let door = floor.door();
+        let sample = saturate(self.load(case), move |number| door.clone().run_once(number)).await;
+        let ended = floor.close();
+        let sample = sample?;
+        ended?;
+        Ok(sample)
+    }
+
+    async fn drive(&self, runtime: &Runtime, case: &Case) -> Result<Sample, BenchError> {
+        let load = self.load(case);
         let on = runtime.clone();
         match case.drive.clone() {
-            Drive::Floor(_) => Ok(Sample::of(&[])),
+            Drive::Commits(_) | Drive::Floor => Ok(Sample::of(&[])),
             Drive::Loop(operation) => operation.saturate(on, load).await,
             Drive::Count(operation, runs) => {
                 let load = Saturation {

@@ -6,8 +6,8 @@ use crate::runs::Store;
 const SEQUENCE_STEPS: u64 = 40;
 const PARALLEL_CALLS: u64 = 1_000;
 
-/// One, three and five activities at a time, forty in sequence, a thousand at once, and the bare
-/// commits beside them.
+/// One, three and five activities at a time, forty in sequence, a thousand at once, and beside them the floor
+/// and the bare commits.
 #[must_use]
 pub fn suite() -> Vec<Case> {
     let one_step =
@@ -45,15 +45,18 @@ pub fn suite() -> Vec<Case> {
         Store::Durable,
     );
     vec![
-        Case::floor(1),
-        Case::floor(SEQUENCE_STEPS + 1),
+        Case::commits(1),
+        Case::commits(SEQUENCE_STEPS + 1),
         sequence,
+        Case::floor(Store::Durable, 32),
         one_step(Store::Durable, 32),
+        Case::floor(Store::Durable, 1_024),
         one_step(Store::Durable, 1_024),
         three_steps(32),
         three_steps(1_024),
         five_tasks,
         parallel,
+        Case::floor(Store::Volatile, 1_024),
         one_step(Store::Volatile, 1_024),
     ]
 }
@@ -82,7 +85,10 @@ mod tests {
             "40 in sequence, over 41 bare commits",
             "one-step, durable, concurrency 1024",
             "one-step, durable, concurrency 32",
+            "one-step, durable, over the floor, concurrency 1024",
+            "one-step, durable, over the floor, concurrency 32",
             "one-step, in memory, concurrency 1024",
+            "one-step, in memory, over the floor, concurrency 1024",
             "three-step, durable, concurrency 1024",
         ];
         assert_eq!(judged, expected);

@@ -135,7 +135,17 @@ fn prepared(
     if config.zero_ahead_bytes == 0 {
         return Ok(disk);
     }
-    let wrapped = ZeroAhead::new(disk, config.zero_ahead_bytes);
+    zeroed_ahead(disk, path, config.zero_ahead_bytes, host)
+}
+
+/// The disk, zeroed for so many bytes ahead of its writes; `path` is what errors call it.
+pub(crate) fn zeroed_ahead(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    bytes: u64,
+    host: &dyn Host,
+) -> Result<Arc<dyn Disk>, OpenError> {
+    let wrapped = ZeroAhead::new(disk, bytes);
     let (disk, zeroer, bell) = wrapped.map_err(|source| OpenError::Io {
         path: path.to_owned(),
         source,

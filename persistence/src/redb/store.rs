@@ -387,7 +387,7 @@ fn put_index(txn: &WriteTransaction, step: &Step) -> Result<(), redb::Error> {
 
 /// Lays a piece out as the bytes of its row: header and frames. A row that redb is asked to reserve is
 /// zeroed and copied before it can be written, which costs more than this copy.
-pub(super) fn lay_out(row: &mut Vec<u8>, frames: &[&[u8]], count: usize) {
+pub(crate) fn lay_out(row: &mut Vec<u8>, frames: &[&[u8]], count: usize) {
     let len = frames.iter().map(|frames| frames.len()).sum();
     row.clear();
     row.reserve_exact(piece::HEADER_BYTES + len);
@@ -398,7 +398,7 @@ pub(super) fn lay_out(row: &mut Vec<u8>, frames: &[&[u8]], count: usize) {
 }
 
 /// Length and number of the frames that make up the next piece.
-fn cut(frames: &[u8]) -> (usize, usize) {
+pub(crate) fn cut(frames: &[u8]) -> (usize, usize) {
     let target = piece::target(frames.len());
     let (mut len, mut count) = (0, 0);
     while len < frames.len() {

@@ -23,7 +23,9 @@
 use redb::TableDefinition;
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("millrun.meta");
-pub(super) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log");
+/// The name of the log's table.
+pub(crate) const LOG_TABLE: &str = "millrun.log";
+pub(super) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new(LOG_TABLE);
 pub(super) const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");
 pub(super) const KEPT_MORE: TableDefinition<'_, (u128, u64), &[u8]> =
     TableDefinition::new("millrun.kept.more");

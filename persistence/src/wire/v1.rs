@@ -167,6 +167,13 @@ pub(crate) fn digest(before: u32, checksum: u32) -> u32 {
     (before.rotate_left(5) ^ checksum).wrapping_mul(0x9e37_79b9)
 }
 
+/// Gives the frame at the start of `frame` to another run and time; it is to be sealed anew.
+#[cfg(feature = "floor")]
+pub(crate) fn set_run(frame: &mut [u8], run: RunId, time: Timestamp) {
+    put(frame, RUN, &run.bits().to_le_bytes());
+    put(frame, TIME, &time.as_micros().to_le_bytes());
+}
+
 /// Sets the back-pointer of the frame at the start of `frame`.
 pub(crate) fn set_back(frame: &mut [u8], position: u64) {
     put(frame, BACK, &position.to_le_bytes());

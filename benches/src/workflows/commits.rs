@@ -1,4 +1,4 @@
-//! The floor: one row, one commit, one sync, with redb alone.
+//! The price of a commit: one row, one commit, one sync, with redb alone.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
