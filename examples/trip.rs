@@ -8,8 +8,7 @@ use std::error::Error;
 use std::fmt;
 
 use millrun::{
-    Activity, ActivityContext, Cancelled, Runtime, Saga, Signal, TypedError, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, Runtime, Saga, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,9 +57,7 @@ async fn book_all(
 ) -> Result<Vec<u64>, WorkflowError> {
     let mut booked = Vec::new();
     for what in wanted {
-        if cx.is_cancel_requested() {
-            return Err(Cancelled.into());
-        }
+        cx.check_cancelled()?;
         // A request to cancel would cut the call off, which may have booked all the same: who would give
         // that back? Behind a shield, it gives the number, or an error that says that there is none.
         // (Where a call could fail by a timeout and yet have booked, push before it, and give back by name.)

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use millrun_core::InstanceIdError;
 use serde::de::DeserializeOwned;
@@ -166,10 +167,50 @@ impl<E: Error + 'static> From<E> for WorkflowError {
     }
 }
 
-/// The run was asked to cancel, so the operation was not waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the run was asked to cancel")]
-pub struct Cancelled;
+/// The run was asked to cancel, or a [scope](crate::CancelScope) of it was cancelled, so the operation was
+/// not waited for.
+///
+/// ```
+/// use millrun_workflow::{CallError, Activity, WorkflowContext, WorkflowError};
+///
+/// const PACK: Activity<String, ()> = Activity::named("pack");
+/// const APOLOGISE: Activity<String, ()> = Activity::named("apologise");
+///
+/// async fn order(cx: WorkflowContext, item: String) -> Result<(), WorkflowError> {
+///     match cx.call(PACK, item).await {
+///         Err(CallError::Cancelled(cancelled)) => {
+///             let why = cancelled.reason().unwrap_or("no reason given");
+///             cx.shielded().call(APOLOGISE, why.into()).await?;
+///             Err(cancelled.into())
+///         }
+///         packed => Ok(packed?),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancelled {
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+impl Cancelled {
+    /// Why the run was asked to cancel, in the words of whoever asked; cut at
+    /// [`text_bytes_max`](crate::Limits::text_bytes_max). `None` if no reason was given, if a scope was
+    /// cancelled and not the run, and in runs that were begun or asked by releases that kept the reason from
+    /// the code.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+}
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the run was asked to cancel")?;
+        self.reason().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+    }
+}
+
+impl Error for Cancelled {}
 
 /// Which of an activity's deadlines passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -449,8 +490,18 @@ mod tests {
 
     #[test]
     fn a_cancelled_call_makes_a_cancelled_workflow() {
-        let call: CallError<ActivityError> = CallError::Cancelled(Cancelled);
-        assert!(WorkflowError::from(call).is_cancelled());
+        let why = |reason: Option<&str>| Cancelled {
+            reason: reason.map(Arc::from),
+        };
+        let call: CallError<ActivityError> = CallError::Cancelled(why(Some("too late")));
+        let error = WorkflowError::from(call);
+        assert!(error.is_cancelled());
+        assert!(
+            error
+                .message()
+                .ends_with(": the run was asked to cancel: too late")
+        );
+        assert_eq!(why(None).to_string(), "the run was asked to cancel");
         let failed: CallError<ActivityError> = CallError::Failed(ActivityError::fatal("no"));
         let error = WorkflowError::from(failed);
         assert!(!error.is_cancelled());

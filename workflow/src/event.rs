@@ -217,6 +217,9 @@ pub enum Event {
     CancelRequested {
         /// Why.
         reason: String,
+        /// Whether the code is shown why. It was not by earlier releases, and is not when their histories
+        /// are replayed.
+        is_shown: bool,
     },
     /// Decision, the last: the code gave a value.
     Completed {

@@ -129,7 +129,7 @@ fn trip_gives_back_in_reverse_what_was_booked_also_when_it_is_cancelled() {
         "hotel booked",
         "hotel 5 given back",
         "train 5 given back",
-        "grace stays at home: the workflow was cancelled: the signal was not waited for: the run was asked to cancel",
+        "grace stays at home: the workflow was cancelled: the signal was not waited for: the run was asked to cancel: she is ill",
     ];
     let out = printed(env!("CARGO_BIN_EXE_trip"), directory.path());
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);

@@ -193,14 +193,20 @@ impl<S: Send + 'static, F: FnMut(&S) -> bool + Unpin> Future for Until<S, F> {
         }
         let is_met = this.state.read(&mut this.condition);
         let mut table = this.state.shared.lock();
-        if !is_met && !this.state.scope.is_cancelled(table.is_cancel_requested) {
-            this.waiter = Some(table.wait_state(this.waiter, &this.state.scope, cx.waker()));
-            return Poll::Pending;
-        }
+        let ended = match is_met {
+            true => Ok(()),
+            false => match table.cancelled(&this.state.scope) {
+                Some(cancelled) => Err(cancelled),
+                None => {
+                    this.waiter = Some(table.wait_state(this.waiter, &this.state.scope, cx.waker()));
+                    return Poll::Pending;
+                }
+            },
+        };
         if let Some(waiter) = this.waiter.take() {
             table.forget_state(waiter);
         }
-        Poll::Ready(if is_met { Ok(()) } else { Err(Cancelled) })
+        Poll::Ready(ended)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{ChildFailure, ChildScheduled, Event, ParentClose};
-use crate::{Cancelled, ChildError, OperationId, Payload, PayloadError, TypedError, Workflow};
+use crate::{ChildError, OperationId, Payload, PayloadError, TypedError, Workflow};
 
 /// A call of a child workflow; made by [`WorkflowContext::child`](crate::WorkflowContext::child).
 ///
@@ -120,7 +120,7 @@ impl<O: DeserializeOwned, E: TypedError> Future for Child<O, E> {
             Ok(_) => {
                 panic!("a child was resolved as if it were something else")
             }
-            Err(Stopped::Cancelled) => Err(ChildError::Cancelled(Cancelled)),
+            Err(Stopped::Cancelled(cancelled)) => Err(ChildError::Cancelled(cancelled)),
             Err(Stopped::Refused(error)) => Err(error),
         })
     }

@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 
 use serde::Serialize;
 
+use crate::context::scope::Scope;
 use crate::context::{After, Shared};
-use crate::{Cancelled, ContinueError, Payload, PayloadError};
+use crate::{ContinueError, Payload, PayloadError};
 
 /// The end of this run and the beginning of the next; made by
 /// [`WorkflowContext::continue_as_new`](crate::WorkflowContext::continue_as_new).
@@ -53,16 +54,18 @@ impl Future for ContinueAsNew {
             return Poll::Pending;
         };
         let bytes_max = table.bounds.payload_bytes_max;
-        Poll::Ready(match input {
+        if let Some(cancelled) = table.cancelled(&Scope::default()) {
             // The request would be lost: the next run does not know of it.
-            _ if table.is_cancel_requested => ContinueError::Cancelled(Cancelled),
+            return Poll::Ready(ContinueError::Cancelled(cancelled));
+        }
+        Poll::Ready(match input {
             Err(error) => ContinueError::Payload(error),
             Ok(input) if input.len() > bytes_max => ContinueError::TooLarge {
                 bytes: input.len(),
                 bytes_max,
             },
             Ok(input) => {
-                table.next = Some(Box::new(After::Run(this.workflow.into(), input, this.location)));
+                table.go_on(After::Run(this.workflow.into(), input, this.location));
                 return Poll::Pending;
             }
         })
@@ -108,15 +111,17 @@ impl Future for MakeCheckpoint {
             return Poll::Pending;
         };
         let bytes_max = table.bounds.payload_bytes_max;
+        if let Some(cancelled) = table.cancelled(&Scope::default()) {
+            return Poll::Ready(ContinueError::Cancelled(cancelled));
+        }
         Poll::Ready(match state {
-            _ if table.is_cancel_requested => ContinueError::Cancelled(Cancelled),
             Err(error) => ContinueError::Payload(error),
             Ok(state) if state.len() > bytes_max => ContinueError::TooLarge {
                 bytes: state.len(),
                 bytes_max,
             },
             Ok(state) => {
-                table.next = Some(Box::new(After::Checkpoint(state, this.location)));
+                table.go_on(After::Checkpoint(state, this.location));
                 return Poll::Pending;
             }
         })

@@ -23,7 +23,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{RunId, Timestamp};
+use millrun_core::{InstanceId, RunId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,7 +48,7 @@ pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
 use crate::retry::mix;
-use crate::{Activity, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};
+use crate::{Activity, Cancelled, NAME_BYTES_MAX, PayloadError, Signal, Topic, TypedError, Workflow};
 
 /// A workflow's door to everything durable: calls, timers, signals, time and randomness.
 ///
@@ -230,7 +230,7 @@ impl WorkflowContext {
     /// When it does not decode as an `S`.
     #[must_use]
     pub fn checkpointed<S: DeserializeOwned>(&self) -> Option<Result<S, PayloadError>> {
-        let state = self.shared.lock().restored.clone();
+        let state = self.shared.lock().restored().cloned();
         state.map(|state| state.decode())
     }
 
@@ -338,7 +338,8 @@ impl WorkflowContext {
         State::new(Arc::clone(&self.shared), self.scope.clone(), initial)
     }
 
-    /// Waits until the run is asked to cancel, or this context's scope is cancelled.
+    /// Waits until the run is asked to cancel, or this context's scope is cancelled, and gives
+    /// [the reason](crate::Cancelled::reason) as far as there is one.
     pub fn cancelled(&self) -> CancelRequest {
         CancelRequest::new(Arc::clone(&self.shared), self.scope.clone())
     }
@@ -348,6 +349,27 @@ impl WorkflowContext {
     #[must_use]
     pub fn is_cancel_requested(&self) -> bool {
         self.scope.is_cancelled(self.shared.lock().is_cancel_requested)
+    }
+
+    /// An error if the run has been asked to cancel, or the [scope](Self::scope) that this context belongs
+    /// to has been cancelled: for code that is between two operations.
+    ///
+    /// ```
+    /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
+    /// # const BOOK: Activity<String, u64> = Activity::named("book");
+    /// # async fn book(cx: WorkflowContext, wanted: Vec<String>) -> Result<(), WorkflowError> {
+    /// for what in wanted {
+    ///     cx.check_cancelled()?;
+    ///     cx.shielded().call(BOOK, what).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Cancelled`], with the reason as far as there is one.
+    pub fn check_cancelled(&self) -> Result<(), Cancelled> {
+        self.shared.lock().cancelled(&self.scope).map_or(Ok(()), Err)
     }
 
     /// A part of the run that can be cancelled by itself.
@@ -524,6 +546,22 @@ impl WorkflowContext {
     /// An empty stack of compensations.
     pub fn saga(&self) -> Saga {
         Saga::new(self.shielded())
+    }
+
+    /// The id of the instance that this is a run of, under which it was started. Runs that
+    /// [continue](Self::continue_as_new) it have the same.
+    ///
+    /// ```
+    /// # use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
+    /// # const ANNOUNCE: Activity<String, ()> = Activity::named("announce");
+    /// async fn order(cx: WorkflowContext, _: ()) -> Result<(), WorkflowError> {
+    ///     Ok(cx.call(ANNOUNCE, cx.instance_id().as_str().into()).await?)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn instance_id(&self) -> InstanceId {
+        let id = self.shared.lock().id.clone();
+        id.expect("code begins after its run")
     }
 
     /// The identity of this run.

@@ -76,7 +76,7 @@ impl Operation {
     ) -> Poll<Result<Resolution, Cancelled>> {
         self.poll_checked(cx, |_| Ok(event))
             .map_err(|stopped| match stopped {
-                Stopped::Cancelled => Cancelled,
+                Stopped::Cancelled(cancelled) => cancelled,
                 Stopped::Refused::<Infallible>(never) => match never {},
             })
     }
@@ -97,11 +97,16 @@ impl Operation {
         let resolution = match self.stage {
             Stage::New => {
                 let event = match request(&table) {
-                    Ok(event) if !self.scope.is_cancelled(table.is_cancel_requested) => event,
-                    unissued => {
+                    Ok(event) => match table.cancelled(&self.scope) {
+                        None => event,
+                        Some(cancelled) => {
+                            self.stage = Stage::Done;
+                            return Poll::Ready(Err(Stopped::Cancelled(cancelled)));
+                        }
+                    },
+                    Err(refused) => {
                         self.stage = Stage::Done;
-                        let stopped = unissued.map_or_else(Stopped::Refused, |_| Stopped::Cancelled);
-                        return Poll::Ready(Err(stopped));
+                        return Poll::Ready(Err(Stopped::Refused(refused)));
                     }
                 };
                 let (epoch, now) = (table.epoch, table.time.host());
@@ -113,12 +118,14 @@ impl Operation {
             }
             Stage::Issued(operation) => match table.poll(operation, cx.waker()) {
                 Some(resolution) => resolution,
-                None if self.scope.is_cancelled(table.is_cancel_requested) => {
+                None => {
+                    let Some(cancelled) = table.cancelled(&self.scope) else {
+                        return Poll::Pending;
+                    };
                     table.abandon(operation);
                     self.stage = Stage::Done;
-                    return Poll::Ready(Err(Stopped::Cancelled));
+                    return Poll::Ready(Err(Stopped::Cancelled(cancelled)));
                 }
-                None => return Poll::Pending,
             },
             Stage::Done => panic!("an operation was polled after it had given its value"),
         };
@@ -130,7 +137,7 @@ impl Operation {
 /// Why an operation has no resolution.
 pub(super) enum Stopped<R> {
     /// Its scope is cancelled.
-    Cancelled,
+    Cancelled(Cancelled),
     /// It was not issued.
     Refused(R),
 }
@@ -316,7 +323,7 @@ impl<O: DeserializeOwned, E: TypedError> Future for Call<O, E> {
             Ok(_) => {
                 panic!("a call was resolved as if it were something else")
             }
-            Err(Stopped::Cancelled) => Err(CallError::Cancelled(Cancelled)),
+            Err(Stopped::Cancelled(cancelled)) => Err(CallError::Cancelled(cancelled)),
             Err(Stopped::Refused(error)) => Err(error),
         })
     }
@@ -454,19 +461,21 @@ impl<T: DeserializeOwned> Future for Receive<T> {
         let Some(mut table) = this.shared.lock_polled() else {
             return Poll::Pending;
         };
-        let value = table.take_signal(&name);
-        if value.is_none() && !this.scope.is_cancelled(table.is_cancel_requested) {
-            this.waiter = Some(table.wait_signal(&name, this.waiter, &this.scope, cx.waker()));
-            return Poll::Pending;
-        }
+        let received = match table.take_signal(&name) {
+            Some(value) => Ok(value),
+            None => match table.cancelled(&this.scope) {
+                Some(cancelled) => Err(SignalError::Cancelled(cancelled)),
+                None => {
+                    this.waiter = Some(table.wait_signal(&name, this.waiter, &this.scope, cx.waker()));
+                    return Poll::Pending;
+                }
+            },
+        };
         if let Some(waiter) = this.waiter.take() {
             table.forget_signal(&name, waiter);
         }
         drop(table);
-        Poll::Ready(match value {
-            Some(value) => value.decode().map_err(SignalError::Payload),
-            None => Err(SignalError::Cancelled(Cancelled)),
-        })
+        Poll::Ready(received.and_then(|value| value.decode().map_err(SignalError::Payload)))
     }
 }
 
@@ -480,7 +489,7 @@ impl<T> Drop for Receive<T> {
     }
 }
 
-/// Completes when the run is asked to cancel; made by
+/// Completes when the run is asked to cancel, and says why; made by
 /// [`WorkflowContext::cancelled`](crate::WorkflowContext::cancelled).
 ///
 /// # Cancel safety
@@ -504,18 +513,18 @@ impl CancelRequest {
 }
 
 impl Future for CancelRequest {
-    type Output = ();
+    type Output = Cancelled;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Cancelled> {
         let this = self.get_mut();
         let Some(mut table) = this.shared.lock_polled() else {
             return Poll::Pending;
         };
-        if this.scope.is_cancelled(table.is_cancel_requested) {
+        if let Some(cancelled) = table.cancelled(&this.scope) {
             if let Some(waiter) = this.waiter.take() {
                 table.forget_cancel(waiter);
             }
-            return Poll::Ready(());
+            return Poll::Ready(cancelled);
         }
         this.waiter = Some(table.wait_cancel(this.waiter, &this.scope, cx.waker()));
         Poll::Pending

@@ -14,7 +14,7 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{Event, PublishScheduled};
-use crate::{Cancelled, Payload, PayloadError, PublishError, PublishOutcome};
+use crate::{Payload, PayloadError, PublishError, PublishOutcome};
 
 /// A value on its way to a topic; made by
 /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
@@ -91,7 +91,7 @@ impl Future for Publish {
         resolution.map(|resolution| match resolution {
             Ok(Resolution::Published(outcome)) => outcome.map_err(PublishError::Refused),
             Ok(_) => panic!("a publish was resolved as if it were something else"),
-            Err(Stopped::Cancelled) => Err(PublishError::Cancelled(Cancelled)),
+            Err(Stopped::Cancelled(cancelled)) => Err(PublishError::Cancelled(cancelled)),
             Err(Stopped::Refused(error)) => Err(error),
         })
     }

@@ -57,6 +57,11 @@ impl Scope {
             || self.nodes().any(|node| node.is_cancelled.load(Ordering::Relaxed))
     }
 
+    /// Whether the run's own cancel cannot reach it.
+    pub(crate) const fn is_shielded(&self) -> bool {
+        self.is_shielded
+    }
+
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         std::iter::successors(self.node.as_ref(), |node| node.parent.as_ref())
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use millrun_core::{RunId, Timestamp};
+use millrun_core::{InstanceId, RunId, Timestamp};
 
 use crate::context::scope::Scope;
 use crate::context::slots::{Resolution, Slots, Wakers};
@@ -19,7 +19,7 @@ use crate::context::waiting::{Awaited, Inboxes, Waiters};
 use crate::context::{Cell, Pulse};
 use crate::event::{Bounds, Checkpoint, Event, Name, is_same_name};
 use crate::machine::Moment;
-use crate::{OperationId, Payload};
+use crate::{Cancelled, OperationId, Payload};
 
 /// How many wakers of a run are not the code's: the root, and what the table compares with it.
 const OWN_WAKERS: usize = 2;
@@ -130,6 +130,8 @@ pub(crate) struct Table {
     /// The owner's epoch, for the events decided now.
     pub(crate) epoch: u64,
     pub(crate) is_cancel_requested: bool,
+    /// The id of the run's instance, once its code has been brought.
+    pub(crate) id: Option<InstanceId>,
     /// How many operations the code has issued.
     pub(crate) operations_len: u32,
     /// How many random numbers the code has drawn.
@@ -144,22 +146,32 @@ pub(crate) struct Table {
     decisions: Vec<Decision>,
     /// How many decisions one event may lead to.
     decisions_len_max: u32,
-    /// In a replay, what the turn that is replayed recorded and the code needs back.
-    replayed: Option<VecDeque<Event>>,
-    /// Which way the code took at each change; few runs come to one.
-    #[expect(clippy::box_collection, reason = "every instance in memory has room for it")]
-    patches: Option<Box<BTreeMap<Name, bool>>>,
+    /// Whether the code is shown its history, and not what happens now.
+    is_replayed: bool,
     /// The state that others may look at.
     pub(crate) cell: Option<Arc<Cell>>,
     state_waiters: Waiters,
     /// How many wait in all lists of those: for signals, conditions and the request to cancel.
     waits_len: u32,
-    /// Set when the code has come to an end that is a beginning.
-    pub(crate) next: Option<Box<After>>,
-    /// The state of the checkpoint from which the code began.
-    pub(crate) restored: Option<Box<Payload>>,
+    /// Behind a pointer, since every instance in memory has room for it.
+    seldom: Option<Box<Seldom>>,
     /// How many checkpoints the code has made in this turn.
     pub(crate) restarts_len: u16,
+}
+
+/// What few runs have.
+#[derive(Debug, Default)]
+struct Seldom {
+    /// In a replay, what the turn that is replayed recorded and the code needs back.
+    replayed: VecDeque<Event>,
+    /// Why the run was asked to cancel, if the code is shown that.
+    cancel_reason: Option<Arc<str>>,
+    /// Which way the code took at each change.
+    patches: BTreeMap<Name, bool>,
+    /// Set when the code has come to an end that is a beginning.
+    next: Option<After>,
+    /// The state of the checkpoint from which the code began.
+    restored: Option<Payload>,
 }
 
 /// What follows when the code has come to an end that is a beginning.
@@ -197,6 +209,7 @@ impl Table {
             time: RunTime::new(now),
             epoch: 0,
             is_cancel_requested: false,
+            id: None,
             operations_len: 0,
             random_len: 0,
             slots: Slots::new(root),
@@ -206,13 +219,11 @@ impl Table {
             cancel_waiters: Waiters::default(),
             decisions: Vec::new(),
             decisions_len_max: u32::MAX,
-            replayed: None,
-            patches: None,
+            is_replayed: false,
             cell: None,
             state_waiters: Waiters::default(),
             waits_len: 0,
-            next: None,
-            restored: None,
+            seldom: None,
             restarts_len: 0,
         }
     }
@@ -225,6 +236,7 @@ impl Table {
             time: _,
             epoch,
             is_cancel_requested,
+            id,
             operations_len,
             random_len,
             slots,
@@ -234,16 +246,15 @@ impl Table {
             cancel_waiters,
             decisions,
             decisions_len_max: _,
-            replayed,
-            patches,
+            is_replayed,
             cell,
             state_waiters,
             waits_len,
-            next,
-            restored,
+            seldom,
             restarts_len,
         } = self;
         (*epoch, *is_cancel_requested) = (0, false);
+        *id = None;
         (*operations_len, *random_len, *restarts_len) = (0, 0, 0);
         slots.clear();
         *signals = Inboxes::default();
@@ -252,11 +263,9 @@ impl Table {
         *state_waiters = Waiters::default();
         *waits_len = 0;
         *decisions = Vec::new();
-        *replayed = None;
-        *patches = None;
+        *is_replayed = false;
         *cell = None;
-        *next = None;
-        *restored = None;
+        *seldom = None;
     }
 
     /// Issues an operation: numbers it, records the decision, and keeps the waker.
@@ -312,7 +321,13 @@ impl Table {
                 self.slots.resolve(*operation, Resolution::Child(end.clone()))
             }
             Event::SignalReceived { name, value } => Wakers::Many(self.deliver(name, value.clone())),
-            Event::CancelRequested { .. } => Wakers::Many(self.request_cancel()),
+            Event::CancelRequested { reason, is_shown } => {
+                let reason = reason.as_str();
+                if *is_shown && !reason.is_empty() {
+                    self.seldom.get_or_insert_default().cancel_reason = Some(reason.into());
+                }
+                Wakers::Many(self.request_cancel())
+            }
             Event::Started(_)
             | Event::ActivityScheduled(_)
             | Event::AttemptFailed { .. }
@@ -402,17 +417,33 @@ impl Table {
         self.cancel_waiters = Waiters::default();
         self.state_waiters = Waiters::default();
         self.waits_len = 0;
-        self.patches = None;
         self.cell = None;
-        self.restored = Some(Box::new(state));
+        let seldom = self.seldom.get_or_insert_default();
+        seldom.patches.clear();
+        seldom.restored = Some(state);
         checkpoint
+    }
+
+    /// The state of the checkpoint from which the code began.
+    pub(crate) fn restored(&self) -> Option<&Payload> {
+        self.seldom.as_ref()?.restored.as_ref()
+    }
+
+    /// The code comes to an end that is this beginning.
+    pub(crate) fn go_on(&mut self, next: After) {
+        self.seldom.get_or_insert_default().next = Some(next);
+    }
+
+    /// The beginning that the code has come to, if it has.
+    pub(crate) fn take_next(&mut self) -> Option<After> {
+        self.seldom.as_mut()?.next.take()
     }
 
     /// Takes over what a checkpoint holds.
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) {
         self.operations_len = checkpoint.operations_len;
         self.random_len = checkpoint.random_len;
-        self.restored = Some(Box::new(checkpoint.state.clone()));
+        self.seldom.get_or_insert_default().restored = Some(checkpoint.state.clone());
         self.carry_signals(&checkpoint.signals);
     }
 
@@ -475,6 +506,20 @@ impl Table {
     fn request_cancel(&mut self) -> Vec<Waker> {
         self.is_cancel_requested = true;
         self.wake_cancelled()
+    }
+
+    /// The cancel that has reached this scope, if one has.
+    pub(crate) fn cancelled(&self, scope: &Scope) -> Option<Cancelled> {
+        let is_by_request = self.is_cancel_requested && !scope.is_shielded();
+        scope.is_cancelled(self.is_cancel_requested).then(|| {
+            let reason = self
+                .seldom
+                .as_ref()
+                .and_then(|seldom| seldom.cancel_reason.clone());
+            Cancelled {
+                reason: reason.filter(|_| is_by_request),
+            }
+        })
     }
 
     /// Those to wake because a cancel has reached them.
@@ -540,15 +585,26 @@ impl Table {
 
     /// Before code is polled in a replay: what the turn recorded. `None` when it is over.
     pub(crate) fn set_replayed(&mut self, events: Option<VecDeque<Event>>) {
-        self.replayed = events;
+        self.is_replayed = events.is_some();
+        let events = events.unwrap_or_default();
+        // Most turns have recorded nothing.
+        if let Some(seldom) = &mut self.seldom {
+            seldom.replayed = events;
+        } else if !events.is_empty() {
+            self.seldom.get_or_insert_default().replayed = events;
+        }
     }
 
     /// The next value that was recorded in the turn that is replayed, if it is of this name. One that was
     /// recorded without a name is of any.
     pub(crate) fn replay_value(&mut self, name: Option<&str>) -> Replayed<Result<Payload, String>> {
-        let Some(events) = &mut self.replayed else {
+        if !self.is_replayed {
             return Replayed::Live;
+        }
+        let Some(seldom) = &mut self.seldom else {
+            return Replayed::Absent;
         };
+        let events = &mut seldom.replayed;
         let at = events
             .iter()
             .position(|event| matches!(event, Event::ValueRecorded { .. }));
@@ -565,15 +621,13 @@ impl Table {
 
     /// Which way to take at a change: the new one, unless the run has been here before the change.
     pub(crate) fn patch(&mut self, id: &'static str, location: &'static Location<'static>) -> bool {
-        let former = self.patches.as_ref().and_then(|patches| patches.get(id));
-        if let Some(is_new) = former {
+        let seldom = self.seldom.get_or_insert_default();
+        if let Some(is_new) = seldom.patches.get(id) {
             return *is_new;
         }
-        let is_new = self.replayed.as_ref().is_none_or(|events| {
-            let mut patches = events.iter();
-            patches.any(|event| matches!(event, Event::Patched { id: recorded } if recorded == id))
-        });
-        self.patches.get_or_insert_default().insert(id.into(), is_new);
+        let is_patch = |event: &Event| matches!(event, Event::Patched { id: recorded } if recorded == id);
+        let is_new = !self.is_replayed || seldom.replayed.iter().any(is_patch);
+        seldom.patches.insert(id.into(), is_new);
         if is_new {
             self.decide(Event::Patched { id: id.into() }, Some(location));
         }

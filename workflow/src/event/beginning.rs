@@ -38,6 +38,12 @@ impl Started {
         began_as.unwrap_or(&self.workflow)
     }
 
+    /// Whether the run's code is shown why it is asked to cancel. The releases that began runs without a
+    /// [`not_before`](Self::not_before) did not, and what such a run decides stays what it was.
+    pub(crate) fn shows_reasons(&self) -> bool {
+        self.not_before.is_some()
+    }
+
     /// The beginning of a run of this workflow.
     #[must_use]
     pub fn new(workflow: impl Into<Name>, id: InstanceId, input: Payload) -> Self {

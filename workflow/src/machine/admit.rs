@@ -16,7 +16,7 @@ use millrun_core::Timestamp;
 
 use super::{Command, Input, Instance, Limits, Moment, Refused, Turn};
 use crate::context::keep_request;
-use crate::event::{ActivityFailure, Event, Name, ParkReason};
+use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
 use crate::ledger::Pending;
 use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
 
@@ -200,7 +200,8 @@ impl Instance {
                     return Ok(());
                 }
                 let reason = self.limits.cut(reason);
-                Event::CancelRequested { reason }
+                let is_shown = self.ledger.started().is_some_and(Started::shows_reasons);
+                Event::CancelRequested { reason, is_shown }
             }
             Input::Terminate { reason } => {
                 let reason = self.limits.cut(reason);

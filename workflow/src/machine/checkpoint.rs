@@ -76,6 +76,7 @@ impl Instance {
         if let Some(implementation) = &self.implementation {
             let spent = self.spent.take();
             let mut code = spent.unwrap_or_else(|| RunningCode::new(implementation));
+            self.shared.lock().id = Some(started.id.clone());
             code.begin(&self.shared, started.input.clone());
             self.code = Some(code);
         }

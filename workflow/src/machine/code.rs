@@ -104,12 +104,12 @@ impl RunningCode {
         match polled {
             Ok(None) => {
                 let mut table = shared.lock();
-                match table.next.take() {
+                match table.take_next() {
                     Some(_) if pulse.is_foreign() => foreign(),
                     Some(next) => {
                         drop(table);
                         self.discard();
-                        match *next {
+                        match next {
                             After::Run(workflow, input, location) => Polled::Continued {
                                 workflow,
                                 input,

@@ -231,10 +231,18 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 value: raw(value),
             },
         ),
-        Event::CancelRequested { reason } | Event::Terminated { reason } => write(
+        Event::CancelRequested { reason, is_shown } => write(
             out,
             &ReasonBody {
                 reason: Cow::Borrowed(reason),
+                is_shown: *is_shown,
+            },
+        ),
+        Event::Terminated { reason } => write(
+            out,
+            &ReasonBody {
+                reason: Cow::Borrowed(reason),
+                is_shown: false,
             },
         ),
         Event::Completed { result } => write(out, &ResultBody { value: raw(result) }),
@@ -382,9 +390,11 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
         OPERATION_CANCELLED => Event::OperationCancelled {
             operation: operation(body)?,
         },
-        CANCEL_REQUESTED => Event::CancelRequested {
-            reason: read::<ReasonBody<'_>>(body)?.reason.into_owned(),
-        },
+        CANCEL_REQUESTED => {
+            let ReasonBody { reason, is_shown } = read(body)?;
+            let reason = reason.into_owned();
+            Event::CancelRequested { reason, is_shown }
+        }
         COMPLETED => Event::Completed {
             result: payload(body, read::<ResultBody<'_>>(body)?.value),
         },

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, CallError, Either, Implementation, ParkReason, Signal, SignalError, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, CallError, Either, Implementation, Input, Limits, ParkReason, Signal, SignalError, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -108,7 +108,8 @@ fn waiting_for_the_request_itself_wins_a_race() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         Ok::<_, WorkflowError>(
             match cx.race(cx.cancelled(), cx.shielded().call(STEP, ())).await {
-                Either::Left(()) => 7,
+                Either::Left(cancelled) if cancelled.reason() == Some("test") => 7,
+                Either::Left(_) => 8,
                 Either::Right(value) => value?,
             },
         )
@@ -147,4 +148,91 @@ fn an_error_of_its_own_after_a_request_is_a_failure() {
     world.cancel();
     assert_eq!(world.labels(), ["CancelRequested", "Failed"]);
     world.check_replays();
+}
+
+/// What the code sees of a cancel at each kind of wait, as text.
+async fn reasons(cx: WorkflowContext, _: u64) -> Result<String, WorkflowError> {
+    let state = cx.state(0_u64);
+    let shielded = cx.shielded();
+    let behind = shielded.scope();
+    let inner = cx.scope();
+    inner.cancel();
+    let before = inner.context().check_cancelled().expect_err("it is cancelled");
+    assert_eq!((before.reason(), cx.check_cancelled()), (None, Ok(())));
+    let waits = cx.join(
+        cx.join(cx.call(STEP, ()), cx.sleep(Duration::from_secs(1))),
+        cx.join(cx.receive(GO), state.until(|state| *state == 1)),
+    );
+    let ((call, sleep), (signal, condition)) = waits.await;
+    behind.cancel();
+    let apart = behind.context().check_cancelled().expect_err("it is cancelled");
+    assert_eq!((apart.reason(), shielded.check_cancelled()), (None, Ok(())));
+    let later = cx
+        .call(STEP, ())
+        .await
+        .expect_err("the run is to end")
+        .to_string();
+    let checkpoint = cx.checkpoint(&0_u64).await.to_string();
+    let seen = [
+        WorkflowError::from(call.expect_err("cancelled")).to_string(),
+        sleep.expect_err("cancelled").to_string(),
+        WorkflowError::from(signal.expect_err("cancelled")).to_string(),
+        condition.expect_err("cancelled").to_string(),
+        cx.cancelled().await.to_string(),
+        later,
+        checkpoint,
+    ];
+    Ok(seen.join("; "))
+}
+
+#[test]
+fn the_reason_of_a_cancel_reaches_every_wait_of_the_code_but_no_scope_of_its_own() {
+    let mut world = World::start(Implementation::new(TEXT, reasons), &0_u64);
+    let reason = "the customer withdrew".to_string();
+    world.apply(Input::Cancel { reason }).unwrap();
+    let said = "the run was asked to cancel: the customer withdrew";
+    assert_eq!(
+        world.result::<String>(),
+        format!(
+            "the activity was not waited for: {said}; {said}; the signal was not waited for: {said}; {said}; \
+             {said}; the activity was not waited for; the run does not continue"
+        )
+    );
+}
+
+#[test]
+fn a_cancel_without_a_reason_says_none_and_a_long_reason_is_cut() {
+    let code = || {
+        Implementation::new(TEXT, async |cx: WorkflowContext, _: u64| {
+            let reason = cx.cancelled().await.reason().map(str::to_string);
+            Ok::<_, WorkflowError>(format!("{reason:?}"))
+        })
+    };
+    let limits = Limits::default();
+    let long = "x".repeat(limits.text_bytes_max + 1);
+    for (reason, seen) in [
+        (String::new(), "None".to_string()),
+        (
+            long.clone(),
+            format!("{:?}", Some(&long[..limits.text_bytes_max])),
+        ),
+    ] {
+        let mut world = World::start(code(), &0_u64);
+        world.apply(Input::Cancel { reason }).unwrap();
+        assert_eq!(world.result::<String>(), seen);
+    }
+}
+
+#[test]
+fn code_knows_the_id_of_its_instance_also_from_a_checkpoint_on() {
+    let code = Implementation::new(TEXT, async |cx: WorkflowContext, _: u64| {
+        let Some(before) = cx.checkpointed::<String>().transpose()? else {
+            return Err(cx.checkpoint(cx.instance_id().as_str()).await.into());
+        };
+        cx.receive(GO).await?;
+        Ok::<_, WorkflowError>(format!("{before} {}", cx.instance_id()))
+    });
+    let mut world = World::start(code, &0_u64);
+    world.signal(GO, &1);
+    assert_eq!(world.result::<String>(), "world world");
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
-    Activity, ActivityError, ActivityFailure, Either, ErrorKind, Event, EventError, Implementation, Input,
-    Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome, Retry, Signal, Started, State,
-    TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
+    Activity, ActivityError, ActivityFailure, CallError, Either, ErrorKind, Event, EventError,
+    Implementation, Input, Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome, Retry,
+    Signal, Started, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
 
@@ -35,6 +35,8 @@ const BUSY: ErrorKind<ActivityError> = ErrorKind::named("busy");
 const NAMED: Workflow<u64, String> = Workflow::named("named");
 const TIMED: Workflow<u64, String> = Workflow::named("timed");
 const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
+const REASONED: Workflow<u64, String> = Workflow::named("reasoned");
+const EXPLAIN: Activity<String, ()> = Activity::named("explain");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 
@@ -95,6 +97,28 @@ fn cancelled() -> World {
     world.complete(1, &1_u64);
     world.cancel();
     world.complete(3, &());
+    world
+}
+
+/// A run that is shown why it is to cancel, and tells it to an activity.
+async fn reasoned(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError> {
+    let Err(CallError::Cancelled(cancelled)) = cx.call(RESERVE, number).await else {
+        return Err(WorkflowError::failed("it was reserved"));
+    };
+    let id = cx.instance_id();
+    let what = format!("{id}: {}", cancelled.reason().unwrap_or("no reason"));
+    cx.shielded().call(EXPLAIN, what).await?;
+    Err(cancelled.into())
+}
+
+fn reasoned_implementation() -> Implementation {
+    Implementation::new(REASONED, reasoned)
+}
+
+fn cancelled_for_a_reason() -> World {
+    let mut world = World::start(reasoned_implementation(), &8_u64);
+    world.cancel();
+    world.complete(2, &());
     world
 }
 
@@ -557,6 +581,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             cancelled,
             include_str!("../histories/v1-cancelled.txt"),
         ),
+        Recording {
+            name: "v1-reasoned",
+            code: reasoned_implementation,
+            make: cancelled_for_a_reason,
+            file: include_str!("../histories/v1-reasoned.txt"),
+        },
         order("v1-failed", failed, include_str!("../histories/v1-failed.txt")),
         order(
             "v1-terminated",

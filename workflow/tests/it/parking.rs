@@ -200,7 +200,7 @@ fn code_that_awaits_what_the_engine_does_not_know_is_stuck() {
 fn a_wait_for_a_cancel_that_was_dropped_counts_no_more() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         match cx.race(cx.cancelled(), cx.receive(GO)).await {
-            Either::Left(()) => Ok(0),
+            Either::Left(_) => Ok(0),
             Either::Right(_) => Ok::<_, WorkflowError>(std::future::pending::<u64>().await),
         }
     });

@@ -96,7 +96,7 @@ fn a_cancel_of_the_run_reaches_its_scopes_but_not_those_behind_a_shield() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, _: u64| {
         let (open, shielded) = (cx.scope(), cx.shielded().scope());
         let wait = cx.race(open.context().cancelled(), shielded.context().cancelled());
-        assert!(matches!(wait.await, Either::Left(())));
+        assert!(matches!(wait.await, Either::Left(_)));
         shielded.cancel();
         shielded.context().cancelled().await;
         Ok::<_, WorkflowError>(vec![u64::from(open.is_cancelled())])

@@ -439,6 +439,8 @@ pub(super) struct PatchedBody<'a> {
 pub(super) struct ReasonBody<'a> {
     #[serde(rename = "r", borrow)]
     pub(super) reason: Cow<'a, str>,
+    #[serde(rename = "s", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_shown: bool,
 }
 
 #[derive(Serialize, Deserialize)]

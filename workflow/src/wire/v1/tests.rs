@@ -204,6 +204,11 @@ fn samples() -> Vec<Event> {
         Event::OperationCancelled { operation },
         Event::CancelRequested {
             reason: "customer".into(),
+            is_shown: false,
+        },
+        Event::CancelRequested {
+            reason: "customer".into(),
+            is_shown: true,
         },
         Event::ValueRecorded {
             name: None,
