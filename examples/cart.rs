@@ -21,17 +21,15 @@ async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowE
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let code = Implementation::new(CART, cart)
         .query(LEN, |items, ()| items.len())
-        .update(
-            ADD,
-            |items, item| match items.contains(item) {
-                true => Err(WorkflowError::failed(format!("{item} is there already"))),
-                false => Ok(()),
-            },
-            |items, item| {
-                items.push(item);
-                items.len()
-            },
-        );
+        .update(ADD)
+        .validate(|items, item| match items.contains(item) {
+            true => Err(WorkflowError::failed(format!("{item} is there already"))),
+            false => Ok(()),
+        })
+        .change(|items, item| {
+            items.push(item);
+            items.len()
+        });
     let runtime = Runtime::open("cart.redb").implement(code).start().await?;
     let cart = runtime.start(CART, "ada", 3).await?;
     for (request, item) in [

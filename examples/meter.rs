@@ -29,10 +29,10 @@ async fn meter(cx: WorkflowContext, given: Meter) -> Result<u64, WorkflowError> 
         }
         meter.readings += 1;
         if meter.readings.is_multiple_of(100) {
-            return Err(cx.continue_as_new(METER, meter).await.into());
+            return Ok(cx.continue_as_new(METER, meter).await?);
         }
         if meter.readings.is_multiple_of(10) {
-            return Err(cx.checkpoint(&meter).await.into());
+            return Ok(cx.checkpoint(&meter).await?);
         }
     }
 }

@@ -116,14 +116,14 @@ impl RuntimeBuilder {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let code = Implementation::new(CART, cart).query(LEN, |items, ()| items.len()).update(
-    ///     ADD,
-    ///     |_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) },
-    ///     |items, item| {
+    /// let code = Implementation::new(CART, cart)
+    ///     .query(LEN, |items, ()| items.len())
+    ///     .update(ADD)
+    ///     .validate(|_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) })
+    ///     .change(|items, item| {
     ///         items.push(item);
     ///         items.len()
-    ///     },
-    /// );
+    ///     });
     /// let runtime = Runtime::volatile().implement(code).start().await?;
     /// let run = runtime.start(CART, "ada", 2).await?;
     /// run.update(ADD, "bread".to_string()).await?;

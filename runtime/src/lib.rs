@@ -100,5 +100,6 @@ pub use millrun_workflow::{
     MakeCheckpoint, Nondeterminism, OperationId, ParentClose, ParkReason, Payload, PayloadError, Promise,
     PromiseError, PromiseToken, PromiseTokenError, Publish, PublishError, PublishOutcome, Query,
     RETRY_KINDS_MAX, Receive, Record, Refused, Retry, RunFailure, Saga, SagaError, Signal, SignalError,
-    Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, Workflow, WorkflowContext, WorkflowError,
+    Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, UpdateBuilder, Workflow, WorkflowContext,
+    WorkflowError,
 };

@@ -217,14 +217,10 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let code = Implementation::new(CART, cart).update(
-    ///     ADD,
-    ///     |_, _| Ok(()),
-    ///     |items, item| {
-    ///         items.push(item);
-    ///         items.len()
-    ///     },
-    /// );
+    /// let code = Implementation::new(CART, cart).update(ADD).change(|items, item| {
+    ///     items.push(item);
+    ///     items.len()
+    /// });
     /// let runtime = Runtime::volatile().implement(code).start().await?;
     /// // Nobody needs to know whether the cart is there.
     /// let (_, len) = runtime.start(CART, "ada", 2).with_update(ADD, "bread".into()).await?;

@@ -81,6 +81,6 @@ pub use ledger::{
 pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError, Turn};
 pub use outstanding::Outstanding;
 pub use payload::{Payload, PayloadError};
-pub use registry::Implementation;
+pub use registry::{Implementation, UpdateBuilder};
 pub use retry::Retry;
 pub use token::{PromiseToken, PromiseTokenError};

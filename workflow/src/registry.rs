@@ -60,22 +60,41 @@ impl Implementation {
         self
     }
 
-    /// Performs an update of the run's [state](crate::State). `validate` may reject it, and then
-    /// nothing is recorded; otherwise `change` is called, live and in each replay, so it must
-    /// depend on its arguments alone. A second handler for the same name replaces the first.
-    #[must_use]
-    pub fn update<S, I, O, E, V, F>(mut self, update: Update<S, I, O, E>, validate: V, change: F) -> Self
+    /// Performs an update of the run's [state](crate::State): with a [change](UpdateBuilder::change), before
+    /// which it may be [validated](UpdateBuilder::validate). A second handler for the same name replaces the
+    /// first.
+    ///
+    /// ```
+    /// # use millrun_workflow::{Implementation, Update, Workflow, WorkflowContext, WorkflowError};
+    /// # const COUNT: Workflow<(), u64> = Workflow::named("count");
+    /// const ADD: Update<u64, u64, u64> = Update::named("add");
+    ///
+    /// # async fn count(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    /// #     let sum = cx.state(0);
+    /// #     sum.until(|sum| *sum > 9).await?;
+    /// #     Ok(sum.read(|sum| *sum))
+    /// # }
+    /// let code = Implementation::new(COUNT, count)
+    ///     .update(ADD)
+    ///     .validate(|_, more| if *more > 0 { Ok(()) } else { Err(WorkflowError::failed("nothing")) })
+    ///     .change(|sum, more| {
+    ///         *sum += more;
+    ///         *sum
+    ///     });
+    /// # assert_eq!(code.name(), "count");
+    /// ```
+    pub fn update<S, I, O, E>(self, update: Update<S, I, O, E>) -> UpdateBuilder<S, I, O, E>
     where
         S: 'static,
         I: DeserializeOwned,
         O: Serialize,
         E: TypedError,
-        V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
-        F: Fn(&mut S, I) -> O + Send + Sync + 'static,
     {
-        let handlers = &mut Arc::make_mut(&mut self.0).handlers;
-        handlers.add_update(update, validate, change);
-        self
+        UpdateBuilder {
+            implementation: self,
+            update,
+            validate: None,
+        }
     }
 
     pub(crate) fn handlers(&self) -> &Handlers {
@@ -96,6 +115,61 @@ impl Implementation {
     /// Whether both are clones of one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+type Validate<S, I, E> = dyn Fn(&S, &I) -> Result<(), E> + Send + Sync;
+
+/// An update that is being added to an [`Implementation`]; made by [`Implementation::update`].
+#[must_use = "an update is handled once its change is given"]
+pub struct UpdateBuilder<S, I, O, E> {
+    implementation: Implementation,
+    update: Update<S, I, O, E>,
+    validate: Option<Box<Validate<S, I, E>>>,
+}
+
+impl<S, I, O, E> UpdateBuilder<S, I, O, E>
+where
+    S: 'static,
+    I: DeserializeOwned + 'static,
+    O: Serialize + 'static,
+    E: TypedError,
+{
+    /// Rejects an update that must not be performed: nothing is recorded of one for which this gives an
+    /// error. Without it, all are accepted. Of two, the second counts.
+    pub fn validate<V>(mut self, validate: V) -> Self
+    where
+        V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
+    {
+        self.validate = Some(Box::new(validate));
+        self
+    }
+
+    /// Performs an update that was accepted, and gives its answer. It is called live and in each replay, so
+    /// it must depend on its arguments alone.
+    #[must_use]
+    pub fn change<F>(self, change: F) -> Implementation
+    where
+        F: Fn(&mut S, I) -> O + Send + Sync + 'static,
+    {
+        let Self {
+            mut implementation,
+            update,
+            validate,
+        } = self;
+        let validate = validate.unwrap_or_else(|| Box::new(|_, _| Ok(())));
+        let handlers = &mut Arc::make_mut(&mut implementation.0).handlers;
+        handlers.add_update(update, validate, change);
+        implementation
+    }
+}
+
+impl<S, I, O, E> fmt::Debug for UpdateBuilder<S, I, O, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpdateBuilder")
+            .field("implementation", &self.implementation)
+            .field("update", &self.update)
+            .finish_non_exhaustive()
     }
 }
 

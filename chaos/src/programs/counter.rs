@@ -77,5 +77,5 @@ pub(crate) async fn chain(
         sheet: sheet.read(Sheet::clone),
         ..input
     };
-    Err(cx.continue_as_new(next_kind.workflow(), next).await.into())
+    Ok(cx.continue_as_new(next_kind.workflow(), next).await?)
 }

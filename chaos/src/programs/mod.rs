@@ -243,11 +243,9 @@ pub(crate) fn implementations(world: &World) -> Vec<Implementation> {
                     })
                 }
             };
-            code.query(SHOW, |sheet, ()| sheet.shown()).update(
-                CHANGE,
-                |_, _| Ok(()),
-                |sheet, change| sheet.change(change),
-            )
+            code.query(SHOW, |sheet, ()| sheet.shown())
+                .update(CHANGE)
+                .change(|sheet, change| sheet.change(change))
         })
         .collect()
 }

@@ -38,7 +38,9 @@ fn shop_with(change: impl Fn(&mut Vec<String>, String) -> usize + Send + Sync + 
     };
     Implementation::new(SHOP, shop)
         .query(LEN, |items, ()| items.len())
-        .update(ADD, validate, change)
+        .update(ADD)
+        .validate(validate)
+        .change(change)
 }
 
 fn builder(store: &Store) -> RuntimeBuilder {
@@ -115,11 +117,11 @@ async fn an_update_is_performed_once_although_its_run_goes_on_in_another_before_
         if full == 2 {
             return Ok(items.read(Vec::clone));
         }
-        Err(cx.continue_as_new(SHOP, full + 1).await.into())
+        Ok(cx.continue_as_new(SHOP, full + 1).await?)
     }
     let code = || {
         let code = Implementation::new(SHOP, restocked).query(LEN, |items, ()| items.len());
-        code.update(ADD, |_, _| Ok(()), add)
+        code.update(ADD).change(add)
     };
     let store = Store::new();
     let runtime = store.bare().implement(code()).start().await.unwrap();
@@ -210,7 +212,7 @@ async fn an_update_whose_answer_is_too_large_is_performed_once_and_says_so_each_
         "x".repeat(bytes)
     };
     let store = Store::new();
-    let code = shop_with(add).update(FILL, |_, _| Ok(()), fill);
+    let code = shop_with(add).update(FILL).change(fill);
     let runtime = store.open().implement(code).start().await.unwrap();
     let run = runtime.start(SHOP, "s", 2).await.unwrap();
     for _ in 0..2 {

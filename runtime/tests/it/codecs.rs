@@ -87,7 +87,8 @@ async fn takes(cx: WorkflowContext, value: u64) -> Result<u64, WorkflowError> {
 async fn open() -> Runtime {
     let takes = Implementation::new(TAKES, takes)
         .query(SHOW, |state, _question| state.0)
-        .update(SET, |_, _| Ok(()), |_, value| value.0);
+        .update(SET)
+        .change(|_, value| value.0);
     let builder = Runtime::volatile()
         .register(DOUBLE, double)
         .register(QUADRUPLE, quadruple)

@@ -267,7 +267,7 @@ async fn log(cx: WorkflowContext, mut told: Vec<u64>) -> Result<Vec<u64>, Workfl
             number => told.push(number),
         }
     }
-    Err(cx.continue_as_new(LOG, told).await.into())
+    Ok(cx.continue_as_new(LOG, told).await?)
 }
 
 #[test]

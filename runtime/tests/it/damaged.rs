@@ -42,7 +42,8 @@ fn builder(store: &Store) -> RuntimeBuilder {
     };
     let basket = millrun::Implementation::new(BASKET, basket)
         .query(LEN, |items, ()| items.len())
-        .update(ADD, |_, _| Ok(()), add);
+        .update(ADD)
+        .change(add);
     store.bare().implement(basket).register(PARENT, parent)
 }
 

@@ -53,7 +53,7 @@ async fn meter(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
     if sum >= 100 {
         return Ok(sum);
     }
-    Err(cx.continue_as_new(METER, sum).await.into())
+    Ok(cx.continue_as_new(METER, sum).await?)
 }
 
 fn with_code(builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -249,7 +249,7 @@ async fn whoever_waits_is_answered_when_the_next_run_ends_in_its_first_turn() {
             return Ok(sum);
         }
         let sum = cx.receive(GO).await?;
-        Err(cx.continue_as_new(HASTY, sum).await.into())
+        Ok(cx.continue_as_new(HASTY, sum).await?)
     }
     let builder = Runtime::volatile().register(HASTY, hasty);
     let runtime = builder.start().await.unwrap();
@@ -320,7 +320,7 @@ async fn a_handle_follows_its_run_to_the_last_also_when_all_have_ended() {
 async fn an_instance_that_goes_on_without_ever_waiting_is_parked() {
     const HASTY: Workflow<u64, u64> = Workflow::named("hasty");
     async fn hasty(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
-        Err(cx.continue_as_new(HASTY, number + 1).await.into())
+        Ok(cx.continue_as_new(HASTY, number + 1).await?)
     }
     let store = Store::new();
     let runtime = store.bare().register(HASTY, hasty).start().await.unwrap();

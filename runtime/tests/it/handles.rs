@@ -28,14 +28,13 @@ async fn nightly(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
 }
 
 fn answering(implementation: Implementation) -> Implementation {
-    implementation.query(SUM, |sum, ()| *sum).update(
-        ADD,
-        |_, _| Ok(()),
-        |sum, more| {
+    implementation
+        .query(SUM, |sum, ()| *sum)
+        .update(ADD)
+        .change(|sum, more| {
             *sum += more;
             *sum
-        },
-    )
+        })
 }
 
 fn builder(store: &Store) -> RuntimeBuilder {
@@ -188,7 +187,9 @@ async fn an_untyped_handle_reaches_an_instance_whatever_its_workflow() {
 fn chain(store: &Store) -> RuntimeBuilder {
     let nightly = |cx: WorkflowContext, sum: u64| async move {
         let more = cx.receive(PAID).await?;
-        Err::<u64, _>(cx.continue_as_new(MORNING, sum + more).await.into())
+        // The types forbid it, unless the code says that it would have something else then.
+        let ended: String = cx.continue_as_new(MORNING, sum + more).await?;
+        Err::<u64, _>(WorkflowError::failed(ended))
     };
     let morning = |cx: WorkflowContext, sum: u64| async move {
         let state = cx.state(sum);

@@ -546,7 +546,7 @@ async fn checkpoints_keep_a_history_short_and_survive_a_crash() {
                 number => sum.change(|sum| *sum += number),
             }
         }
-        Err(cx.checkpoint(&sum.read(|sum| *sum)).await.into())
+        Ok(cx.checkpoint(&sum.read(|sum| *sum)).await?)
     }
     let store = Store::new();
     let code = || millrun::Implementation::new(COUNT, summing).query(SUM, |sum, ()| *sum);

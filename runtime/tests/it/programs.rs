@@ -67,14 +67,10 @@ struct Known {
 }
 
 fn adding(implementation: Implementation) -> Implementation {
-    implementation.update(
-        ADD,
-        |_, _| Ok(()),
-        |state, more| {
-            *state += more;
-            *state
-        },
-    )
+    implementation.update(ADD).change(|state, more| {
+        *state += more;
+        *state
+    })
 }
 
 fn listen(broker: &Broker) -> Inbox<Envelope<String>> {

@@ -25,7 +25,7 @@ async fn summing(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> 
             number => sum.change(|sum| *sum += number),
         }
     }
-    Err(cx.checkpoint(&sum.read(|sum| *sum)).await.into())
+    Ok(cx.checkpoint(&sum.read(|sum| *sum)).await?)
 }
 
 #[tokio::test]

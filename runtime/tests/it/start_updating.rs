@@ -25,18 +25,16 @@ async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowE
 fn code() -> Implementation {
     Implementation::new(CART, cart)
         .query(LEN, |items, ()| items.len())
-        .update(
-            ADD,
-            |items, item| match items.contains(item) || item.is_empty() {
-                true => Err(WorkflowError::failed("there already, or nameless")),
-                false => Ok(()),
-            },
-            |items, item| {
-                assert_ne!(item, "panic", "it was to panic");
-                items.push(item);
-                items.len()
-            },
-        )
+        .update(ADD)
+        .validate(|items, item| match items.contains(item) || item.is_empty() {
+            true => Err(WorkflowError::failed("there already, or nameless")),
+            false => Ok(()),
+        })
+        .change(|items, item| {
+            assert_ne!(item, "panic", "it was to panic");
+            items.push(item);
+            items.len()
+        })
 }
 
 fn volatile() -> RuntimeBuilder {

@@ -293,7 +293,7 @@ async fn a_run_that_goes_on_in_another_takes_the_signal_there() {
     async fn relay(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
         match cx.receive(ITEM).await? {
             0 => Ok(sum),
-            item => Err(cx.continue_as_new(RELAY, sum + item).await.into()),
+            item => Ok(cx.continue_as_new(RELAY, sum + item).await?),
         }
     }
     let runtime = Runtime::volatile().register(RELAY, relay).start().await.unwrap();

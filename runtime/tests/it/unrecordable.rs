@@ -167,10 +167,10 @@ async fn a_run_with_more_signals_than_fit_a_turn_goes_on_in_another_when_they_do
     async fn hoard(cx: WorkflowContext, (run, is_checkpoint): (u64, bool)) -> Result<u64, WorkflowError> {
         if run == 0 && cx.checkpointed::<u64>().is_none() {
             cx.receive(GO).await?;
-            return Err(if is_checkpoint {
-                cx.checkpoint(&1_u64).await.into()
+            return Ok(if is_checkpoint {
+                cx.checkpoint(&1_u64).await?
             } else {
-                cx.continue_as_new(HOARD, (1, false)).await.into()
+                cx.continue_as_new(HOARD, (1, false)).await?
             });
         }
         for _ in 0..6 {

@@ -81,14 +81,12 @@ impl Cell {
 ///
 /// let code = Implementation::new(CART, cart)
 ///     .query(ITEMS, |items, ()| items.len())
-///     .update(
-///         ADD,
-///         |_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) },
-///         |items, item| {
-///             items.push(item);
-///             items.len()
-///         },
-///     );
+///     .update(ADD)
+///     .validate(|_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) })
+///     .change(|items, item| {
+///         items.push(item);
+///         items.len()
+///     });
 /// assert_eq!(code.name(), "cart");
 /// ```
 pub struct State<S> {

@@ -1,6 +1,7 @@
 //! Going on in another run of the same instance, or from a checkpoint of this one.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,14 +20,15 @@ use crate::{ContinueError, Payload, PayloadError};
 /// Dropping it before it was polled does nothing. Once polled, the run ends with this turn.
 #[derive(Debug)]
 #[must_use = "the run goes on as it is until this is awaited"]
-pub struct ContinueAsNew {
+pub struct ContinueAsNew<O> {
     shared: Arc<Shared>,
     location: &'static Location<'static>,
     workflow: &'static str,
     input: Option<Result<Payload, PayloadError>>,
+    result: PhantomData<fn() -> O>,
 }
 
-impl ContinueAsNew {
+impl<O> ContinueAsNew<O> {
     pub(crate) fn new<I: Serialize>(
         shared: Arc<Shared>,
         location: &'static Location<'static>,
@@ -38,14 +40,15 @@ impl ContinueAsNew {
             location,
             workflow,
             input: Some(Payload::encode(input)),
+            result: PhantomData,
         }
     }
 }
 
-impl Future for ContinueAsNew {
-    type Output = ContinueError;
+impl<O> Future for ContinueAsNew<O> {
+    type Output = Result<O, ContinueError>;
 
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<ContinueError> {
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let Some(mut table) = this.shared.lock_polled() else {
             return Poll::Pending;
@@ -56,9 +59,9 @@ impl Future for ContinueAsNew {
         let bytes_max = table.bounds.payload_bytes_max;
         if let Some(cancelled) = table.cancelled(&Scope::default()) {
             // The request would be lost: the next run does not know of it.
-            return Poll::Ready(ContinueError::Cancelled(cancelled));
+            return Poll::Ready(Err(ContinueError::Cancelled(cancelled)));
         }
-        Poll::Ready(match input {
+        Poll::Ready(Err(match input {
             Err(error) => ContinueError::Payload(error),
             Ok(input) if input.len() > bytes_max => ContinueError::TooLarge {
                 bytes: input.len(),
@@ -68,7 +71,7 @@ impl Future for ContinueAsNew {
                 table.go_on(After::Run(this.workflow.into(), input, this.location));
                 return Poll::Pending;
             }
-        })
+        }))
     }
 }
 
@@ -79,13 +82,14 @@ impl Future for ContinueAsNew {
 /// Dropping it before it was polled does nothing. Once polled, the code begins again.
 #[derive(Debug)]
 #[must_use = "nothing is recorded until this is awaited"]
-pub struct MakeCheckpoint {
+pub struct MakeCheckpoint<O> {
     shared: Arc<Shared>,
     location: &'static Location<'static>,
     state: Option<Result<Payload, PayloadError>>,
+    result: PhantomData<fn() -> O>,
 }
 
-impl MakeCheckpoint {
+impl<O> MakeCheckpoint<O> {
     pub(crate) fn new<S: Serialize + ?Sized>(
         shared: Arc<Shared>,
         location: &'static Location<'static>,
@@ -95,14 +99,15 @@ impl MakeCheckpoint {
             shared,
             location,
             state: Some(Payload::encode(state)),
+            result: PhantomData,
         }
     }
 }
 
-impl Future for MakeCheckpoint {
-    type Output = ContinueError;
+impl<O> Future for MakeCheckpoint<O> {
+    type Output = Result<O, ContinueError>;
 
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<ContinueError> {
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let Some(mut table) = this.shared.lock_polled() else {
             return Poll::Pending;
@@ -112,9 +117,9 @@ impl Future for MakeCheckpoint {
         };
         let bytes_max = table.bounds.payload_bytes_max;
         if let Some(cancelled) = table.cancelled(&Scope::default()) {
-            return Poll::Ready(ContinueError::Cancelled(cancelled));
+            return Poll::Ready(Err(ContinueError::Cancelled(cancelled)));
         }
-        Poll::Ready(match state {
+        Poll::Ready(Err(match state {
             Err(error) => ContinueError::Payload(error),
             Ok(state) if state.len() > bytes_max => ContinueError::TooLarge {
                 bytes: state.len(),
@@ -124,6 +129,6 @@ impl Future for MakeCheckpoint {
                 table.go_on(After::Checkpoint(state, this.location));
                 return Poll::Pending;
             }
-        })
+        }))
     }
 }

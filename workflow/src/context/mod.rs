@@ -151,8 +151,9 @@ impl WorkflowContext {
     /// and an empty history, in the same commit. Signals that were not taken go with it, and so do
     /// those who wait for the result. Operations that are outstanding are cancelled.
     ///
-    /// The future is ready only if that is not possible, and then says why. The latest answers to updates
-    /// go with it too, up to [64 KiB](crate::ANSWERS_CARRIED_BYTES_MAX): an update that is asked for again
+    /// What it gives reads as the result, since that of the next run is the result of this one, and both are
+    /// of one type; but the code does not come so far. The future is ready only if the run cannot go on, with
+    /// an error that says why. The latest answers to updates go with it too, up to [64 KiB](crate::ANSWERS_CARRIED_BYTES_MAX): an update that is asked for again
     /// of the next run has its answer.
     ///
     /// All that goes with it is one turn, which the journal bounds (`turn_bytes_max`). If the signals are
@@ -170,7 +171,7 @@ impl WorkflowContext {
     ///     for _ in 0..1_000 {
     ///         sum += cx.receive(READING).await?;
     ///     }
-    ///     Err(cx.continue_as_new(METER, sum).await.into())
+    ///     Ok(cx.continue_as_new(METER, sum).await?)
     /// }
     /// ```
     #[track_caller]
@@ -178,7 +179,7 @@ impl WorkflowContext {
         &self,
         workflow: Workflow<I, O, E>,
         input: I,
-    ) -> ContinueAsNew {
+    ) -> ContinueAsNew<O> {
         ContinueAsNew::new(
             Arc::clone(&self.shared),
             Location::caller(),
@@ -198,8 +199,9 @@ impl WorkflowContext {
     /// still reads them. A run that goes on for years should [continue as new](Self::continue_as_new)
     /// now and then.
     ///
-    /// The future is ready only if that is not possible, and then says why. The state and the signals that
-    /// were not taken are one turn, whose bound is as for [`continue_as_new`](Self::continue_as_new).
+    /// What it gives reads as the result, which the code will give from there on. The future is ready only if
+    /// there can be no checkpoint, with an error that says why. The state and the signals that were not taken
+    /// are one turn, whose bound is as for [`continue_as_new`](Self::continue_as_new).
     ///
     /// ```
     /// use millrun_workflow::{Signal, WorkflowContext, WorkflowError};
@@ -215,11 +217,11 @@ impl WorkflowContext {
     ///             reading => sum += reading,
     ///         }
     ///     }
-    ///     Err(cx.checkpoint(&sum).await.into())
+    ///     Ok(cx.checkpoint(&sum).await?)
     /// }
     /// ```
     #[track_caller]
-    pub fn checkpoint<S: Serialize + ?Sized>(&self, state: &S) -> MakeCheckpoint {
+    pub fn checkpoint<S: Serialize + ?Sized, O>(&self, state: &S) -> MakeCheckpoint<O> {
         MakeCheckpoint::new(Arc::clone(&self.shared), Location::caller(), state)
     }
 

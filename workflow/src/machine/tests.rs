@@ -290,7 +290,7 @@ async fn rich(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
     const FOR_EVER: u64 = u64::MAX;
     let restored = cx.checkpointed::<u64>().transpose()?.unwrap_or(0);
     if restored == FOR_EVER {
-        return Err(cx.checkpoint(&FOR_EVER).await.into());
+        return Ok(cx.checkpoint(&FOR_EVER).await?);
     }
     let state = cx.state(restored);
     let is_new = cx.patched("changed");
@@ -298,8 +298,8 @@ async fn rich(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
     let call = cx.call(DRAWN, (cx.random(), is_new, restored, sum));
     let ordered = async {
         match cx.receive(ORDER).await? {
-            Order::Checkpoint => Err(cx.checkpoint(&(state.read(|sum| *sum) + 1)).await.into()),
-            Order::CheckpointForEver => Err(cx.checkpoint(&FOR_EVER).await.into()),
+            Order::Checkpoint => Ok(cx.checkpoint(&(state.read(|sum| *sum) + 1)).await?),
+            Order::CheckpointForEver => Ok(cx.checkpoint(&FOR_EVER).await?),
             Order::PanicContinuing => {
                 let mut next = cx.continue_as_new(FLOW, true);
                 let polled = poll_fn(|task| Poll::Ready(Pin::new(&mut next).poll(task).is_pending())).await;
@@ -315,14 +315,10 @@ async fn rich(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
 
 #[test]
 fn a_run_in_the_memory_of_another_has_its_own_state_numbers_patches_and_answers() {
-    let code = Implementation::new(FLOW, rich).update(
-        ADD,
-        |_, _| Ok(()),
-        |sum, more| {
-            *sum += more;
-            *sum
-        },
-    );
+    let code = Implementation::new(FLOW, rich).update(ADD).change(|sum, more| {
+        *sum += more;
+        *sum
+    });
     let order = |order: Order| Input::Signal {
         name: ORDER.name().into(),
         value: Payload::encode(&order).unwrap(),

@@ -172,7 +172,8 @@ async fn reasons(cx: WorkflowContext, _: u64) -> Result<String, WorkflowError> {
         .await
         .expect_err("the run is to end")
         .to_string();
-    let checkpoint = cx.checkpoint(&0_u64).await.to_string();
+    let checkpoint: Result<String, _> = cx.checkpoint(&0_u64).await;
+    let checkpoint = checkpoint.expect_err("the run is to end").to_string();
     let seen = [
         WorkflowError::from(call.expect_err("cancelled")).to_string(),
         sleep.expect_err("cancelled").to_string(),
@@ -227,7 +228,7 @@ fn a_cancel_without_a_reason_says_none_and_a_long_reason_is_cut() {
 fn code_knows_the_id_of_its_instance_also_from_a_checkpoint_on() {
     let code = Implementation::new(TEXT, async |cx: WorkflowContext, _: u64| {
         let Some(before) = cx.checkpointed::<String>().transpose()? else {
-            return Err(cx.checkpoint(cx.instance_id().as_str()).await.into());
+            return Ok(cx.checkpoint(cx.instance_id().as_str()).await?);
         };
         cx.receive(GO).await?;
         Ok::<_, WorkflowError>(format!("{before} {}", cx.instance_id()))

@@ -134,15 +134,15 @@ fn a_child_is_closed_when_its_parent_goes_on_in_another_run_or_from_a_checkpoint
             let child = cx.child(SHIP, "parcel", sum).on_close(on_close);
             let go_on = async {
                 cx.receive(READING).await?;
-                Err(WorkflowError::from(if is_checkpoint {
-                    cx.checkpoint(&sum).await
+                Ok::<u64, WorkflowError>(if is_checkpoint {
+                    cx.checkpoint(&sum).await?
                 } else {
-                    cx.continue_as_new(METER, sum).await
-                }))
+                    cx.continue_as_new(METER, sum).await?
+                })
             };
             match cx.race(child, go_on).await {
                 Either::Left(child) => Ok(child?),
-                Either::Right(error) => error,
+                Either::Right(ended) => ended,
             }
         });
         let mut world = World::start(code, &1_u64);
@@ -168,7 +168,7 @@ async fn meter(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
     if sum >= 10 {
         return Ok(sum);
     }
-    Err(cx.continue_as_new(METER, sum).await.into())
+    Ok(cx.continue_as_new(METER, sum).await?)
 }
 
 fn meter_code() -> Implementation {
@@ -215,7 +215,7 @@ fn a_run_goes_on_in_another_with_its_argument_and_its_signals() {
 fn signals_that_were_not_taken_go_with_it_in_their_order() {
     let code = Implementation::new(METER, async |cx: WorkflowContext, sum: u64| {
         cx.sleep(std::time::Duration::from_secs(1)).await?;
-        Err::<u64, _>(cx.continue_as_new(METER, sum).await.into())
+        Ok::<u64, _>(cx.continue_as_new(METER, sum).await?)
     });
     let mut world = World::start(code, &0_u64);
     world.signal(READING, &4);
@@ -238,13 +238,13 @@ fn a_run_that_continues_as_another_workflow_says_what_its_instance_began_as() {
     const BILL: Workflow<u64, u64> = Workflow::named("bill");
     let meter = Implementation::new(METER, async |cx: WorkflowContext, sum: u64| {
         cx.receive(READING).await?;
-        Err::<u64, WorkflowError>(cx.continue_as_new(BILL, sum).await.into())
+        Ok::<u64, WorkflowError>(cx.continue_as_new(BILL, sum).await?)
     });
     let bill = Implementation::new(BILL, async |cx: WorkflowContext, sum: u64| {
         cx.receive(READING).await?;
-        Err::<u64, WorkflowError>(match sum {
-            0 => cx.continue_as_new(BILL, 1).await.into(),
-            sum => cx.continue_as_new(METER, sum).await.into(),
+        Ok::<u64, WorkflowError>(match sum {
+            0 => cx.continue_as_new(BILL, 1).await?,
+            sum => cx.continue_as_new(METER, sum).await?,
         })
     });
     let mut world = World::start(meter, &0_u64);
@@ -296,7 +296,7 @@ fn a_child_that_continues_stays_the_child_of_its_parent() {
 fn a_run_that_was_asked_to_cancel_does_not_go_on_in_another() {
     let code = Implementation::new(METER, async |cx: WorkflowContext, sum: u64| {
         cx.cancelled().await;
-        Err::<u64, WorkflowError>(cx.continue_as_new(METER, sum).await.into())
+        Ok::<u64, WorkflowError>(cx.continue_as_new(METER, sum).await?)
     });
     let mut world = World::start(code, &0_u64);
     world.cancel();

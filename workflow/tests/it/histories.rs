@@ -169,14 +169,10 @@ async fn shop(cx: WorkflowContext, full: usize) -> Result<String, WorkflowError>
 }
 
 fn shop_implementation() -> Implementation {
-    Implementation::new(SHOP, shop).update(
-        ADD,
-        |_, _| Ok(()),
-        |items, item| {
-            items.push(item);
-            items.len()
-        },
-    )
+    Implementation::new(SHOP, shop).update(ADD).change(|items, item| {
+        items.push(item);
+        items.len()
+    })
 }
 
 fn shopped() -> World {
@@ -260,7 +256,7 @@ async fn parcel(cx: WorkflowContext, number: u64) -> Result<String, WorkflowErro
         Either::Left(_) => Err(WorkflowError::failed("too early")),
         Either::Right(go) => {
             let sum = kept + go? + u64::try_from(child.len())?;
-            Err(cx.checkpoint(&sum).await.into())
+            Ok(cx.checkpoint(&sum).await?)
         }
     }
 }
@@ -362,7 +358,7 @@ fn begun() -> World {
 
 async fn counter(cx: WorkflowContext, sum: u64) -> Result<String, WorkflowError> {
     let sum = sum + cx.receive(GO).await?;
-    Err(cx.continue_as_new(COUNTER, sum).await.into())
+    Ok(cx.continue_as_new(COUNTER, sum).await?)
 }
 
 fn counter_implementation() -> Implementation {
@@ -460,7 +456,7 @@ async fn timed(cx: WorkflowContext, number: u64) -> Result<String, WorkflowError
     if go == 0 {
         return Ok(format!("{number} since {began}"));
     }
-    Err(cx.checkpoint(&(cx.now().as_micros(), go)).await.into())
+    Ok(cx.checkpoint(&(cx.now().as_micros(), go)).await?)
 }
 
 fn timed_implementation() -> Implementation {

@@ -30,7 +30,7 @@ async fn first(cx: &WorkflowContext, order: u64) -> Result<u64, WorkflowError> {
         .await;
     placed?;
     let sum = child? + promise.await?;
-    Err(cx.checkpoint(&sum).await.into())
+    Ok(cx.checkpoint(&sum).await?)
 }
 
 /// The second: a signal, a publish, a state of three, and another run.
@@ -39,7 +39,7 @@ async fn second(cx: &WorkflowContext, state: &State<u64>, sum: u64) -> Result<u6
     cx.publish(SHIPPED, sum + go).await?;
     state.until(|state| *state >= 3).await?;
     cx.call(STEP, sum).await?;
-    Err(cx.continue_as_new(FLOW, sum).await.into())
+    Ok(cx.continue_as_new(FLOW, sum).await?)
 }
 
 fn original(cx: WorkflowContext, state: State<u64>, order: u64) -> Flow {
@@ -56,14 +56,10 @@ fn implementation(code: Code) -> Implementation {
         let state = cx.state(0);
         code(cx, state, order)
     };
-    Implementation::new(FLOW, code).update(
-        ADD,
-        |_, _| Ok(()),
-        |state, more| {
-            *state += more;
-            *state
-        },
-    )
+    Implementation::new(FLOW, code).update(ADD).change(|state, more| {
+        *state += more;
+        *state
+    })
 }
 
 /// A history of the original, up to `steps` of its eight inputs; the third makes the checkpoint.
@@ -218,7 +214,7 @@ mutants! {
                 let price = cx.local(|| Ok::<_, ActivityError>(order + 1)).await?;
                 let _promise = cx.promise::<u64>();
                 let pair = cx.join(cx.child(PARCEL, "parcel", price), cx.publish(PLACED, price)).await;
-                Err(cx.checkpoint(&pair.0?).await.into())
+                Ok(cx.checkpoint(&pair.0?).await?)
             }
         }
     };
@@ -226,7 +222,7 @@ mutants! {
         let price = cx.local(|| Ok::<_, ActivityError>(order + 1)).await?;
         let _promise = cx.promise::<u64>();
         let pair = cx.join(cx.child(PARCEL, "parcel", price), cx.publish(PLACED, price)).await;
-        Err(cx.continue_as_new(FLOW, pair.0?).await.into())
+        Ok(cx.continue_as_new(FLOW, pair.0?).await?)
     };
     checkpoint_not_looked_at after 3: |cx, _state, order| first(&cx, order).await;
     another_checkpoint_added after 3: |cx, state, order| {
@@ -234,7 +230,7 @@ mutants! {
             Some(sum) => {
                 let sum = sum?;
                 if sum < 1_000 {
-                    return Err(cx.checkpoint(&(sum + 1_000)).await.into());
+                    return Ok(cx.checkpoint(&(sum + 1_000)).await?);
                 }
                 second(&cx, &state, sum).await
             }
@@ -293,11 +289,11 @@ fn a_difference_names_the_line_of_checkpoints_and_continuations_too() {
                 if cx.checkpointed::<u64>().is_some() {
                     return Ok(cx.receive(GO).await?);
                 }
-                Err(cx.checkpoint(&sum).await.into())
+                Ok(cx.checkpoint(&sum).await?)
             })
         }),
         ("continue as new flow at", |cx, _, sum| {
-            Box::pin(async move { Err(cx.continue_as_new(FLOW, sum).await.into()) })
+            Box::pin(async move { Ok(cx.continue_as_new(FLOW, sum).await?) })
         }),
     ];
     for (expected, mutant) in mutants {
@@ -330,14 +326,10 @@ fn an_update_that_is_answered_otherwise_is_counted_and_goes_on() {
         let state = cx.state(0);
         original(cx, state, order)
     };
-    let other = Implementation::new(FLOW, code).update(
-        ADD,
-        |_, _| Ok(()),
-        |state, more| {
-            *state += more;
-            *state + 100
-        },
-    );
+    let other = Implementation::new(FLOW, code).update(ADD).change(|state, more| {
+        *state += more;
+        *state + 100
+    });
     world.reload_with(Some(other));
     assert_eq!(world.parked(), None);
     assert_eq!(world.instance.changed_values(), 1);

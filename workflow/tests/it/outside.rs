@@ -197,7 +197,7 @@ fn summing() -> Implementation {
         match cx.race(summed, timer).await {
             millrun_workflow::Either::Left(Ok(None)) => {
                 let sum = state.read(|sum| *sum);
-                Err(cx.checkpoint(&(sum, before.1 + 1)).await.into())
+                Ok(cx.checkpoint(&(sum, before.1 + 1)).await?)
             }
             millrun_workflow::Either::Left(Ok(Some(_))) => {
                 Ok(format!("{} after {}", state.read(|sum| *sum), before.1))
@@ -265,7 +265,7 @@ fn signals_that_were_not_taken_are_there_after_a_checkpoint() {
 #[test]
 fn code_that_makes_checkpoints_without_waiting_is_parked() {
     let code = Implementation::new(FLOW, async |cx: WorkflowContext, number: u64| {
-        Err::<String, WorkflowError>(cx.checkpoint(&number).await.into())
+        Ok::<String, WorkflowError>(cx.checkpoint(&number).await?)
     });
     let world = World::start(code, &0_u64);
     assert!(

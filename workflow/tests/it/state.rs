@@ -33,18 +33,17 @@ where
     Implementation::new(SHOP, shop)
         .query(LEN, |items, ()| items.len())
         .query(ITEM, |items, index| items.get(index).cloned())
-        .update(
-            ADD,
-            |items, item| {
-                assert_ne!(item, "panic");
-                if items.contains(item) {
-                    return Err(WorkflowError::failed("there already"));
-                }
-                Ok(())
-            },
-            change,
-        )
-        .update(OTHER, |_, _| Ok(()), |_, value| value)
+        .update(ADD)
+        .validate(|items, item| {
+            assert_ne!(item, "panic");
+            if items.contains(item) {
+                return Err(WorkflowError::failed("there already"));
+            }
+            Ok(())
+        })
+        .change(change)
+        .update(OTHER)
+        .change(|_, value| value)
 }
 
 fn code() -> Implementation {
@@ -87,7 +86,9 @@ fn an_update_may_cancel_a_scope_that_the_state_holds() {
         }
         Ok::<_, WorkflowError>(told)
     };
-    let code = Implementation::new(SHOP, stoppable).update(STOP, |_, ()| Ok(()), |scope, ()| scope.cancel());
+    let code = Implementation::new(SHOP, stoppable)
+        .update(STOP)
+        .change(|scope, ()| scope.cancel());
     let mut world = World::start(code, &3);
     world.signal(TICK, &1);
     assert!(world.fire_next());
@@ -185,7 +186,7 @@ async fn endless(cx: WorkflowContext, first: usize) -> Result<Vec<String>, Workf
     let items: State<Vec<String>> = cx.state(vec![String::new(); first]);
     cx.receive(GO).await?;
     let len = items.read(Vec::len);
-    Err(cx.continue_as_new(SHOP, len).await.into())
+    Ok(cx.continue_as_new(SHOP, len).await?)
 }
 
 /// The run in which this one goes on.
@@ -205,7 +206,8 @@ fn an_update_asked_for_again_of_the_run_that_goes_on_has_its_answer() {
         };
         Implementation::new(SHOP, endless)
             .query(LEN, |items, ()| items.len())
-            .update(ADD, |_, _| Ok(()), add)
+            .update(ADD)
+            .change(add)
     };
     let mut world = World::start(code(), &0);
     add(&mut world, "1", "bread").unwrap();
@@ -226,7 +228,11 @@ fn an_update_asked_for_again_of_the_run_that_goes_on_has_its_answer() {
 #[test]
 fn of_the_answers_the_latest_that_fit_go_with_the_run_that_goes_on() {
     const ECHO: Update<Vec<String>, String, String> = Update::named("echo");
-    let code = || Implementation::new(SHOP, endless).update(ECHO, |_, _| Ok(()), |_, item| item);
+    let code = || {
+        Implementation::new(SHOP, endless)
+            .update(ECHO)
+            .change(|_, item| item)
+    };
     let echo = |request: usize| update(&request.to_string(), ECHO.name(), &"x".repeat(1_000));
     // Half a payload is less than what may be carried otherwise.
     for (payload_bytes_max, bytes_max) in [(1 << 20, ANSWERS_CARRIED_BYTES_MAX), (20_000, 10_000)] {
@@ -253,7 +259,9 @@ fn of_the_answers_the_latest_that_fit_go_with_the_run_that_goes_on() {
 #[test]
 fn the_memory_of_answers_counts_as_the_run_s_and_no_more_than_are_remembered() {
     const ECHO: Update<Vec<String>, String, String> = Update::named("echo");
-    let code = Implementation::new(SHOP, endless).update(ECHO, |_, _| Ok(()), |_, item| item);
+    let code = Implementation::new(SHOP, endless)
+        .update(ECHO)
+        .change(|_, item| item);
     let mut world = World::start(code, &0);
     let echo = |request: usize| update(&request.to_string(), ECHO.name(), &"x".repeat(1_000));
     let mut bytes = vec![world.instance.memory_bytes()];

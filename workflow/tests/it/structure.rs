@@ -238,7 +238,7 @@ fn a_saga_ends_with_the_code_that_made_it() {
         if cx.checkpointed::<u64>().is_none() {
             let value = cx.call(STEP, 1).await?;
             saga.push(async move |cx| Ok(cx.call(UNDO, value).await?));
-            return Err(cx.checkpoint(&value).await.into());
+            return Ok(cx.checkpoint(&value).await?);
         }
         assert!(saga.is_empty());
         cx.receive(GO).await?;

@@ -128,13 +128,13 @@ fn rounds() -> Implementation {
         times.push(cx.now().as_micros() / 1_000_000);
         match cx.receive(GO).await? {
             0 => Ok(times),
-            1 => Err(cx.continue_as_new(ROUNDS, times).await.into()),
+            1 => Ok(cx.continue_as_new(ROUNDS, times).await?),
             2 => {
                 let child = cx.child(CHILD, "child", 0);
                 child.await?;
                 Ok(times)
             }
-            _ => Err(cx.checkpoint(&times).await.into()),
+            _ => Ok(cx.checkpoint(&times).await?),
         }
     })
 }

@@ -35,14 +35,10 @@ async fn tally(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
 
 fn code(builder: RuntimeBuilder) -> RuntimeBuilder {
     let tally = Implementation::new(TALLY, tally);
-    let tally = tally.query(FULL, |sum, ()| *sum).update(
-        ADD,
-        |_, _| Ok(()),
-        |sum, more| {
-            *sum += more;
-            *sum
-        },
-    );
+    let tally = tally.query(FULL, |sum, ()| *sum).update(ADD).change(|sum, more| {
+        *sum += more;
+        *sum
+    });
     builder.implement(tally)
 }
 

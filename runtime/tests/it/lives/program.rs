@@ -105,14 +105,11 @@ pub(super) async fn step(cx: ActivityContext, number: u64) -> Result<u64, Activi
 pub(super) fn actor_code() -> Implementation {
     Implementation::new(ACTOR, actor)
         .query(READ, |book, ()| book.clone())
-        .update(
-            CHANGE,
-            |_, _| Ok(()),
-            |book, value| {
-                book.changed.push(value);
-                book.changed.len() as u64 - 1
-            },
-        )
+        .update(CHANGE)
+        .change(|book, value| {
+            book.changed.push(value);
+            book.changed.len() as u64 - 1
+        })
 }
 
 async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, WorkflowError> {
@@ -164,7 +161,7 @@ async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, WorkflowError> {
             Round::Continue => {
                 let (at, book) = (at + 1, state.read(Book::clone));
                 let next = Plan { id, rounds, at, book };
-                return Err(cx.continue_as_new(ACTOR, next).await.into());
+                return Ok(cx.continue_as_new(ACTOR, next).await?);
             }
         };
         state.change(|book| book.sum += more);

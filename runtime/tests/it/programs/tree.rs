@@ -151,7 +151,7 @@ pub(super) async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, Workflo
         let now = state.read(|state| *state);
         match stage.then {
             Then::GoOn => {}
-            Then::Checkpoint => return Err(cx.checkpoint(&(at, sum, now)).await.into()),
+            Then::Checkpoint => return Ok(cx.checkpoint(&(at, sum, now)).await?),
             Then::Continue => {
                 let state = now;
                 let next = Flow {
@@ -161,7 +161,7 @@ pub(super) async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, Workflo
                     ..flow
                 };
                 let workflow = if at.is_multiple_of(2) { FLOW } else { ONWARD };
-                return Err(cx.continue_as_new(workflow, next).await.into());
+                return Ok(cx.continue_as_new(workflow, next).await?);
             }
         }
     }

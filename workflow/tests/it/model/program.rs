@@ -130,7 +130,7 @@ async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
         at += 1;
         let state = place.state.read(|state| *state);
         let seen = place.look(&cx);
-        let error = match stage.then {
+        let ended: Result<u64, ContinueError> = match stage.then {
             Then::GoOn => continue,
             Then::Checkpoint => {
                 let _open = cx.promise::<u64>();
@@ -147,7 +147,7 @@ async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
                 cx.continue_as_new(FLOW, next).await
             }
         };
-        assert!(matches!(error, ContinueError::Cancelled(_)), "{error}");
+        assert!(matches!(ended, Err(ContinueError::Cancelled(_))), "{ended:?}");
     }
     Ok(sum)
 }
@@ -298,14 +298,12 @@ fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Futur
 }
 
 pub(super) fn implementation() -> Implementation {
-    Implementation::new(FLOW, flow).update(
-        ADD,
-        |_, _| Ok(()),
-        |state, value| {
+    Implementation::new(FLOW, flow)
+        .update(ADD)
+        .change(|state, value| {
             *state += value;
             *state
-        },
-    )
+        })
 }
 
 /// What may be in a join set, where the order in which branches are woken counts: the model does not know
