@@ -29,7 +29,7 @@ use crate::name::{Filter, NameError, TopicName};
 use crate::subscription::{SubscriptionConfig, SubscriptionId};
 use crate::table::{DEAD_LETTER_TOPIC, Table};
 use crate::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
-use crate::topic::{Subscribed, Topic, TopicConfig};
+use crate::topic::{Subscribed, TopicConfig, TopicHandle};
 use crate::topology::{SubscriptionInfo, TopicInfo, Topology};
 use crate::wait::LongWait;
 
@@ -142,7 +142,7 @@ impl Broker {
     }
 
     /// A broker without a host: envelopes carry the time that [`Broker::advance`] was last told, and what
-    /// has a limit of time, [`Topic::ask`] say, waits for that too. It may be [given one](Self::run_on)
+    /// has a limit of time, [`TopicHandle::ask`] say, waits for that too. It may be [given one](Self::run_on)
     /// later: millrun's runtime gives its own to the broker that it is built with.
     #[must_use]
     pub fn without_host(config: BrokerConfig) -> Self {
@@ -224,7 +224,7 @@ impl Broker {
     ///
     /// # Errors
     /// When the name is not one, the topic carries another type, or there are too many.
-    pub fn topic<T: Send + Sync + 'static>(&self, name: &str) -> Result<Topic<T>, TopicError> {
+    pub fn topic<T: Send + Sync + 'static>(&self, name: &str) -> Result<TopicHandle<T>, TopicError> {
         self.topic_with(name, &TopicConfig::default())
     }
 
@@ -236,14 +236,14 @@ impl Broker {
         &self,
         name: &str,
         config: &TopicConfig<T>,
-    ) -> Result<Topic<T>, TopicError> {
+    ) -> Result<TopicHandle<T>, TopicError> {
         let name = TopicName::new(name).map_err(|source| TopicError::Name {
             name: name.to_owned(),
             source,
         })?;
         let core = self.0.table().topic(self.0.config, &self.0.hub, name, config);
         self.0.tell_news();
-        Ok(Topic::new(core?))
+        Ok(TopicHandle::new(core?))
     }
 
     /// The name of a topic of this broker.

@@ -87,7 +87,7 @@ pub use subscription::{
 pub use tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
 #[cfg(feature = "tokio")]
 pub use tokio_host::{NoHost, tokio_host};
-pub use topic::{Topic, TopicConfig};
+pub use topic::{TopicConfig, TopicHandle};
 pub use topology::{SubscriptionInfo, TopicInfo, Topology};
 pub use wait::LongWait;
 

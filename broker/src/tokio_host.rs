@@ -46,7 +46,7 @@ pub enum NoHost {
 /// Its time never runs backwards: it does not follow a clock that is set while the program runs, nor
 /// tokio's paused time.
 ///
-/// What has a limit, as [`Topic::ask`](crate::Topic::ask), may be awaited on any thread while the tokio
+/// What has a limit, as [`TopicHandle::ask`](crate::TopicHandle::ask), may be awaited on any thread while the tokio
 /// runtime runs. One of the current thread runs within its `block_on` only.
 ///
 /// ```

@@ -420,9 +420,9 @@ impl<T: Send + Sync + 'static> AnyTopic for TopicCore<T> {
 /// A topic whose envelopes carry a `T`. A cheap clone.
 ///
 /// For many envelopes in a row a [`Publisher`] is cheaper.
-pub struct Topic<T>(Arc<TopicCore<T>>);
+pub struct TopicHandle<T>(Arc<TopicCore<T>>);
 
-impl<T: Send + Sync + 'static> Topic<T> {
+impl<T: Send + Sync + 'static> TopicHandle<T> {
     pub(crate) const fn new(core: Arc<TopicCore<T>>) -> Self {
         Self(core)
     }
@@ -472,7 +472,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         self.0.publish(Headers::new(), payload)
     }
 
-    /// As [`Topic::publish`], with headers.
+    /// As [`TopicHandle::publish`], with headers.
     ///
     /// # Errors
     /// As [`Publisher::publish`].
@@ -483,7 +483,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         self.0.publish(headers, payload)
     }
 
-    /// As [`Topic::publish`], waiting for full inboxes no longer than `limit` in all; see
+    /// As [`TopicHandle::publish`], waiting for full inboxes no longer than `limit` in all; see
     /// [`Publisher::publish_timeout`].
     ///
     /// # Errors
@@ -505,11 +505,11 @@ impl<T: Send + Sync + 'static> Topic<T> {
     }
 }
 
-impl<Q: Send + Sync + 'static, R: Send + 'static> Topic<Request<Q, R>> {
+impl<Q: Send + Sync + 'static, R: Send + 'static> TopicHandle<Request<Q, R>> {
     /// Publishes a question and waits for the first answer, at most for `limit` in all.
     ///
     /// # Ordering
-    /// The question keeps its turn with the other envelopes of the topic, as in [`Topic::publish`];
+    /// The question keeps its turn with the other envelopes of the topic, as in [`TopicHandle::publish`];
     /// answers do not: two questions may be answered in any order.
     ///
     /// A question that is still in an inbox when its time is over has [expired](Headers::expires): a
@@ -530,14 +530,14 @@ impl<Q: Send + Sync + 'static, R: Send + 'static> Topic<Request<Q, R>> {
     }
 }
 
-impl<T> Clone for Topic<T> {
+impl<T> Clone for TopicHandle<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> fmt::Debug for Topic<T> {
+impl<T> fmt::Debug for TopicHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Topic").field(&self.0.name).finish()
+        f.debug_tuple("TopicHandle").field(&self.0.name).finish()
     }
 }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use millrun_broker::{Broker, BrokerConfig, Topic};
+use millrun_broker::{Broker, BrokerConfig, TopicHandle};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
 use millrun_persistence::{Batch, FailureKind, ReadError};
 use millrun_workflow::Implementation;
@@ -216,7 +216,7 @@ pub(crate) struct Tree {
     shared: Arc<ShardShared>,
     doors: ShardDoors,
     stop: Arc<StopCell>,
-    events: Topic<PartEvent>,
+    events: TopicHandle<PartEvent>,
     /// The broker, unless the runtime was given one.
     own_broker: Option<Broker>,
     branches: Mutex<Branches>,

@@ -157,7 +157,7 @@ impl RuntimeBuilder {
     /// starts, and for activities and actors that publish. It belongs to one runtime at a time.
     ///
     /// One that was made [without a host](Broker::without_host) goes by the runtime's from the start on: what
-    /// has a limit of time, [`ask`](millrun_broker::Topic::ask) say, ends in time, waits are reported, and
+    /// has a limit of time, [`ask`](millrun_broker::TopicHandle::ask) say, ends in time, waits are reported, and
     /// inboxes can be [served](millrun_broker::Inbox::serve). Behind the runtime's end it keeps its time, but
     /// services that were started on that host have ended with it.
     ///

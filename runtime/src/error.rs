@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_core::{Epoch, InstanceIdError, RunId};
 use millrun_persistence::{JournalFailure, ReadError};
-use millrun_workflow::{ParkReason, PayloadError, QueryError as Unanswered, Refused};
+use millrun_workflow::{InputRefused, ParkReason, PayloadError, QueryError as Unanswered};
 
 use crate::host::HostError;
 
@@ -319,7 +319,7 @@ pub enum RunError {
     Finished,
     /// The run does not take it at the moment.
     #[error(transparent)]
-    Refused(Refused),
+    Refused(InputRefused),
     /// The value could not be encoded.
     #[error("the value could not be encoded")]
     Payload(#[from] PayloadError),
@@ -348,15 +348,15 @@ impl RunError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Stopped(_) | Self::Refused(Refused::TooManySignals { .. })
+            Self::Stopped(_) | Self::Refused(InputRefused::TooManySignals { .. })
         )
     }
 }
 
-impl From<Refused> for RunError {
-    fn from(refused: Refused) -> Self {
+impl From<InputRefused> for RunError {
+    fn from(refused: InputRefused) -> Self {
         match refused {
-            Refused::Closed => Self::Finished,
+            InputRefused::Closed => Self::Finished,
             other => Self::Refused(other),
         }
     }

@@ -96,10 +96,10 @@ pub use millrun_persistence::{
 pub use millrun_workflow::QueryError as Unanswered;
 pub use millrun_workflow::{
     Activity, ActivityError, Awaited, Call, CallError, CancelRequest, CancelScope, Cancelled, Child,
-    ChildError, ContinueAsNew, ContinueError, Either, ErrorKind, Implementation, JoinSet, Limits, Local,
-    MakeCheckpoint, Nondeterminism, OperationId, ParentClose, ParkReason, Payload, PayloadError, Promise,
-    PromiseError, PromiseToken, PromiseTokenError, Publish, PublishError, PublishOutcome, Query,
-    RETRY_KINDS_MAX, Receive, Record, Refused, Retry, RunFailure, Saga, SagaError, Signal, SignalError,
-    Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, UpdateBuilder, Workflow, WorkflowContext,
-    WorkflowError,
+    ChildError, ContinueAsNew, ContinueError, Either, ErrorKind, Implementation, InputRefused, JoinSet,
+    Limits, Local, MakeCheckpoint, Nondeterminism, OperationId, ParentClose, ParkReason, Payload,
+    PayloadError, Promise, PromiseError, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep,
+    PublishStepError, Query, RETRY_KINDS_MAX, Receive, Record, Retry, RunFailure, Saga, SagaError, Signal,
+    SignalError, Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, UpdateBuilder, Workflow,
+    WorkflowContext, WorkflowError,
 };

@@ -344,7 +344,7 @@ impl Runtime {
     /// Settles a [promise](crate::WorkflowContext::promise) with its value. Durable when this returns.
     ///
     /// # Errors
-    /// [`Refused::Stale`](crate::Refused::Stale) when it is settled already or was given up,
+    /// [`InputRefused::Stale`](crate::InputRefused::Stale) when it is settled already or was given up,
     /// [`RunError::Finished`] when its run has ended; see [`RunError`].
     pub async fn keep_promise<T: Serialize>(&self, token: PromiseToken, value: T) -> Result<(), RunError> {
         self.settle(token, Ok(Payload::encode(&value)?)).await

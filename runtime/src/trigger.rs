@@ -24,7 +24,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
 use millrun_core::{Host, TaskHandle, panic_message};
-use millrun_workflow::{Refused, Signal, Topic, Workflow};
+use millrun_workflow::{InputRefused, Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::runtime::Inner;
@@ -271,7 +271,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
                 match run.signal(signal, value).await {
                     Ok(()) => Answer::Done,
                     Err(RunError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
-                    Err(RunError::Refused(Refused::TooManySignals { .. })) => Answer::Later,
+                    Err(RunError::Refused(InputRefused::TooManySignals { .. })) => Answer::Later,
                     Err(error) => Answer::Refused(error.to_string()),
                 }
             })

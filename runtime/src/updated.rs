@@ -1,6 +1,6 @@
 //! What became of an update, as its caller gets it: decoded, or the bytes as they are.
 
-use millrun_workflow::{Payload, PayloadError, Refused};
+use millrun_workflow::{InputRefused, Payload, PayloadError};
 use serde::de::DeserializeOwned;
 
 use crate::shard::{UpdateAnswer, UpdateRefused};
@@ -54,7 +54,7 @@ impl<A, R> Decoder<A, R> {
     pub(crate) fn refused(self, refused: UpdateRefused) -> UpdateError<R> {
         match refused {
             UpdateRefused::Parked(reason) => UpdateError::Parked(Box::new(reason)),
-            UpdateRefused::Run(RunError::Refused(Refused::Rejected { error, .. })) => {
+            UpdateRefused::Run(RunError::Refused(InputRefused::Rejected { error, .. })) => {
                 (self.rejection)(error).map_or_else(UpdateError::Payload, UpdateError::Rejected)
             }
             UpdateRefused::Run(error) => UpdateError::Run(error),

@@ -399,7 +399,7 @@ impl<E: fmt::Display + fmt::Debug> Error for ChildError<E> {
 /// Why a [publish](crate::WorkflowContext::publish) did not come about.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PublishError {
+pub enum PublishStepError {
     /// The topic did not take it: it is of another type, or a subscription that refuses was full.
     #[error("the value was not published: {0}")]
     Refused(String),

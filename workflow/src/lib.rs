@@ -60,13 +60,13 @@ pub mod wire;
 
 pub use context::{
     Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
-    Promise, Publish, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep,
+    Promise, PublishStep, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep,
     State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
 pub use error::{
-    ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishError, SignalError,
-    TimeoutKind, TypedError, WorkflowError,
+    ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
+    SignalError, TimeoutKind, TypedError, WorkflowError,
 };
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, EventError, Name,
@@ -78,7 +78,7 @@ pub use kind::ErrorKind;
 pub use ledger::{
     ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding,
 };
-pub use machine::{Command, Input, Instance, Limits, Moment, Refused, ReplayError, Turn};
+pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, ReplayError, Turn};
 pub use outstanding::Outstanding;
 pub use payload::{Payload, PayloadError};
 pub use registry::{Implementation, UpdateBuilder};

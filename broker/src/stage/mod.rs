@@ -25,7 +25,7 @@
 //! Inboxes that wait for room ([`Overflow::Block`](crate::Overflow::Block)), of at least
 //! [`CAPACITY_MIN`] envelopes, whose filter is the topic's name, of no group, typed, and not
 //! tapped; on a topic that does not retain. All others, and all of them whenever an envelope finds no room
-//! in one, are pushed to one by one; so is what a [`Topic`](crate::Topic) publishes without a publisher,
+//! in one, are pushed to one by one; so is what a [`TopicHandle`](crate::TopicHandle) publishes without a publisher,
 //! questions among them: their askers want to know at once if nobody answers.
 //!
 //! # Room

@@ -17,7 +17,7 @@ use millrun_broker::mailbox::{MailboxConfig, MailboxStats};
 use millrun_broker::{
     AnyEnvelope, Broker, BrokerConfig, DEAD_LETTERS, DeadLetter, Envelope, FailurePolicy, Filter,
     GroupChoice, GroupConfig, Headers, Inbox, LastResort, Overflow, Publish, PublishError, Published,
-    Service, ServiceConfig, SubscriptionConfig, SubscriptionId, SubscriptionStats, Topic, TopicName,
+    Service, ServiceConfig, SubscriptionConfig, SubscriptionId, SubscriptionStats, TopicHandle, TopicName,
     Undeliverable,
 };
 use millrun_core::Host;
@@ -190,7 +190,7 @@ struct Books {
 struct World<'a> {
     host: Arc<TestHost>,
     broker: Broker,
-    topics: &'a [Topic<u32>],
+    topics: &'a [TopicHandle<u32>],
     letters: Inbox<Envelope<DeadLetter>>,
     subscribers: Vec<Subscriber>,
     ended: Vec<SubscriptionId>,
@@ -438,7 +438,7 @@ proptest! {
     ) {
         let host = TestHost::new();
         let broker = Broker::new(BrokerConfig::default(), Arc::clone(&host) as Arc<dyn Host>);
-        let topics: Vec<Topic<u32>> = TOPICS.iter().map(|name| broker.topic(name).unwrap()).collect();
+        let topics: Vec<TopicHandle<u32>> = TOPICS.iter().map(|name| broker.topic(name).unwrap()).collect();
         // Small enough that some letters are lost, which is counted as well.
         let letters = SubscriptionConfig {
             inbox: MailboxConfig { capacity: 64, ..MailboxConfig::default() },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrun::{Either, PromiseError, PublishError, PublishOutcome, WorkflowContext, WorkflowError};
+use millrun::{Either, PromiseError, PublishOutcome, PublishStepError, WorkflowContext, WorkflowError};
 
 use super::{Input, NowUs, Outcome, PARCELS, Parcel, Sheet, TELL};
 
@@ -28,7 +28,7 @@ pub(crate) async fn courier(cx: WorkflowContext, input: Input, life: u64) -> Res
         let failure = match cx.publish(PARCELS, value).await {
             Ok(PublishOutcome::Taken) => None,
             Ok(PublishOutcome::Unknown) => Some("not known".into()),
-            Err(PublishError::Cancelled(cancelled)) => return Err(cancelled.into()),
+            Err(PublishStepError::Cancelled(cancelled)) => return Err(cancelled.into()),
             Err(error) => Some(error.to_string()),
         };
         let life = cx.record(move || life).await?;

@@ -5,8 +5,9 @@ use std::fmt::{Debug, Display};
 use std::time::Duration;
 
 use millrun::{
-    InstanceDescription, KillError, OnConflict, ParkReason, PromiseToken, QueryError, Refused as RunRefused,
-    ResultError, RunError, RunHandle, Runtime, StartError, StartWithSignalError, Unanswered, UpdateError,
+    InputRefused as RunRefused, InstanceDescription, KillError, OnConflict, ParkReason, PromiseToken,
+    QueryError, ResultError, RunError, RunHandle, Runtime, StartError, StartWithSignalError, Unanswered,
+    UpdateError,
 };
 use tokio::sync::oneshot;
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_broker::mailbox::MailboxConfig;
-use millrun_broker::{Batch, Broker, Envelope, Inbox, Overflow, SubscriptionConfig, Topic};
+use millrun_broker::{Batch, Broker, Envelope, Inbox, Overflow, SubscriptionConfig, TopicHandle};
 use millrun_core::Bell;
 use millrun_workflow::ActivityScheduled;
 
@@ -32,7 +32,7 @@ pub(crate) type ActivityTasks = Vec<ActivityTask>;
 pub(crate) struct TaskQueue {
     pub(crate) name: &'static str,
     inbox: Inbox<Envelope<ActivityTasks>>,
-    topic: Topic<ActivityTasks>,
+    topic: TopicHandle<ActivityTasks>,
     len_max: usize,
     /// How many tasks there are: in the inbox, put down, and in a hand that has not been put down.
     len: AtomicUsize,

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, TurnError, TurnHeader};
 use millrun_workflow::{
-    Command, Event, EventError, Input, Instance, Ledger, Moment, Name, OperationId, Outcome, ParkReason,
-    Payload, Pending, Refused, Turn, wire,
+    Command, Event, EventError, Input, InputRefused, Instance, Ledger, Moment, Name, OperationId, Outcome,
+    ParkReason, Payload, Pending, Turn, wire,
 };
 
 use super::Shard;
@@ -60,7 +60,7 @@ impl Shard {
             Place::Loading(loading) if loading.held.len() >= held_max && held.is_from_outside() => {
                 self.answer_unknown(
                     held,
-                    RunError::Refused(Refused::TooManySignals { len_max: held_max }),
+                    RunError::Refused(InputRefused::TooManySignals { len_max: held_max }),
                 );
             }
             Place::Loading(loading) => loading.held.push(held),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
-use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, Topic};
+use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, TopicHandle};
 use millrun_core::{Bell, Epoch, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
     ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload, PublishOutcome,
@@ -284,7 +284,7 @@ pub(crate) struct ShardDoor {
     /// Requests from outside, and what has its place reserved.
     pub(crate) mailbox: Mailbox<ShardMessage>,
     /// Reports of activities come through this topic.
-    reports: Topic<ActivityReports>,
+    reports: TopicHandle<ActivityReports>,
     /// Where they arrive.
     pub(crate) inbox: Inbox<Envelope<ActivityReports>>,
 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use millrun_core::RunId;
-use millrun_workflow::{Event, Input, Moment, ParkReason, Payload, Refused, Turn};
+use millrun_workflow::{Event, Input, InputRefused, Moment, ParkReason, Payload, Turn};
 
 use super::Shard;
 use super::answers::Answer;
@@ -47,7 +47,7 @@ impl Shard {
         let input = Input::Update { request, name, input };
         match self.apply(run, input, moment, Sender::Outside) {
             Ok(()) => {}
-            Err(RunError::Refused(Refused::Answered { answer })) => self.answer_update(&key, answer),
+            Err(RunError::Refused(InputRefused::Answered { answer })) => self.answer_update(&key, answer),
             Err(error) => {
                 // Only of the one who asked now: others may wait for the same request.
                 let waiting = self.updates.get_mut(&key).and_then(Vec::pop);

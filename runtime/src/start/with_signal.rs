@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::IntoFuture;
 
 use futures_util::future::BoxFuture;
-use millrun_workflow::{Name, Payload, Refused};
+use millrun_workflow::{InputRefused, Name, Payload};
 use tokio::sync::oneshot;
 
 use super::{OnConflict, Start, ask, handle_of};
@@ -52,7 +52,7 @@ impl<'a, H> StartWithSignal<'a, H> {
         let bytes_max = inner.shared.config.limits.payload_bytes_max;
         if value.len() > bytes_max {
             let bytes = value.len();
-            return Err(RunError::Refused(Refused::TooLarge { bytes, bytes_max }).into());
+            return Err(RunError::Refused(InputRefused::TooLarge { bytes, bytes_max }).into());
         }
         loop {
             let (reply, answer) = oneshot::channel();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrun::{
-    Implementation, InstanceStatus, OnConflict, Query, QueryError, Refused, RunError, RunHandle, Runtime,
-    RuntimeBuilder, StartError, Unanswered, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
+    Implementation, InputRefused, InstanceStatus, OnConflict, Query, QueryError, RunError, RunHandle,
+    Runtime, RuntimeBuilder, StartError, Unanswered, Update, UpdateError, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -189,7 +190,7 @@ async fn whoever_cannot_be_answered_is_told_why() {
     assert!(
         matches!(
             unnamed,
-            UpdateError::Run(RunError::Refused(Refused::Name { bytes: 0 }))
+            UpdateError::Run(RunError::Refused(InputRefused::Name { bytes: 0 }))
         ),
         "{unnamed}"
     );
@@ -253,7 +254,7 @@ async fn an_update_that_parks_its_run_is_answered_when_the_code_is_mended() {
     assert!(
         matches!(
             refused,
-            UpdateError::Run(RunError::Refused(Refused::StillParked(_)))
+            UpdateError::Run(RunError::Refused(InputRefused::StillParked(_)))
         ),
         "{refused}"
     );

@@ -4,9 +4,9 @@
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Implementation, ParkReason, PublishError, Query,
-    QueryError, Refused, ResultError, Retry, RunError, Runtime, Signal, Topic, Unanswered, Update,
-    UpdateError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Implementation, InputRefused, ParkReason,
+    PublishStepError, Query, QueryError, ResultError, Retry, RunError, Runtime, Signal, Topic, Unanswered,
+    Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -69,7 +69,7 @@ async fn makes(cx: WorkflowContext, value: u64) -> Result<String, WorkflowError>
 
 async fn says(cx: WorkflowContext, value: u64) -> Result<String, WorkflowError> {
     match cx.publish(SAID, Touchy(value)).await {
-        Err(PublishError::Refused(reason)) => Ok(reason),
+        Err(PublishStepError::Refused(reason)) => Ok(reason),
         other => Ok(format!("{other:?}")),
     }
 }
@@ -174,7 +174,9 @@ async fn a_codec_that_panics_in_a_question_is_the_askers_trouble() {
     assert!(
         matches!(
             &answer,
-            Err(UpdateError::Run(RunError::Refused(Refused::ValidatorPanicked(_))))
+            Err(UpdateError::Run(RunError::Refused(
+                InputRefused::ValidatorPanicked(_)
+            )))
         ),
         "{answer:?}"
     );

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    Activity, ActivityContext, ActivityError, InstanceStatus, OpenError, ParkReason, PendingDescription,
-    PromiseToken, Query, Refused, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, InputRefused, InstanceStatus, OpenError, ParkReason,
+    PendingDescription, PromiseToken, Query, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -467,7 +468,7 @@ async fn a_promise_is_kept_from_outside_with_its_token() {
     runtime.keep_promise(first, true).await.unwrap();
     let again = runtime.keep_promise(first, false).await.unwrap_err();
     assert!(
-        matches!(again, RunError::Finished | RunError::Refused(Refused::Stale)),
+        matches!(again, RunError::Finished | RunError::Refused(InputRefused::Stale)),
         "{again}"
     );
     runtime.break_promise(second, "out of office").await.unwrap();

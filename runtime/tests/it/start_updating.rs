@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun::{
-    Implementation, OnConflict, Payload, Query, Refused, RunError, Runtime, RuntimeBuilder, StartError,
+    Implementation, InputRefused, OnConflict, Payload, Query, RunError, Runtime, RuntimeBuilder, StartError,
     StartWithUpdateError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
@@ -108,7 +108,7 @@ async fn a_run_that_refuses_its_first_update_is_not_started() {
     assert!(
         matches!(
             &unknown,
-            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(Refused::UnknownUpdate { name })))
+            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(InputRefused::UnknownUpdate { name })))
                 if name == "add"
         ),
         "{unknown}"
@@ -120,7 +120,9 @@ async fn a_run_that_refuses_its_first_update_is_not_started() {
     assert!(
         matches!(
             unnamed,
-            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(Refused::Name { bytes: 0 })))
+            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(InputRefused::Name {
+                bytes: 0
+            })))
         ),
         "{unnamed}"
     );
@@ -132,7 +134,7 @@ async fn a_run_that_refuses_its_first_update_is_not_started() {
     assert!(
         matches!(
             parked,
-            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(Refused::StillParked(_))))
+            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(InputRefused::StillParked(_))))
         ),
         "{parked}"
     );
@@ -220,7 +222,7 @@ async fn what_cannot_be_started_is_not_updated() {
     assert!(
         matches!(
             large,
-            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(Refused::TooLarge { .. })))
+            StartWithUpdateError::Update(UpdateError::Run(RunError::Refused(InputRefused::TooLarge { .. })))
         ),
         "{large}"
     );

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
 use millrun::{
-    Activity, ActivityContext, ActivityError, OnConflict, PendingDescription, Refused, RunError, Runtime,
-    Signal, StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, InputRefused, OnConflict, PendingDescription, RunError,
+    Runtime, Signal, StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -166,7 +166,7 @@ async fn what_is_too_much_is_refused_and_starts_nothing() {
     assert!(
         matches!(
             refused,
-            StartWithSignalError::Signal(RunError::Refused(Refused::TooLarge { .. }))
+            StartWithSignalError::Signal(RunError::Refused(InputRefused::TooLarge { .. }))
         ),
         "{refused}"
     );
@@ -186,7 +186,7 @@ async fn what_is_too_much_is_refused_and_starts_nothing() {
     assert!(
         matches!(
             refused,
-            StartWithSignalError::Signal(RunError::Refused(Refused::TooManySignals { len_max: 2 }))
+            StartWithSignalError::Signal(RunError::Refused(InputRefused::TooManySignals { len_max: 2 }))
         ),
         "{refused}"
     );

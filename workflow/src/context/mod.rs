@@ -36,7 +36,7 @@ pub use join_set::JoinSet;
 pub use local::Local;
 pub use operation::{Call, CancelRequest, RETRY_KINDS_MAX, Receive, START_TO_CLOSE_DEFAULT, Sleep};
 pub use promise::Promise;
-pub use publish::Publish;
+pub use publish::PublishStep;
 pub(crate) use pulse::Pulse;
 pub use record::Record;
 pub(crate) use requests::keep as keep_request;
@@ -259,8 +259,8 @@ impl WorkflowContext {
     /// }
     /// ```
     #[track_caller]
-    pub fn publish<T: Serialize>(&self, topic: Topic<T>, value: T) -> Publish {
-        Publish::new(
+    pub fn publish<T: Serialize>(&self, topic: Topic<T>, value: T) -> PublishStep {
+        PublishStep::new(
             Arc::clone(&self.shared),
             self.scope.clone(),
             Location::caller(),

@@ -14,7 +14,7 @@ use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
 use crate::event::{Event, PublishScheduled};
-use crate::{Payload, PayloadError, PublishError, PublishOutcome};
+use crate::{Payload, PayloadError, PublishOutcome, PublishStepError};
 
 /// A value on its way to a topic; made by
 /// [`WorkflowContext::publish`](crate::WorkflowContext::publish).
@@ -24,7 +24,7 @@ use crate::{Payload, PayloadError, PublishError, PublishOutcome};
 /// for room from being published.
 #[derive(Debug)]
 #[must_use = "nothing is published until it is awaited"]
-pub struct Publish {
+pub struct PublishStep {
     operation: Operation,
     request: Option<Request>,
 }
@@ -35,7 +35,7 @@ struct Request {
     value: Result<Payload, PayloadError>,
 }
 
-impl Publish {
+impl PublishStep {
     pub(crate) fn new<T: Serialize>(
         shared: Arc<Shared>,
         scope: Scope,
@@ -55,14 +55,14 @@ impl Publish {
 
 impl Request {
     /// The topic and the value, unless something speaks against issuing them.
-    fn admit(self, table: &Table) -> Result<(&'static str, Payload), PublishError> {
-        let value = self.value.map_err(PublishError::Payload)?;
+    fn admit(self, table: &Table) -> Result<(&'static str, Payload), PublishStepError> {
+        let value = self.value.map_err(PublishStepError::Payload)?;
         admit_payload(table, value.len())?;
         Ok((self.topic, value))
     }
 }
 
-impl From<Unadmitted> for PublishError {
+impl From<Unadmitted> for PublishStepError {
     fn from(unadmitted: Unadmitted) -> Self {
         match unadmitted {
             Unadmitted::TooLarge { bytes, bytes_max } => Self::TooLarge { bytes, bytes_max },
@@ -71,8 +71,8 @@ impl From<Unadmitted> for PublishError {
     }
 }
 
-impl Future for Publish {
-    type Output = Result<PublishOutcome, PublishError>;
+impl Future for PublishStep {
+    type Output = Result<PublishOutcome, PublishStepError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { operation, request } = self.get_mut();
@@ -89,9 +89,9 @@ impl Future for Publish {
             })
         });
         resolution.map(|resolution| match resolution {
-            Ok(Resolution::Published(outcome)) => outcome.map_err(PublishError::Refused),
+            Ok(Resolution::Published(outcome)) => outcome.map_err(PublishStepError::Refused),
             Ok(_) => panic!("a publish was resolved as if it were something else"),
-            Err(Stopped::Cancelled(cancelled)) => Err(PublishError::Cancelled(cancelled)),
+            Err(Stopped::Cancelled(cancelled)) => Err(PublishStepError::Cancelled(cancelled)),
             Err(Stopped::Refused(error)) => Err(error),
         })
     }

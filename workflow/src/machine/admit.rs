@@ -1,7 +1,7 @@
 //! What an input becomes: whether it is let in, and the event it turns into.
 //!
 //! ```text
-//!   Input ── out of place? ──► Refused            nothing has changed
+//!   Input ── out of place? ──► InputRefused       nothing has changed
 //!     │
 //!     ├── concerns the engine alone ──► an event  the code does not hear of it
 //!     │
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use millrun_core::Timestamp;
 
-use super::{Command, Input, Instance, Limits, Moment, Refused, Turn};
+use super::{Command, Input, InputRefused, Instance, Limits, Moment, Turn};
 use crate::context::keep_request;
 use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
 use crate::ledger::Pending;
@@ -25,7 +25,7 @@ impl Instance {
     ///
     /// # Errors
     /// When the input is out of place. The machine and the turn are then as they were.
-    pub fn apply(&mut self, input: Input, moment: Moment, turn: &mut Turn) -> Result<(), Refused> {
+    pub fn apply(&mut self, input: Input, moment: Moment, turn: &mut Turn) -> Result<(), InputRefused> {
         if self.ledger.outcome().is_some() {
             return Err(self.refuse_closed(&input));
         }
@@ -129,7 +129,7 @@ impl Instance {
                     }
                 }
                 Some(Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise) | None => {
-                    return Err(Refused::Stale);
+                    return Err(InputRefused::Stale);
                 }
             },
             Input::ChildStarted { operation, run } => {
@@ -138,7 +138,7 @@ impl Instance {
                         self.note(Event::ChildStarted { operation, run }, moment, turn);
                     }
                     Some(Pending::Child { .. }) => {}
-                    Some(_) | None => return Err(Refused::Stale),
+                    Some(_) | None => return Err(InputRefused::Stale),
                 }
                 return Ok(());
             }
@@ -147,7 +147,7 @@ impl Instance {
                     operation,
                     end: self.limits.bounded_child(end),
                 },
-                Some(_) | None => return Err(Refused::Stale),
+                Some(_) | None => return Err(InputRefused::Stale),
             },
             Input::PublishParked { operation } => {
                 match self.ledger.pending_operation(operation) {
@@ -155,7 +155,7 @@ impl Instance {
                         self.note(Event::PublishParked { operation }, moment, turn);
                     }
                     Some(Pending::Publish { .. }) => {}
-                    Some(_) | None => return Err(Refused::Stale),
+                    Some(_) | None => return Err(InputRefused::Stale),
                 }
                 return Ok(());
             }
@@ -164,7 +164,7 @@ impl Instance {
                     operation,
                     outcome: outcome.map_err(|message| self.limits.cut(message)),
                 },
-                Some(_) | None => return Err(Refused::Stale),
+                Some(_) | None => return Err(InputRefused::Stale),
             },
             Input::SettlePromise { operation, end } => match self.ledger.pending_operation(operation) {
                 Some(Pending::Promise) => {
@@ -176,7 +176,7 @@ impl Instance {
                         end: end.map_err(|message| self.limits.cut(message)),
                     }
                 }
-                Some(_) | None => return Err(Refused::Stale),
+                Some(_) | None => return Err(InputRefused::Stale),
             },
             Input::Pause { reason } => {
                 if self.park_reason().is_none() {
@@ -221,13 +221,13 @@ impl Instance {
         Ok(())
     }
 
-    fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), Refused> {
+    fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), InputRefused> {
         let signals_len_max = self.limits.signals_len_max;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(Refused::Name { bytes: name.len() });
+            return Err(InputRefused::Name { bytes: name.len() });
         }
         if self.shared.lock().buffered_signals_len() + self.deferred.len() >= signals_len_max {
-            return Err(Refused::TooManySignals {
+            return Err(InputRefused::TooManySignals {
                 len_max: signals_len_max,
             });
         }
@@ -235,20 +235,20 @@ impl Instance {
     }
 
     /// Whether there is room for a value from outside.
-    pub(super) fn check_size(&self, value: &Payload) -> Result<(), Refused> {
+    pub(super) fn check_size(&self, value: &Payload) -> Result<(), InputRefused> {
         let Limits {
             payload_bytes_max,
             history_len_max,
             ..
         } = self.limits;
         if value.len() > payload_bytes_max {
-            return Err(Refused::TooLarge {
+            return Err(InputRefused::TooLarge {
                 bytes: value.len(),
                 bytes_max: payload_bytes_max,
             });
         }
         if self.ledger.history_len() >= history_len_max {
-            return Err(Refused::HistoryFull {
+            return Err(InputRefused::HistoryFull {
                 len_max: history_len_max,
             });
         }
@@ -265,10 +265,10 @@ impl Instance {
     }
 
     /// A report counts if its call is pending and it is not of an attempt already given up.
-    fn check_report(&self, operation: OperationId, attempt: u32) -> Result<(), Refused> {
+    fn check_report(&self, operation: OperationId, attempt: u32) -> Result<(), InputRefused> {
         match self.ledger.pending_operation(operation) {
             Some(Pending::Activity(activity)) if attempt > activity.failed_attempt => Ok(()),
-            Some(_) | None => Err(Refused::Stale),
+            Some(_) | None => Err(InputRefused::Stale),
         }
     }
 
@@ -280,13 +280,13 @@ impl Instance {
         is_retryable: bool,
         kind: Option<&str>,
         moment: Moment,
-    ) -> Result<Option<Timestamp>, Refused> {
+    ) -> Result<Option<Timestamp>, InputRefused> {
         let Some(Pending::Activity(activity)) = self.ledger.pending_operation(operation) else {
-            return Err(Refused::Stale);
+            return Err(InputRefused::Stale);
         };
         if attempt < activity.attempt(moment.epoch) {
             // The owner has begun another since; that one decides.
-            return Err(Refused::Stale);
+            return Err(InputRefused::Stale);
         }
         let Some(retry) = activity.scheduled.retry_of(kind, is_retryable) else {
             return Ok(None);
@@ -304,9 +304,9 @@ fn ask_again(
     operation: OperationId,
     deadlines: [Option<Timestamp>; 2],
     turn: &mut Turn,
-) -> Result<(), Refused> {
+) -> Result<(), InputRefused> {
     if deadlines == [None; 2] {
-        return Err(Refused::Stale);
+        return Err(InputRefused::Stale);
     }
     let timers = deadlines.into_iter().flatten();
     let timers = timers.map(|deadline| Command::StartTimer { operation, deadline });

@@ -44,7 +44,7 @@ use crate::{OperationId, TimeoutKind};
 
 pub use limits::Limits;
 pub use replay::ReplayError;
-pub use turn::{Command, Input, Moment, Refused, Turn};
+pub use turn::{Command, Input, InputRefused, Moment, Turn};
 
 use code::{Polled, RunningCode};
 

@@ -9,7 +9,7 @@
 
 use millrun_core::Timestamp;
 
-use super::{Command, Instance, Moment, Refused, Turn, code};
+use super::{Command, InputRefused, Instance, Moment, Turn, code};
 use crate::event::{Event, ParkReason};
 use crate::ledger::Ledger;
 
@@ -50,21 +50,20 @@ impl Instance {
 
     /// Takes up, one by one, the inputs recorded while the code did not run. If the code fails
     /// again, all stays as it was but for the new reason.
-    pub(super) fn resume(&mut self, moment: Moment, turn: &mut Turn) -> Result<(), Refused> {
+    pub(super) fn resume(&mut self, moment: Moment, turn: &mut Turn) -> Result<(), InputRefused> {
         let Some((reason, _)) = self.ledger.parked() else {
-            return self
-                .unrecorded
-                .as_deref()
-                .map_or(Ok(()), |reason| Err(Refused::StillParked(reason.to_string())));
+            return self.unrecorded.as_deref().map_or(Ok(()), |reason| {
+                Err(InputRefused::StillParked(reason.to_string()))
+            });
         };
         if self.code.is_none() {
             let reason = self.unrecorded.as_deref().unwrap_or(reason);
-            return Err(Refused::StillParked(reason.to_string()));
+            return Err(InputRefused::StillParked(reason.to_string()));
         }
         let len_max = self.limits.history_len_max.saturating_mul(2);
         if self.ledger.history_len() >= len_max {
             let reason = ParkReason::HistoryFull { len_max };
-            return Err(Refused::StillParked(reason.to_string()));
+            return Err(InputRefused::StillParked(reason.to_string()));
         }
         let before = self.ledger.clone();
         let marks = (turn.events.len(), turn.commands.len());

@@ -176,7 +176,10 @@ fn an_event_delivered_twice_is_refused_the_second_time() {
         let mut instance = start(true, false);
         instance.apply(first, moment(1), &mut Turn::default()).unwrap();
         let mut turn = Turn::default();
-        assert_eq!(instance.apply(second, moment(1), &mut turn), Err(Refused::Stale));
+        assert_eq!(
+            instance.apply(second, moment(1), &mut turn),
+            Err(InputRefused::Stale)
+        );
         assert_eq!(turn, Turn::default());
     }
 }

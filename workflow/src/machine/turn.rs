@@ -218,7 +218,7 @@ pub enum Input {
 /// Why an input changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum InputRefused {
     /// The run has ended.
     #[error("the run has ended")]
     Closed,

@@ -3,7 +3,7 @@
 
 use std::task::Waker;
 
-use super::{Input, Instance, Refused};
+use super::{Input, InputRefused, Instance};
 use crate::event::{Event, Name, ParkReason};
 use crate::handlers::{HandlerError, QueryError};
 use crate::ledger::UpdateStanding;
@@ -39,22 +39,22 @@ impl Instance {
         request: String,
         name: Name,
         input: Payload,
-    ) -> Result<Option<Event>, Refused> {
+    ) -> Result<Option<Event>, InputRefused> {
         for text in [&request, name.as_ref()] {
             if text.is_empty() || text.len() > NAME_BYTES_MAX {
-                return Err(Refused::Name { bytes: text.len() });
+                return Err(InputRefused::Name { bytes: text.len() });
             }
         }
         match self.ledger.update(&request) {
             Some(UpdateStanding::Answered(answer)) => {
                 let answer = answer.clone();
-                return Err(Refused::Answered { answer });
+                return Err(InputRefused::Answered { answer });
             }
             Some(UpdateStanding::Accepted) => return Ok(None),
             None => {}
         }
         if let Some(reason) = self.park_reason() {
-            return Err(Refused::StillParked(reason.to_string()));
+            return Err(InputRefused::StillParked(reason.to_string()));
         }
         self.check_size(&input)?;
         let handlers = self
@@ -66,13 +66,13 @@ impl Instance {
         handlers
             .validate(cell.as_deref(), &name, &input)
             .map_err(|error| match error {
-                HandlerError::Unknown => Refused::UnknownUpdate {
+                HandlerError::Unknown => InputRefused::UnknownUpdate {
                     name: name.to_string(),
                 },
-                HandlerError::NoState => Refused::NoState,
-                HandlerError::Payload(error) => Refused::Payload(error),
-                HandlerError::Panicked(message) => Refused::ValidatorPanicked(self.limits.cut(message)),
-                HandlerError::Rejected { error, message } => Refused::Rejected {
+                HandlerError::NoState => InputRefused::NoState,
+                HandlerError::Payload(error) => InputRefused::Payload(error),
+                HandlerError::Panicked(message) => InputRefused::ValidatorPanicked(self.limits.cut(message)),
+                HandlerError::Rejected { error, message } => InputRefused::Rejected {
                     error,
                     message: self.limits.cut(message),
                 },
@@ -81,15 +81,15 @@ impl Instance {
     }
 
     /// What a run that has ended says: an update that it performed keeps its answer.
-    pub(super) fn refuse_closed(&self, input: &Input) -> Refused {
+    pub(super) fn refuse_closed(&self, input: &Input) -> InputRefused {
         let Input::Update { request, .. } = input else {
-            return Refused::Closed;
+            return InputRefused::Closed;
         };
         match self.ledger.update(request) {
-            Some(UpdateStanding::Answered(answer)) => Refused::Answered {
+            Some(UpdateStanding::Answered(answer)) => InputRefused::Answered {
                 answer: answer.clone(),
             },
-            Some(UpdateStanding::Accepted) | None => Refused::Closed,
+            Some(UpdateStanding::Accepted) | None => InputRefused::Closed,
         }
     }
 

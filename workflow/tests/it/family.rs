@@ -2,9 +2,9 @@
 
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{
-    ChildError, ChildFailure, Command, Either, Event, Implementation, Input, Moment, OperationId, Outcome,
-    Parent, ParentClose, Payload, Pending, Refused, RunFailure, Signal, Started, Workflow, WorkflowContext,
-    WorkflowError,
+    ChildError, ChildFailure, Command, Either, Event, Implementation, Input, InputRefused, Moment,
+    OperationId, Outcome, Parent, ParentClose, Payload, Pending, RunFailure, Signal, Started, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::world::{World, run_id};
@@ -73,7 +73,7 @@ fn a_parent_waits_for_its_child_and_takes_its_result() {
             world.labels(),
             ["ChildScheduled", "ChildStarted", "ChildEnded", "Completed"]
         );
-        assert_eq!(world.apply(ended(end)), Err(Refused::Closed));
+        assert_eq!(world.apply(ended(end)), Err(InputRefused::Closed));
         assert_eq!(world.result::<String>(), expected);
     }
 }

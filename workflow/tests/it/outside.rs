@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use millrun_workflow::{
-    Command, Event, Implementation, Input, Limits, OperationId, ParkReason, Payload, Pending, Promise,
-    PromiseError, PublishError, PublishOutcome, Query, Refused, Signal, Topic, Workflow, WorkflowContext,
+    Command, Event, Implementation, Input, InputRefused, Limits, OperationId, ParkReason, Payload, Pending,
+    Promise, PromiseError, PublishOutcome, PublishStepError, Query, Signal, Topic, Workflow, WorkflowContext,
     WorkflowError,
 };
 
@@ -21,7 +21,7 @@ fn publisher() -> Implementation {
         Ok::<_, WorkflowError>(match cx.publish(PLACED, number).await {
             Ok(PublishOutcome::Taken) => "published".into(),
             Ok(PublishOutcome::Unknown) => "perhaps".into(),
-            Err(error @ PublishError::Cancelled(_)) => return Err(error.into()),
+            Err(error @ PublishStepError::Cancelled(_)) => return Err(error.into()),
             Err(error) => error.to_string(),
         })
     })
@@ -60,7 +60,7 @@ fn a_publish_is_decided_once_and_waits_until_it_was_performed() {
             world.labels(),
             ["PublishScheduled", "PublishParked", "Published", "Completed"]
         );
-        assert_eq!(world.apply(published(outcome)), Err(Refused::Closed));
+        assert_eq!(world.apply(published(outcome)), Err(InputRefused::Closed));
         assert_eq!(world.result::<String>(), expected);
     }
 }
@@ -150,7 +150,7 @@ fn settle(end: Result<u64, &str>) -> Input {
 fn a_promise_is_settled_once_also_before_anybody_waits_for_it() {
     let mut world = World::start(promising(), &0_u64);
     world.apply(settle(Ok(5))).unwrap();
-    assert_eq!(world.apply(settle(Ok(6))), Err(Refused::Stale));
+    assert_eq!(world.apply(settle(Ok(6))), Err(InputRefused::Stale));
     assert!(world.fire_next());
     let token = format!("5 for {}-1", crate::world::run_id());
     assert_eq!(world.result::<String>(), token);
@@ -166,7 +166,7 @@ fn a_value_of_another_type_or_too_large_does_not_settle_a_promise_silently() {
     let mut world = World::start(promising(), &0_u64);
     let end = Ok(Payload::encode(&"x".repeat(2 << 20)).unwrap());
     let large = Input::SettlePromise { operation: ONE, end };
-    assert!(matches!(world.apply(large), Err(Refused::TooLarge { .. })));
+    assert!(matches!(world.apply(large), Err(InputRefused::TooLarge { .. })));
     let end = Ok(Payload::encode("text").unwrap());
     let input = Input::SettlePromise { operation: ONE, end };
     world.apply(input).unwrap();

@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, CancelScope, Command, Either, Implementation, Input, Limits, ParkReason, Refused, Signal,
+    Activity, CancelScope, Command, Either, Implementation, Input, InputRefused, Limits, ParkReason, Signal,
     Workflow, WorkflowContext, WorkflowError,
 };
 
@@ -57,7 +57,10 @@ fn a_panic_parks_the_run_in_front_of_the_input_it_stumbled_over() {
 
     // Without its code the run records, and does not resume.
     world.signal(GO, &2);
-    assert!(matches!(world.apply(Input::Resume), Err(Refused::StillParked(_))));
+    assert!(matches!(
+        world.apply(Input::Resume),
+        Err(InputRefused::StillParked(_))
+    ));
 
     assert_eq!(panics.load(Ordering::Relaxed), 0);
     world.reload();
@@ -384,7 +387,10 @@ fn a_run_without_code_records_and_goes_on_when_there_is_some() {
     world.signal(GO, &2);
     world.check_replays();
     world.reload();
-    assert!(matches!(world.apply(Input::Resume), Err(Refused::StillParked(_))));
+    assert!(matches!(
+        world.apply(Input::Resume),
+        Err(InputRefused::StillParked(_))
+    ));
     let (code, _) = brittle(0);
     world.reload_with(Some(code));
     world.apply(Input::Resume).unwrap();

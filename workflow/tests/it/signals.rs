@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
-    Activity, Either, Implementation, Input, Limits, Moment, NAME_BYTES_MAX, Payload, Refused, Signal,
+    Activity, Either, Implementation, Input, InputRefused, Limits, Moment, NAME_BYTES_MAX, Payload, Signal,
     SignalError, Started, Workflow, WorkflowContext, WorkflowError,
 };
 
@@ -128,11 +128,11 @@ fn a_signal_out_of_bounds_is_refused() {
     };
     let long = "n".repeat(NAME_BYTES_MAX + 1);
     let refusals = [
-        (signal(long, "x"), Refused::Name { bytes: 256 }),
-        (signal(String::new(), "x"), Refused::Name { bytes: 0 }),
+        (signal(long, "x"), InputRefused::Name { bytes: 256 }),
+        (signal(String::new(), "x"), InputRefused::Name { bytes: 0 }),
         (
             signal("s".into(), &"x".repeat(64)),
-            Refused::TooLarge {
+            InputRefused::TooLarge {
                 bytes: 67,
                 bytes_max: 64,
             },
@@ -144,7 +144,7 @@ fn a_signal_out_of_bounds_is_refused() {
     for _ in 0..2 {
         world.apply(signal("s".into(), "x")).unwrap();
     }
-    let full = Refused::TooManySignals { len_max: 2 };
+    let full = InputRefused::TooManySignals { len_max: 2 };
     assert_eq!(world.apply(signal("s".into(), "x")), Err(full.clone()));
     // The bound holds after a reload too.
     world.reload();
@@ -169,7 +169,10 @@ fn a_history_that_is_full_takes_no_more_signals_and_ends_at_twice_its_length() {
     }
     let (name, value) = (NUMBER.name().into(), Payload::encode(&1).unwrap());
     let signal = Input::Signal { name, value };
-    assert_eq!(world.apply(signal), Err(Refused::HistoryFull { len_max: 20 }));
+    assert_eq!(
+        world.apply(signal),
+        Err(InputRefused::HistoryFull { len_max: 20 })
+    );
     while world.parked().is_none() {
         assert!(world.fire_next());
     }
@@ -177,7 +180,10 @@ fn a_history_that_is_full_takes_no_more_signals_and_ends_at_twice_its_length() {
         world.labels()[world.labels().len() - 2..],
         ["Parked", "TimerFired"]
     );
-    assert!(matches!(world.apply(Input::Resume), Err(Refused::StillParked(_))));
+    assert!(matches!(
+        world.apply(Input::Resume),
+        Err(InputRefused::StillParked(_))
+    ));
     world.check_replays();
 
     world.limits.history_len_max = 1_000;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millrun_workflow::{
-    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, CancelScope, Command, Event, Implementation, Input, Limits,
-    ParkReason, Payload, Query, QueryError, Refused, Signal, State, Update, Workflow, WorkflowContext,
-    WorkflowError,
+    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, CancelScope, Command, Event, Implementation, Input,
+    InputRefused, Limits, ParkReason, Payload, Query, QueryError, Signal, State, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ fn update(request: &str, name: &'static str, input: &impl Serialize) -> Input {
     }
 }
 
-fn add(world: &mut World, request: &str, item: &str) -> Result<(), Refused> {
+fn add(world: &mut World, request: &str, item: &str) -> Result<(), InputRefused> {
     world.apply(update(request, ADD.name(), &item))
 }
 
@@ -124,8 +124,11 @@ fn a_run_that_has_ended_still_answers() {
     for _ in 0..2 {
         assert_eq!(ask::<usize>(&world, "len", &()), 1);
         let again = add(&mut world, "1", "bread").unwrap_err();
-        assert!(matches!(again, Refused::Answered { answer: Ok(_) }), "{again}");
-        assert_eq!(add(&mut world, "2", "milk"), Err(Refused::Closed));
+        assert!(
+            matches!(again, InputRefused::Answered { answer: Ok(_) }),
+            "{again}"
+        );
+        assert_eq!(add(&mut world, "2", "milk"), Err(InputRefused::Closed));
         world.reload();
     }
 }
@@ -164,14 +167,14 @@ fn an_update_asked_for_twice_is_performed_once_and_answered_alike() {
     let again = |world: &mut World| add(world, "same", "bread");
     assert_eq!(
         again(&mut world),
-        Err(Refused::Answered {
+        Err(InputRefused::Answered {
             answer: answer.clone()
         })
     );
     world.reopen();
     assert_eq!(
         again(&mut world),
-        Err(Refused::Answered {
+        Err(InputRefused::Answered {
             answer: answer.clone()
         })
     );
@@ -217,7 +220,7 @@ fn an_update_asked_for_again_of_the_run_that_goes_on_has_its_answer() {
         for request in 1..run {
             let again = add(&mut world, &request.to_string(), "bread").unwrap_err();
             let answer = Ok(Payload::encode(&request).unwrap());
-            assert_eq!(again, Refused::Answered { answer });
+            assert_eq!(again, InputRefused::Answered { answer });
         }
         add(&mut world, &run.to_string(), "more").unwrap();
         assert_eq!(ask::<usize>(&world, "len", &()), run);
@@ -305,7 +308,10 @@ fn what_the_validator_rejects_leaves_no_trace() {
         assert_eq!(world.apply(input).unwrap_err().to_string(), message);
     }
     let panicked = add(&mut world, "6", "panic").unwrap_err();
-    assert!(matches!(panicked, Refused::ValidatorPanicked(_)), "{panicked}");
+    assert!(
+        matches!(panicked, InputRefused::ValidatorPanicked(_)),
+        "{panicked}"
+    );
     assert_eq!(world.history().len(), 3);
     world.check_replays();
 }
@@ -376,7 +382,7 @@ fn an_update_whose_change_panics_is_performed_when_the_code_is_mended() {
     assert_eq!(add(&mut world, "1", "bread"), Ok(()));
     assert!(matches!(
         add(&mut world, "2", "milk"),
-        Err(Refused::StillParked(_))
+        Err(InputRefused::StillParked(_))
     ));
     assert!(matches!(
         world.instance.query("len", &Payload::encode(&()).unwrap()),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use millrun_workflow::{
-    Activity, ActivityError, CallError, Command, Either, Implementation, Input, Limits, ParkReason, Refused,
-    Retry, Signal, TimeoutKind, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, CallError, Command, Either, Implementation, Input, InputRefused, Limits,
+    ParkReason, Retry, Signal, TimeoutKind, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -112,7 +112,7 @@ fn a_crash_gives_the_attempt_a_higher_number_and_the_late_one_is_refused() {
         is_retryable: true,
         kind: None,
     };
-    assert_eq!(world.apply(late), Err(Refused::Stale));
+    assert_eq!(world.apply(late), Err(InputRefused::Stale));
     world.complete(1, &42_u64);
     assert_eq!(world.result::<u64>(), 42);
 }
@@ -164,7 +164,7 @@ fn the_loser_of_a_race_is_cancelled_durably_and_may_not_answer() {
         attempt: 1,
         result: millrun_workflow::Payload::encode(&2_u64).unwrap(),
     };
-    assert_eq!(world.apply(late), Err(Refused::Stale));
+    assert_eq!(world.apply(late), Err(InputRefused::Stale));
     assert!(world.fire_next());
     assert_eq!(world.result::<u64>(), 4);
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use millrun_workflow::{
-    Activity, CallError, Command, Implementation, Input, OperationId, Payload, Pending, Refused, TimeoutKind,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, CallError, Command, Implementation, Input, InputRefused, OperationId, Payload, Pending,
+    TimeoutKind, Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::World;
@@ -26,7 +26,7 @@ fn limited() -> Implementation {
 }
 
 /// Fires every timer of the call that is due at this second.
-fn fire_at(world: &mut World, second: u64) -> Result<(), Refused> {
+fn fire_at(world: &mut World, second: u64) -> Result<(), InputRefused> {
     world.moment.now = millrun_core::Timestamp::from_micros((1 + second) * 1_000_000);
     world.apply(Input::TimerFired { operation: ONE })
 }
@@ -141,12 +141,12 @@ fn the_next_attempt_learns_what_the_last_heartbeat_said() {
     world.apply(beat(1, 10)).unwrap();
     world.apply(beat(1, 20)).unwrap();
     world.fail(1, "busy", true);
-    assert_eq!(world.apply(beat(1, 30)), Err(Refused::Stale));
+    assert_eq!(world.apply(beat(1, 30)), Err(InputRefused::Stale));
     world.reopen();
     assert_eq!(details(&world), Some(20));
     fire_at(&mut world, 1).unwrap();
     world.complete(1, &7_u64);
-    assert_eq!(world.apply(beat(3, 40)), Err(Refused::Closed));
+    assert_eq!(world.apply(beat(3, 40)), Err(InputRefused::Closed));
     assert_eq!(world.result::<String>(), "7");
 }
 
@@ -208,7 +208,7 @@ fn the_time_to_begin_counts_from_when_an_attempt_is_due_until_one_has_begun() {
     let (by, retry_at) = start_by(&world);
     assert_eq!(by, retry_at.map(|at| at + Duration::from_secs(10)));
     // What the attempt that failed says late changes nothing.
-    assert_eq!(world.apply(started(2)), Err(Refused::Stale));
+    assert_eq!(world.apply(started(2)), Err(InputRefused::Stale));
     world.reopen();
     assert_eq!(start_by(&world).0, by);
     assert!(world.fire_next());

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
     Activity, ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input,
-    Instance, Ledger, Limits, Moment, OperationId, Outcome, Outstanding, ParkReason, Payload, Refused,
+    InputRefused, Instance, Ledger, Limits, Moment, OperationId, Outcome, Outstanding, ParkReason, Payload,
     Signal, Started, Turn, Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
@@ -174,7 +174,7 @@ impl World {
     }
 
     /// Applies an input; the commands it led to are in `commands` afterwards.
-    pub(crate) fn apply(&mut self, input: Input) -> Result<(), Refused> {
+    pub(crate) fn apply(&mut self, input: Input) -> Result<(), InputRefused> {
         let before = format!("{:?}", self.instance.ledger());
         let mut turn = Turn::default();
         let applied = self.instance.apply(input.clone(), self.moment, &mut turn);

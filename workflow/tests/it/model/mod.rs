@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use millrun_core::Timestamp;
 use millrun_workflow::{
-    ActivityError, ChildFailure, Command, Event, Input, Limits, OperationId, Outcome, Payload, Pending,
-    PublishOutcome, Refused, TypedError,
+    ActivityError, ChildFailure, Command, Event, Input, InputRefused, Limits, OperationId, Outcome, Payload,
+    Pending, PublishOutcome, TypedError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -243,7 +243,7 @@ impl Play {
         }
     }
 
-    fn ask(&mut self, request: usize, value: u64) -> Result<(), Refused> {
+    fn ask(&mut self, request: usize, value: u64) -> Result<(), InputRefused> {
         self.world.apply(Input::Update {
             request: format!("request {request}"),
             name: ADD.name().into(),
@@ -254,7 +254,10 @@ impl Play {
     fn update(&mut self, value: u64) {
         let applied = self.ask(self.answers.len(), value);
         if self.model.deferred.is_some() {
-            assert!(matches!(applied, Err(Refused::StillParked(_))), "{applied:?}");
+            assert!(
+                matches!(applied, Err(InputRefused::StillParked(_))),
+                "{applied:?}"
+            );
             return self.answers.push(None);
         }
         applied.unwrap();
@@ -272,7 +275,7 @@ impl Play {
         let request = at % self.answers.len().max(1);
         if let Some(Some(answer)) = self.answers.get(request).cloned() {
             let answer = Ok(answer);
-            assert_eq!(self.ask(request, value), Err(Refused::Answered { answer }));
+            assert_eq!(self.ask(request, value), Err(InputRefused::Answered { answer }));
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millrun_workflow::{
     Activity, ActivityError, CallError, ChildError, ContinueError, Either, Implementation, PromiseError,
-    PublishError, PublishOutcome, Retry, Signal, State, Topic, Update, Workflow, WorkflowContext,
+    PublishOutcome, PublishStepError, Retry, Signal, State, Topic, Update, Workflow, WorkflowContext,
     WorkflowError,
 };
 use proptest::collection::vec;
@@ -179,8 +179,8 @@ fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Futur
             Program::Publish(value) => match cx.publish(TOPIC, value).await {
                 Ok(PublishOutcome::Taken) => PUBLISHED,
                 Ok(PublishOutcome::Unknown) => UNKNOWN,
-                Err(PublishError::Refused(_)) => FAILED,
-                Err(PublishError::Cancelled(_)) => CANCELLED,
+                Err(PublishStepError::Refused(_)) => FAILED,
+                Err(PublishStepError::Cancelled(_)) => CANCELLED,
                 Err(other) => panic!("{other}"),
             },
             Program::Promise => match cx.promise().await {
