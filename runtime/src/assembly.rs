@@ -4,7 +4,7 @@
 //! runtime
 //! ├── journal (thread)    failure stops the runtime
 //! ├── timers              failure stops the runtime
-//! ├── reader (thread)     restarted
+//! ├── reader n (thread)   restarted
 //! ├── watcher (thread)    restarted
 //! ├── shard 0 ..          restarted: takes a new epoch, recovers its runs from the journal
 //! └── pool <queue> ..     restarted: what runs goes on
@@ -96,7 +96,7 @@ pub(crate) fn assemble(
         name: "millrun.parts",
         problem: error.to_string(),
     })?;
-    let (timers_bell, reader_bell) = (Bell::new(), Bell::new());
+    let (timers_bell, readers_len) = (Bell::new(), config.readers_len);
     let shared = Arc::new(ShardShared {
         host: Arc::clone(&host),
         journal: Arc::clone(&opened.journal),
@@ -106,7 +106,7 @@ pub(crate) fn assemble(
         queues,
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
         timers: TimersDoor::new(timers_bell.clone()),
-        reader: ReaderDoor::new(reader_bell.clone()),
+        reader: ReaderDoor::new(readers_len),
         watch,
         counters: Counters::default(),
         changed_values: ChangedValues::default(),
@@ -123,7 +123,9 @@ pub(crate) fn assemble(
         branches: Mutex::new(Branches::default()),
     });
     tree.spawn(Role::Timers(timers_bell), None)?;
-    tree.spawn(Role::Reader(reader_bell), None)?;
+    for lane in 0..readers_len {
+        tree.spawn(Role::Reader(lane), None)?;
+    }
     if is_watched {
         tree.spawn(Role::Watcher, None)?;
     }
@@ -192,7 +194,8 @@ const JOURNAL: &str = "journal";
 #[derive(Clone, Debug)]
 enum Role {
     Timers(Bell),
-    Reader(Bell),
+    /// A lane of the reader.
+    Reader(usize),
     Watcher,
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
@@ -202,7 +205,7 @@ impl Role {
     fn name(&self) -> String {
         match self {
             Self::Timers(_) => "timers".into(),
-            Self::Reader(_) => "reader".into(),
+            Self::Reader(lane) => format!("reader {lane}"),
             Self::Watcher => "watcher".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),
@@ -252,7 +255,7 @@ impl Tree {
         let shared = &self.shared;
         let (placement, bell) = match &role {
             Role::Timers(bell) => (Placement::Actor, bell.clone()),
-            Role::Reader(bell) => (Placement::Thread, bell.clone()),
+            Role::Reader(lane) => (Placement::Thread, shared.reader.bell(*lane).clone()),
             Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
             Role::Pool(queue, _) => (Placement::Actor, queue.bell().clone()),
@@ -301,7 +304,7 @@ impl Tree {
         let shared = &self.shared;
         match role {
             Role::Timers(_) => Box::new(Timers::new(shared.timers.clone(), self.doors.clone())),
-            Role::Reader(_) => Box::new(Reader::new(Arc::clone(shared), self.doors.clone())),
+            Role::Reader(lane) => Box::new(Reader::new(Arc::clone(shared), self.doors.clone(), *lane)),
             Role::Watcher => {
                 let tree = Arc::downgrade(self);
                 let look = move || {

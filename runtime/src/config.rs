@@ -8,6 +8,9 @@ use millrun_workflow::Limits;
 
 use crate::OpenError;
 
+/// The most threads that read.
+const READERS_LEN_MAX: usize = 64;
+
 /// Bounds and modes of a runtime. Each bound says what happens when it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,6 +60,10 @@ pub struct RuntimeConfig {
     /// How many histories one shard has read at once, 64 by default. At the bound further
     /// wake-ups wait.
     pub loads_in_flight_max: usize,
+    /// How many histories are read at the same time, by all shards and callers together, 4 by default and at
+    /// most 64: each lane has a thread. A slow or huge one holds up its lane alone; beyond the bound wake-ups and
+    /// callers wait.
+    pub readers_len: usize,
     /// How many results of finished runs one shard keeps at hand, 4,096 by default: enough for those
     /// who ask soon, and few enough to stay in the processor's caches. Older ones are read from the
     /// store.
@@ -107,6 +114,7 @@ impl Default for RuntimeConfig {
             turn_warn: Duration::from_secs(1),
             replay_check_every: 0,
             loads_in_flight_max: 64,
+            readers_len: 4,
             result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
@@ -139,6 +147,7 @@ impl RuntimeConfig {
             ("live_len_max", self.live_len_max),
             ("hot_bytes_max", self.hot_bytes_max),
             ("loads_in_flight_max", self.loads_in_flight_max),
+            ("readers_len", self.readers_len),
             ("task_queue_len_max", self.task_queue_len_max),
             ("activities_running_max", self.activities_running_max),
             ("blocking_threads_max", self.blocking_threads_max),
@@ -157,6 +166,12 @@ impl RuntimeConfig {
             return Err(OpenError::Config {
                 field: "shutdown_wait_max",
                 problem: "must be longer than shutdown_grace".into(),
+            });
+        }
+        if self.readers_len > READERS_LEN_MAX {
+            return Err(OpenError::Config {
+                field: "readers_len",
+                problem: format!("must not exceed {READERS_LEN_MAX}"),
             });
         }
         if self.shards_len > usize::from(millrun_core::Partition::COUNT) {

@@ -1,18 +1,20 @@
-//! Reads histories off the shards' threads: for instances that are woken, and for whoever asks
-//! about finished runs.
+//! Reads what is stored, off the shards' threads and the workers': histories of instances that are woken, and
+//! what callers ask about finished runs. Several [lanes] read at a time.
+
+mod lanes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_core::{Bell, Next, Part, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{History, ReadError, Record};
+use millrun_persistence::{FinishedRun, History, ReadError, Record};
 use millrun_workflow::QueryError as Unanswered;
 use millrun_workflow::{
     ChildFailure, Event, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
 };
 use tokio::sync::oneshot;
 
+use self::lanes::Lanes;
 use crate::describe::InstanceDescription;
 use crate::shard::{
     Load, Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Target, UpdateAnswer,
@@ -43,25 +45,37 @@ enum ReadRequest {
         String,
         oneshot::Sender<Result<UpdateAnswer, UpdateRefused>>,
     ),
+    /// So many finished runs behind the one named.
+    ListFinished(
+        Option<RunId>,
+        usize,
+        oneshot::Sender<Result<Vec<FinishedRun>, RunError>>,
+    ),
 }
 
 /// The door of the reader. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderDoor {
-    requests: Mailbox<ReadRequest>,
+    lanes: Lanes<ReadRequest>,
 }
 
 impl ReaderDoor {
-    pub(crate) fn new(bell: Bell) -> Self {
-        let requests =
-            Mailbox::new(MailboxConfig::default(), bell).expect("the default configuration is valid");
-        Self { requests }
+    /// A door to so many lanes.
+    pub(crate) fn new(lanes_len: usize) -> Self {
+        Self {
+            lanes: Lanes::new(lanes_len),
+        }
+    }
+
+    /// The bell of the lane's part.
+    pub(crate) fn bell(&self, lane: usize) -> &Bell {
+        self.lanes.bell(lane)
     }
 
     /// Asks for a history; the shard bounds how many are under way.
     pub(crate) fn load(&self, load: Load) {
         // Refused only when the runtime has stopped.
-        drop(self.requests.push_reserved(ReadRequest::Load(load)));
+        drop(self.lanes.requests().push_reserved(ReadRequest::Load(load)));
     }
 
     /// Asks whether a finished run is this child; the answer goes to its parent, or back to the
@@ -69,12 +83,12 @@ impl ReaderDoor {
     pub(crate) fn child(&self, finished: RunId, request: StartChild) {
         // The place is that of the call. Refused only when the runtime has stopped.
         let request = ReadRequest::Child(finished, Box::new(request));
-        drop(self.requests.push_reserved(request));
+        drop(self.lanes.requests().push_reserved(request));
     }
 
     /// Has a finished run replayed and compared; passed over when the reader is behind.
     pub(crate) fn check(&self, run: RunId) {
-        drop(self.requests.try_push(ReadRequest::Check(run)));
+        drop(self.lanes.requests().try_push(ReadRequest::Check(run)));
     }
 
     /// Asks how a finished run ended; waits for room. `None` if the runtime has stopped.
@@ -114,22 +128,33 @@ impl ReaderDoor {
             .await
     }
 
+    /// Asks for finished runs, the earliest ended first; as [`outcome`](Self::outcome).
+    pub(crate) async fn list_finished(
+        &self,
+        after: Option<RunId>,
+        len_max: usize,
+    ) -> Option<Result<Vec<FinishedRun>, RunError>> {
+        self.ask(|reply| ReadRequest::ListFinished(after, len_max, reply))
+            .await
+    }
+
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> ReadRequest) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.requests.push(request(reply)).await.ok()?;
+        self.lanes.requests().push(request(reply)).await.ok()?;
         answer.await.ok()
     }
 
     pub(crate) fn close(&self) {
-        drop(self.requests.close_discarding());
+        self.lanes.close();
     }
 }
 
-/// The part; it may wait for the disk.
+/// The part of one lane; it may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Reader {
     shared: Arc<ShardShared>,
     shards: ShardDoors,
+    lane: usize,
 }
 
 /// A message that a shard waits for. If the reader fails before it has found it out, the shard hears what is
@@ -171,8 +196,9 @@ impl Drop for Owed<'_> {
 type Events = Vec<(Event, Timestamp)>;
 
 impl Reader {
-    pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors) -> Self {
-        Self { shared, shards }
+    pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors, lane: usize) -> Self {
+        shared.reader.lanes.begin(lane);
+        Self { shared, shards, lane }
     }
 
     fn load(&self, run: RunId) -> Result<Events, RunError> {
@@ -364,41 +390,50 @@ fn decode(record: &Record, id: &str) -> Result<Event, RunError> {
         .map_err(|error| RunError::History(format!("event {}: {error}", record.sequence)))
 }
 
-impl Part for Reader {
-    fn turn(&mut self, _now: Timestamp, budget: usize) -> Next {
-        let mut hand = self.shared.reader.requests.take();
-        for request in hand.by_ref().take(budget) {
-            match request {
-                ReadRequest::Load(load) => {
-                    let unread = ShardMessage::Loaded { load, history: None };
-                    let owed = Owed::new(&self.shards, load.run.partition(), unread);
-                    let history = Some(self.load(load.run));
-                    owed.pay(ShardMessage::Loaded { load, history });
-                }
-                // Whoever asked may have gone away.
-                ReadRequest::Outcome(target, reply) => {
-                    let outcome = self.run_of(&target).and_then(|run| self.outcome(run));
-                    drop(reply.send(outcome.map(Standing::Ended)));
-                }
-                ReadRequest::CheckWorkflow(run, workflow, reply) => {
-                    drop(reply.send(self.check_workflow(run, &workflow)));
-                }
-                ReadRequest::Check(run) => self.check(run),
-                ReadRequest::Child(finished, request) => self.child(finished, *request),
-                ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
-                ReadRequest::Query(target, question, reply) => {
-                    drop(reply.send(self.query(&target, &question)));
-                }
-                ReadRequest::Update(target, request, reply) => {
-                    drop(reply.send(self.update(&target, &request)));
-                }
+impl Reader {
+    fn answer(&self, request: ReadRequest) {
+        match request {
+            ReadRequest::Load(load) => {
+                let unread = ShardMessage::Loaded { load, history: None };
+                let owed = Owed::new(&self.shards, load.run.partition(), unread);
+                let history = Some(self.load(load.run));
+                owed.pay(ShardMessage::Loaded { load, history });
+            }
+            // Whoever asked may have gone away.
+            ReadRequest::Outcome(target, reply) => {
+                let outcome = self.run_of(&target).and_then(|run| self.outcome(run));
+                drop(reply.send(outcome.map(Standing::Ended)));
+            }
+            ReadRequest::CheckWorkflow(run, workflow, reply) => {
+                drop(reply.send(self.check_workflow(run, &workflow)));
+            }
+            ReadRequest::Check(run) => self.check(run),
+            ReadRequest::Child(finished, request) => self.child(finished, *request),
+            ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
+            ReadRequest::Query(target, question, reply) => {
+                drop(reply.send(self.query(&target, &question)));
+            }
+            ReadRequest::Update(target, request, reply) => {
+                drop(reply.send(self.update(&target, &request)));
+            }
+            ReadRequest::ListFinished(after, len_max, reply) => {
+                let listed = self.shared.journal.list_finished(after, len_max);
+                drop(reply.send(listed.map_err(RunError::from)));
             }
         }
-        drop(hand);
-        if self.shared.reader.requests.is_finished() {
-            Next::Stop
-        } else {
-            Next::Idle
+    }
+}
+
+impl Part for Reader {
+    fn turn(&mut self, _now: Timestamp, budget: usize) -> Next {
+        let lanes = &self.shared.reader.lanes;
+        for _ in 0..budget {
+            match lanes.next(self.lane) {
+                Some(request) => self.answer(request),
+                None if lanes.requests().is_closed() => return Next::Stop,
+                None => return Next::Idle,
+            }
         }
+        Next::Again
     }
 }

@@ -413,10 +413,21 @@ impl Runtime {
     ///
     /// # Errors
     /// When the store cannot be read, or the runtime has stopped.
-    pub fn list_finished(&self, after: Option<RunId>, len_max: usize) -> Result<Vec<FinishedRun>, RunError> {
-        match self.inner.journal.list_finished(after, len_max) {
-            Err(ReadError::Failed(_)) if let Some(cause) = self.stop_cause() => Err(cause.into()),
-            listed => Ok(listed?),
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn list_finished(
+        &self,
+        after: Option<RunId>,
+        len_max: usize,
+    ) -> Result<Vec<FinishedRun>, RunError> {
+        let reader = &self.inner.shared.reader;
+        let listed = self.inner.read(reader.list_finished(after, len_max)).await;
+        match listed {
+            Err(RunError::Read(ReadError::Failed(_))) if let Some(cause) = self.stop_cause() => {
+                Err(cause.into())
+            }
+            listed => listed,
         }
     }
 
@@ -460,7 +471,7 @@ impl Runtime {
     }
 
     /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
-    /// names the pool of each task queue, the reader, the shards, the timers, and the watcher, which there
+    /// names the pool of each task queue, the lanes of the reader, the shards, the timers, and the watcher, which there
     /// is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]

@@ -32,7 +32,7 @@ pub(crate) async fn kill_parts(desk: &Arc<Desk>, weather: &Weather, mut dice: Di
         for _ in 0..dice.between(1, BURST_MAX) {
             let part = match dice.below(100) {
                 0..70 => format!("shard {}", dice.below(weather.shards_len as u64)),
-                70..85 => "reader".into(),
+                70..85 => format!("reader {}", dice.below(4)),
                 85..93 => "pool default".into(),
                 93..98 => "pool errands".into(),
                 _ => "watcher".into(),

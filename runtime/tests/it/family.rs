@@ -136,7 +136,7 @@ async fn parents_and_children_find_each_other_after_a_crash() {
         let parent = runtime.attach(ORDER, &format!("o-{number}")).unwrap();
         assert_eq!(parent.result().await.unwrap(), (number + 1) * 10);
     }
-    let children = runtime.list_finished(None, 100).unwrap();
+    let children = runtime.list_finished(None, 100).await.unwrap();
     assert_eq!(children.len(), 40, "each child was begun once");
     runtime.shutdown().await.unwrap();
 }

@@ -134,7 +134,7 @@ async fn a_result_is_there_after_a_restart() {
         .on_conflict(OnConflict::Refuse)
         .await;
     assert!(matches!(refused, Err(StartError::AlreadyFinished { .. })));
-    assert_eq!(runtime.list_finished(None, 10).unwrap().len(), 1);
+    assert_eq!(runtime.list_finished(None, 10).await.unwrap().len(), 1);
     runtime.shutdown().await.unwrap();
 }
 

@@ -288,7 +288,7 @@ impl Outside {
         if (stats.live, stats.parked, stats.replay_differences) != (0, 0, 0) {
             return Err(format!("something is left behind: {stats:?}"));
         }
-        for finished in self.runtime.list_finished(None, 10_000).unwrap() {
+        for finished in self.runtime.list_finished(None, 10_000).await.unwrap() {
             *runs.entry(finished.id.to_string()).or_default() += 1;
         }
         if runs != expected.runs {
@@ -433,7 +433,7 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
         {
             kills -= 1;
             let part = match dice.below(8) {
-                0 => "reader".into(),
+                0 => format!("reader {}", dice.below(4)),
                 1 => "pool default".into(),
                 2 => "watcher".into(),
                 _ => format!("shard {}", dice.below(shards_len as u64)),

@@ -35,6 +35,7 @@ mod pressure;
 mod processes;
 mod programs;
 mod quick;
+mod reading;
 mod refusals;
 mod salvaged;
 mod start_updating;

@@ -55,7 +55,12 @@ async fn a_branch_that_is_killed_is_restarted_and_loses_nothing() {
         let id = format!("c-{number}");
         runs.push(runtime.start(COUNT, &id, number).await.unwrap());
     }
-    for (restarts, part) in [(1, "shard 0"), (2, "shard 0"), (1, "pool default"), (1, "reader")] {
+    for (restarts, part) in [
+        (1, "shard 0"),
+        (2, "shard 0"),
+        (1, "pool default"),
+        (1, "reader 0"),
+    ] {
         runtime.kill(part).unwrap();
         restarted(&runtime, part, restarts).await;
         // It is told a moment after it can be seen.

@@ -580,7 +580,7 @@ fn a_trigger_outlives_its_shard() {
                 looks_left -= 1;
                 assert!(looks_left > 0, "seed {seed}: {trigger:?}");
             }
-            assert_eq!(runtime.list_finished(None, 100).unwrap().len(), 40);
+            assert_eq!(runtime.list_finished(None, 100).await.unwrap().len(), 40);
             runtime.shutdown().await.unwrap();
         };
         world.block_on(script).unwrap();

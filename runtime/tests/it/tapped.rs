@@ -1,8 +1,9 @@
 //! A journal that somebody listens in on.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use millrun::{Bell, Timestamp};
 use millrun_core::Sequence;
@@ -22,6 +23,21 @@ pub(crate) struct Tapped {
     unreadable: AtomicU64,
     /// The watermark at which it hangs, and [`NOT_HANGING`] as long as it does not.
     hangs_at: AtomicU64,
+    slow: Slow,
+}
+
+/// Runs whose histories are not read until they are let go.
+#[derive(Default)]
+struct Slow {
+    state: Mutex<SlowState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct SlowState {
+    runs: BTreeSet<millrun::RunId>,
+    /// How many reads wait for one of them.
+    waiting: usize,
 }
 
 const NOT_HANGING: u64 = u64::MAX;
@@ -37,6 +53,7 @@ impl Tapped {
             enqueue,
             unreadable: AtomicU64::new(0),
             hangs_at: AtomicU64::new(NOT_HANGING),
+            slow: Slow::default(),
         })
     }
 
@@ -44,6 +61,22 @@ impl Tapped {
     pub(crate) fn hang(&self) {
         let at = self.inner.high_watermark().get();
         self.hangs_at.store(at, Ordering::SeqCst);
+    }
+
+    /// From now on, whoever reads the history of this run waits.
+    pub(crate) fn slow_down(&self, run: millrun::RunId) {
+        self.slow.state.lock().unwrap().runs.insert(run);
+    }
+
+    /// How many wait for the histories of slow runs.
+    pub(crate) fn waiting_reads(&self) -> usize {
+        self.slow.state.lock().unwrap().waiting
+    }
+
+    /// Those who wait read what they wanted.
+    pub(crate) fn let_go(&self) {
+        self.slow.state.lock().unwrap().runs.clear();
+        self.slow.changed.notify_all();
     }
 
     fn is_hanging(&self) -> bool {
@@ -120,6 +153,13 @@ impl Journal for Tapped {
     }
 
     fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
+        let mut slow = self.slow.state.lock().unwrap();
+        slow.waiting += 1;
+        while slow.runs.contains(&run) {
+            slow = self.slow.changed.wait(slow).unwrap();
+        }
+        slow.waiting -= 1;
+        drop(slow);
         self.inner.history(run)
     }
 

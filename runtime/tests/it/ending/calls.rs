@@ -230,7 +230,7 @@ fn the_rest(way: Way, executor: Executor, ended: &Ended) {
             assert!(way.is_expected(error.cause().unwrap()), "{error:?}");
         }
     }
-    match runtime.list_finished(None, 10) {
+    match executor.block_on(runtime.list_finished(None, 10)) {
         Ok(listed) => assert_eq!(listed.len(), 1),
         Err(error) => assert!(way.is_expected(error.cause().unwrap()), "{error:?}"),
     }

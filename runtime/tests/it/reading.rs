@@ -1,0 +1,121 @@
+//! Reads that take long: whoever wants something else does not wait for them.
+
+use std::sync::Arc;
+
+use millrun::{
+    InstanceStatus, OpenError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
+};
+use millrun_persistence::{Journal, JournalConfig, MemoryJournal};
+
+use crate::tapped::Tapped;
+
+const GO: Signal<u64> = Signal::named("go");
+const WAIT: Workflow<(), u64> = Workflow::named("wait");
+
+async fn wait(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    Ok(cx.receive(GO).await? + cx.receive(GO).await?)
+}
+
+fn journal() -> Arc<Tapped> {
+    let journal = MemoryJournal::new(JournalConfig::default()).unwrap();
+    Tapped::new(Arc::new(journal), |journal, batch| journal.enqueue(batch))
+}
+
+/// A runtime that keeps no instance in memory, and reads so many histories at once.
+async fn runtime(journal: &Arc<Tapped>, readers_len: usize) -> Runtime {
+    Runtime::volatile()
+        .journal(Arc::clone(journal) as Arc<dyn Journal>)
+        .configure(|config: &mut RuntimeConfig| {
+            config.hot_len_max = 0;
+            config.result_cache_len_max = 0;
+            config.readers_len = readers_len;
+        })
+        .register(WAIT, wait)
+        .start()
+        .await
+        .unwrap()
+}
+
+/// Waits until so many reads are held up.
+async fn held_up(journal: &Tapped, reads: usize) {
+    while journal.waiting_reads() < reads {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_history_that_is_read_slowly_holds_up_no_other() {
+    let journal = journal();
+    let runtime = runtime(&journal, 2).await;
+    let mut runs = Vec::new();
+    for number in 0..20 {
+        let run = runtime.start(WAIT, &format!("w-{number}"), ()).await.unwrap();
+        run.signal(GO, number).await.unwrap();
+        runs.push(run);
+    }
+    let (slow, others) = runs.split_first().unwrap();
+    journal.slow_down(slow.run_id().unwrap());
+    let waking = {
+        let slow = slow.clone();
+        tokio::spawn(async move {
+            slow.signal(GO, 100).await.unwrap();
+            slow.result().await.unwrap()
+        })
+    };
+    held_up(&journal, 1).await;
+    for (number, run) in (1..).zip(others) {
+        run.signal(GO, 100).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 100 + number);
+        let described = run.describe().await.unwrap();
+        assert_eq!(described.status, InstanceStatus::Finished);
+    }
+    assert_eq!(runtime.list_finished(None, 100).await.unwrap().len(), 19);
+    assert!(!waking.is_finished());
+    journal.let_go();
+    assert_eq!(waking.await.unwrap(), 100);
+    assert_eq!(runtime.list_finished(None, 100).await.unwrap().len(), 20);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_finds_all_readers_busy_is_read_when_one_is_free() {
+    let journal = journal();
+    let runtime = runtime(&journal, 3).await;
+    let mut runs = Vec::new();
+    for number in 0..8 {
+        let run = runtime.start(WAIT, &format!("w-{number}"), ()).await.unwrap();
+        run.signal(GO, number).await.unwrap();
+        journal.slow_down(run.run_id().unwrap());
+        runs.push(run);
+    }
+    let waking: Vec<_> = runs
+        .into_iter()
+        .map(|run| {
+            tokio::spawn(async move {
+                run.signal(GO, 10).await.unwrap();
+                run.result().await.unwrap()
+            })
+        })
+        .collect();
+    held_up(&journal, 3).await;
+    // Requests that need no reader are taken meanwhile.
+    let other = runtime.start(WAIT, "other", ()).await.unwrap();
+    assert_eq!(journal.waiting_reads(), 3, "one for each reader");
+    journal.let_go();
+    for (number, waking) in (0..).zip(waking) {
+        assert_eq!(waking.await.unwrap(), 10 + number);
+    }
+    other.signal(GO, 1).await.unwrap();
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_readers_and_too_many_are_refused() {
+    for readers_len in [0, 65] {
+        let builder = Runtime::volatile().configure(|config| config.readers_len = readers_len);
+        match builder.start().await {
+            Err(OpenError::Config { field, .. }) => assert_eq!(field, "readers_len"),
+            other => panic!("{readers_len}: {other:?}"),
+        }
+    }
+}
