@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use millrun_core::{Epoch, InstanceIdError, RunId};
-use millrun_persistence::{JournalFailure, ReadError};
+use millrun_persistence::{FailureKind, JournalFailure, ReadError};
 use millrun_workflow::{InputRefused, ParkReason, PayloadError, QueryError as Unanswered};
 
 use crate::host::HostError;
@@ -188,6 +188,10 @@ impl From<ReadError> for StartError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Damaged { .. } => Self::Damaged(error),
+            // A journal is closed by the end of its runtime alone.
+            ReadError::Failed(failure) if failure.kind() == FailureKind::Closed => {
+                Self::Stopped(StopCause::Journal(failure))
+            }
             error => Self::Read(error),
         }
     }
@@ -197,6 +201,10 @@ impl From<ReadError> for RunError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Damaged { .. } => Self::Damaged(error),
+            // A journal is closed by the end of its runtime alone.
+            ReadError::Failed(failure) if failure.kind() == FailureKind::Closed => {
+                Self::Stopped(StopCause::Journal(failure))
+            }
             error => Self::Read(error),
         }
     }
@@ -484,5 +492,29 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
             Self::Run(error) => Some(error),
             Self::Failed(_) | Self::Cancelled(_) | Self::Terminated { .. } | Self::Parked(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A query that was loading its run when the disk failed was told that the history could not be read, as if
+    /// the run were to blame. The suite of ends asked a runtime that had ended, not one that was ending.
+    #[test]
+    fn a_read_that_the_end_of_the_runtime_cuts_short_names_the_end() {
+        let closed = || ReadError::Failed(JournalFailure::new(FailureKind::Closed, "the journal is closed"));
+        assert!(matches!(
+            RunError::from(closed()),
+            RunError::Stopped(StopCause::Journal(_))
+        ));
+        assert!(matches!(
+            StartError::from(closed()),
+            StartError::Stopped(StopCause::Journal(_))
+        ));
+        let unreadable =
+            || ReadError::Failed(JournalFailure::new(FailureKind::Corrupted, "a page is damaged"));
+        assert!(matches!(RunError::from(unreadable()), RunError::Read(_)));
+        assert!(matches!(StartError::from(unreadable()), StartError::Read(_)));
     }
 }

@@ -248,7 +248,7 @@ fn tests_and_files_that_the_documents_name_are_there() {
         "examples",
     ];
     let code: String = crates.iter().map(|name| code_below(&root.join(name))).collect();
-    for (document, named_at_least) in [("README.md", 60), ("docs/pitfalls.md", 30)] {
+    for (document, named_at_least) in [("docs/capabilities.md", 60), ("docs/pitfalls.md", 30)] {
         let text = fs::read_to_string(root.join(document)).unwrap();
         let quoted = text.split('`').skip(1).step_by(2);
         let mut named = 0;
