@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::Timestamp;
+use millrun_core::{Cause, Timestamp};
 
 use crate::header::{EnvelopeId, Extras, Headers, Mark, TopicId, TraceContext};
 
@@ -121,6 +121,13 @@ impl<T> Envelope<T> {
         self.extras.as_ref()?.expires
     }
 
+    /// The run, and the operation of it, that published it, if one did: with it what led to the envelope is
+    /// found in that run's history.
+    #[must_use]
+    pub fn run_cause(&self) -> Option<Cause> {
+        self.extras.as_ref()?.run
+    }
+
     /// How many bytes it holds on to: header, payload, and what the topic's weighing function
     /// adds. At most 4 GiB are told.
     #[must_use]
@@ -196,6 +203,8 @@ pub trait AnyEnvelope: sealed::Sealed + Send + Sync + 'static {
     fn trace(&self) -> Option<TraceContext>;
     /// See [`Envelope::expires`].
     fn expires(&self) -> Option<Timestamp>;
+    /// See [`Envelope::run_cause`].
+    fn run_cause(&self) -> Option<Cause>;
     /// See [`Envelope::weight`].
     fn weight(&self) -> usize;
     /// The name of the payload's type, for people.
@@ -247,6 +256,10 @@ impl<T: Send + Sync + 'static> AnyEnvelope for Envelope<T> {
 
     fn expires(&self) -> Option<Timestamp> {
         Self::expires(self)
+    }
+
+    fn run_cause(&self) -> Option<Cause> {
+        Self::run_cause(self)
     }
 
     fn weight(&self) -> usize {
@@ -370,6 +383,16 @@ mod tests {
             (third.correlation(), third.causation()),
             (first.id(), Some(second.id()))
         );
+    }
+
+    #[test]
+    fn what_a_run_publishes_names_the_run_beside_the_envelope_that_caused_it() {
+        let run = millrun_core::RunId::new(millrun_core::Partition::of(b"r"), Timestamp::EPOCH, 1);
+        let cause = Cause { run, operation: 4 };
+        let first = envelope(1, Headers::new().caused_by_run(cause), ());
+        let second = envelope(2, Headers::new().caused_by(&first), ());
+        assert_eq!((first.run_cause(), first.causation()), (Some(cause), None));
+        assert_eq!((second.run_cause(), second.causation()), (None, Some(first.id())));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use millrun_core::Timestamp;
+use millrun_core::{Cause, Timestamp};
 
 use crate::cause::Scope;
 use crate::envelope::AnyEnvelope;
@@ -100,6 +100,7 @@ pub(crate) struct Extras {
     pub(crate) key: Option<Arc<str>>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) expires: Option<Timestamp>,
+    pub(crate) run: Option<Cause>,
 }
 
 impl Headers {
@@ -138,6 +139,13 @@ impl Headers {
             correlation: cause.correlation(),
             causation: cause.id(),
         });
+        self
+    }
+
+    /// The envelope is a consequence of what a durable run has decided: of this operation of it.
+    #[must_use]
+    pub fn caused_by_run(mut self, cause: Cause) -> Self {
+        self.extras_mut().run = Some(cause);
         self
     }
 

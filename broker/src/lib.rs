@@ -91,7 +91,7 @@ pub use topic::{TopicConfig, TopicHandle};
 pub use topology::{SubscriptionInfo, TopicInfo, Topology};
 pub use wait::LongWait;
 
-pub use millrun_core::{Bell, Host, Timestamp};
+pub use millrun_core::{Bell, Cause, Host, Timestamp};
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -12,6 +12,7 @@
 //! ```
 
 mod bell;
+mod cause;
 mod host;
 mod identity;
 mod panic;
@@ -19,6 +20,7 @@ mod sync;
 mod time;
 
 pub use bell::Bell;
+pub use cause::{Cause, CauseError};
 pub use host::{
     CrashCheck, Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle,
 };

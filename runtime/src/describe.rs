@@ -1,6 +1,6 @@
 //! What can be seen of an instance from outside.
 
-use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+use millrun_core::{Cause, InstanceId, RunId, Sequence, Timestamp};
 use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Pending};
 
 /// A live instance, in one line.
@@ -51,6 +51,10 @@ pub struct InstanceDescription {
     pub last_at: Timestamp,
     /// The run that called it, if it is a child.
     pub parent: Option<RunId>,
+    /// The run that caused it, and the operation: the call of its parent, or what a run published that had
+    /// it started, say. `None` if it was started from outside and nobody said so. The run's own description
+    /// tells what caused that one.
+    pub cause: Option<Cause>,
     /// How many events its history has.
     pub sequence: Sequence,
     /// Whether it has been asked to cancel.
@@ -131,6 +135,7 @@ impl InstanceDescription {
             ended_at: None,
             last_at: ledger.last_at(),
             parent: started.parent().map(|parent| parent.run),
+            cause: started.cause(),
             sequence: ledger.sequence(),
             is_cancel_requested: ledger.is_cancel_requested(),
             parked: ledger.parked().map(|(reason, _)| reason.clone()),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{Cause, InstanceId, RunId};
 use millrun_workflow::{Outcome, Payload, Query, RunFailure, Signal, TypedError, Update, WorkflowError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -116,12 +116,38 @@ impl<O, E> RunHandle<O, E> {
     /// When there is no such run (any more), it is of another workflow, it takes no more signals, or the
     /// runtime has stopped.
     pub async fn signal<T: Serialize>(&self, signal: Signal<T>, value: T) -> Result<(), RunError> {
+        self.send_signal(signal, value, None).await
+    }
+
+    /// As [`signal`](Self::signal), and says which operation of a run causes it: the history of the run that
+    /// takes it keeps that. An activity that sends a signal hands over
+    /// [its own](crate::ActivityContext::cause). A [trigger](crate::Runtime::on) says it by itself of what a
+    /// run has published.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    pub async fn signal_caused_by<T: Serialize>(
+        &self,
+        cause: Cause,
+        signal: Signal<T>,
+        value: T,
+    ) -> Result<(), RunError> {
+        self.send_signal(signal, value, Some(Box::new(cause))).await
+    }
+
+    async fn send_signal<T: Serialize>(
+        &self,
+        signal: Signal<T>,
+        value: T,
+        cause: Option<Box<Cause>>,
+    ) -> Result<(), RunError> {
         let encoded = Payload::encode(&value)?;
         // Its own code may panic: not when the signal is durable.
         drop(value);
         self.tell(Tell::Signal {
             name: signal.name().into(),
             value: encoded,
+            cause,
         })
         .await
     }
@@ -298,25 +324,7 @@ impl<O, E> RunHandle<O, E> {
     /// # Errors
     /// When there is no such run, it is of another workflow, or the runtime has stopped.
     pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
-        let mut target = self.target.clone();
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let question = ShardMessage::Describe {
-                target: target.clone(),
-                reply,
-            };
-            match self.inner.ask(&target, question, answer).await {
-                Err(RunError::NotFound | RunError::Finished) => {
-                    if let Some(next) = self.inner.next_run(&target).await? {
-                        target = Target::Run(next);
-                        continue;
-                    }
-                    let answer = self.inner.shared.reader.describe(target);
-                    return self.inner.read(answer).await;
-                }
-                answer => return answer,
-            }
-        }
+        self.inner.describe(self.target.clone()).await
     }
 
     /// How the run has ended, if that is told without being asked for. Whatever else is told may have
@@ -347,6 +355,29 @@ impl<O, E> RunHandle<O, E> {
             match standing {
                 Standing::Ended(Outcome::Continued(next)) => target = Target::Run(next),
                 standing => return Ok(standing),
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// What a run does, or the one in which it goes on.
+    pub(crate) async fn describe(&self, mut target: Target) -> Result<InstanceDescription, RunError> {
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let question = ShardMessage::Describe {
+                target: target.clone(),
+                reply,
+            };
+            match self.ask(&target, question, answer).await {
+                Err(RunError::NotFound | RunError::Finished) => {
+                    if let Some(next) = self.next_run(&target).await? {
+                        target = Target::Run(next);
+                        continue;
+                    }
+                    return self.read(self.shared.reader.describe(target)).await;
+                }
+                answer => return answer,
             }
         }
     }

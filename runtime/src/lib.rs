@@ -82,8 +82,9 @@ pub use trigger::{On, Trigger};
 pub use untyped::UntypedHandle;
 
 pub use millrun_core::{
-    Bell, CrashCheck, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit, Part, PartExit,
-    PartHandle, Partition, Placement, RunId, Sequence, SpawnError, Stop, Task, TaskHandle, Timestamp,
+    Bell, Cause, CauseError, CrashCheck, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit,
+    Part, PartExit, PartHandle, Partition, Placement, RunId, Sequence, SpawnError, Stop, Task, TaskHandle,
+    Timestamp,
 };
 pub use millrun_persistence::OpenError as StoreError;
 pub use millrun_persistence::{

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::assembly::Tree;
 use crate::builder::RuntimeBuilder;
-use crate::describe::InstanceSummary;
+use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::host::TokioHost;
 use crate::recovery::StartupReport;
 use crate::shard::{Latest, ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
@@ -326,6 +326,30 @@ impl Runtime {
     /// When `id` is no instance id.
     pub fn attach_untyped(&self, id: &str) -> Result<UntypedHandle, InstanceIdError> {
         self.latest(id, None).map(UntypedHandle::new)
+    }
+
+    /// What a run does, or that it has ended, of which only the run id is known: that of a
+    /// [cause](crate::Cause), say, whose own cause is told with it. As [`RunHandle::describe`] else.
+    ///
+    /// ```
+    /// use millrun::{Cause, InstanceDescription, RunError, Runtime};
+    ///
+    /// /// All that led to a run, the latest first.
+    /// async fn causes(runtime: &Runtime, of: &InstanceDescription) -> Result<Vec<Cause>, RunError> {
+    ///     let mut causes = Vec::new();
+    ///     let mut cause = of.cause;
+    ///     while let Some(found) = cause {
+    ///         causes.push(found);
+    ///         cause = runtime.describe_run(found.run).await?.cause;
+    ///     }
+    ///     Ok(causes)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such run, also if it has ended and is retained no longer, or the runtime has stopped.
+    pub async fn describe_run(&self, run: RunId) -> Result<InstanceDescription, RunError> {
+        self.inner.describe(Target::Run(run)).await
     }
 
     fn latest<O, E>(

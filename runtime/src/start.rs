@@ -16,7 +16,7 @@ mod with_update;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{Cause, InstanceId, RunId};
 use millrun_workflow::{
     NAME_BYTES_MAX, Name, Payload, PayloadError, RunFailure, Signal, TypedError, Update, Workflow,
 };
@@ -89,6 +89,7 @@ struct Asked {
     id: InstanceId,
     workflow: Name,
     input: Payload,
+    cause: Option<Box<Cause>>,
 }
 
 impl<H> fmt::Debug for Start<'_, H> {
@@ -120,6 +121,17 @@ impl<'a, H> Start<'a, H> {
     /// policy an id is free again once its finished run is retained no longer.
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
+        self
+    }
+
+    /// Says which operation of a run causes this start: a run that begins keeps it in its history, and
+    /// [`describe`](RunHandle::describe) gives it. An activity that starts something hands over
+    /// [its own](crate::ActivityContext::cause). A [trigger](Runtime::on) says it by itself of what a run has
+    /// published.
+    pub fn caused_by(mut self, cause: Cause) -> Self {
+        if let Ok(asked) = &mut self.asked {
+            asked.cause = Some(Box::new(cause));
+        }
         self
     }
 }
@@ -312,17 +324,28 @@ impl Asked {
             let bytes = input.len();
             return Err(StartError::TooLarge { bytes, bytes_max });
         }
-        Ok(Self { id, workflow, input })
+        Ok(Self {
+            id,
+            workflow,
+            input,
+            cause: None,
+        })
     }
 
     /// What a shard is asked, and where the end of the run is told.
     fn request(self, on_conflict: OnConflict, reply: Reply<StartedRun, StartError>) -> (StartRequest, End) {
-        let Self { id, workflow, input } = self;
+        let Self {
+            id,
+            workflow,
+            input,
+            cause,
+        } = self;
         let (told, end) = oneshot::channel();
         let request = StartRequest {
             id,
             workflow,
             input,
+            cause,
             on_conflict,
             reply,
             end: told,

@@ -23,13 +23,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
-use millrun_core::{Host, TaskHandle, panic_message};
+use millrun_core::{Cause, Host, TaskHandle, panic_message};
 use millrun_workflow::{InputRefused, Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::runtime::Inner;
 use crate::stop::StopCell;
-use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
+use crate::{OnConflict, RunError, Runtime, Start, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.
 const BATCH_MAX: usize = 256;
@@ -109,6 +109,21 @@ impl<V> Drop for Given<V> {
             let message = panic_message(panic);
             tracing::debug!(message, "a value panicked as it was given up");
         }
+    }
+}
+
+/// What is asked for because of one envelope.
+struct Asked<V> {
+    value: Given<V>,
+    /// The run that published the envelope, if one did.
+    cause: Option<Cause>,
+}
+
+/// The start with what causes it, if that is known.
+fn with_cause<H>(start: Start<'_, H>, cause: Option<Cause>) -> Start<'_, H> {
+    match cause {
+        Some(cause) => start.caused_by(cause),
+        None => start,
     }
 }
 
@@ -228,9 +243,10 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         F: Fn(&Envelope<T>) -> (String, I) + Send + Sync + 'static,
     {
         let on_conflict = self.on_conflict;
-        self.trigger(make, move |runtime, id, input: I| {
+        self.trigger(make, move |runtime, id, input: I, cause| {
             Box::pin(async move {
-                match runtime.start(workflow, &id, input).on_conflict(on_conflict).await {
+                let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
+                match with_cause(start, cause).await {
                     Ok(_) => Answer::Done,
                     Err(StartError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Answer::Later,
@@ -262,13 +278,17 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         E: 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
     {
-        self.trigger(make, move |runtime, id, value: V| {
+        self.trigger(make, move |runtime, id, value: V, cause| {
             Box::pin(async move {
                 let run = match runtime.attach(workflow, &id) {
                     Ok(run) => run,
                     Err(error) => return Answer::Refused(error.to_string()),
                 };
-                match run.signal(signal, value).await {
+                let sent = match cause {
+                    Some(cause) => run.signal_caused_by(cause, signal, value).await,
+                    None => run.signal(signal, value).await,
+                };
+                match sent {
                     Ok(()) => Answer::Done,
                     Err(RunError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
                     Err(RunError::Refused(InputRefused::TooManySignals { .. })) => Answer::Later,
@@ -335,10 +355,10 @@ impl<T: Send + Sync + 'static> On<'_, T> {
             let (id, input, value) = make(envelope);
             (id, (input, value))
         };
-        self.trigger(make, move |runtime, id, (input, value): (I, V)| {
+        self.trigger(make, move |runtime, id, (input, value): (I, V), cause| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match start.with_signal(signal, value).await {
+                match with_cause(start, cause).with_signal(signal, value).await {
                     Ok(_) => Answer::Done,
                     Err(
                         StartWithSignalError::Start(StartError::Stopped(cause))
@@ -355,7 +375,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
     where
         V: Clone + Send + Sync + 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
-        D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
     {
         let Self {
             runtime,
@@ -408,7 +428,7 @@ async fn work<T, V, F, D>(
     T: Send + Sync + 'static,
     V: Clone + Send + Sync,
     F: Fn(&Envelope<T>) -> (String, V),
-    D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer>,
+    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Answer>,
 {
     // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
     while !stop.is_closing()
@@ -418,14 +438,17 @@ async fn work<T, V, F, D>(
         let Some(runtime) = inner.upgrade().map(Runtime::of) else {
             return;
         };
-        let mut by_id: BTreeMap<String, Vec<Given<V>>> = BTreeMap::new();
+        let mut by_id: BTreeMap<String, Vec<Asked<V>>> = BTreeMap::new();
         let more = std::iter::from_fn(|| envelopes.try_recv()).take(BATCH_MAX - 1);
         for envelope in std::iter::once(first).chain(more) {
             // The code of whoever made the trigger or the payload may panic.
             let envelope = Given(Some(envelope));
             let Some(lent) = &envelope.0 else { continue };
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {
-                Ok((id, value)) => by_id.entry(id).or_default().push(Given(Some(value))),
+                Ok((id, value)) => by_id.entry(id).or_default().push(Asked {
+                    value: Given(Some(value)),
+                    cause: lent.run_cause(),
+                }),
                 Err(panic) => {
                     let message = panic_message(panic);
                     counts.refuse("", &format!("envelope {:?}: {message}", lent.id()));
@@ -434,8 +457,8 @@ async fn work<T, V, F, D>(
         }
         let host = runtime.inner().shared.host.as_ref();
         let deliveries = by_id.iter().map(async |(id, values)| {
-            for value in values.iter().filter_map(|value| value.0.as_ref()) {
-                if !deliver_one(&runtime, host, &counts, id, value, &deliver).await {
+            for asked in values {
+                if !deliver_one(&runtime, host, &counts, id, asked, &deliver).await {
                     return false;
                 }
             }
@@ -453,17 +476,20 @@ async fn deliver_one<V, D>(
     host: &dyn Host,
     counts: &Counts,
     id: &str,
-    value: &V,
+    asked: &Asked<V>,
     deliver: &D,
 ) -> bool
 where
     V: Clone,
-    D: Fn(Runtime, String, V) -> BoxFuture<'static, Answer>,
+    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Answer>,
 {
     let (mut pause, pause_max) = PAUSES;
+    let Some(value) = &asked.value.0 else {
+        return true;
+    };
     loop {
         // The value's own code, which clones or encodes it, may panic.
-        let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone()).await };
+        let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone(), asked.cause).await };
         let answer = AssertUnwindSafe(delivery).catch_unwind().await;
         match answer.unwrap_or_else(|panic| Answer::Refused(panic_message(panic))) {
             Answer::Done => {

@@ -74,7 +74,8 @@ impl UntypedHandle {
     /// or empty, or the runtime has stopped.
     pub async fn signal(&self, name: &str, value: Payload) -> Result<(), RunError> {
         let name = Name::Owned(name.to_owned());
-        self.0.tell(Tell::Signal { name, value }).await
+        let cause = None;
+        self.0.tell(Tell::Signal { name, value, cause }).await
     }
 
     /// As [`RunHandle::cancel`].

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{RunId, Timestamp};
+use millrun_core::{Cause, RunId, Timestamp};
 
 use crate::{Payload, PayloadError};
 
@@ -134,6 +134,8 @@ pub enum Event {
         name: Name,
         /// What it carries.
         value: Payload,
+        /// The run, and the operation of it, that had it sent, if one is known to have.
+        cause: Option<Box<Cause>>,
     },
     /// Decision: a child was asked for.
     ChildScheduled(Arc<ChildScheduled>),

@@ -88,7 +88,7 @@ fn take(event: &Event, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
                 }
             }
         }
-        Event::SignalReceived { name, value } if *name == NOTE.name() => seen.notes.push(value.decode()?),
+        Event::SignalReceived { name, value, .. } if *name == NOTE.name() => seen.notes.push(value.decode()?),
         Event::UpdateAccepted { request, .. } => seen.accepted.push(request.clone()),
         Event::UpdateAnswered {
             request,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Host, InstanceId, RunId};
+use millrun_core::{Cause, Host, InstanceId, RunId};
 use millrun_workflow::{Payload, PayloadError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,7 +58,20 @@ impl ActivityContext {
     /// doing it once.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
-        format!("{}-{}", self.task().run, self.task().scheduled.operation)
+        self.cause().to_string()
+    }
+
+    /// The call that this is an attempt of, for what the activity causes: hand it to
+    /// [`Headers::caused_by_run`](millrun_broker::Headers::caused_by_run) of what is published,
+    /// [`Start::caused_by`](crate::Start::caused_by) of what is started, and
+    /// [`signal_caused_by`](crate::RunHandle::signal_caused_by). As text it is the
+    /// [idempotency key](Self::idempotency_key).
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        Cause {
+            run: self.task().run,
+            operation: self.task().scheduled.operation.get(),
+        }
     }
 
     /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of

@@ -113,7 +113,7 @@ impl Shard {
             }
             Held::Tell(tell, reply) => {
                 let input = match tell {
-                    Tell::Signal { name, value } => Input::Signal { name, value },
+                    Tell::Signal { name, value, cause } => Input::Signal { name, value, cause },
                     Tell::Cancel { reason } => Input::Cancel { reason },
                     Tell::Terminate { reason } => Input::Terminate { reason },
                     Tell::Pause { reason } => Input::Pause { reason },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, TopicHandle};
-use millrun_core::{Bell, Epoch, InstanceId, Partition, RunId, Timestamp};
+use millrun_core::{Bell, Cause, Epoch, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
     ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload, PublishOutcome,
 };
@@ -164,6 +164,7 @@ pub(crate) struct StartRequest {
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
     pub(crate) input: Payload,
+    pub(crate) cause: Option<Box<Cause>>,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
     /// Where the end of a run that begins with this is told.
@@ -257,6 +258,7 @@ pub(crate) enum Tell {
     Signal {
         name: Name,
         value: Payload,
+        cause: Option<Box<Cause>>,
     },
     Cancel {
         reason: String,

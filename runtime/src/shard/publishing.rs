@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use millrun_broker::{Broker, Headers, PublishError, TopicError};
-use millrun_core::{RunId, panic_message};
+use millrun_core::{Cause, RunId, panic_message};
 use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishOutcome, PublishScheduled, Topic};
 use rustc_hash::FxHashSet;
 use serde::de::DeserializeOwned;
@@ -41,7 +41,7 @@ const FED_TURN_MAX: usize = 256;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<PublishOutcome, String>> + Send>>;
 
-type Begin = dyn Fn(&Payload, String) -> Result<Publishing, String> + Send + Sync;
+type Begin = dyn Fn(&Payload, Cause) -> Result<Publishing, String> + Send + Sync;
 
 type Connect = dyn Fn(&Broker) -> Result<Arc<Begin>, TopicError> + Send + Sync;
 
@@ -63,11 +63,12 @@ impl Publisher {
         let name = topic.name();
         let connect = move |broker: &Broker| {
             let topic = broker.topic::<T>(name)?;
-            let begin = move |value: &Payload, key: String| -> Result<Publishing, String> {
+            let begin = move |value: &Payload, cause: Cause| -> Result<Publishing, String> {
                 let value: T = value.decode().map_err(|error| error.to_string())?;
                 let topic = topic.clone();
+                let headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
                 Ok(Box::pin(async move {
-                    let published = topic.publish_with(Headers::new().key(key), value).await;
+                    let published = topic.publish_with(headers, value).await;
                     if let Err(PublishError::Closed(_)) = published {
                         // The runtime stops. Nobody has the value, and the next process decides about it.
                         return std::future::pending().await;
@@ -165,7 +166,10 @@ impl Shard {
                 .doors
                 .push(run, ShardMessage::PublishParked { run, operation });
         }
-        let key = format!("{run}-{operation}");
+        let cause = Cause {
+            run,
+            operation: operation.get(),
+        };
         let published = move |outcome, topic| ShardMessage::Published {
             run,
             operation,
@@ -173,7 +177,7 @@ impl Shard {
             topic,
         };
         // A value's own code, which decodes or drops it, may panic.
-        let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, key)));
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, cause)));
         let mut publishing = match begun.unwrap_or_else(|panic| Err(panic_message(panic))) {
             Ok(publishing) => publishing,
             Err(message) => return self.doors.push(run, published(Err(message), None)),

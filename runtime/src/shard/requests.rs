@@ -1,6 +1,6 @@
 //! What a shard does with each message.
 
-use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_core::{Cause, InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
@@ -15,6 +15,14 @@ use super::{Reply, Shard, ShardShared};
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::{OnConflict, RunError, StartError};
+
+/// A beginning with what caused it, if somebody said so.
+fn with_cause(started: Started, cause: Option<Box<Cause>>) -> Started {
+    match cause {
+        Some(cause) => started.caused_by(*cause),
+        None => started,
+    }
+}
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
@@ -142,12 +150,16 @@ impl Shard {
             id,
             workflow,
             input,
+            cause,
             on_conflict,
             reply,
             end,
         } = request;
         let answer = match self.conflict(&id, &workflow, on_conflict) {
-            Ok(None) => self.begin_asked(Started::new(workflow, id, input), end, moment),
+            Ok(None) => {
+                let started = Started::new(workflow, id, input);
+                self.begin_asked(with_cause(started, cause), end, moment)
+            }
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
@@ -164,6 +176,7 @@ impl Shard {
             id,
             workflow,
             input,
+            cause,
             on_conflict,
             reply,
             end,
@@ -172,7 +185,7 @@ impl Shard {
             Ok(Some(attached)) => attached,
             Err(error) => return self.answer_start(reply, Err(error)),
             Ok(None) => {
-                let started = Started::new(workflow, id, input);
+                let started = with_cause(Started::new(workflow, id, input), cause);
                 match with {
                     FirstRequest::Signal {
                         name,
@@ -203,7 +216,9 @@ impl Shard {
         };
         self.answer_start(reply, Ok(attached));
         let held = match with {
-            FirstRequest::Signal { name, value, reply } => Held::Tell(Tell::Signal { name, value }, reply),
+            FirstRequest::Signal { name, value, reply } => {
+                Held::Tell(Tell::Signal { name, value, cause }, reply)
+            }
             FirstRequest::Update { update, reply } => Held::Update(update, reply),
         };
         if self.entries.contains(attached.run) {

@@ -9,6 +9,7 @@
 mod activities;
 mod asking;
 mod beginnings;
+mod causes;
 mod changed_values;
 mod clocks;
 mod codecs;

@@ -260,6 +260,7 @@ pub(crate) fn intrude(journal: &dyn Journal, batch: &Batch, ahead: u64) {
     let event = Event::SignalReceived {
         name: "of a stranger".into(),
         value: Payload::encode(&()).unwrap(),
+        cause: None,
     };
     let mut batch = Batch::new();
     let mut turn = batch.turn(header);

@@ -320,7 +320,7 @@ impl Table {
             Event::ChildEnded { operation, end } => {
                 self.slots.resolve(*operation, Resolution::Child(end.clone()))
             }
-            Event::SignalReceived { name, value } => Wakers::Many(self.deliver(name, value.clone())),
+            Event::SignalReceived { name, value, .. } => Wakers::Many(self.deliver(name, value.clone())),
             Event::CancelRequested { reason, is_shown } => {
                 let reason = reason.as_str();
                 if *is_shown && !reason.is_empty() {

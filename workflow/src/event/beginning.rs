@@ -1,6 +1,6 @@
 //! How a run began, and what it stems from: what stands in its first event.
 
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{Cause, InstanceId, RunId, Timestamp};
 
 use super::{Name, OperationId};
 use crate::Payload;
@@ -28,6 +28,25 @@ impl Started {
     #[must_use]
     pub fn parent(&self) -> Option<Parent> {
         self.origin.as_ref().and_then(|origin| origin.parent)
+    }
+
+    /// The run that caused it, and the operation: of its parent if it is a child, or of a run that had it
+    /// started from outside, by what it published or by one of its activities. `None` if nobody said so.
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        let origin = self.origin.as_ref()?;
+        let parent = origin.parent.map(|parent| Cause {
+            run: parent.run,
+            operation: parent.operation.get(),
+        });
+        parent.or(origin.cause)
+    }
+
+    /// As it is, with what caused it.
+    #[must_use]
+    pub fn caused_by(mut self, cause: Cause) -> Self {
+        self.origin.get_or_insert_default().cause = Some(cause);
+        self
     }
 
     /// The workflow that its instance began as: another than the run's own if a former run
@@ -74,6 +93,9 @@ pub struct Origin {
     pub parent: Option<Parent>,
     /// The run that it continues.
     pub continued: Option<RunId>,
+    /// The run, and the operation of it, that had the instance started, if it is no child. A run that
+    /// continues another has that one's. Runs begun by earlier releases do not say.
+    pub cause: Option<Cause>,
     /// The workflow that the first run of the instance was of, if this one is of another. Runs that were
     /// continued by earlier versions do not say.
     pub began_as: Option<Name>,

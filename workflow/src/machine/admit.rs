@@ -30,9 +30,9 @@ impl Instance {
             return Err(self.refuse_closed(&input));
         }
         let event = match input {
-            Input::Signal { name, value } => {
+            Input::Signal { name, value, cause } => {
                 self.check_signal(&name, &value)?;
-                Event::SignalReceived { name, value }
+                Event::SignalReceived { name, value, cause }
             }
             Input::ActivityCompleted {
                 operation,

@@ -51,9 +51,10 @@ impl Instance {
 
     /// Takes up the code at a checkpoint of the history, whose events the ledger has.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) {
-        let not_before = self.ledger.started().and_then(|started| started.not_before);
+        let started = self.ledger.started().expect("called after the first event");
         let mut table = self.shared.lock();
-        table.time.begin(not_before);
+        table.time.begin(started.not_before);
+        table.id = Some(started.id.clone());
         table.restore(checkpoint);
         drop(table);
         self.bring_code();
@@ -64,6 +65,7 @@ impl Instance {
         let started = self.ledger.started().expect("called after the first event");
         let mut table = self.shared.lock();
         table.time.begin(started.not_before);
+        table.id = Some(started.id.clone());
         if let Some(origin) = &started.origin {
             table.carry_signals(&origin.signals);
         }
@@ -76,7 +78,6 @@ impl Instance {
         if let Some(implementation) = &self.implementation {
             let spent = self.spent.take();
             let mut code = spent.unwrap_or_else(|| RunningCode::new(implementation));
-            self.shared.lock().id = Some(started.id.clone());
             code.begin(&self.shared, started.input.clone());
             self.code = Some(code);
         }

@@ -366,6 +366,7 @@ impl Instance {
             let origin = Origin {
                 parent: former.parent(),
                 continued: Some(self.run),
+                cause: former.origin.as_ref().and_then(|origin| origin.cause),
                 began_as: (began_as != workflow).then(|| began_as.clone()),
                 signals: self.shared.lock().take_signals(),
                 answers: self

@@ -69,6 +69,7 @@ fn signal(go_on: bool) -> Input {
     Input::Signal {
         name: GO.name().into(),
         value: Payload::encode(&go_on).unwrap(),
+        cause: None,
     }
 }
 
@@ -325,6 +326,7 @@ fn a_run_in_the_memory_of_another_has_its_own_state_numbers_patches_and_answers(
     let order = |order: Order| Input::Signal {
         name: ORDER.name().into(),
         value: Payload::encode(&order).unwrap(),
+        cause: None,
     };
     let add = |more: u64| Input::Update {
         request: "one".into(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrun_core::{RunId, Timestamp};
+use millrun_core::{Cause, RunId, Timestamp};
 
 use super::spare::Spare;
 use crate::event::{
@@ -104,6 +104,8 @@ pub enum Input {
         name: Name,
         /// What it carries.
         value: Payload,
+        /// The run, and the operation of it, that had it sent, if that is known.
+        cause: Option<Box<Cause>>,
     },
     /// An attempt of an activity gave a value.
     ActivityCompleted {

@@ -20,7 +20,9 @@ use crate::OperationId;
 use crate::event::{Bounds, Event, EventError, PublishOutcome, PublishScheduled, RunFailure, Started};
 
 pub(crate) use bearing::{Bearing, bearing};
-use family::{ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id};
+use family::{
+    CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id,
+};
 
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 
@@ -224,11 +226,12 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 operation: operation.get(),
             },
         ),
-        Event::SignalReceived { name, value } => write(
+        Event::SignalReceived { name, value, cause } => write(
             out,
             &SignalBody {
                 name: Cow::Borrowed(name),
                 value: raw(value),
+                cause: cause.as_deref().copied().map(CauseWire::of),
             },
         ),
         Event::CancelRequested { reason, is_shown } => write(
@@ -381,10 +384,12 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             operation: operation(body)?,
         },
         SIGNAL_RECEIVED => {
-            let SignalBody { name, value } = read(body)?;
+            let SignalBody { name, value, cause } = read(body)?;
+            let cause = cause.map(CauseWire::into_event).transpose()?;
             Event::SignalReceived {
                 name: Cow::Owned(name.into_owned()),
                 value: payload(body, value),
+                cause: cause.map(Box::new),
             }
         }
         OPERATION_CANCELLED => Event::OperationCancelled {

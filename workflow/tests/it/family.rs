@@ -1,10 +1,10 @@
 //! Children, and runs that go on in another.
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{Cause, InstanceId, RunId, Timestamp};
 use millrun_workflow::{
-    ChildError, ChildFailure, Command, Either, Event, Implementation, Input, InputRefused, Moment,
-    OperationId, Outcome, Parent, ParentClose, Payload, Pending, RunFailure, Signal, Started, Workflow,
-    WorkflowContext, WorkflowError,
+    ChildError, ChildFailure, Command, Either, Event, Implementation, Input, InputRefused, Limits, Moment,
+    OperationId, Origin, Outcome, Parent, ParentClose, Payload, Pending, RunFailure, Signal, Started,
+    Workflow, WorkflowContext, WorkflowError,
 };
 
 use crate::world::{World, run_id};
@@ -318,4 +318,41 @@ fn other_children_and_other_ways_on_are_noticed_by_a_replay() {
         reason.contains("child ship \"order-42/parcel\"") && reason.contains("child ship \"other-42\""),
         "{reason}"
     );
+}
+
+#[test]
+fn a_run_that_continues_another_has_its_cause_and_a_child_has_its_parent() {
+    let cause = Cause {
+        run: run_id(),
+        operation: 9,
+    };
+    let code = Implementation::new(METER, async |cx: WorkflowContext, sum: u64| {
+        cx.receive(READING).await?;
+        Ok::<u64, WorkflowError>(cx.continue_as_new(METER, sum).await?)
+    });
+    let id = || InstanceId::new("world").unwrap();
+    let begun = |id| Started::new(METER.name(), id, Payload::encode(&1_u64).unwrap());
+    let moment = Moment {
+        now: Timestamp::from_micros(1),
+        epoch: 1,
+    };
+    let started = begun(id()).caused_by(cause);
+    let mut world = World::start_as(Some(code), started, Limits::default(), moment);
+    world.signal(READING, &1);
+    let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
+        panic!("the run does not go on: {:?}", world.commands);
+    };
+    assert_eq!(started.cause(), Some(cause));
+
+    let mut child = begun(id());
+    assert_eq!(child.cause(), None);
+    child.origin = Some(Box::new(Origin {
+        parent: Some(Parent {
+            run: cause.run,
+            operation: OperationId::new(9),
+            on_close: ParentClose::Cancel,
+        }),
+        ..Origin::default()
+    }));
+    assert_eq!(child.cause(), Some(cause));
 }

@@ -17,7 +17,7 @@ use millrun_workflow::{
 };
 use serde::Serialize;
 
-use crate::world::World;
+use crate::world::{World, run_id};
 
 const RESERVE: Activity<u64, u64> = Activity::named("reserve");
 const CHARGE: Activity<u64, u64> = Activity::named("charge").on_queue("payments");
@@ -37,6 +37,7 @@ const TIMED: Workflow<u64, String> = Workflow::named("timed");
 const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
 const REASONED: Workflow<u64, String> = Workflow::named("reasoned");
 const EXPLAIN: Activity<String, ()> = Activity::named("explain");
+const CAUSED: Workflow<u64, u64> = Workflow::named("caused");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 
@@ -120,6 +121,41 @@ fn cancelled_for_a_reason() -> World {
     world.cancel();
     world.complete(2, &());
     world
+}
+
+/// A run that another one had started, by what it published, and signalled.
+fn caused() -> World {
+    let cause = |operation| millrun_core::Cause {
+        run: run_id(),
+        operation,
+    };
+    let input = Payload::encode(&9_u64).unwrap();
+    let started = Started::new(CAUSED.name(), InstanceId::new("world").unwrap(), input);
+    let moment = Moment {
+        now: Timestamp::from_micros(1_000_000),
+        epoch: 1,
+    };
+    let code = Some(caused_implementation());
+    let mut world = World::start_as(code, started.caused_by(cause(3)), Limits::default(), moment);
+    world
+        .apply(Input::Signal {
+            name: GO.name().into(),
+            value: Payload::encode(&2_u64).unwrap(),
+            cause: Some(Box::new(cause(u32::MAX))),
+        })
+        .unwrap();
+    world.signal(GO, &4);
+    world
+}
+
+fn caused_implementation() -> Implementation {
+    Implementation::new(CAUSED, async |cx: WorkflowContext, number: u64| {
+        let first = cx.receive(GO).await?;
+        Ok::<_, WorkflowError>(
+            cx.continue_as_new(CAUSED, number + first + cx.receive(GO).await?)
+                .await?,
+        )
+    })
 }
 
 fn failed() -> World {
@@ -582,6 +618,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: reasoned_implementation,
             make: cancelled_for_a_reason,
             file: include_str!("../histories/v1-reasoned.txt"),
+        },
+        Recording {
+            name: "v1-caused",
+            code: caused_implementation,
+            make: caused,
+            file: include_str!("../histories/v1-caused.txt"),
         },
         order("v1-failed", failed, include_str!("../histories/v1-failed.txt")),
         order(

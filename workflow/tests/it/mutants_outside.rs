@@ -90,6 +90,7 @@ fn world(steps: usize) -> World {
         Input::Signal {
             name: GO.name().into(),
             value: value(5),
+            cause: None,
         },
         published(operation(4)),
         add("1", 2),

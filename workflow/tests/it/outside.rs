@@ -244,6 +244,7 @@ fn what_stands_before_a_checkpoint_is_not_needed_to_bring_the_code_back() {
     history[signals.unwrap()].0 = Event::SignalReceived {
         name: "go".into(),
         value: Payload::encode(&90_u64).unwrap(),
+        cause: None,
     };
     let mut replayed = World::from_history(Some(summing()), history);
     assert_eq!(replayed.parked(), None);

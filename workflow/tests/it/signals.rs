@@ -107,7 +107,13 @@ fn a_signal_of_the_wrong_type_is_an_error_and_is_gone() {
     });
     let mut world = World::start(code, &0);
     let (name, value) = (NUMBER.name().into(), Payload::encode("text").unwrap());
-    world.apply(Input::Signal { name, value }).unwrap();
+    world
+        .apply(Input::Signal {
+            name,
+            value,
+            cause: None,
+        })
+        .unwrap();
     world.signal(NUMBER, &5);
     assert_eq!(world.result::<Vec<u64>>(), [5]);
 }
@@ -125,6 +131,7 @@ fn a_signal_out_of_bounds_is_refused() {
     let signal = |name: String, value: &str| Input::Signal {
         name: name.into(),
         value: Payload::encode(value).unwrap(),
+        cause: None,
     };
     let long = "n".repeat(NAME_BYTES_MAX + 1);
     let refusals = [
@@ -168,7 +175,11 @@ fn a_history_that_is_full_takes_no_more_signals_and_ends_at_twice_its_length() {
         assert!(world.fire_next());
     }
     let (name, value) = (NUMBER.name().into(), Payload::encode(&1).unwrap());
-    let signal = Input::Signal { name, value };
+    let signal = Input::Signal {
+        name,
+        value,
+        cause: None,
+    };
     assert_eq!(
         world.apply(signal),
         Err(InputRefused::HistoryFull { len_max: 20 })

@@ -241,7 +241,12 @@ impl World {
     pub(crate) fn signal<T: Serialize>(&mut self, signal: Signal<T>, value: &T) {
         let value = Payload::encode(value).unwrap();
         let name = signal.name().into();
-        self.apply(Input::Signal { name, value }).unwrap();
+        self.apply(Input::Signal {
+            name,
+            value,
+            cause: None,
+        })
+        .unwrap();
     }
 
     pub(crate) fn cancel(&mut self) {
@@ -436,6 +441,7 @@ fn lending() -> Turn {
     let input = Input::Signal {
         name: "former".into(),
         value: Payload::encode(&1).unwrap(),
+        cause: None,
     };
     former.apply(input, moment, &mut turn).unwrap();
     turn.recycle(former);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::Bytes as Raw;
 
+use super::family::CauseWire;
 use super::family::OriginWire;
 use crate::event::{ActivityFailure, ActivityScheduled, Bounds, EventError, Name, ParkReason};
 use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
@@ -334,6 +335,8 @@ pub(super) struct SignalBody<'a> {
     pub(super) name: Cow<'a, str>,
     #[serde(rename = "v", borrow)]
     pub(super) value: &'a Raw,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub(super) cause: Option<CauseWire>,
 }
 
 #[derive(Serialize, Deserialize)]

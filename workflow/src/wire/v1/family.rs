@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{Cause, InstanceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
@@ -24,10 +24,36 @@ pub(super) struct OriginWire<'a> {
     continued: Option<u128>,
     #[serde(rename = "b", borrow, default, skip_serializing_if = "Option::is_none")]
     began_as: Option<Cow<'a, str>>,
+    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
+    cause: Option<CauseWire>,
     #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
     signals: Vec<(Cow<'a, str>, &'a Raw)>,
     #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
     answers: Vec<(Cow<'a, str>, RecordedWire<'a>)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct CauseWire {
+    #[serde(rename = "r")]
+    run: u128,
+    #[serde(rename = "o")]
+    operation: u32,
+}
+
+impl CauseWire {
+    pub(super) fn of(cause: Cause) -> Self {
+        Self {
+            run: cause.run.bits(),
+            operation: cause.operation,
+        }
+    }
+
+    pub(super) fn into_event(self) -> Result<Cause, EventError> {
+        Ok(Cause {
+            run: run_id(self.run)?,
+            operation: self.operation,
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +105,7 @@ impl<'a> OriginWire<'a> {
                 on_close: CloseWire::of(parent.on_close),
             }),
             continued: origin.continued.map(RunId::bits),
+            cause: origin.cause.map(CauseWire::of),
             began_as: origin.began_as.as_deref().map(Cow::Borrowed),
             signals: signals
                 .map(|(name, value)| (Cow::Borrowed(&**name), raw(value)))
@@ -102,6 +129,7 @@ impl<'a> OriginWire<'a> {
         Ok(Box::new(Origin {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
+            cause: self.cause.map(CauseWire::into_event).transpose()?,
             began_as: self.began_as.map(|name| Cow::Owned(name.into_owned())),
             signals: signals
                 .map(|(name, value)| (Cow::Owned(name.into_owned()), payload(body, value)))

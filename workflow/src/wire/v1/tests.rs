@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use millrun_core::RunId;
+use millrun_core::{Cause, RunId};
 
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Origin, Parent,
@@ -115,6 +115,7 @@ fn samples() -> Vec<Event> {
             origin: Some(Box::new(Origin {
                 parent: None,
                 continued: Some(run),
+                cause: None,
                 began_as: None,
                 signals: signals.clone(),
                 answers: vec![
@@ -200,7 +201,19 @@ fn samples() -> Vec<Event> {
         Event::SignalReceived {
             name: "approved".into(),
             value: value.clone(),
+            cause: None,
         },
+        Event::SignalReceived {
+            name: "approved".into(),
+            value: value.clone(),
+            cause: Some(Box::new(Cause { run, operation: 7 })),
+        },
+        Event::Started(
+            Started::new("checkout", id.clone(), value.clone()).caused_by(Cause {
+                run,
+                operation: u32::MAX,
+            }),
+        ),
         Event::OperationCancelled { operation },
         Event::CancelRequested {
             reason: "customer".into(),

@@ -75,7 +75,7 @@ fn in_words(event: &Event) -> Option<String> {
         Event::ChildEnded { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
         Event::Published { operation, outcome } => ended(operation, outcome.as_ref().map_or(FAILED, worth)),
         Event::PromiseSettled { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
-        Event::SignalReceived { name, value } => {
+        Event::SignalReceived { name, value, .. } => {
             let index = usize::from(name == SIGNALS[1].name());
             Some(format!("signal {index} {}", number(value)))
         }
