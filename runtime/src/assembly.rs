@@ -140,9 +140,6 @@ pub(crate) fn assemble(
         shard.seed(runs, host.now());
         tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
     }
-    for (queue, state) in pools {
-        tree.spawn(Role::Pool(queue, state), None)?;
-    }
     tracing::info!(
         live = report.live,
         timers = report.timers,
@@ -154,17 +151,24 @@ pub(crate) fn assemble(
     let presence = host.spawn("presence", Box::pin(presence.last()));
     let journal = opened.journal;
     let tokio_host = Mutex::new(tokio_host);
-    Ok(Runtime::new(Inner {
+    let runtime = Runtime::new(Inner {
         shared,
         broker,
         doors,
         journal,
-        tree,
+        store: opened.store,
+        tree: Arc::clone(&tree),
         report,
         stop,
         presence,
         tokio_host,
-    }))
+    });
+    // Last, so that each attempt finds its runtime.
+    for (queue, state) in pools {
+        state.connect(Arc::downgrade(runtime.inner()));
+        tree.spawn(Role::Pool(queue, state), None)?;
+    }
+    Ok(runtime)
 }
 
 /// What is dropped with the host's tasks, and says so.

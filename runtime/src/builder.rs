@@ -18,6 +18,7 @@ use crate::host::{HostConfig, TokioHost};
 use crate::recovery::{self, RecoveredRun, StartupReport};
 use crate::registry::{Definition, Registered, Registration};
 use crate::shard::Publisher;
+use crate::upkeep::OwnStore;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// Collects code and configuration; [`start`](Self::start) makes a [`Runtime`] of them.
@@ -48,6 +49,9 @@ impl RuntimeBuilder {
 
     /// Binds code to a workflow or an activity.
     ///
+    /// The code of an activity may be a closure that captures what it needs: each attempt has a clone of
+    /// that. Code with a name takes it as its first argument: [`register_with`](Self::register_with).
+    ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
     ///
@@ -57,6 +61,11 @@ impl RuntimeBuilder {
     ///     Ok(format!("Hello, {name}!"))
     /// }
     /// let builder = Runtime::volatile().register(GREET, greet);
+    ///
+    /// // The same, with a greeting that is known at run time only.
+    /// let greeting = std::sync::Arc::new(String::from("Welcome"));
+    /// let builder = Runtime::volatile()
+    ///     .register(GREET, async move |_cx, name: String| Ok(format!("{greeting}, {name}!")));
     /// ```
     pub fn register<D, F, Marker>(mut self, definition: D, code: F) -> Self
     where
@@ -64,6 +73,43 @@ impl RuntimeBuilder {
     {
         self.registrations.push(definition.bind(code));
         self
+    }
+
+    /// Binds code to an activity, and state that it needs: a client, a pool of connections. Each attempt gets
+    /// a clone as its first argument, so put what is costly to clone into an [`Arc`].
+    ///
+    /// The runtime itself is state that each activity has already: [`ActivityContext::runtime`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use millrun::{Activity, ActivityContext, ActivityError, Runtime};
+    ///
+    /// const CHARGE: Activity<u64, String> = Activity::named("charge");
+    ///
+    /// #[derive(Debug)]
+    /// struct Bank {
+    ///     name: String,
+    /// }
+    ///
+    /// async fn charge(bank: Arc<Bank>, cx: ActivityContext, cents: u64) -> Result<String, ActivityError> {
+    ///     Ok(format!("{}: {cents}, under {}", bank.name, cx.idempotency_key()))
+    /// }
+    ///
+    /// let bank = Arc::new(Bank { name: "First National".into() });
+    /// let builder = Runtime::volatile().register_with(bank, CHARGE, charge);
+    /// ```
+    pub fn register_with<S, I, O, E, F, Fut>(self, state: S, activity: Activity<I, O, E>, code: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: TypedError,
+        F: FnOnce(S, ActivityContext, I) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        self.register(activity, move |cx: ActivityContext, input: I| {
+            code(state, cx, input)
+        })
     }
 
     /// Binds code that blocks its thread, or computes for long, to an activity: each attempt has a
@@ -294,6 +340,8 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
 /// An open store and what was alive in it.
 pub(crate) struct Opened {
     pub(crate) journal: Arc<dyn Journal>,
+    /// The journal, if it was opened by its path.
+    pub(crate) store: Option<OwnStore>,
     pub(crate) epoch: Epoch,
     pub(crate) shards: Vec<Vec<RecoveredRun>>,
     pub(crate) report: StartupReport,
@@ -347,6 +395,7 @@ impl Opener {
         let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let all: Vec<Partition> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
         let own = |journal: &dyn Journal| journal.take_over(&all).map_err(StopCause::Journal);
+        let mut store = None;
         let (journal, epoch, (shards, mut report)): (Arc<dyn Journal>, _, _) = match (self.journal, self.path)
         {
             (None, Some(path)) => {
@@ -364,7 +413,9 @@ impl Opener {
                     .map_or(Epoch::ZERO, |owned| owned.epoch);
                 let (histories, report) = (granted.take_folds(), granted.report);
                 let recovered = recovery::by_shard(histories, shards_len, report);
-                (Arc::new(journal), epoch, recovered)
+                let journal = Arc::new(journal);
+                store = Some(OwnStore::new(Arc::clone(&journal)));
+                (journal, epoch, recovered)
             }
             (journal, _) => {
                 let mut config = self.config.journal.clone();
@@ -382,6 +433,7 @@ impl Opener {
         report.elapsed = self.host.elapsed().saturating_sub(started);
         Ok(Opened {
             journal,
+            store,
             epoch,
             shards,
             report,

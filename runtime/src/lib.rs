@@ -52,6 +52,7 @@ mod timers;
 mod trigger;
 mod untyped;
 mod updated;
+mod upkeep;
 mod watch;
 
 /// The examples of the README compile and run.
@@ -80,6 +81,7 @@ pub use shutdown::{LeftBehind, ShutdownReport};
 pub use start::{OnConflict, Start, StartWithSignal, StartWithUpdate, Starting};
 pub use trigger::{On, Trigger};
 pub use untyped::UntypedHandle;
+pub use upkeep::{StoreHandle, UpkeepError};
 
 pub use millrun_core::{
     Bell, Cause, CauseError, CrashCheck, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit,
@@ -87,6 +89,7 @@ pub use millrun_core::{
     Timestamp,
 };
 pub use millrun_persistence::OpenError as StoreError;
+pub use millrun_persistence::{Archive, BackupError, Exported, ImportError, Imported, Verified, import};
 pub use millrun_persistence::{
     Durability, FailureKind, FinishedRun, Journal, JournalConfig, JournalFailure, MemoryJournal, RedbJournal,
     Retention,

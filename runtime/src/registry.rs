@@ -23,7 +23,8 @@ pub(crate) enum Registered {
 /// `Marker` only keeps the implementations apart; it is inferred.
 #[diagnostic::on_unimplemented(
     message = "this function does not implement the definition",
-    note = "a workflow is an `async fn(WorkflowContext, I) -> Result<O, E>`, an activity an `async fn(ActivityContext, I) -> Result<O, E>`, with the types of the definition"
+    note = "a workflow is an `async fn(WorkflowContext, I) -> Result<O, E>`, an activity an `async fn(ActivityContext, I) -> Result<O, E>`, with the types of the definition",
+    note = "its future must be `Send`, and what the closure of an activity captures must be `Clone + Send + Sync`: put it into an `Arc`"
 )]
 pub trait Definition<F, Marker> {
     /// Binds the code.
@@ -56,7 +57,7 @@ where
     I: DeserializeOwned + Send + 'static,
     O: Serialize + Send + 'static,
     E: TypedError,
-    F: Fn(ActivityContext, I) -> Fut + Send + Sync + 'static,
+    F: FnOnce(ActivityContext, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, E>> + Send + 'static,
 {
     fn bind(self, code: F) -> Registration {

@@ -20,6 +20,7 @@ use crate::host::TokioHost;
 use crate::recovery::StartupReport;
 use crate::shard::{Latest, ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
 use crate::stop::StopCell;
+use crate::upkeep::{OwnStore, StoreHandle};
 use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
@@ -155,6 +156,8 @@ pub(crate) struct Inner {
     pub(crate) broker: Broker,
     pub(crate) doors: ShardDoors,
     pub(crate) journal: Arc<dyn Journal>,
+    /// The journal, if it is in a file that the runtime opened.
+    pub(crate) store: Option<OwnStore>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) report: StartupReport,
     pub(crate) stop: Arc<StopCell>,
@@ -271,9 +274,8 @@ impl Runtime {
     /// The file belongs to the runtime while that is open. If it is deleted, moved, replaced or cut from
     /// outside, nothing more is acknowledged, and the runtime stops, also when it is idle:
     /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::FailureKind) or one of its
-    /// kin. `cp` of a file that is open is no backup; [`RedbJournal::backup`](crate::RedbJournal::backup) and
-    /// [`RedbJournal::export`](crate::RedbJournal::export) are (open the journal yourself and pass it to
-    /// [`journal`](RuntimeBuilder::journal)), or a copy that was made after a [shutdown](Self::shutdown).
+    /// kin. `cp` of a file that is open is no backup; what [`store`](Self::store) makes is one, or a copy that
+    /// was made after a [shutdown](Self::shutdown).
     pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
         RuntimeBuilder::new(Some(path.into()))
     }
@@ -468,6 +470,14 @@ impl Runtime {
     #[must_use]
     pub fn startup_report(&self) -> &StartupReport {
         &self.inner.report
+    }
+
+    /// What an operator does with the file of a runtime that was [opened by path](Self::open), while it runs:
+    /// back it up, export it, verify it, compact it. `None` if the runtime keeps everything in memory or was
+    /// given a [journal](RuntimeBuilder::journal), which its owner can ask directly.
+    #[must_use]
+    pub fn store(&self) -> Option<StoreHandle> {
+        StoreHandle::of(&self.inner)
     }
 
     /// Counts and sizes.

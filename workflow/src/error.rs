@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_core::InstanceIdError;
 use serde::de::DeserializeOwned;
@@ -19,6 +20,16 @@ pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug +
     /// Whether another attempt may succeed. Asked of activities only.
     fn is_retryable(&self) -> bool {
         true
+    }
+
+    /// The pause before the next attempt, if this error knows better than the call's policy: the far side
+    /// has said when to come again, say. It is neither varied nor bounded by
+    /// [`pause_max`](crate::Retry::pause_max); the policy's number of attempts and its
+    /// [`elapsed_max`](crate::Retry::elapsed_max) hold, and so does
+    /// [`schedule_to_close`](crate::Call::schedule_to_close). What it leads to is recorded with the failure,
+    /// and a crash does not change it. Asked of activities only.
+    fn retry_after(&self) -> Option<Duration> {
+        None
     }
 
     /// The name of its [kind](ErrorKind), for [policies of the call](crate::Call::retry_on). Asked of
@@ -52,6 +63,8 @@ pub struct ActivityError {
     retryable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_us: Option<u64>,
 }
 
 impl ActivityError {
@@ -62,6 +75,7 @@ impl ActivityError {
             message: message.into(),
             retryable: true,
             kind: None,
+            retry_after_us: None,
         }
     }
 
@@ -72,6 +86,7 @@ impl ActivityError {
             message: message.into(),
             retryable: false,
             kind: None,
+            retry_after_us: None,
         }
     }
 
@@ -79,6 +94,22 @@ impl ActivityError {
     #[must_use]
     pub fn of_kind(mut self, kind: ErrorKind<Self>) -> Self {
         self.kind = Some(kind.name().into());
+        self
+    }
+
+    /// The same error, with the [pause](TypedError::retry_after) before the next attempt; microseconds are
+    /// kept.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use millrun_workflow::{ActivityError, TypedError};
+    ///
+    /// let busy = ActivityError::retryable("429, come again later").after(Duration::from_secs(30));
+    /// assert_eq!(busy.retry_after(), Some(Duration::from_secs(30)));
+    /// ```
+    #[must_use]
+    pub fn after(mut self, pause: Duration) -> Self {
+        self.retry_after_us = Some(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
         self
     }
 
@@ -98,6 +129,10 @@ impl fmt::Display for ActivityError {
 impl TypedError for ActivityError {
     fn is_retryable(&self) -> bool {
         self.retryable
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_us.map(Duration::from_micros)
     }
 
     fn kind(&self) -> Option<&str> {

@@ -10,7 +10,8 @@ use crate::OperationId;
 ///
 /// The default, [`Retry::exponential`], pauses 100 ms after the first failure, doubles each time
 /// up to 60 s, varies each pause by up to a fifth in either direction, and gives up after 20
-/// attempts (about ten minutes).
+/// attempts (about ten minutes). [`coefficient`](Retry::coefficient) changes how fast pauses grow, and an
+/// attempt that knows better [chooses the pause itself](crate::TypedError::retry_after).
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,10 +27,15 @@ pub struct Retry {
     pub(crate) attempts_max: u32,
     pub(crate) first_pause: Duration,
     pub(crate) pause_max: Duration,
+    /// By how much each pause is longer than the one before: 200 doubles it.
+    pub(crate) growth_percent: u32,
     pub(crate) elapsed_max: Option<Duration>,
 }
 
 impl Retry {
+    /// Part of the stored format: a policy that names no growth doubles its pauses.
+    pub(crate) const DOUBLING: u32 = 200;
+
     /// The default policy.
     #[must_use]
     pub const fn exponential() -> Self {
@@ -37,6 +43,7 @@ impl Retry {
             attempts_max: 20,
             first_pause: Duration::from_millis(100),
             pause_max: Duration::from_secs(60),
+            growth_percent: Self::DOUBLING,
             elapsed_max: None,
         }
     }
@@ -68,6 +75,35 @@ impl Retry {
         self
     }
 
+    /// How many times as long each pause is as the one before: 2 by default, 1 for pauses that do not grow.
+    /// From 1 to 100, in hundredths; what is outside counts as the nearest, and what is no number as 1.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use millrun_workflow::Retry;
+    ///
+    /// let every_ten_seconds = Retry::exponential().first_pause(Duration::from_secs(10)).coefficient(1.0);
+    /// let slowly_growing = Retry::exponential().coefficient(1.5);
+    /// assert_ne!(every_ten_seconds, slowly_growing);
+    /// ```
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it lies between 1 and 100 there, and hundredths are what is kept"
+    )]
+    pub const fn coefficient(mut self, coefficient: f64) -> Self {
+        // A whole number, since floats may be computed differently on another machine.
+        self.growth_percent = if coefficient >= 100.0 {
+            10_000
+        } else if coefficient > 1.0 {
+            (coefficient * 100.0 + 0.5) as u32
+        } else {
+            100
+        };
+        self
+    }
+
     /// How long after the call was decided an attempt may still begin: if the next pause would end
     /// later, the call fails at once, with the error of the last attempt. Not limited by default.
     ///
@@ -86,16 +122,18 @@ impl Retry {
         self.attempts_max
     }
 
-    /// When the attempt after `failures` failed ones begins, of a call that was decided at `since`;
-    /// `None` when there shall be no other.
+    /// When the attempt after `failures` failed ones begins, of a call that was decided at `since`; `chosen`
+    /// is the pause that the failed attempt asks for. `None` when there shall be no other.
     pub(crate) fn retry_at(
         &self,
         failures: u32,
+        chosen: Option<Duration>,
         (run, operation): (RunId, OperationId),
         since: Timestamp,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let retry_at = now + self.pause_after(failures, run, operation)?;
+        let pause = self.pause_after(failures, run, operation)?;
+        let retry_at = now + chosen.unwrap_or(pause);
         let is_in_time = self.elapsed_max.is_none_or(|elapsed| retry_at <= since + elapsed);
         is_in_time.then_some(retry_at)
     }
@@ -108,16 +146,39 @@ impl Retry {
         if failures >= self.attempts_max {
             return None;
         }
-        let doublings = failures.saturating_sub(1).min(32);
-        let pause = self
-            .first_pause
-            .saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX));
-        let pause = pause.min(self.pause_max);
+        let pause = self.plain_pause(failures.saturating_sub(1));
         let seed = (run.bits() ^ (run.bits() >> 64)) & u128::from(u64::MAX);
         let seed = u64::try_from(seed).expect("masked to 64 bits");
         let dice = mix(seed ^ (u64::from(operation.get()) << 32) ^ u64::from(failures));
         let per_mille = 800 + u32::try_from(dice % 401).expect("below 401");
         Some(pause.saturating_mul(per_mille) / 1_000)
+    }
+}
+
+impl Retry {
+    /// A pause that follows so many shorter ones, before it is varied.
+    fn plain_pause(&self, shorter: u32) -> Duration {
+        if self.growth_percent == Self::DOUBLING {
+            let pause = self
+                .first_pause
+                .saturating_mul(1_u32.checked_shl(shorter.min(32)).unwrap_or(u32::MAX));
+            return pause.min(self.pause_max);
+        }
+        let (mut pause, pause_max) = (self.first_pause.as_nanos(), self.pause_max.as_nanos());
+        for _ in 0..shorter {
+            let longer = pause * u128::from(self.growth_percent) / 100;
+            // It grows no more: too short to, or by a coefficient of one.
+            if pause >= pause_max || longer == pause {
+                break;
+            }
+            pause = longer;
+        }
+        match u64::try_from(pause) {
+            Ok(nanos) => Duration::from_nanos(nanos).min(self.pause_max),
+            Err(_) => self
+                .pause_max
+                .min(self.first_pause.max(Duration::from_nanos(u64::MAX))),
+        }
     }
 }
 
@@ -160,6 +221,68 @@ mod tests {
             );
         }
         assert_eq!(retry.pause_after(12, run(), OperationId::new(3)), None);
+    }
+
+    #[test]
+    fn pauses_grow_by_their_coefficient() {
+        let cases: [(f64, [u64; 5]); 6] = [
+            (1.0, [100, 100, 100, 100, 100]),
+            (1.5, [100, 150, 225, 337, 506]),
+            (2.0, [100, 200, 400, 800, 1_600]),
+            (10.0, [100, 1_000, 2_000, 2_000, 2_000]),
+            (-3.0, [100, 100, 100, 100, 100]),
+            (f64::NAN, [100, 100, 100, 100, 100]),
+        ];
+        for (coefficient, expected) in cases {
+            let retry = Retry::exponential()
+                .pause_max(Duration::from_secs(2))
+                .coefficient(coefficient);
+            let pauses: Vec<_> = (0..5).map(|shorter| retry.plain_pause(shorter)).collect();
+            let expected = expected.map(Duration::from_millis);
+            for (pause, expected) in pauses.iter().zip(expected) {
+                assert!(
+                    expected <= *pause && *pause < expected + Duration::from_millis(1),
+                    "{coefficient}: {pause:?} for {expected:?}"
+                );
+            }
+        }
+        assert_eq!(Retry::exponential().coefficient(2.0), Retry::exponential());
+    }
+
+    #[test]
+    fn any_coefficient_ends_soon_and_does_not_overflow() {
+        for (first, coefficient) in [
+            (1, 1.01),
+            (99, 1.01),
+            (100, 1.01),
+            (0, 3.0),
+            (u64::MAX, 100.0),
+            (5, 100.0),
+        ] {
+            let retry = Retry::exponential()
+                .first_pause(Duration::from_nanos(first))
+                .pause_max(Duration::MAX)
+                .coefficient(coefficient);
+            let last = retry.plain_pause(u32::MAX);
+            assert!(
+                last >= Duration::from_nanos(first),
+                "{first} by {coefficient}: {last:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_chosen_pause_goes_before_the_policy_s_own_and_not_beyond_its_limits() {
+        let retry = Retry::exponential()
+            .attempts(3)
+            .elapsed_max(Duration::from_secs(100));
+        let (step, now) = ((run(), OperationId::new(1)), Timestamp::from_micros(7));
+        let after =
+            |failures, seconds| retry.retry_at(failures, Some(Duration::from_secs(seconds)), step, now, now);
+        assert_eq!(after(1, 0), Some(now));
+        assert_eq!(after(2, 100), Some(now + Duration::from_secs(100)));
+        assert_eq!(after(2, 101), None, "there is no time left");
+        assert_eq!(after(3, 1), None, "there is no attempt left");
     }
 
     #[test]

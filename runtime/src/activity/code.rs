@@ -90,12 +90,14 @@ impl ActivityImplementation {
         I: DeserializeOwned + Send + 'static,
         O: Serialize + Send + 'static,
         E: TypedError,
-        F: Fn(ActivityContext, I) -> Fut + Send + Sync + 'static,
+        F: FnOnce(ActivityContext, I) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
+        // Each attempt has a clone of what the code captures, which is nothing if it is a function: so its
+        // future may own that.
         let start = move |cx: ActivityContext| {
             let input = decode_input(&cx)?;
-            Ok(code(cx, input))
+            Ok(code.clone()(cx, input))
         };
         Self::of_parts(activity, start, encode_end)
     }
@@ -157,6 +159,7 @@ pub(super) fn encode_end<O: Serialize, E: TypedError>(end: Result<O, E>) -> Atte
                 },
                 is_retryable: error.is_retryable(),
                 kind: error.kind().map(Box::from),
+                retry_after: error.retry_after(),
                 details: None,
             }))
         }

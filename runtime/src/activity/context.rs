@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::{ActivityTask, PoolState};
+use crate::{Runtime, StopCause};
 
 /// What an activity knows about itself, and how it says how far it is. A clone copies the
 /// details of the last heartbeat, if there are any, and nothing else that is large.
@@ -51,6 +52,39 @@ impl ActivityContext {
     /// What a blocking attempt runs on.
     pub(super) fn host_and_threads(&self) -> (Arc<dyn Host>, Arc<Semaphore>) {
         self.pool.host_and_threads()
+    }
+
+    /// The runtime that the attempt runs on: to start, signal or ask other instances, or to publish.
+    ///
+    /// It is a handle as any other, and keeps the runtime alive: drop it with the attempt. An activity that
+    /// shuts its own runtime down is cut off by that.
+    ///
+    /// ```
+    /// use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// const DOUBLED: Activity<u64, u64> = Activity::named("doubled");
+    ///
+    /// async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    ///     Ok(number * 2)
+    /// }
+    ///
+    /// async fn doubled(cx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
+    ///     let runtime = cx.runtime()?;
+    ///     let run = runtime.start(DOUBLE, &format!("double-{number}"), number).await?;
+    ///     Ok(run.result().await?)
+    /// }
+    /// let builder = Runtime::volatile().register(DOUBLE, double).register(DOUBLED, doubled);
+    /// ```
+    ///
+    /// # Errors
+    /// When the runtime has stopped, or its last handle was dropped: the attempt is given up then.
+    pub fn runtime(&self) -> Result<Runtime, StopCause> {
+        let runtime = self.pool.runtime().ok_or(StopCause::Shutdown)?;
+        match runtime.stop_cause() {
+            Some(cause) => Err(cause),
+            None => Ok(runtime),
+        }
     }
 
     /// Names this step for ever: the same for each attempt, another for every other step of any

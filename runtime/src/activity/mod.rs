@@ -21,6 +21,7 @@ mod running;
 mod samples;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_core::{InstanceId, RunId, Timestamp};
 use millrun_workflow::{ActivityFailure, ActivityScheduled, OperationId, Payload};
@@ -72,6 +73,8 @@ pub(crate) struct AttemptFailure {
     pub(crate) is_retryable: bool,
     /// The kind of the activity's own error, if it has one.
     pub(crate) kind: Option<Box<str>>,
+    /// The pause that the activity's own error asks for, if it does.
+    pub(crate) retry_after: Option<Duration>,
     /// What the last heartbeat said, if there was one.
     pub(crate) details: Option<Box<Payload>>,
 }
@@ -86,6 +89,7 @@ impl AttemptFailure {
             failure,
             is_retryable: true,
             kind: None,
+            retry_after: None,
             details: None,
         })
     }
@@ -95,6 +99,7 @@ impl AttemptFailure {
             failure,
             is_retryable: false,
             kind: None,
+            retry_after: None,
             details: None,
         })
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use millrun_core::{Host, TaskHandle, Timestamp};
@@ -14,6 +14,8 @@ use tokio::sync::Semaphore;
 use super::attempt_list::{Attempt, AttemptList, Key};
 use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
+use crate::Runtime;
+use crate::runtime::Inner;
 use crate::shard::{ShardDoors, ShardMessage};
 
 /// The attempts of one task queue.
@@ -28,6 +30,7 @@ pub(crate) struct PoolState {
     threads: Arc<Semaphore>,
     running: Mutex<Running>,
     is_stopping: AtomicBool,
+    runtime: OnceLock<Weak<Inner>>,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +73,19 @@ impl PoolState {
             threads,
             running: Mutex::default(),
             is_stopping: AtomicBool::new(false),
+            runtime: OnceLock::new(),
         }
+    }
+
+    /// Says of which runtime it is, before its first attempt begins.
+    pub(crate) fn connect(&self, runtime: Weak<Inner>) {
+        // It is of one runtime for ever.
+        drop(self.runtime.set(runtime));
+    }
+
+    /// The runtime, unless its last handle was dropped.
+    pub(super) fn runtime(&self) -> Option<Runtime> {
+        self.runtime.get().and_then(Weak::upgrade).map(Runtime::of)
     }
 
     pub(super) fn host_and_threads(&self) -> (Arc<dyn Host>, Arc<Semaphore>) {

@@ -91,7 +91,7 @@ pub(super) enum Held {
     Query(Question, Reply<Payload, QueryError>),
     Update(UpdateRequest, UpdateReply),
     /// A failed attempt, and what it said last.
-    Failed(OperationId, u32, AttemptFailure),
+    Failed(OperationId, u32, Box<AttemptFailure>),
     Dispatch(OperationId),
     /// A value that waited for room in its topic has its turn.
     Republish(OperationId, &'static str),

@@ -145,8 +145,9 @@ impl Shard {
                     failure,
                     is_retryable,
                     kind,
+                    retry_after,
                     details,
-                } = failed;
+                } = *failed;
                 if let Some(details) = details
                     && self.is_news(run, operation, &details)
                 {
@@ -162,7 +163,8 @@ impl Shard {
                     attempt,
                     failure,
                     is_retryable,
-                    kind: kind.map(|kind| Name::from(String::from(kind))),
+                    kind,
+                    retry_after,
                 };
                 self.apply_quietly(run, input, moment);
             }
@@ -577,7 +579,7 @@ impl Shard {
                 attempt,
                 result,
             }),
-            Err(failure) => Held::Failed(operation, attempt, *failure),
+            Err(failure) => Held::Failed(operation, attempt, failure),
         }
     }
 }

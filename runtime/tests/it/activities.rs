@@ -184,7 +184,8 @@ async fn a_panic_ends_one_attempt_and_nothing_else() {
 /// An activity that never ends, and counts the attempts whose code runs.
 fn endless(
     inside: Arc<AtomicU32>,
-) -> impl Fn(ActivityContext, ()) -> futures_util::future::BoxFuture<'static, Result<(), ActivityError>> {
+) -> impl Fn(ActivityContext, ()) -> futures_util::future::BoxFuture<'static, Result<(), ActivityError>> + Clone
+{
     struct Guard(Arc<AtomicU32>);
     impl Drop for Guard {
         fn drop(&mut self) {

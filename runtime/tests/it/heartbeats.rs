@@ -144,9 +144,9 @@ async fn an_attempt_nobody_waits_for_is_told_so() {
     }
     let store = Store::new();
     let (sender, seen) = tokio::sync::oneshot::channel();
-    let sender = std::sync::Mutex::new(Some(sender));
+    let sender = Arc::new(std::sync::Mutex::new(Some(sender)));
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let begin = std::sync::Mutex::new(Some(begin));
+    let begin = Arc::new(std::sync::Mutex::new(Some(begin)));
     let watch = move |cx: ActivityContext, ()| {
         let sender = sender.lock().unwrap().take();
         if let Some(begin) = begin.lock().unwrap().take() {

@@ -11,6 +11,7 @@
 //! Everything that can refuse an input is looked at before anything changes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_core::Timestamp;
 
@@ -18,7 +19,7 @@ use super::{Command, Input, InputRefused, Instance, Limits, Moment, Turn};
 use crate::context::keep_request;
 use crate::event::{ActivityFailure, Event, Name, ParkReason, Started};
 use crate::ledger::Pending;
-use crate::{NAME_BYTES_MAX, OperationId, Payload, TimeoutKind};
+use crate::{NAME_BYTES_MAX, OperationId, Payload, Retry, TimeoutKind};
 
 impl Instance {
     /// Applies an input, and appends what it led to.
@@ -59,9 +60,11 @@ impl Instance {
                 failure,
                 is_retryable,
                 kind,
+                retry_after,
             } => {
                 let kind = failure.kind(kind.as_deref());
-                let retry_at = self.retry_at(operation, attempt, is_retryable, kind, moment)?;
+                let policy = self.policy_of(operation, attempt, is_retryable, kind, moment)?;
+                let retry_at = policy.and_then(|retry| self.retry_at(operation, &retry, retry_after, moment));
                 let failure = self.limits.bounded_failure(failure);
                 if let Some(retry_at) = retry_at {
                     let event = Event::AttemptFailed {
@@ -272,15 +275,15 @@ impl Instance {
         }
     }
 
-    /// When a failed attempt is followed by another, if it is.
-    fn retry_at(
+    /// The policy by which a failed attempt may be followed by another; `None` if there is to be none.
+    fn policy_of(
         &self,
         operation: OperationId,
         attempt: u32,
         is_retryable: bool,
         kind: Option<&str>,
         moment: Moment,
-    ) -> Result<Option<Timestamp>, InputRefused> {
+    ) -> Result<Option<Retry>, InputRefused> {
         let Some(Pending::Activity(activity)) = self.ledger.pending_operation(operation) else {
             return Err(InputRefused::Stale);
         };
@@ -288,13 +291,25 @@ impl Instance {
             // The owner has begun another since; that one decides.
             return Err(InputRefused::Stale);
         }
-        let Some(retry) = activity.scheduled.retry_of(kind, is_retryable) else {
-            return Ok(None);
+        Ok(activity.scheduled.retry_of(kind, is_retryable).copied())
+    }
+
+    /// When the next attempt begins after one that has failed, if there is another; `chosen` is the pause that
+    /// the failed one asks for.
+    fn retry_at(
+        &self,
+        operation: OperationId,
+        retry: &Retry,
+        chosen: Option<Duration>,
+        moment: Moment,
+    ) -> Option<Timestamp> {
+        let Some(Pending::Activity(activity)) = self.ledger.pending_operation(operation) else {
+            return None;
         };
         let since = self.ledger.pending_since(operation).unwrap_or(moment.now);
         let step = (self.run, operation);
-        let retry_at = retry.retry_at(activity.failures + 1, step, since, moment.now);
-        Ok(retry_at.filter(|at| activity.close_at.is_none_or(|close_at| *at < close_at)))
+        let retry_at = retry.retry_at(activity.failures + 1, chosen, step, since, moment.now);
+        retry_at.filter(|at| activity.close_at.is_none_or(|close_at| *at < close_at))
     }
 }
 

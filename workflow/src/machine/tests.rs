@@ -62,6 +62,7 @@ fn failed(attempt: u32, is_retryable: bool) -> Input {
         failure: ActivityFailure::Panicked { message: "oh".into() },
         is_retryable,
         kind: None,
+        retry_after: None,
     }
 }
 

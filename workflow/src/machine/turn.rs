@@ -1,6 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_core::{Cause, RunId, Timestamp};
 
@@ -127,7 +128,9 @@ pub enum Input {
         /// Whether another attempt may help, unless the call has a policy for this kind of error.
         is_retryable: bool,
         /// The [kind](crate::TypedError::kind) of the activity's own error, if it has one.
-        kind: Option<Name>,
+        kind: Option<Box<str>>,
+        /// The [pause](crate::TypedError::retry_after) that the activity's own error asks for, if it does.
+        retry_after: Option<Duration>,
     },
     /// An attempt of an activity has begun. Worth an event only if the call
     /// [limits](crate::Call::schedule_to_start) how long one may wait for that: whether it has been

@@ -235,6 +235,7 @@ fn shopped() -> World {
             failure,
             is_retryable,
             kind: None,
+            retry_after: None,
         })
         .unwrap();
     world.activities.clear();
@@ -362,6 +363,7 @@ fn retried() -> World {
             failure,
             is_retryable: kind.is_none(),
             kind,
+            retry_after: None,
         };
         world.apply(input).unwrap();
         world.fire_next();

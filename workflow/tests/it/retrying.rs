@@ -29,13 +29,14 @@ fn calling(options: fn(Step) -> Step) -> World {
 /// The attempt under way fails.
 fn fail(world: &mut World, failure: ActivityFailure, is_retryable: bool, kind: Option<&str>) {
     let (_, attempt) = world.activities.remove(&ONE).expect("no attempt is under way");
-    let kind = kind.map(|kind| kind.to_string().into());
+    let kind = kind.map(Box::from);
     let input = Input::AttemptFailed {
         operation: ONE,
         attempt,
         failure,
         is_retryable,
         kind,
+        retry_after: None,
     };
     world.apply(input).unwrap();
 }

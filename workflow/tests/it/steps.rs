@@ -90,6 +90,7 @@ fn a_timeout_is_told_from_a_failure() {
         failure: millrun_workflow::ActivityFailure::TimedOut(TimeoutKind::StartToClose),
         is_retryable: true,
         kind: None,
+        retry_after: None,
     };
     world.apply(input).unwrap();
     assert_eq!(world.result::<String>(), "start-to-close");
@@ -111,6 +112,7 @@ fn a_crash_gives_the_attempt_a_higher_number_and_the_late_one_is_refused() {
         failure: crate::world::failure("late", true),
         is_retryable: true,
         kind: None,
+        retry_after: None,
     };
     assert_eq!(world.apply(late), Err(InputRefused::Stale));
     world.complete(1, &42_u64);
@@ -589,6 +591,7 @@ fn a_typed_error_comes_back_as_itself() {
         failure,
         is_retryable: true,
         kind: None,
+        retry_after: None,
     };
     world.apply(input).unwrap();
     assert_eq!(world.result::<u64>(), 500);

@@ -116,6 +116,7 @@ fn a_timeout_that_its_executor_sees_fails_the_attempt_or_the_call() {
             failure,
             is_retryable,
             kind: None,
+            retry_after: None,
         };
         world.apply(input).unwrap();
         assert_eq!(world.labels().last(), Some(&last));

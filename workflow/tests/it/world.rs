@@ -234,6 +234,7 @@ impl World {
             failure,
             is_retryable,
             kind: None,
+            retry_after: None,
         };
         self.apply(input).unwrap();
     }

@@ -114,6 +114,8 @@ pub(super) struct RetryWire {
     pub(super) pause_max_us: u64,
     #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
     pub(super) elapsed_max_us: Option<u64>,
+    #[serde(rename = "g", default, skip_serializing_if = "Option::is_none")]
+    pub(super) growth_percent: Option<u32>,
 }
 
 /// The policy for errors of one kind.
@@ -132,14 +134,19 @@ impl RetryWire {
             first_pause_us: micros(retry.first_pause),
             pause_max_us: micros(retry.pause_max),
             elapsed_max_us: retry.elapsed_max.map(micros),
+            growth_percent: (retry.growth_percent != Retry::DOUBLING).then_some(retry.growth_percent),
         }
     }
 
     fn into_event(self) -> Retry {
-        let retry = Retry::exponential()
+        let mut retry = Retry::exponential()
             .attempts(self.attempts_max)
             .first_pause(Duration::from_micros(self.first_pause_us))
             .pause_max(Duration::from_micros(self.pause_max_us));
+        // The range that `Retry::coefficient` gives.
+        retry.growth_percent = self
+            .growth_percent
+            .map_or(Retry::DOUBLING, |percent| percent.clamp(100, 10_000));
         let elapsed_max = self.elapsed_max_us.map(Duration::from_micros);
         elapsed_max.map_or(retry, |elapsed| retry.elapsed_max(elapsed))
     }

@@ -76,7 +76,8 @@ fn samples() -> Vec<Event> {
         heartbeat: Some(Duration::from_micros(1)),
         retry: Retry::never()
             .first_pause(Duration::from_micros(7))
-            .elapsed_max(Duration::from_micros(70)),
+            .elapsed_max(Duration::from_micros(70))
+            .coefficient(1.25),
         retry_on: Some(
             [
                 ("busy".into(), Retry::exponential()),

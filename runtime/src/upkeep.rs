@@ -1,0 +1,186 @@
+//! What an operator does with the file of a runtime while it runs.
+//!
+//! ```text
+//!   backup, export, verify ──► one at a time ──► a thread of its own ──► the answer
+//!   begin_compact ──► the journal's writer
+//! ```
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millrun_core::{Bell, Next, Part, PartExit, Placement, SpawnError, Timestamp};
+use millrun_persistence::{BackupError, Exported, ReadError, RedbJournal, Verified};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::StopCause;
+use crate::runtime::Inner;
+
+/// How many of backup, export and verify a runtime performs at once; others wait.
+pub(crate) const UPKEEP_RUNNING_MAX: usize = 1;
+
+/// The file that a runtime opened by its path.
+#[derive(Debug)]
+pub(crate) struct OwnStore {
+    journal: Arc<RedbJournal>,
+    running: Semaphore,
+}
+
+impl OwnStore {
+    pub(crate) fn new(journal: Arc<RedbJournal>) -> Self {
+        Self {
+            journal,
+            running: Semaphore::new(UPKEEP_RUNNING_MAX),
+        }
+    }
+}
+
+/// Why something asked of a store was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpkeepError {
+    /// The copy was not made.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The store cannot be read at all.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no thread for it.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The runtime has stopped. A file that was being written is not at its place.
+    #[error("the runtime has stopped: {0}")]
+    Stopped(#[from] StopCause),
+}
+
+/// The store of a running runtime, for its operator; from [`Runtime::store`](crate::Runtime::store). A cheap
+/// clone; it keeps the runtime alive.
+///
+/// What reads the whole store does so on a thread of its own, while the runtime goes on, one request at a time:
+/// others wait for their turn.
+///
+/// ```
+/// use millrun::Runtime;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// let runtime = Runtime::open(directory.path().join("app.redb")).start().await?;
+/// let store = runtime.store().expect("it was opened by path");
+/// assert!(store.verify().await?.damaged.is_empty());
+/// store.backup(directory.path().join("backup.redb")).await?;
+/// store.export(directory.path().join("histories.ndjson")).await?;
+/// store.begin_compact();
+/// runtime.shutdown().await?;
+///
+/// // A backup is a store.
+/// let restored = Runtime::open(directory.path().join("backup.redb")).start().await?;
+/// # restored.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancel safety
+/// Dropping a method's future gives up its answer; what has begun goes on.
+#[derive(Clone)]
+pub struct StoreHandle {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for StoreHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreHandle").finish_non_exhaustive()
+    }
+}
+
+impl StoreHandle {
+    /// The store of a runtime that has one of its own.
+    pub(crate) fn of(inner: &Arc<Inner>) -> Option<Self> {
+        let inner = Arc::clone(inner);
+        inner.store.is_some().then_some(Self { inner })
+    }
+
+    fn own(&self) -> &OwnStore {
+        self.inner.store.as_ref().expect("seen when the handle was made")
+    }
+
+    /// Reads every record of the store and checks it; as [`RedbJournal::verify`](crate::RedbJournal::verify).
+    /// What is damaged is in the answer.
+    ///
+    /// # Errors
+    /// When the store cannot be read at all, or the runtime has stopped.
+    pub async fn verify(&self) -> Result<Verified, UpkeepError> {
+        self.perform(|journal| Ok(journal.verify()?)).await
+    }
+
+    /// Writes a copy of the store, as it is at one moment, to `path`; as
+    /// [`RedbJournal::backup`](crate::RedbJournal::backup). The copy is a store: to restore it, put it where
+    /// the lost one was.
+    ///
+    /// # Errors
+    /// When there is a file at `path`, the store cannot be read or the copy not written, or the runtime has
+    /// stopped.
+    pub async fn backup(&self, path: impl Into<PathBuf>) -> Result<(), UpkeepError> {
+        let path = path.into();
+        self.perform(move |journal| Ok(journal.backup(path)?)).await
+    }
+
+    /// Writes all histories as lines of JSON to `path`, of which [`import`](crate::import) makes a store; as
+    /// [`RedbJournal::export`](crate::RedbJournal::export).
+    ///
+    /// # Errors
+    /// As [`backup`](Self::backup).
+    pub async fn export(&self, path: impl Into<PathBuf>) -> Result<Exported, UpkeepError> {
+        let path = path.into();
+        self.perform(move |journal| Ok(journal.export(path)?)).await
+    }
+
+    /// Asks for free space at the end of the file to be given back to the file system, and returns at once;
+    /// as [`RedbJournal::begin_compact`](crate::RedbJournal::begin_compact). Nothing is committed meanwhile.
+    pub fn begin_compact(&self) {
+        self.own().journal.begin_compact();
+    }
+
+    /// Does something with the store on a thread.
+    async fn perform<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&RedbJournal) -> Result<T, UpkeepError> + Send + 'static,
+    ) -> Result<T, UpkeepError> {
+        let own = self.own();
+        let place = self.inner.stop.unless_over(Box::pin(own.running.acquire())).await;
+        let Some(Ok(_place)) = place else {
+            return Err(self.inner.stop_cause().into());
+        };
+        if self.inner.stop.is_closing() {
+            return Err(StopCause::Shutdown.into());
+        }
+        let (reply, answer) = oneshot::channel();
+        let journal = Arc::clone(&own.journal);
+        let work = Work(Some(Box::new(move || drop(reply.send(work(&journal))))));
+        let on_exit = Box::new(|exit: PartExit| tracing::debug!(?exit, "an upkeep of the store has ended"));
+        let host = &self.inner.shared.host;
+        let _part = host.spawn_part("upkeep", Placement::Thread, Bell::new(), Box::new(work), on_exit)?;
+        match self.inner.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.inner.stop_cause().into()),
+        }
+    }
+}
+
+/// A part that has a single turn.
+struct Work(Option<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
+}
+
+impl Part for Work {
+    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+        Next::Stop
+    }
+}
