@@ -4,7 +4,6 @@
 //! The order is part of the history, so that a replay counts the same votes.
 
 use std::error::Error;
-use std::time::Duration;
 
 use millrun::{PendingDescription, ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
 
@@ -50,9 +49,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Its calls are durable by now, and each juror begins a moment later: before that nobody of that name
     // can be given a vote.
     let is_seated = |pending: &_| matches!(pending, PendingDescription::Child { run: Some(_), .. });
-    while !jury.describe().await?.pending.iter().all(is_seated) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    jury.until_described(|jury| jury.pending.iter().all(is_seated))
+        .await?;
     for (name, vote) in [("grace", true), ("alan", false), ("barbara", true), ("ada", true)] {
         let juror = runtime.attach(JUROR, name)?;
         juror.signal(VOTE, vote).await?;

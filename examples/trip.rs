@@ -99,9 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         match id {
             "ada" => run.signal(PAID, ()).await?,
             "grace" => {
-                while !run.describe().await?.awaits(PAID.name()) {
-                    tokio::task::yield_now().await;
-                }
+                run.until_described(|run| run.awaits(PAID.name())).await?;
                 run.cancel("she is ill").await?;
             }
             _ => {}

@@ -64,9 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let runtime = open(&store).register(ORDER, first).start().await?;
     let old = runtime.start(ORDER, "old", 100).await?;
-    while !old.describe().await?.awaits(CONFIRMED.name()) {
-        tokio::task::yield_now().await;
-    }
+    old.until_described(|run| run.awaits(CONFIRMED.name())).await?;
     runtime.shutdown().await?;
     drop(runtime);
 

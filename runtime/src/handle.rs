@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use crate::describe::InstanceDescription;
 use crate::runtime::Inner;
 use crate::shard::{
-    Question, ShardMessage, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+    Changed, Question, ShardMessage, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
 use crate::updated::Decoder;
-use crate::{QueryError, ResultError, RunError, UpdateError};
+use crate::{QueryError, ResultError, RunError, Unanswered, UpdateError};
 
 /// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
 ///
@@ -254,6 +254,152 @@ impl<O, E> RunHandle<O, E> {
                 }
                 answer => return answer,
             }
+        }
+    }
+
+    /// Waits until the answer to a query is as `is_enough` wants it, and gives that answer. The run is
+    /// asked at once, and again whenever it has gone on; in between nothing happens. A run that has made no
+    /// [state](crate::State) yet is waited for, and so is one that goes on in another.
+    ///
+    /// Several turns that follow each other quickly may be seen as one: what `is_enough` looks for should stay
+    /// once it is there.
+    ///
+    /// ```
+    /// use millrun::{Implementation, Query, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const COUNT: Workflow<u64, ()> = Workflow::named("count");
+    /// const ADD: Signal<u64> = Signal::named("add");
+    /// const SUM: Query<u64, (), u64> = Query::named("sum");
+    ///
+    /// async fn count(cx: WorkflowContext, begin: u64) -> Result<(), WorkflowError> {
+    ///     let sum = cx.state(begin);
+    ///     loop {
+    ///         let more = cx.receive(ADD).await?;
+    ///         sum.change(|sum| *sum += more);
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let code = Implementation::new(COUNT, count).query(SUM, |sum, ()| *sum);
+    /// let runtime = Runtime::volatile().implement(code).start().await?;
+    /// let run = runtime.start(COUNT, "c", 1).await?;
+    /// let (enough, _) = tokio::join!(run.until(SUM, (), |sum| *sum > 5), run.signal(ADD, 7));
+    /// assert_eq!(enough?, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`QueryError`]; [`RunError::Finished`] within it when the run has ended and its last answer is not
+    /// as wanted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn until<S, Q: Serialize, A: DeserializeOwned>(
+        &self,
+        query: Query<S, Q, A>,
+        question: Q,
+        mut is_enough: impl FnMut(&A) -> bool,
+    ) -> Result<A, QueryError> {
+        let question = Question {
+            name: query.name().into(),
+            value: Payload::encode(&question).map_err(QueryError::Payload)?,
+        };
+        self.until_answered(question, |answer| {
+            let answer = answer.decode().map_err(QueryError::Payload)?;
+            Ok(is_enough(&answer).then_some(answer))
+        })
+        .await
+    }
+
+    /// As [`until`](Self::until), of any answer of which something is made.
+    pub(crate) async fn until_answered<A>(
+        &self,
+        question: Question,
+        mut look: impl FnMut(Payload) -> Result<Option<A>, QueryError>,
+    ) -> Result<A, QueryError> {
+        loop {
+            let changed = self.changed().await?;
+            match self.ask(question.clone()).await {
+                Ok(answer) => {
+                    if let Some(enough) = look(answer)? {
+                        return Ok(enough);
+                    }
+                }
+                Err(QueryError::Unanswered(Unanswered::NoState)) if changed.is_some() => {}
+                Err(error) => return Err(error),
+            }
+            self.go_on(changed).await?;
+        }
+    }
+
+    /// Waits until the [description](Self::describe) of the run is as `is_enough` wants it, and gives that: the
+    /// run waits for a signal, say. It is described at once, and again whenever it has gone on; in between
+    /// nothing happens.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    /// # const ASK: Workflow<(), u64> = Workflow::named("ask");
+    /// # const REPLY: Signal<u64> = Signal::named("reply");
+    /// # async fn ask(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    /// #     Ok(cx.receive(REPLY).await?)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(ASK, ask).start().await?;
+    /// let run = runtime.start(ASK, "a", ()).await?;
+    /// run.until_described(|described| described.awaits(REPLY.name())).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such run, it is of another workflow, it has ended and is not as wanted
+    /// ([`RunError::Finished`]), or the runtime has stopped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn until_described(
+        &self,
+        mut is_enough: impl FnMut(&InstanceDescription) -> bool,
+    ) -> Result<InstanceDescription, RunError> {
+        loop {
+            let changed = self.changed().await?;
+            let described = self.describe().await?;
+            if is_enough(&described) {
+                return Ok(described);
+            }
+            self.go_on(changed).await?;
+        }
+    }
+
+    /// What tells that the run has gone on since this returned; `None` if it has ended.
+    async fn changed(&self) -> Result<Option<Changed>, RunError> {
+        let mut target = self.target.clone();
+        loop {
+            let (reply, answer) = oneshot::channel();
+            let message = ShardMessage::Watch {
+                target: target.clone(),
+                reply,
+            };
+            match self.inner.ask(&target, message, answer).await {
+                Ok(changed) => return Ok(Some(changed)),
+                Err(RunError::NotFound | RunError::Finished) => match self.inner.next_run(&target).await? {
+                    Some(next) => target = Target::Run(next),
+                    None => return Ok(None),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until the run has gone on. A shard that fails tells nobody: its callers look again.
+    async fn go_on(&self, changed: Option<Changed>) -> Result<(), RunError> {
+        let changed = changed.ok_or(RunError::Finished)?;
+        match self.inner.stop.unless_over(changed).await {
+            Some(_) => Ok(()),
+            None => Err(self.inner.stop_cause().into()),
         }
     }
 

@@ -130,6 +130,36 @@ impl UntypedHandle {
         self.0.ask(question).await
     }
 
+    /// As [`RunHandle::until`], with the query's name, the question and the answer as encoded.
+    ///
+    /// # Errors
+    /// As [`RunHandle::until`].
+    pub async fn until(
+        &self,
+        name: &str,
+        question: Payload,
+        mut is_enough: impl FnMut(&Payload) -> bool,
+    ) -> Result<Payload, QueryError> {
+        let question = Question {
+            name: Name::Owned(name.to_owned()),
+            value: question,
+        };
+        self.0
+            .until_answered(question, |answer| Ok(is_enough(&answer).then_some(answer)))
+            .await
+    }
+
+    /// As [`RunHandle::until_described`].
+    ///
+    /// # Errors
+    /// As [`RunHandle::until_described`].
+    pub async fn until_described(
+        &self,
+        is_enough: impl FnMut(&InstanceDescription) -> bool,
+    ) -> Result<InstanceDescription, RunError> {
+        self.0.until_described(is_enough).await
+    }
+
     /// As [`RunHandle::update_as`], with the update's name, the input, the answer and a rejection as
     /// encoded.
     ///

@@ -56,8 +56,8 @@ impl ActivityContext {
 
     /// The runtime that the attempt runs on: to start, signal or ask other instances, or to publish.
     ///
-    /// It is a handle as any other, and keeps the runtime alive: drop it with the attempt. An activity that
-    /// shuts its own runtime down is cut off by that.
+    /// It is a handle as any other, and keeps the runtime alive: while an attempt has it, the drop of the other
+    /// handles does not end the runtime, and [`Runtime::shutdown`] does.
     ///
     /// ```
     /// use millrun::{Activity, ActivityContext, ActivityError, Runtime, Workflow, WorkflowContext, WorkflowError};

@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_core::{Host, panic_message};
 use millrun_workflow::Payload;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::message::{Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
+use super::message::{Changed, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::{QueryError, RunError, StartError};
 
@@ -42,6 +42,8 @@ pub(super) enum Answer {
     Start(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
     Tell(Reply<()>, Result<(), RunError>),
     Standing(Reply<Standing>, Result<Standing, RunError>),
+    Watched(Reply<Changed>, Result<Changed, RunError>),
+    Changed(Vec<oneshot::Sender<()>>),
     Describe(
         Reply<InstanceDescription>,
         Result<Box<InstanceDescription>, RunError>,
@@ -58,6 +60,12 @@ impl Answer {
             Self::Start(reply, answer) => drop(reply.send(answer)),
             Self::Tell(reply, answer) => drop(reply.send(answer)),
             Self::Standing(reply, answer) => drop(reply.send(answer)),
+            Self::Watched(reply, answer) => drop(reply.send(answer)),
+            Self::Changed(watchers) => {
+                for watcher in watchers {
+                    watcher.send(()).ok();
+                }
+            }
             Self::Describe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
             Self::Query(reply, answer) => drop(reply.send(answer)),
             Self::Update(reply, answer) => drop(reply.send(answer)),
@@ -72,6 +80,8 @@ impl fmt::Debug for Answer {
             Self::Start(..) => "Start",
             Self::Tell(..) => "Tell",
             Self::Standing(..) => "Standing",
+            Self::Watched(..) => "Watched",
+            Self::Changed(_) => "Changed",
             Self::Describe(..) => "Describe",
             Self::Query(..) => "Query",
             Self::Update(..) => "Update",
@@ -158,7 +168,6 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Wake, Waker};
 
-    use tokio::sync::oneshot;
     use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;

@@ -342,6 +342,9 @@ impl Shard {
             write_turn(&mut self.batch, header, &turn.events)?;
             self.tally.events += turn.events.len() as u64;
         }
+        if !self.watchers.is_empty() && !turn.events.is_empty() {
+            self.tell_watchers(run);
+        }
         let Some(entry) = self.entries.get_mut(run) else {
             return Ok(());
         };

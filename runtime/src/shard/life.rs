@@ -40,6 +40,7 @@ impl ShardMessage {
             | Self::Tell { .. }
             | Self::Await { .. }
             | Self::Describe { .. }
+            | Self::Watch { .. }
             | Self::Query { .. }
             | Self::Update { .. }
             | Self::List { .. } => None,

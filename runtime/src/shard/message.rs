@@ -72,6 +72,11 @@ pub(crate) enum ShardMessage {
         target: Target,
         reply: Reply<InstanceDescription>,
     },
+    /// Somebody wants to be told when the run goes on.
+    Watch {
+        target: Target,
+        reply: Reply<Changed>,
+    },
     Query {
         target: Target,
         question: Question,
@@ -251,6 +256,9 @@ impl From<StopCause> for UpdateRefused {
         Self::Run(cause.into())
     }
 }
+
+/// Tells that a run has gone on, once; dropped, it tells that nobody knows.
+pub(crate) type Changed = oneshot::Receiver<()>;
 
 /// What may be said to a run from outside.
 #[derive(Clone, Debug)]

@@ -35,6 +35,7 @@ mod requests;
 mod residency;
 mod results;
 mod roster;
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,9 +48,9 @@ use millrun_persistence::{Batch, EnqueueError, Journal};
 use millrun_workflow::{Implementation, Input, Moment, Name, Started, Turn};
 
 pub(crate) use message::{
-    FirstRequest, Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing, StartChild,
-    StartRequest, StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
-    check_workflow,
+    Changed, FirstRequest, Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing,
+    StartChild, StartRequest, StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused,
+    UpdateRequest, check_workflow,
 };
 
 use crate::RuntimeConfig;
@@ -172,6 +173,8 @@ pub(crate) struct Shard {
     loads_in_flight: usize,
     /// Those who wait for the answer to an update, by its run and its request.
     updates: questions::Waiting,
+    /// Those who are told when a run goes on.
+    watchers: watching::Watchers,
     /// What is on its way to each task queue.
     outlets: Vec<Outlet>,
     last_activity: LastActivity,
@@ -232,6 +235,7 @@ impl Shard {
             loads: VecDeque::new(),
             loads_in_flight: 0,
             updates: BTreeMap::new(),
+            watchers: BTreeMap::new(),
             outlets,
             last_activity: LastActivity::default(),
             batch,

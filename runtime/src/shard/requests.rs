@@ -39,6 +39,7 @@ impl Shard {
             ShardMessage::Describe { target, reply } => {
                 self.with_target(&target, Held::Describe(reply), moment);
             }
+            ShardMessage::Watch { target, reply } => self.on_watch(&target, reply),
             ShardMessage::Query {
                 target,
                 question,
@@ -133,6 +134,15 @@ impl Shard {
             }
             Target::Run(run) if self.entries.contains(*run) => Ok(*run),
             Target::Run(_) => Err(RunError::NotFound),
+        }
+    }
+
+    /// The run that is meant, if it has not ended.
+    pub(super) fn find_live(&self, target: &Target) -> Result<RunId, RunError> {
+        let run = self.find(target)?;
+        match self.entries.get(run) {
+            Some(entry) if entry.has_ended() => Err(RunError::Finished),
+            Some(_) | None => Ok(run),
         }
     }
 

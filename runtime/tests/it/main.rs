@@ -8,6 +8,7 @@
 
 mod activities;
 mod asking;
+mod awaiting;
 mod beginnings;
 mod causes;
 mod changed_values;
