@@ -37,6 +37,7 @@ mod describe;
 mod error;
 mod handle;
 mod host;
+pub mod prelude;
 #[cfg(feature = "process")]
 pub mod process;
 mod reader;

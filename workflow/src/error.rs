@@ -16,6 +16,12 @@ use crate::{ErrorKind, PayloadError};
 ///
 /// It is stored, so it must survive a round trip through serde. [`ActivityError`] and
 /// [`WorkflowError`] are the ready-made ones.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of an activity or a workflow",
+    label = "it is stored and shown: it needs `Serialize`, `Deserialize` and `Display`",
+    note = "derive `serde::Serialize` and `serde::Deserialize`, implement `Display` (with `thiserror`, say), and write `impl TypedError for {Self} {{}}`",
+    note = "`ActivityError` and `WorkflowError` are ready-made, and made of any other error by `?`"
+)]
 pub trait TypedError: Serialize + DeserializeOwned + fmt::Display + fmt::Debug + Send + 'static {
     /// Whether another attempt may succeed. Asked of activities only.
     fn is_retryable(&self) -> bool {

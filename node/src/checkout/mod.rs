@@ -11,13 +11,12 @@ mod workflow;
 
 use std::error::Error;
 use std::fs::File;
-use std::future::Future;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
 use futures_util::{StreamExt, stream};
-use millrun::{ActivityContext, OpenError, ResultError, RunError, Runtime, StartError, WorkflowError};
+use millrun::{OpenError, ResultError, RunError, Runtime, StartError, WorkflowError};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -82,23 +81,13 @@ async fn open(options: &Checkout, shop: Shop) -> Result<Runtime, OpenError> {
     Runtime::open(&options.store)
         .configure(|config| interrupt::allow(config, options.stop_within))
         .register(CHECKOUT, workflow::checkout)
-        .register(RESERVE, at(&shop, Shop::reserve))
-        .register(RELEASE, at(&shop, Shop::release))
-        .register(CHARGE, at(&shop, Shop::charge))
-        .register(REFUND, at(&shop, Shop::refund))
-        .register(SHIP, at(&shop, Shop::ship))
+        .register_with(shop.clone(), RESERVE, Shop::reserve)
+        .register_with(shop.clone(), RELEASE, Shop::release)
+        .register_with(shop.clone(), CHARGE, Shop::charge)
+        .register_with(shop.clone(), REFUND, Shop::refund)
+        .register_with(shop.clone(), SHIP, Shop::ship)
         .start()
         .await
-}
-
-/// An activity that is done by the shop.
-fn at<I, Fut, Code>(shop: &Shop, code: Code) -> impl Fn(ActivityContext, I) -> Fut + use<I, Fut, Code>
-where
-    Fut: Future,
-    Code: Fn(Shop, ActivityContext, I) -> Fut,
-{
-    let shop = shop.clone();
-    move |cx, input| code(shop.clone(), cx, input)
 }
 
 /// What became of the lines.

@@ -18,10 +18,9 @@ mod tree;
 mod workflows;
 
 use std::error::Error;
-use std::future::Future;
 use std::time::Instant;
 
-use millrun::{ActivityContext, OnConflict, OpenError, Runtime, StartupReport};
+use millrun::{OnConflict, OpenError, Runtime, StartupReport};
 
 use crate::cli::Demo;
 use crate::interrupt;
@@ -115,22 +114,12 @@ async fn open(places: &Places, options: &Demo, desk: &Desk) -> Result<Runtime, O
         })
         .register(TREE, workflows::tree)
         .register(CHUNK, workflows::chunk)
-        .register(LIST, at(desk, Desk::list))
-        .register(RUN_CHUNK, at(desk, Desk::run_chunk))
-        .register(NAMES, at(desk, Desk::names))
-        .register(DIGEST, at(desk, Desk::digest))
-        .register(WRITE_MANIFEST, at(desk, Desk::write_manifest))
-        .register(FORGET_LIST, at(desk, Desk::forget_list))
+        .register_with(desk.clone(), LIST, Desk::list)
+        .register_with(desk.clone(), RUN_CHUNK, Desk::run_chunk)
+        .register_with(desk.clone(), NAMES, Desk::names)
+        .register_with(desk.clone(), DIGEST, Desk::digest)
+        .register_with(desk.clone(), WRITE_MANIFEST, Desk::write_manifest)
+        .register_with(desk.clone(), FORGET_LIST, Desk::forget_list)
         .start()
         .await
-}
-
-/// An activity whose code is done at a desk.
-fn at<I, Fut, Code>(desk: &Desk, code: Code) -> impl Fn(ActivityContext, I) -> Fut + use<I, Fut, Code>
-where
-    Fut: Future,
-    Code: Fn(Desk, ActivityContext, I) -> Fut,
-{
-    let desk = desk.clone();
-    move |cx, input| code(desk.clone(), cx, input)
 }

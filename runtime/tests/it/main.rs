@@ -29,6 +29,7 @@ mod kill;
 mod lifecycle;
 mod limits;
 mod lives;
+mod mistakes;
 mod operating;
 mod outside;
 mod parking;

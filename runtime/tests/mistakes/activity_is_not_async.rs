@@ -1,0 +1,13 @@
+//! says: is not a future
+//! says: write `async fn`, or register code that blocks with `register_blocking`
+use millrun::prelude::*;
+
+const GREET: Activity<String, String> = Activity::named("greet");
+
+fn greet(_cx: ActivityContext, name: String) -> Result<String, ActivityError> {
+    Ok(name)
+}
+
+fn main() {
+    let _builder = Runtime::volatile().register(GREET, greet);
+}
