@@ -22,7 +22,7 @@ pub(crate) enum Registered {
 ///
 /// `Marker` only keeps the implementations apart; it is inferred.
 #[diagnostic::on_unimplemented(
-    message = "this is no code for `{Self}`",
+    message = "`{Self}` is no workflow and no activity that this code could be bound to",
     note = "a workflow is an `async fn(WorkflowContext, I) -> Result<O, E>`, an activity an `async fn(ActivityContext, I) -> Result<O, E>`, with the types of the definition",
     note = "its future must be `Send`, and what the closure of an activity captures must be `Clone + Send + Sync`: put it into an `Arc`"
 )]

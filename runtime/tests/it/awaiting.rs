@@ -119,7 +119,7 @@ async fn a_run_that_goes_on_in_another_is_followed() {
         let _state = cx.state(sum);
         match cx.receive(ADD).await? {
             0 => Ok(sum),
-            more => Err(cx.continue_as_new(RELAY, sum + more).await.into()),
+            more => Ok(cx.continue_as_new(RELAY, sum + more).await?),
         }
     }
     let code = Implementation::new(RELAY, relay).query(SUM, |sum, ()| *sum);

@@ -1,4 +1,5 @@
-//! says: expected `Result<u64, ActivityError>`, but found `Result<u64, Error>`
+//! says: resolves to `Result<u64, ActivityError>`
+//! says: std::io::Error>`
 use millrun::prelude::*;
 
 const READ: Activity<String, u64> = Activity::named("read");

@@ -1,5 +1,4 @@
-//! says: is not a future
-//! says: write `async fn`, or register code that blocks with `register_blocking`
+//! says: ActivityError>` is not a future
 use millrun::prelude::*;
 
 const GREET: Activity<String, String> = Activity::named("greet");

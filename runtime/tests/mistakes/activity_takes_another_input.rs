@@ -1,5 +1,6 @@
-//! says: expected function signature `fn(ActivityContext, String) -> _`
-//! says: found function signature `fn(ActivityContext, u64) -> _`
+//! says: type mismatch in function arguments
+//! says: ActivityContext, String) -> _`
+//! says: ActivityContext, u64) -> _`
 use millrun::prelude::*;
 
 const GREET: Activity<String, String> = Activity::named("greet");

@@ -1,4 +1,4 @@
-//! says: `Client: Clone` is not satisfied
+//! says: the trait bound `Client: Clone` is not satisfied
 use millrun::prelude::*;
 
 struct Client;

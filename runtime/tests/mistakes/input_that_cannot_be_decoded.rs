@@ -1,5 +1,4 @@
-//! says: the trait bound `Order: serde::de::DeserializeOwned` is not satisfied
-//! says: add `#[derive(serde::Deserialize)]` to your `Order` type
+//! says: adding `#[derive(serde::Deserialize)]` to your `Order` type
 use millrun::prelude::*;
 
 struct Order;

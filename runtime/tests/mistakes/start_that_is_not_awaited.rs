@@ -1,4 +1,3 @@
-//! says: unused `Start` that must be used
 //! says: nothing is started until this is awaited
 #![deny(unused_must_use)]
 

@@ -1,5 +1,6 @@
-//! says: expected function signature `fn(WorkflowContext, u64) -> _`
-//! says: found function signature `fn(ActivityContext, u64) -> _`
+//! says: type mismatch in function arguments
+//! says: WorkflowContext, _) -> _`
+//! says: ActivityContext, _) -> _`
 use millrun::prelude::*;
 
 const ORDER: Workflow<u64, u64> = Workflow::named("order");
