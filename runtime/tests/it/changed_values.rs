@@ -12,7 +12,7 @@ use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::support::Store;
+use crate::support::{Store, beside};
 
 const PRICE: Activity<(u64, u64), u64> = Activity::named("price");
 const GO: Signal<u64> = Signal::named("go");
@@ -122,6 +122,7 @@ fn values_that_changed_are_counted_in_every_replay_and_warned_of_once_a_minute()
         runtime.shutdown().await.unwrap();
         (stats.changed_values, stats.loads)
     };
+    let _beside = beside(warned.clone());
     let (changed, loads) = tracing::subscriber::with_default(warned, || world.block_on(go_on)).unwrap();
     assert!(loads >= RUNS.len() as u64 * SIGNALS, "{loads} replays");
     assert_eq!(changed, loads, "one of each");

@@ -7,6 +7,7 @@ use millrun::{
     WorkflowContext, WorkflowError,
 };
 use tempfile::TempDir;
+use tracing::{Dispatch, Subscriber};
 
 pub(crate) const DOUBLE: Activity<u64, u64> = Activity::named("double");
 pub(crate) const QUADRUPLE: Workflow<u64, u64> = Workflow::named("quadruple");
@@ -47,6 +48,13 @@ impl Store {
             .register(DOUBLE, double)
             .register(QUADRUPLE, quadruple)
     }
+}
+
+/// A second subscriber of the process, for as long as this is kept. While there is only one, tracing asks the thread
+/// that comes first to an event whether it wants it, which may be that of another test, and remembers the answer
+/// for all threads.
+pub(crate) fn beside(subscriber: impl Subscriber + Send + Sync) -> Dispatch {
+    Dispatch::new(subscriber)
 }
 
 /// Asks until the description is as wanted. Each question is answered in a turn of the instance,

@@ -14,6 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::elsewhere::HANGS_AFTER;
+use crate::support::beside;
 
 use super::{GO, TALLY, code};
 
@@ -53,6 +54,7 @@ impl Subscriber for Errors {
 async fn a_failure_is_logged_once_with_its_cause_and_can_be_awaited() {
     for shards_len in [1, 3] {
         let errors = Errors::default();
+        let _beside = beside(errors.clone());
         let _listening = tracing::subscriber::set_default(errors.clone());
         let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
         let builder = code(Runtime::volatile()).journal(Arc::clone(&journal) as Arc<dyn Journal>);
