@@ -428,7 +428,7 @@ impl Future for Sleep {
     }
 }
 
-/// A wait for a signal; made by [`WorkflowContext::signal`](crate::WorkflowContext::signal).
+/// A wait for a signal; made by [`WorkflowContext::receive`](crate::WorkflowContext::receive).
 ///
 /// # Cancel safety
 /// Dropping it loses no signal: one is taken from the buffer only by the future that gives it.

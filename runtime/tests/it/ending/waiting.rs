@@ -37,11 +37,16 @@ fn whoever_waits_when_the_host_goes_is_told_and_the_file_is_let_go() {
                 let (polled, is_polled) = std::sync::mpsc::channel();
                 let waiter = std::thread::spawn(move || {
                     let mut result = std::pin::pin!(run.result());
-                    executor.block_on(std::future::poll_fn(|cx| {
+                    let mut answer = executor.block_on(std::future::poll_fn(|cx| {
                         let polled_now = result.as_mut().poll(cx);
                         polled.send(()).ok();
                         polled_now
-                    }))
+                    }));
+                    // A shard may go before its host is known to have ended: its callers are told to ask again.
+                    while let Err(ResultError::Run(RunError::Stopped(StopCause::Part { .. }))) = answer {
+                        answer = executor.block_on(run.result());
+                    }
+                    answer
                 });
                 is_polled.recv().unwrap();
                 waiter
