@@ -180,8 +180,8 @@ impl Keeper {
 
     /// Kills the process, asks it to shut down, or takes its file. Whether it was asked.
     async fn end(&mut self, life: &Life) -> bool {
-        // A process that has just begun may not have made its file yet.
-        if self.weather.is_file_taken && self.store.exists() && !self.dice.one_in(4) {
+        // A process that has not opened its file yet would open what is put in its place, and rightly so.
+        if self.weather.is_file_taken && life.is_open() && !self.dice.one_in(4) {
             self.take_file(life.number);
             return false;
         }

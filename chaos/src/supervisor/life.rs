@@ -48,6 +48,8 @@ pub(crate) struct Life {
     /// `None` once the process has ended.
     waiting: Mutex<Option<HashMap<u64, Waiting>>>,
     is_killed: AtomicBool,
+    /// It has opened its store.
+    is_open: AtomicBool,
 }
 
 /// How a process ended.
@@ -130,6 +132,7 @@ impl Life {
             lines,
             waiting: Mutex::new(Some(HashMap::new())),
             is_killed: AtomicBool::new(false),
+            is_open: AtomicBool::new(false),
         });
         std::thread::spawn(move || write(input, &to_write));
         let (told, ended) = oneshot::channel();
@@ -157,6 +160,11 @@ impl Life {
         line.push(b'\n');
         // If the process has ended, its end answers the request.
         drop(self.lines.send(line));
+    }
+
+    /// Whether the process has its store open, or had.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::SeqCst)
     }
 
     /// SIGKILL: the process gets no chance to do anything more.
@@ -217,7 +225,10 @@ impl Life {
             Report::Promised { id, token } => ledger.book().promised(&id, token),
             Report::Heard { value } => ledger.book().heard(self.number, value),
             Report::Stopped { cause } => told.stopped = Some(cause),
-            Report::Open { is_repaired, .. } => told.repairs += u64::from(is_repaired),
+            Report::Open { is_repaired, .. } => {
+                self.is_open.store(true, Ordering::SeqCst);
+                told.repairs += u64::from(is_repaired);
+            }
             Report::PartFailed { part, message } => told.failed(part, message),
         }
     }
