@@ -11,7 +11,7 @@ use crate::{BenchError, Table, grouped};
 
 const KNOWN: &str = include_str!("../../instructions.toml");
 /// How often a path is counted at most.
-const COUNTS_MAX: u32 = 3;
+const COUNTS_MAX: u32 = 6;
 
 /// What is known, from `instructions.toml`.
 #[derive(Debug, Deserialize)]

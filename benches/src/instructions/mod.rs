@@ -10,7 +10,7 @@
 //! durable run do.
 //!
 //! Counts depend on the compiler, its options and the C library, and hardly on the load: a change beyond
-//! the tolerance, counted three times, is a change of the code. They say nothing about caches, locks or the
+//! the tolerance, each time it is counted, is a change of the code. They say nothing about caches, locks or the
 //! disk; the other suites do.
 
 mod breakdown;

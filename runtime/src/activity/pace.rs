@@ -87,6 +87,8 @@ pub(super) struct Stretch {
     began_at: Duration,
     len: u32,
     len_max: u32,
+    /// Something else was done since the clock was asked.
+    has_lapsed: bool,
 }
 
 impl Stretch {
@@ -128,6 +130,17 @@ impl Stretch {
     pub(super) fn begin(&mut self, now: Duration) {
         self.began_at = now;
         self.len = 0;
+        self.has_lapsed = false;
+    }
+
+    /// Notes that something else was done: the clock is to be asked before an attempt is measured.
+    pub(super) fn lapse(&mut self) {
+        self.len = 0;
+        self.has_lapsed = true;
+    }
+
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.has_lapsed
     }
 
     fn is_of(&self, pace: &Arc<Pace>) -> bool {

@@ -97,6 +97,9 @@ impl Pool {
         let payload_bytes_max = self.payload_bytes_max;
         let cx = ActivityContext::new(task, Arc::clone(&self.state));
         if pace.is_quick() {
+            if self.stretch.has_lapsed() {
+                self.stretch.begin(self.host.elapsed());
+            }
             match attempt::begin(implementation, &mut self.seats[place], cx, payload_bytes_max) {
                 Ok(outcome) => {
                     // Perhaps of this place: nobody's code is run here twice to find out.
@@ -131,7 +134,7 @@ impl Pool {
             self.spawn(key, number, attempt);
         }
         // What that took is not the next attempt's.
-        self.stretch.begin(self.host.elapsed());
+        self.stretch.lapse();
     }
 
     /// Gives an attempt a task of its own.
