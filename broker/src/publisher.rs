@@ -35,7 +35,7 @@ const ID_BLOCK: u64 = 1_024;
 /// retain. They share their envelopes in bundles of at most a quarter of the smallest inbox, by count
 /// and by bytes, or of one that is heavier. A payload is then dropped when the slowest of their readers
 /// is done with the bundle that it is in; a reader that waits for more is done with all. For a payload
-/// whose drop tells somebody something use [`TopicHandle::publish`](crate::TopicHandle::publish), which shares
+/// whose drop is a message to other code use [`TopicHandle::publish`](crate::TopicHandle::publish), which shares
 /// nothing but the envelope.
 // Of the topic itself it touches nothing from envelope to envelope, but for the cell in which it counts: who
 // publishes to thousands of topics waits for the memory of each.

@@ -116,20 +116,20 @@ pub struct Lingering(Convoy);
 pub enum Linger {
     /// It commits what is queued.
     Commit,
-    /// It looks again after this time, or when so many batches are queued.
+    /// The writer waits: it looks again after this time, or when this many batches are queued.
     Wait(Duration, usize),
     /// It looks again when anything is queued.
     Idle,
 }
 
 impl Lingering {
-    /// Notes a commit of so many batches with so many turns, which ended at `now` and took `took`, and how
+    /// Notes a commit: how many batches and turns it had. It ended at `now` and took `took`, and how
     /// many batches were queued then.
     pub fn committed(&mut self, batches: (usize, usize), queued: usize, took: Duration, now: Duration) {
         self.0.committed(batches, queued, took, now);
     }
 
-    /// What to do at `now` with so many batches queued.
+    /// What the writer does at `now`, given the number of queued batches.
     #[must_use]
     pub fn decide(&self, queued: usize, now: Duration) -> Linger {
         match self.0.decide(queued, now) {
@@ -140,7 +140,7 @@ impl Lingering {
     }
 }
 
-/// The disk, kept zeroed for so many bytes ahead of its writes by a part on `host`, as the journal keeps its
+/// The disk, kept zeroed for `bytes` ahead of its writes by a part on `host`, as the journal keeps its
 /// own. The part ends when the disk is dropped.
 ///
 /// # Errors

@@ -124,7 +124,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// not told.
     fn release(&self, claimant: &Claimant, partitions: &[Partition]);
 
-    /// Fences whoever has these partitions, without owning them: any owner may claim them. Gives one epoch for
+    /// Fences the owners of these partitions without taking their place: any owner may claim them. Gives one epoch for
     /// all, higher than any before of each of them, under which turns are taken until somebody does.
     ///
     /// It is meant for tools and tests that are alone with a journal, and reads nothing.

@@ -18,7 +18,7 @@ use crate::journal::Ringing;
 /// The epoch of a partition that was released: nobody is given it.
 const NOBODY: Epoch = Epoch::new(u64::MAX);
 
-/// The owners and epochs of all partitions, for whoever implements a [`Journal`](crate::Journal).
+/// The owners and epochs of all partitions: a part that each implementation of [`Journal`](crate::Journal) needs.
 #[derive(Debug)]
 pub struct OwnerTable {
     /// The epoch under which turns are taken now.

@@ -29,7 +29,7 @@ const TOGETHER_LEN_MAX: usize = 256;
 pub(crate) enum Decision {
     /// Commit what is queued.
     Commit,
-    /// Look again after this time, or when so many batches are queued.
+    /// The writer waits: it looks again after this time, or when this many batches are queued.
     Wait { time: Duration, batches: usize },
     /// Look again when anything is queued.
     Idle,

@@ -138,7 +138,7 @@ fn prepared(
     zeroed_ahead(disk, path, config.zero_ahead_bytes, host)
 }
 
-/// The disk, zeroed for so many bytes ahead of its writes; `path` is what errors call it.
+/// The disk, zeroed for `bytes` ahead of its writes; `path` is what errors call it.
 pub(crate) fn zeroed_ahead(
     disk: Arc<dyn Disk>,
     path: &Path,

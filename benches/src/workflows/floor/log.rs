@@ -142,7 +142,7 @@ pub(super) struct OpenLog {
 struct Open {
     segment: Segment,
     spare: Vec<Segment>,
-    /// The writer wants to know when so many sweeps are there.
+    /// How many waiting sweeps wake the writer.
     ring_at: usize,
     is_closing: bool,
 }

@@ -21,7 +21,7 @@ const FIRST: u32 = 1_000_000;
 /// One more than the greatest: the number and the next have seven digits.
 const END: u32 = 9_999_999;
 const DIGITS: usize = 7;
-/// What stands before the digits of an instance's id, as elsewhere in the suite.
+/// The prefix of each instance's id, the same as in the other workloads; digits follow.
 const PREFIX: &[u8] = b"run-";
 const ID_BYTES: usize = PREFIX.len() + DIGITS;
 

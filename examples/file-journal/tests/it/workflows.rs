@@ -19,7 +19,7 @@ async fn double(_: ActivityContext, number: u32) -> Result<u32, ActivityError> {
     Ok(2 * number)
 }
 
-/// Twice the sum of so many signals.
+/// A workflow that receives a number of signals and returns twice their sum.
 async fn sum(cx: WorkflowContext, signals: u32) -> Result<u32, WorkflowError> {
     let mut sum = 0;
     for _ in 0..signals {
