@@ -24,6 +24,9 @@
 //! # }).unwrap();
 //! ```
 
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod broker;
 mod name;
 mod topic;

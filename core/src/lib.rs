@@ -11,6 +11,9 @@
 //! assert_eq!(run.partition(), partition);
 //! ```
 
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod bell;
 mod cause;
 mod host;
@@ -27,3 +30,8 @@ pub use host::{
 pub use identity::{Epoch, InstanceId, InstanceIdError, Offset, Partition, RunId, Sequence};
 pub use panic::panic_message;
 pub use time::Timestamp;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

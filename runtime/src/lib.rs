@@ -29,6 +29,9 @@
 //! # }
 //! ```
 
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod activity;
 mod assembly;
 mod builder;
@@ -56,8 +59,9 @@ mod updated;
 mod upkeep;
 mod watch;
 
-/// The examples of the README compile and run.
+/// The examples of the READMEs compile and run: the crate's, and the repository's.
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 

@@ -86,6 +86,8 @@ what is known of it:
 ```
 "#
 )]
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "broker")]
 mod flows;
@@ -101,3 +103,8 @@ pub use flows::{Chain, Delivery, Fate, Flow, FlowConfig, FlowRecorder, Kept, Lin
 pub use mutation::{FuzzTarget, corpus, fuzz};
 #[cfg(feature = "sim")]
 pub use sim::{Action, Outcome, SimConfig, SimHost, Step, Stuck, Trace};
+
+/// The README's example is a test.
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -38,6 +38,9 @@
 //! # }
 //! ```
 
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod context;
 mod definition;
 mod error;
