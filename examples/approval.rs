@@ -6,7 +6,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use millrun::{Either, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::workflow::Either;
+use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const APPROVED: Signal<String> = Signal::named("approved");
 const HOLIDAY: Workflow<Duration, String> = Workflow::named("holiday");

@@ -5,7 +5,8 @@
 
 use std::error::Error;
 
-use millrun::{PendingDescription, ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::operating::PendingDescription;
+use millrun::{ResultError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const VOTE: Signal<bool> = Signal::named("vote");
 const JUROR: Workflow<String, (String, bool)> = Workflow::named("juror");

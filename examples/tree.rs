@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use millrun::broker::{Envelope, SubscriptionConfig};
-use millrun::{PartChange, PartEvent, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::operating::{PartChange, PartEvent};
+use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
 
 const GO: Signal<u64> = Signal::named("go");
 const ADD: Workflow<u64, u64> = Workflow::named("add");

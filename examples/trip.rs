@@ -7,8 +7,9 @@
 use std::error::Error;
 use std::fmt;
 
+use millrun::workflow::Saga;
 use millrun::{
-    Activity, ActivityContext, Runtime, Saga, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, Runtime, Signal, TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 

@@ -7,9 +7,10 @@
 use std::error::Error;
 use std::path::Path;
 
+use millrun::operating::ParkReason;
 use millrun::{
-    Activity, ActivityContext, ActivityError, ParkReason, ResultError, Runtime, RuntimeBuilder, Signal,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, ResultError, Runtime, RuntimeBuilder, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 const CHARGE: Activity<u64, String> = Activity::named("charge");

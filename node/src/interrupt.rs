@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use millrun::{RuntimeConfig, ShutdownReport, StopCause};
+use millrun::operating::ShutdownReport;
+use millrun::{RuntimeConfig, StopCause};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::Outcome;

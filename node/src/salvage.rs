@@ -7,7 +7,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use millrun::{HostConfig, SalvageOptions, SalvageProgress, TokioHost, salvage};
+use millrun::host::{HostConfig, TokioHost};
+use millrun::store::{SalvageOptions, SalvageProgress, salvage};
 
 use crate::cli::Salvage;
 use crate::outcome::Outcome;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrun_core::Timestamp;
 
 use crate::batch::TURN_BYTES_MAX_DEFAULT;
-use crate::error::OpenError;
+use crate::error::StoreError;
 
 /// Bounds and modes of a journal. Checked once, when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ impl JournalConfig {
     /// Checks the bounds against each other; a journal calls this when it is opened.
     ///
     /// # Errors
-    /// [`OpenError::Config`] names the first field that makes no sense.
-    pub fn check(&self) -> Result<(), OpenError> {
+    /// [`StoreError::Config`] names the first field that makes no sense.
+    pub fn check(&self) -> Result<(), StoreError> {
         let positive = [
             ("batch_bytes_max", self.batch_bytes_max),
             ("batch_len_max", self.batch_len_max),
@@ -124,7 +124,7 @@ impl JournalConfig {
         ];
         for (field, value) in positive {
             if value == 0 {
-                return Err(OpenError::Config {
+                return Err(StoreError::Config {
                     field,
                     problem: "must not be zero".to_owned(),
                 });
@@ -132,13 +132,13 @@ impl JournalConfig {
         }
         if u32::try_from(self.turn_bytes_max).is_err() {
             let problem = "must be less than 4 GiB".to_owned();
-            return Err(OpenError::Config {
+            return Err(StoreError::Config {
                 field: "turn_bytes_max",
                 problem,
             });
         }
         match self.durability {
-            Durability::Eventual { window } if window.is_zero() => Err(OpenError::Config {
+            Durability::Eventual { window } if window.is_zero() => Err(StoreError::Config {
                 field: "durability",
                 problem: "needs a window longer than zero; use Durable for none".to_owned(),
             }),

@@ -251,7 +251,7 @@ fn of_run(run: Option<&RunId>) -> String {
 /// Why a store could not be opened. The file is left as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum StoreError {
     /// Another process, or another journal in this one, has the store open.
     #[error("{path} is open elsewhere: stop that process first")]
     AlreadyOpen {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use millrun_core::{Host, RunId, Timestamp};
 
 use crate::batch::Batch;
-use crate::error::OpenError;
+use crate::error::StoreError;
 use crate::redb::convoy::{Convoy, Decision};
 use crate::redb::disk::Disk;
 use crate::redb::{open, store};
@@ -145,6 +145,6 @@ impl Lingering {
 ///
 /// # Errors
 /// When the length of the file cannot be asked, or the host refuses the part.
-pub fn zeroed_ahead(disk: Arc<dyn Disk>, bytes: u64, host: &dyn Host) -> Result<Arc<dyn Disk>, OpenError> {
+pub fn zeroed_ahead(disk: Arc<dyn Disk>, bytes: u64, host: &dyn Host) -> Result<Arc<dyn Disk>, StoreError> {
     open::zeroed_ahead(disk, "the floor".as_ref(), bytes, host)
 }

@@ -63,7 +63,7 @@ pub use claim::{
 };
 pub use config::{Archive, Durability, JournalConfig, Retention};
 pub use error::{
-    EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnError, TurnRefused,
+    EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnError, TurnRefused,
 };
 pub use fold::Fold;
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};

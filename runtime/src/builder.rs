@@ -145,7 +145,7 @@ impl RuntimeBuilder {
     }
 
     /// Binds code to a workflow that also answers [queries](crate::Query) and takes
-    /// [updates](crate::Update) of its [state](crate::State).
+    /// [updates](crate::Update) of its [state](crate::workflow::State).
     ///
     /// ```
     /// use millrun::{Implementation, Query, Runtime, Update, Workflow, WorkflowContext, WorkflowError};

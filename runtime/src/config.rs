@@ -50,12 +50,12 @@ pub struct RuntimeConfig {
     /// [`hot_len_max`](Self::hot_len_max), but for the last one: it stays, however large it is.
     pub hot_bytes_max: usize,
     /// How long a turn of a shard may last before it is reported with the run whose code is in hand,
-    /// 1 s by default; counted in [`RuntimeStats::slow_turns`](crate::RuntimeStats::slow_turns). Zero
+    /// 1 s by default; counted in [`RuntimeStats::slow_turns`](crate::operating::RuntimeStats::slow_turns). Zero
     /// reports nothing.
     pub turn_warn: Duration,
     /// Of how many finished runs one is replayed from its history, to see that its code still makes
     /// the same of it; zero, the default, replays none. Differences are reported as errors and counted
-    /// in [`RuntimeStats::replay_differences`](crate::RuntimeStats::replay_differences).
+    /// in [`RuntimeStats::replay_differences`](crate::operating::RuntimeStats::replay_differences).
     pub replay_check_every: u64,
     /// How many histories one shard has read at once, 64 by default. At the bound further
     /// wake-ups wait.
@@ -86,7 +86,7 @@ pub struct RuntimeConfig {
     /// when the store is opened next.
     pub shutdown_grace: Duration,
     /// How long a shutdown takes at most, all of its waits together, 60 s by default. What has not ended by
-    /// then is left behind, and named in the [report](crate::ShutdownReport::left_behind); a disk that does
+    /// then is left behind, and named in the [report](crate::operating::ShutdownReport::left_behind); a disk that does
     /// not answer is an error. Must be longer than [`shutdown_grace`](Self::shutdown_grace).
     pub shutdown_wait_max: Duration,
     /// How often a shard or pool may fail within [`restart_window`](Self::restart_window) before

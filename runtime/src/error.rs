@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_core::{Epoch, InstanceIdError, RunId};
 use millrun_persistence::{FailureKind, JournalFailure, ReadError};
-use millrun_workflow::{InputRefused, ParkReason, PayloadError, QueryError as Unanswered};
+use millrun_workflow::{InputRefused, ParkReason, PayloadError, Unanswered};
 
 use crate::host::HostError;
 
@@ -20,7 +20,7 @@ pub enum StopCause {
     /// The journal failed. What was acknowledged is safe: open the store again.
     #[error("the journal failed: {0}; what was acknowledged is safe, open the store again")]
     Journal(#[source] JournalFailure),
-    /// The tokio runtime on which its parts ran has ended, or another [host](crate::Host) that it was given.
+    /// The tokio runtime on which its parts ran has ended, or another [host](crate::host::Host) that it was given.
     /// What was acknowledged is safe: drop this runtime, and start another on a host that lasts.
     #[error(
         "the tokio runtime or other host that it ran on has ended; what was acknowledged is safe, start it again on one that lasts"
@@ -51,7 +51,7 @@ pub enum StopCause {
 pub enum OpenError {
     /// The store could not be opened.
     #[error("the store could not be opened")]
-    Store(#[from] millrun_persistence::OpenError),
+    Store(#[from] millrun_persistence::StoreError),
     /// The store was opened, but what it holds could not be brought back.
     #[error("the store could not be recovered")]
     Recovery(#[from] millrun_persistence::ReadError),
@@ -218,7 +218,7 @@ impl StartError {
     }
 }
 
-/// Why an instance was neither started nor signalled by a [start with a signal](crate::Start::with_signal).
+/// Why an instance was neither started nor signalled by a [start with a signal](crate::builders::Start::with_signal).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartWithSignalError {
@@ -247,7 +247,7 @@ impl StartWithSignalError {
     }
 }
 
-/// Why a [start with an update](crate::Start::with_update) gave no answer.
+/// Why a [start with an update](crate::builders::Start::with_update) gave no answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StartWithUpdateError<E> {
@@ -271,7 +271,7 @@ impl<E> From<UpdateError<E>> for StartWithUpdateError<E> {
 }
 
 impl<E> StartWithUpdateError<E> {
-    /// Whether the same call may succeed later. One that is not [named](crate::Start::with_update_as) may
+    /// Whether the same call may succeed later. One that is not [named](crate::builders::Start::with_update_as) may
     /// update twice then.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -16,7 +16,8 @@ use crate::shard::{
     Changed, Question, ShardMessage, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
 use crate::updated::Decoder;
-use crate::{QueryError, ResultError, RunError, Unanswered, UpdateError};
+use crate::workflow::Unanswered;
+use crate::{QueryError, ResultError, RunError, UpdateError};
 
 /// An instance of a workflow, running or finished. A cheap clone; it keeps the runtime alive.
 ///
@@ -217,7 +218,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Asks the run's [state](crate::State), also that of a run that waits on disk or has ended, as
+    /// Asks the run's [state](crate::workflow::State), also that of a run that waits on disk or has ended, as
     /// long as it is retained. It changes nothing, and what it shows is durable.
     ///
     /// # Errors
@@ -259,7 +260,7 @@ impl<O, E> RunHandle<O, E> {
 
     /// Waits until the answer to a query is as `is_enough` wants it, and gives that answer. The run is
     /// asked at once, and again whenever it has gone on; in between nothing happens. A run that has made no
-    /// [state](crate::State) yet is waited for, and so is one that goes on in another.
+    /// [state](crate::workflow::State) yet is waited for, and so is one that goes on in another.
     ///
     /// Several turns that follow each other quickly may be seen as one: what `is_enough` looks for should stay
     /// once it is there.
@@ -403,7 +404,7 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
-    /// Asks for a change of the run's [state](crate::State). When this returns `Ok` the change is
+    /// Asks for a change of the run's [state](crate::workflow::State). When this returns `Ok` the change is
     /// durable, and has been made exactly once by this call.
     ///
     /// To be able to repeat it after an error, name the request: [`update_as`](Self::update_as).

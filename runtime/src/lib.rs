@@ -28,6 +28,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! What a program names is at the root: the runtime and its configuration, definitions, contexts, handles and
+//! their errors. The rest has rooms: [`workflow`], [`builders`], [`operating`], [`store`], [`host`], [`broker`].
 
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -39,7 +42,7 @@ mod config;
 mod describe;
 mod error;
 mod handle;
-mod host;
+pub mod host;
 pub mod prelude;
 #[cfg(feature = "process")]
 pub mod process;
@@ -65,50 +68,68 @@ mod watch;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own. Topics deliver
-/// to those; they are supervised by whoever spawns them.
-pub use millrun_broker as broker;
-
 pub use activity::{ActivityContext, HeartbeatError};
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
-pub use describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
 pub use error::{
     OpenError, QueryError, ResultError, RunError, StartError, StartWithSignalError, StartWithUpdateError,
     StopCause, UpdateError,
 };
 pub use handle::RunHandle;
-pub use host::{HostConfig, HostError, PartInfo, StillRunning, TokioHost};
-pub use recovery::StartupReport;
-pub use registry::{Definition, OfActivity, OfWorkflow, Registration};
-pub use runtime::{KillError, PartChange, PartEvent, PartStatus, Runtime, RuntimeStats};
-pub use shutdown::{LeftBehind, ShutdownReport};
-pub use start::{OnConflict, Start, StartWithSignal, StartWithUpdate, Starting};
-pub use trigger::{On, Trigger};
+pub use runtime::Runtime;
+pub use start::OnConflict;
+pub use trigger::Trigger;
 pub use untyped::UntypedHandle;
-pub use upkeep::{StoreHandle, UpkeepError};
 
-pub use millrun_core::{
-    Bell, Cause, CauseError, CrashCheck, Epoch, Host, InstanceId, InstanceIdError, Next, Offset, OnExit,
-    Part, PartExit, PartHandle, Partition, Placement, RunId, Sequence, SpawnError, Stop, Task, TaskHandle,
-    Timestamp,
-};
-pub use millrun_persistence::OpenError as StoreError;
-pub use millrun_persistence::{Archive, BackupError, Exported, ImportError, Imported, Verified, import};
-pub use millrun_persistence::{
-    Durability, FailureKind, FinishedRun, Journal, JournalConfig, JournalFailure, MemoryJournal, RedbJournal,
-    Retention,
-};
-pub use millrun_persistence::{
-    NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
-};
-pub use millrun_workflow::QueryError as Unanswered;
+pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
-    Activity, ActivityError, Awaited, Call, CallError, CancelRequest, CancelScope, Cancelled, Child,
-    ChildError, ContinueAsNew, ContinueError, Either, ErrorKind, Implementation, InputRefused, JoinSet,
-    Limits, Local, MakeCheckpoint, Nondeterminism, OperationId, ParentClose, ParkReason, Payload,
-    PayloadError, Promise, PromiseError, PromiseToken, PromiseTokenError, PublishOutcome, PublishStep,
-    PublishStepError, Query, RETRY_KINDS_MAX, Receive, Record, Retry, RunFailure, Saga, SagaError, Signal,
-    SignalError, Sleep, State, TimeoutKind, Topic, TypedError, Until, Update, UpdateBuilder, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityError, CallError, Cancelled, ChildError, Implementation, InputRefused, Limits, Payload,
+    PayloadError, PromiseError, Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update,
+    Workflow, WorkflowContext, WorkflowError,
 };
+
+/// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
+/// outcomes and seldom errors.
+pub mod workflow {
+    pub use millrun_core::{Cause, CauseError};
+    pub use millrun_workflow::{
+        Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, ErrorKind,
+        JoinSet, Local, MakeCheckpoint, OperationId, ParentClose, Promise, PromiseToken, PromiseTokenError,
+        PublishOutcome, PublishStep, PublishStepError, RETRY_KINDS_MAX, Receive, Record, Saga, SagaError,
+        Sleep, State, TimeoutKind, Unanswered, Until,
+    };
+}
+
+/// What the methods of a [`Runtime`] and a [`RuntimeBuilder`] give while a call is being described, and the
+/// traits behind `register`. Programs use these and seldom name them.
+pub mod builders {
+    pub use crate::registry::{Definition, OfActivity, OfWorkflow, Registration};
+    pub use crate::start::{Start, StartWithSignal, StartWithUpdate, Starting};
+    pub use crate::trigger::On;
+    pub use millrun_workflow::UpdateBuilder;
+}
+
+/// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
+/// reports of a start and a shutdown.
+pub mod operating {
+    pub use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
+    pub use crate::recovery::StartupReport;
+    pub use crate::runtime::{KillError, PartChange, PartEvent, PartStatus, RuntimeStats};
+    pub use crate::shutdown::{LeftBehind, ShutdownReport};
+    pub use millrun_workflow::{Nondeterminism, ParkReason};
+}
+
+/// Where histories are kept: journals and their settings, backup, export, import, archive and salvage.
+pub mod store {
+    pub use crate::upkeep::{StoreHandle, UpkeepError};
+    pub use millrun_core::{Epoch, Offset, Partition, Sequence};
+    pub use millrun_persistence::{
+        Archive, BackupError, Durability, Exported, FailureKind, FinishedRun, ImportError, Imported, Journal,
+        JournalConfig, JournalFailure, MemoryJournal, NotWhole, RedbJournal, Retention, SalvageError,
+        SalvageOptions, SalvageProgress, SalvageReport, StoreError, Verified, WithoutOwner, import, salvage,
+    };
+}
+
+/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own. Topics deliver
+/// to those; the code that spawns them supervises them.
+pub use millrun_broker as broker;

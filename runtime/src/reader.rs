@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use millrun_core::{Bell, Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{FinishedRun, History, ReadError, Record};
-use millrun_workflow::QueryError as Unanswered;
+use millrun_workflow::Unanswered;
 use millrun_workflow::{
     ChildFailure, Event, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
 };

@@ -273,7 +273,7 @@ impl Runtime {
     ///
     /// The file belongs to the runtime while that is open. If it is deleted, moved, replaced or cut from
     /// outside, nothing more is acknowledged, and the runtime stops, also when it is idle:
-    /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::FailureKind) or one of its
+    /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::store::FailureKind) or one of its
     /// kin. `cp` of a file that is open is no backup; what [`store`](Self::store) makes is one, or a copy that
     /// was made after a [shutdown](Self::shutdown).
     pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
@@ -283,7 +283,7 @@ impl Runtime {
     /// Configures a runtime that keeps everything in memory and forgets it with its end.
     ///
     /// Finished runs are retained up to smaller bounds than on disk, those of
-    /// [`Retention::in_memory`](crate::Retention::in_memory): `config.journal.retention` sets others,
+    /// [`Retention::in_memory`](crate::store::Retention::in_memory): `config.journal.retention` sets others,
     /// and so does [`RuntimeBuilder::config`], which replaces them all. Mind that whoever asks for a
     /// result later than retention allows, perhaps because his task got no turn meanwhile, is told that
     /// it has expired or is not known, and that a start repeated after that begins another run. The
@@ -331,10 +331,12 @@ impl Runtime {
     }
 
     /// What a run does, or that it has ended, of which only the run id is known: that of a
-    /// [cause](crate::Cause), say, whose own cause is told with it. As [`RunHandle::describe`] else.
+    /// [cause](crate::workflow::Cause), say, whose own cause is told with it. As [`RunHandle::describe`] else.
     ///
     /// ```
-    /// use millrun::{Cause, InstanceDescription, RunError, Runtime};
+    /// use millrun::{RunError, Runtime};
+    /// use millrun::operating::InstanceDescription;
+    /// use millrun::workflow::Cause;
     ///
     /// /// All that led to a run, the latest first.
     /// async fn causes(runtime: &Runtime, of: &InstanceDescription) -> Result<Vec<Cause>, RunError> {

@@ -39,7 +39,7 @@ pub use with_update::StartWithUpdate;
 #[non_exhaustive]
 pub enum OnConflict {
     /// Give a handle to the run that is there, live, or finished and
-    /// [retained](crate::Retention): starting is idempotent for that long.
+    /// [retained](crate::store::Retention): starting is idempotent for that long.
     #[default]
     Attach,
     /// Refuse, whether the run that is there is live or finished.
@@ -200,7 +200,7 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
         StartWithSignal::new(self, signal.name().into(), encoded)
     }
 
-    /// Updates the instance's [state](crate::State), and starts it first if there is none. A run that
+    /// Updates the instance's [state](crate::workflow::State), and starts it first if there is none. A run that
     /// begins is started and updated in one turn: both are durable, or neither has happened. Awaiting it
     /// gives the handle and the update's answer.
     ///
@@ -400,7 +400,7 @@ impl Runtime {
     /// not be registered here; the instance then waits for a runtime that has it.
     ///
     /// The id is taken for as long as its finished run is retained, by default for 72 hours, and less if
-    /// many runs end: [`Retention`](crate::Retention) bounds their number and bytes as well, for all
+    /// many runs end: [`Retention`](crate::store::Retention) bounds their number and bytes as well, for all
     /// workflows together. **A start that is repeated after that begins another run**, and its activities
     /// have other [idempotency keys](crate::ActivityContext::idempotency_key): an order would be charged
     /// again. Where a start may be repeated later than retention is sure to reach, give the far side a key

@@ -27,9 +27,10 @@ use millrun_core::{Cause, Host, TaskHandle, panic_message};
 use millrun_workflow::{InputRefused, Signal, Topic, Workflow};
 use serde::Serialize;
 
+use crate::builders::Start;
 use crate::runtime::Inner;
 use crate::stop::StopCell;
-use crate::{OnConflict, RunError, Runtime, Start, StartError, StartWithSignalError, StopCause};
+use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.
 const BATCH_MAX: usize = 256;
@@ -300,7 +301,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
 
     /// Signals an instance for each envelope, and starts it with that signal if there is
     /// none: `make` gives the id, the input of a run that begins, and what the signal carries.
-    /// [`on_conflict`](Self::on_conflict) is as in [`with_signal`](crate::Start::with_signal). Signals to one
+    /// [`on_conflict`](Self::on_conflict) is as in [`with_signal`](crate::builders::Start::with_signal). Signals to one
     /// instance keep the order of their envelopes.
     ///
     /// ```

@@ -104,7 +104,7 @@ impl StoreHandle {
         self.inner.store.as_ref().expect("seen when the handle was made")
     }
 
-    /// Reads every record of the store and checks it; as [`RedbJournal::verify`](crate::RedbJournal::verify).
+    /// Reads every record of the store and checks it; as [`RedbJournal::verify`](crate::store::RedbJournal::verify).
     /// What is damaged is in the answer.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl StoreHandle {
     }
 
     /// Writes a copy of the store, as it is at one moment, to `path`; as
-    /// [`RedbJournal::backup`](crate::RedbJournal::backup). The copy is a store: to restore it, put it where
+    /// [`RedbJournal::backup`](crate::store::RedbJournal::backup). The copy is a store: to restore it, put it where
     /// the lost one was.
     ///
     /// # Errors
@@ -125,8 +125,8 @@ impl StoreHandle {
         self.perform(move |journal| Ok(journal.backup(path)?)).await
     }
 
-    /// Writes all histories as lines of JSON to `path`, of which [`import`](crate::import) makes a store; as
-    /// [`RedbJournal::export`](crate::RedbJournal::export).
+    /// Writes all histories as lines of JSON to `path`, of which [`import`](crate::store::import) makes a store; as
+    /// [`RedbJournal::export`](crate::store::RedbJournal::export).
     ///
     /// # Errors
     /// As [`backup`](Self::backup).
@@ -136,7 +136,7 @@ impl StoreHandle {
     }
 
     /// Asks for free space at the end of the file to be given back to the file system, and returns at once;
-    /// as [`RedbJournal::begin_compact`](crate::RedbJournal::begin_compact). Nothing is committed meanwhile.
+    /// as [`RedbJournal::begin_compact`](crate::store::RedbJournal::begin_compact). Nothing is committed meanwhile.
     pub fn begin_compact(&self) {
         self.own().journal.begin_compact();
     }

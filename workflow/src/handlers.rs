@@ -20,7 +20,7 @@ type Validate = dyn Fn(&mut State, &Payload) -> Result<(), HandlerError> + Send 
 /// Why a query gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum QueryError {
+pub enum Unanswered {
     /// The workflow has no query of this name.
     #[error("the workflow has no query named {name:?}")]
     Unknown {

@@ -76,7 +76,7 @@ pub use event::{
     Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome, PublishScheduled,
     RunFailure, Started,
 };
-pub use handlers::QueryError;
+pub use handlers::Unanswered;
 pub use kind::ErrorKind;
 pub use ledger::{
     ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef};
-use millrun::{HostConfig, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
 use millrun_broker::actor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 

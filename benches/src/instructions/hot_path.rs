@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use millrun::{HostConfig, Runtime, RuntimeBuilder, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
+use millrun::{Runtime, RuntimeBuilder};
 use millrun_broker::{Broker, BrokerConfig, SubscriptionConfig};
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, TurnHeader};

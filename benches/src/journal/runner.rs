@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun::{HostConfig, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
 use millrun_core::Host;
 use millrun_persistence::{Durability, Journal, JournalConfig, MemoryJournal, RedbJournal};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use millrun::{HostConfig, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
 
 use super::{Row, failed};
 use crate::journal::fill_and_recover;

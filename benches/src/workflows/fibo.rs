@@ -4,8 +4,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use millrun::process::Process;
+use millrun::workflow::Call;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Call, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, RuntimeBuilder, Workflow, WorkflowContext, WorkflowError,
 };
 
 use super::Case;

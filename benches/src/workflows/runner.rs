@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use millrun::{Durability, HostConfig, Runtime, RuntimeBuilder, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
+use millrun::store::Durability;
+use millrun::{Runtime, RuntimeBuilder};
 
 use super::case::{Drive, Effort};
 use super::floor::Floor;

@@ -1,7 +1,8 @@
 //! Programs that take notes: counters, parents of counters, and chains of runs.
 
 use futures_util::future::{join, join4};
-use millrun::{State, WorkflowContext, WorkflowError};
+use millrun::workflow::State;
+use millrun::{WorkflowContext, WorkflowError};
 
 use super::{CHILDREN, CLOSE, Input, Kind, LINK_LEN, NOTE, Outcome, Sheet};
 use crate::programs::steps;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use millrun::{Either, PromiseError, PublishOutcome, PublishStepError, WorkflowContext, WorkflowError};
+use millrun::workflow::{Either, PublishOutcome, PublishStepError};
+use millrun::{PromiseError, WorkflowContext, WorkflowError};
 
 use super::{Input, NowUs, Outcome, PARCELS, Parcel, Sheet, TELL};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 
-use millrun::{Implementation, Limits, ParkReason};
+use millrun::operating::ParkReason;
+use millrun::{Implementation, Limits};
 use millrun_persistence::{History, Record};
 use millrun_workflow::{Event, Instance, OperationId, wire};
 

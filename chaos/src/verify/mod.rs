@@ -14,7 +14,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use millrun::{HostConfig, Implementation, Journal, JournalConfig, RedbJournal, RunId, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
+use millrun::store::{Journal, JournalConfig, RedbJournal};
+use millrun::{Implementation, RunId};
 use millrun_persistence::RecordView;
 use serde::{Deserialize, Serialize};
 

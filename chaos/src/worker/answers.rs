@@ -4,10 +4,11 @@ use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
+use millrun::operating::{InstanceDescription, KillError, ParkReason};
+use millrun::workflow::{PromiseToken, Unanswered};
 use millrun::{
-    InputRefused as RunRefused, InstanceDescription, KillError, OnConflict, ParkReason, PromiseToken,
-    QueryError, ResultError, RunError, RunHandle, Runtime, StartError, StartWithSignalError, Unanswered,
-    UpdateError,
+    InputRefused as RunRefused, OnConflict, QueryError, ResultError, RunError, RunHandle, Runtime,
+    StartError, StartWithSignalError, UpdateError,
 };
 use tokio::sync::oneshot;
 

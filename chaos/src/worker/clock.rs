@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use millrun::{
-    Bell, Host, Next, OnExit, Part, PartHandle, Placement, SpawnError, Task, TaskHandle, Timestamp, TokioHost,
+use millrun::Timestamp;
+use millrun::host::{
+    Bell, Host, Next, OnExit, Part, PartHandle, Placement, SpawnError, Task, TaskHandle, TokioHost,
 };
 use millrun_core::CrashCheck;
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrun::broker::{Broker, BrokerConfig, SubscriptionConfig};
-use millrun::{
-    ActivityContext, ActivityError, Host, HostConfig, PartChange, PartEvent, RedbJournal, Runtime,
-    RuntimeBuilder, RuntimeConfig, TokioHost,
-};
+use millrun::host::{Host, HostConfig, TokioHost};
+use millrun::operating::{PartChange, PartEvent};
+use millrun::store::RedbJournal;
+use millrun::{ActivityContext, ActivityError, Runtime, RuntimeBuilder, RuntimeConfig};
 use tokio::sync::mpsc;
 
 use super::clock::{ChaosClock, ClockedHost};

@@ -29,8 +29,8 @@ use std::thread::{self, JoinHandle};
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, History,
-    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OpenError, OwnerTable, Progress, ReadError,
-    RecordView, RecoveryReport, Refused, Retention, Ringing, Snapshot, SnapshotRefused, Stats, TurnRefused,
+    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, RecordView,
+    RecoveryReport, Refused, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError, TurnRefused,
 };
 
 use crate::books::{Books, Heads};
@@ -74,7 +74,7 @@ impl FileJournal {
     /// # Errors
     /// When the configuration makes no sense, the journal is open elsewhere, or its file is damaged or cannot
     /// be read or written.
-    pub fn open(path: impl AsRef<Path>, config: JournalConfig) -> Result<Self, OpenError> {
+    pub fn open(path: impl AsRef<Path>, config: JournalConfig) -> Result<Self, StoreError> {
         config.check()?;
         let mut books = Books::default();
         let lines = Lines::open(path.as_ref(), |entries| {
@@ -111,7 +111,7 @@ impl FileJournal {
                 let failure = end.0.write(lines, &retention);
                 end.0.lock().failure = Some(failure);
             })
-            .map_err(|source| OpenError::Io {
+            .map_err(|source| StoreError::Io {
                 path: path.as_ref().to_owned(),
                 source,
             })?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_persistence::{OpenError, Record, Snapshot, TurnView};
+use millrun_persistence::{Record, Snapshot, StoreError, TurnView};
 use serde::{Deserialize, Serialize};
 
 /// What a line consists of.
@@ -114,14 +114,14 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Locks the file, hands all that stands in it to `read`, and begins it anew with what that gives back.
-    pub(crate) fn open(path: &Path, read: impl FnOnce(Vec<Entry>) -> Vec<Entry>) -> Result<Self, OpenError> {
-        let io = |source| OpenError::Io {
+    pub(crate) fn open(path: &Path, read: impl FnOnce(Vec<Entry>) -> Vec<Entry>) -> Result<Self, StoreError> {
+        let io = |source| StoreError::Io {
             path: path.to_owned(),
             source,
         };
         let lock = File::create(beside(path, "lock")).map_err(io)?;
         if lock.try_lock().is_err() {
-            return Err(OpenError::AlreadyOpen {
+            return Err(StoreError::AlreadyOpen {
                 path: path.to_owned(),
             });
         }
@@ -130,7 +130,7 @@ impl Lines {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io(error)),
         };
-        let entries = entries(&found).map_err(|cause| OpenError::Corrupted {
+        let entries = entries(&found).map_err(|cause| StoreError::Corrupted {
             path: path.to_owned(),
             cause,
         })?;

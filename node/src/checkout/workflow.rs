@@ -11,9 +11,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use millrun::workflow::Either;
 use millrun::{
-    Activity, CallError, Either, Retry, Signal, SignalError, TypedError, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, CallError, Retry, Signal, SignalError, TypedError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 

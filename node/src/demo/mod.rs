@@ -20,7 +20,8 @@ mod workflows;
 use std::error::Error;
 use std::time::Instant;
 
-use millrun::{OnConflict, OpenError, Runtime, StartupReport};
+use millrun::operating::StartupReport;
+use millrun::{OnConflict, OpenError, Runtime};
 
 use crate::cli::Demo;
 use crate::interrupt;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use indicatif::{BinaryBytes, HumanCount};
-use millrun::RuntimeStats;
+use millrun::operating::RuntimeStats;
 
 use super::places::Places;
 use super::workflows::TreeResult;

@@ -22,7 +22,7 @@ use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
 use crate::config::JournalConfig;
 use crate::error::{
-    EnqueueError, FailureKind, JournalFailure, OpenError, ReadError, SnapshotRefused, TurnRefused,
+    EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnRefused,
 };
 use crate::finished::IdHash;
 use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
@@ -46,7 +46,7 @@ impl MemoryJournal {
     ///
     /// # Errors
     /// When a bound of the configuration makes no sense.
-    pub fn new(config: JournalConfig) -> Result<Self, OpenError> {
+    pub fn new(config: JournalConfig) -> Result<Self, StoreError> {
         config.check()?;
         Ok(Self::with(config, false, Epoch::new(1)))
     }
@@ -55,7 +55,7 @@ impl MemoryJournal {
     ///
     /// # Errors
     /// When a bound of the configuration makes no sense.
-    pub fn held(config: JournalConfig) -> Result<Self, OpenError> {
+    pub fn held(config: JournalConfig) -> Result<Self, StoreError> {
         config.check()?;
         Ok(Self::with(config, true, Epoch::new(1)))
     }

@@ -16,12 +16,12 @@ use super::disk::{Disk, FileDisk};
 use super::store::Store;
 use super::zero_ahead::ZeroAhead;
 use crate::config::JournalConfig;
-use crate::error::{FailureKind, JournalFailure, OpenError};
+use crate::error::{FailureKind, JournalFailure, StoreError};
 use crate::wire::superblock::{self, SuperblockError};
 
 /// Opens the store at `path`, creating it if there is no file.
-pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) -> Result<Store, OpenError> {
-    let io = |source| OpenError::Io {
+pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
         path: path.to_owned(),
         source,
     };
@@ -44,8 +44,8 @@ pub(crate) fn create_anew(
     path: &Path,
     config: &JournalConfig,
     host: &dyn Host,
-) -> Result<Store, OpenError> {
-    let io = |source| OpenError::Io {
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
         path: draft.to_owned(),
         source,
     };
@@ -61,8 +61,8 @@ pub(crate) fn open_disk(
     path: &Path,
     config: &JournalConfig,
     host: &dyn Host,
-) -> Result<Store, OpenError> {
-    let io = |source| OpenError::Io {
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
         path: path.to_owned(),
         source,
     };
@@ -85,7 +85,7 @@ pub(crate) fn open_disk(
     // the file for an empty one.
     if len <= page.len() as u64 {
         let cause = "the file ends after its first page".to_owned();
-        return Err(OpenError::Corrupted {
+        return Err(StoreError::Corrupted {
             path: path.to_owned(),
             cause,
         });
@@ -107,8 +107,8 @@ fn create(
     path: &Path,
     config: &JournalConfig,
     host: &dyn Host,
-) -> Result<Store, OpenError> {
-    let io = |source| OpenError::Io {
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
         path: path.to_owned(),
         source,
     };
@@ -130,7 +130,7 @@ fn prepared(
     path: &Path,
     config: &JournalConfig,
     host: &dyn Host,
-) -> Result<Arc<dyn Disk>, OpenError> {
+) -> Result<Arc<dyn Disk>, StoreError> {
     let disk = until_a_crash(disk, host);
     if config.zero_ahead_bytes == 0 {
         return Ok(disk);
@@ -144,9 +144,9 @@ pub(crate) fn zeroed_ahead(
     path: &Path,
     bytes: u64,
     host: &dyn Host,
-) -> Result<Arc<dyn Disk>, OpenError> {
+) -> Result<Arc<dyn Disk>, StoreError> {
     let wrapped = ZeroAhead::new(disk, bytes);
-    let (disk, zeroer, bell) = wrapped.map_err(|source| OpenError::Io {
+    let (disk, zeroer, bell) = wrapped.map_err(|source| StoreError::Io {
         path: path.to_owned(),
         source,
     })?;
@@ -161,49 +161,49 @@ pub(crate) fn zeroed_ahead(
     Ok(Arc::new(disk))
 }
 
-fn lock(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
+fn lock(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     match disk.try_lock() {
         Ok(true) => Ok(()),
-        Ok(false) => Err(OpenError::AlreadyOpen {
+        Ok(false) => Err(StoreError::AlreadyOpen {
             path: path.to_owned(),
         }),
-        Err(source) => Err(OpenError::Io {
+        Err(source) => Err(StoreError::Io {
             path: path.to_owned(),
             source,
         }),
     }
 }
 
-fn refused(error: &SuperblockError, path: &Path) -> OpenError {
+fn refused(error: &SuperblockError, path: &Path) -> StoreError {
     let path = path.to_owned();
     match *error {
         // An unfinished one is created anew, not refused.
-        SuperblockError::Foreign | SuperblockError::Unfinished => OpenError::Foreign { path },
-        SuperblockError::Newer { format } => OpenError::NewerFormat {
+        SuperblockError::Foreign | SuperblockError::Unfinished => StoreError::Foreign { path },
+        SuperblockError::Newer { format } => StoreError::NewerFormat {
             path,
             found: format,
             supported: superblock::FORMAT,
         },
         SuperblockError::Checksum => {
             let cause = "its first page does not match its checksum".to_owned();
-            OpenError::Corrupted { path, cause }
+            StoreError::Corrupted { path, cause }
         }
         SuperblockError::Partitions { found } => {
             let cause = format!("its first page says that it has {found} partitions");
-            OpenError::Corrupted { path, cause }
+            StoreError::Corrupted { path, cause }
         }
     }
 }
 
 /// What a failure of the store means for who wants to open it.
-pub(crate) fn failed(failure: &JournalFailure, path: &Path) -> OpenError {
+pub(crate) fn failed(failure: &JournalFailure, path: &Path) -> StoreError {
     let path = path.to_owned();
     match failure.kind() {
-        FailureKind::Io(kind) => OpenError::Io {
+        FailureKind::Io(kind) => StoreError::Io {
             path,
             source: io::Error::new(kind, failure.clone()),
         },
-        _ => OpenError::Corrupted {
+        _ => StoreError::Corrupted {
             path,
             cause: failure.to_string(),
         },

@@ -31,7 +31,7 @@ use super::writer::Writer;
 use super::{Opened, RedbJournal, open, recover, settler};
 use crate::claim::Claim;
 use crate::config::JournalConfig;
-use crate::error::{JournalFailure, OpenError, ReadError};
+use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::{Finished, Place};
 use crate::fold::{Fold, Nothing};
 use crate::heads;
@@ -45,12 +45,12 @@ impl RedbJournal {
     /// [`recover`](crate::Journal::recover).
     ///
     /// # Errors
-    /// See [`OpenError`]. A second journal on the same file gets [`OpenError::AlreadyOpen`] at once.
+    /// See [`StoreError`]. A second journal on the same file gets [`StoreError::AlreadyOpen`] at once.
     pub fn open(
         path: impl AsRef<Path>,
         config: JournalConfig,
         host: Arc<dyn Host>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StoreError> {
         config.check()?;
         let (path, at) = (path.as_ref(), host.elapsed());
         let store = open::open_path(path, &config, &*host)?;
@@ -73,7 +73,7 @@ impl RedbJournal {
         host: Arc<dyn Host>,
         mut claim: Claim,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StoreError> {
         config.check()?;
         let (path, at) = (path.as_ref(), host.elapsed());
         let store = open::open_path(path, &config, &*host)?;
@@ -116,13 +116,13 @@ impl RedbJournal {
     /// Opens the store on a disk of the caller's, or creates it if the disk is empty.
     ///
     /// # Errors
-    /// See [`OpenError`]; the path in it is `name`.
+    /// See [`StoreError`]; the path in it is `name`.
     pub fn open_disk(
         disk: Arc<dyn Disk>,
         name: &str,
         config: JournalConfig,
         host: Arc<dyn Host>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StoreError> {
         config.check()?;
         let (path, at) = (Path::new(name), host.elapsed());
         let store = open::open_disk(disk, path, &config, &*host)?;
@@ -135,7 +135,7 @@ impl RedbJournal {
         config: JournalConfig,
         host: Arc<dyn Host>,
         at: Duration,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StoreError> {
         let mut nothing: Vec<_> = (0..store.lanes()).map(|_| Nothing).collect();
         let mut folds: Vec<_> = nothing.iter_mut().map(|fold| fold as &mut dyn Fold).collect();
         let read = Read::of(&store, &config, &mut folds, &mut |_| {});
@@ -150,7 +150,7 @@ impl RedbJournal {
         host: Arc<dyn Host>,
         at: Duration,
         read: Read,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StoreError> {
         let failed = |failure: JournalFailure| open::failed(&failure, path);
         let Read {
             opens,

@@ -10,7 +10,7 @@ use super::moment::{LogKey, Moment};
 use super::open;
 use super::rebuild::{self, Known};
 use super::store::{Rows, Store};
-use crate::error::{JournalFailure, OpenError, ReadError};
+use crate::error::{JournalFailure, ReadError, StoreError};
 
 /// How many bytes of rows a backup copies in one transaction.
 const COPY_BYTES: usize = 8 << 20;
@@ -42,7 +42,7 @@ pub enum BackupError {
     Read(#[from] JournalFailure),
     /// The backup cannot be written.
     #[error("the backup could not be written")]
-    Write(#[source] OpenError),
+    Write(#[source] StoreError),
 }
 
 impl RedbJournal {
@@ -88,7 +88,7 @@ impl RedbJournal {
         let store = self.reader()?;
         let moment = store.moment()?;
         let write = |source: io::Error| {
-            BackupError::Write(OpenError::Io {
+            BackupError::Write(StoreError::Io {
                 path: path.to_owned(),
                 source,
             })

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::{fs, io};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Disk, FailureKind, FileDisk, Journal, JournalConfig, OpenError, RedbJournal};
+use millrun_persistence::{Disk, FailureKind, FileDisk, Journal, JournalConfig, RedbJournal, StoreError};
 
 use crate::host::{HandHost, ThreadHost};
 
-fn open(path: &Path) -> Result<RedbJournal, OpenError> {
+fn open(path: &Path) -> Result<RedbJournal, StoreError> {
     RedbJournal::open(path, JournalConfig::default(), ThreadHost::new())
 }
 
@@ -24,7 +24,7 @@ fn store(path: &Path) -> Author {
 }
 
 /// Opens `bytes` as a store; returns the error. The bytes must not have changed.
-fn refused(bytes: &[u8]) -> OpenError {
+fn refused(bytes: &[u8]) -> StoreError {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.redb");
     fs::write(&path, bytes).unwrap();
@@ -41,15 +41,15 @@ fn a_second_journal_gets_already_open_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.redb");
     let first = open(&path).unwrap();
-    assert!(matches!(open(&path), Err(OpenError::AlreadyOpen { .. })));
+    assert!(matches!(open(&path), Err(StoreError::AlreadyOpen { .. })));
     first.close().unwrap();
     open(&path).unwrap();
 }
 
 #[test]
 fn a_foreign_file_is_refused_untouched() {
-    assert!(matches!(refused(b"hello"), OpenError::Foreign { .. }));
-    assert!(matches!(refused(&[b'x'; 10_000]), OpenError::Foreign { .. }));
+    assert!(matches!(refused(b"hello"), StoreError::Foreign { .. }));
+    assert!(matches!(refused(&[b'x'; 10_000]), StoreError::Foreign { .. }));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_redb_file_of_somebody_else_is_foreign() {
     drop(redb::Database::create(&path).unwrap());
     assert!(matches!(
         refused(&fs::read(&path).unwrap()),
-        OpenError::Foreign { .. }
+        StoreError::Foreign { .. }
     ));
 }
 
@@ -74,7 +74,7 @@ fn a_newer_format_is_refused_untouched() {
     bytes[32..36].copy_from_slice(&crc.to_le_bytes());
     assert!(matches!(
         refused(&bytes),
-        OpenError::NewerFormat {
+        StoreError::NewerFormat {
             found: 3,
             supported: 2,
             ..
@@ -89,8 +89,8 @@ fn a_lost_first_page_is_corruption_and_not_an_empty_store() {
     store(&path);
     let mut bytes = fs::read(&path).unwrap();
     bytes[..4_096].fill(0);
-    assert!(matches!(refused(&bytes), OpenError::Corrupted { .. }));
-    assert!(matches!(refused(&[0; 4_096]), OpenError::Corrupted { .. }));
+    assert!(matches!(refused(&bytes), StoreError::Corrupted { .. }));
+    assert!(matches!(refused(&[0; 4_096]), StoreError::Corrupted { .. }));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_file_that_ends_after_its_first_page_is_corrupted() {
     let path = folder.path().join("a.redb");
     store(&path);
     let bytes = fs::read(&path).unwrap();
-    assert!(matches!(refused(&bytes[..4_096]), OpenError::Corrupted { .. }));
+    assert!(matches!(refused(&bytes[..4_096]), StoreError::Corrupted { .. }));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_draft_that_a_crash_left_behind_is_made_anew() {
 fn a_missing_folder_is_an_io_error() {
     assert!(matches!(
         open(Path::new("/nonexistent/folder/a.redb")),
-        Err(OpenError::Io { .. })
+        Err(StoreError::Io { .. })
     ));
 }
 
@@ -136,7 +136,7 @@ fn a_bound_of_zero_is_refused() {
     let error = RedbJournal::open(folder.path().join("a.redb"), config, ThreadHost::new()).unwrap_err();
     assert!(matches!(
         error,
-        OpenError::Config {
+        StoreError::Config {
             field: "batch_len_max",
             ..
         }

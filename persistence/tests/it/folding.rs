@@ -252,7 +252,7 @@ fn a_store_that_is_open_is_refused_before_anything_is_folded() {
     let second = RedbJournal::open_claiming(&path, config(), host, claim, &mut |_| {});
     assert!(matches!(
         second,
-        Err(millrun_persistence::OpenError::AlreadyOpen { .. })
+        Err(millrun_persistence::StoreError::AlreadyOpen { .. })
     ));
     let news = claimant.take_news();
     assert!(matches!(&news[..], [ClaimNews::Refused { .. }]), "{news:?}");

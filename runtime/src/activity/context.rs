@@ -97,7 +97,7 @@ impl ActivityContext {
 
     /// The call that this is an attempt of, for what the activity causes: hand it to
     /// [`Headers::caused_by_run`](millrun_broker::Headers::caused_by_run) of what is published,
-    /// [`Start::caused_by`](crate::Start::caused_by) of what is started, and
+    /// [`Start::caused_by`](crate::builders::Start::caused_by) of what is started, and
     /// [`signal_caused_by`](crate::RunHandle::signal_caused_by). As text it is the
     /// [idempotency key](Self::idempotency_key).
     #[must_use]
@@ -139,7 +139,7 @@ impl ActivityContext {
     /// attempt finds this in [`details`](Self::details). Never waits.
     ///
     /// Call it as often as is convenient: the runtime records a few per
-    /// [heartbeat timeout](crate::Call::heartbeat), the last one of an attempt that fails always. A
+    /// [heartbeat timeout](crate::workflow::Call::heartbeat), the last one of an attempt that fails always. A
     /// crash of the process loses at most what was said since the last one recorded.
     ///
     /// ```

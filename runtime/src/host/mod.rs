@@ -1,4 +1,5 @@
-//! The host on which a runtime lives: the caller's tokio, ractor actors, OS threads.
+//! Where a runtime's parts run, and where its time and randomness come from: the [`Host`] trait, and the host
+//! of the caller's tokio, ractor actors and OS threads.
 //!
 //! ```text
 //!   TokioHost (the owner: shutdown, or Drop)
@@ -13,10 +14,10 @@
 //! The actors share the caller's workers, or have a thread of their own
 //! ([`own_thread`](HostConfig::own_thread)); tasks are always the caller's.
 //!
-//! A part is woken in one way only: its [`Bell`](millrun_core::Bell). The first turn, a turn that
-//! wants another ([`Next::Again`](millrun_core::Next)), a deadline and whoever filled its mailbox
+//! A part is woken in one way only: its [`Bell`]. The first turn, a turn that
+//! wants another ([`Next::Again`]), a deadline and whoever filled its mailbox
 //! all ring it, so that many reasons make one turn. A thread whose waits are mostly short looks for a
-//! ring for a moment before it sleeps ([`patience`]).
+//! ring for a moment before it sleeps (`patience`).
 //!
 //! Invariants:
 //!
@@ -24,7 +25,7 @@
 //!   it ended: stop, panic, kill, or the end of the tokio runtime.
 //! - No lock of this module is held while a part, a task or a callback runs.
 //! - Whoever waits on another tokio runtime, or on a plain thread, goes on when this one has ended: nothing
-//!   that is handed out asks for tokio where it may be gone ([`sleep`]).
+//!   that is handed out asks for tokio where it may be gone (`sleep`).
 //! - Stopping is never starved: an actor looks at its stop signal before each turn, and
 //!   a turn that wants another one goes through the mailbox.
 //!
@@ -48,3 +49,8 @@ mod tokio_host;
 
 pub use parts::PartInfo;
 pub use tokio_host::{HostConfig, HostError, StillRunning, TokioHost};
+
+pub use millrun_core::{
+    Bell, CrashCheck, Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task,
+    TaskHandle,
+};

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use millrun::workflow::{Either, ErrorKind, TimeoutKind};
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Either, ErrorKind, ResultError, Retry, Runtime,
-    Signal, TimeoutKind, TypedError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, ResultError, Retry, Runtime, Signal, TypedError,
+    Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 

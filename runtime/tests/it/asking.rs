@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millrun::operating::InstanceStatus;
+use millrun::workflow::Unanswered;
 use millrun::{
-    Implementation, InputRefused, InstanceStatus, OnConflict, Query, QueryError, RunError, RunHandle,
-    Runtime, RuntimeBuilder, StartError, Unanswered, Update, UpdateError, Workflow, WorkflowContext,
-    WorkflowError,
+    Implementation, InputRefused, OnConflict, Query, QueryError, RunError, RunHandle, Runtime,
+    RuntimeBuilder, StartError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};

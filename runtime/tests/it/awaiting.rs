@@ -1,8 +1,9 @@
 //! Waiting until a run's answer, or its description, is as wanted: woken by changes alone.
 
+use millrun::workflow::Unanswered;
 use millrun::{
-    Implementation, Query, QueryError, RunError, Runtime, RuntimeBuilder, Signal, StopCause, Unanswered,
-    Workflow, WorkflowContext, WorkflowError,
+    Implementation, Query, QueryError, RunError, Runtime, RuntimeBuilder, Signal, StopCause, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::support::Store;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use millrun::operating::{InstanceDescription, PendingDescription};
+use millrun::workflow::TimeoutKind;
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, InstanceDescription, PendingDescription, Retry,
-    Runtime, RuntimeBuilder, TimeoutKind, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Retry, Runtime, RuntimeBuilder, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 

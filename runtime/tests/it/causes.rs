@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::store::{Journal, JournalConfig, Partition, RedbJournal};
+use millrun::workflow::Cause;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Cause, Journal, JournalConfig, Partition, RedbJournal, RunId,
-    Runtime, RuntimeBuilder, Signal, Timestamp, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, RunId, Runtime, RuntimeBuilder, Signal, Timestamp, Topic,
+    Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 use millrun_workflow::{Event, wire};

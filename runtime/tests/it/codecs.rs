@@ -3,10 +3,12 @@
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::operating::ParkReason;
+use millrun::workflow::{PublishStepError, Unanswered};
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Implementation, InputRefused, ParkReason,
-    PublishStepError, Query, QueryError, ResultError, Retry, RunError, Runtime, Signal, Topic, Unanswered,
-    Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Implementation, InputRefused, Query, QueryError,
+    ResultError, Retry, RunError, Runtime, Signal, Topic, Update, UpdateError, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

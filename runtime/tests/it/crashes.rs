@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
+use millrun::operating::PendingDescription;
+use millrun::workflow::PublishOutcome;
 use millrun::{
-    Activity, ActivityContext, ActivityError, PendingDescription, PublishOutcome, ResultError, Retry,
-    Runtime, RuntimeBuilder, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, ResultError, Retry, Runtime, RuntimeBuilder, Signal, Topic,
+    Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -138,7 +140,7 @@ fn no_crash_makes_a_publish_heard_twice_or_told_as_heard_when_nobody_knows() {
 
 #[test]
 fn publishers_that_a_full_topic_has_parked_find_room_after_a_crash_in_their_order() {
-    let is_parked = |run: &millrun::InstanceDescription| {
+    let is_parked = |run: &millrun::operating::InstanceDescription| {
         matches!(
             &run.pending[..],
             [PendingDescription::Publish { is_parked: true, .. }]

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use millrun::operating::{ParkReason, PendingDescription};
+use millrun::workflow::Awaited;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Awaited, ParkReason, PendingDescription, Retry, Signal,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, Retry, Signal, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use millrun::operating::{InstanceStatus, PendingDescription};
+use millrun::workflow::ParentClose;
 use millrun::{
-    ChildError, InstanceStatus, ParentClose, PendingDescription, ResultError, RunError, RunHandle, Runtime,
-    RuntimeBuilder, Signal, Workflow, WorkflowContext, WorkflowError,
+    ChildError, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -340,8 +342,8 @@ async fn a_child_that_goes_on_in_another_run_stays_the_child() {
     async fn parent(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
         let limit = cx.sleep(Duration::from_secs(3_600));
         match cx.race(cx.child(METER, "m", 0), limit).await {
-            millrun::Either::Left(sum) => Ok(sum?),
-            millrun::Either::Right(_) => Err(WorkflowError::failed("too slow")),
+            millrun::workflow::Either::Left(sum) => Ok(sum?),
+            millrun::workflow::Either::Right(_) => Err(WorkflowError::failed("too slow")),
         }
     }
     let store = Store::new();

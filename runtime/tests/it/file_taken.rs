@@ -7,9 +7,9 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
 
+use millrun::store::FailureKind;
 use millrun::{
-    FailureKind, RunError, Runtime, RuntimeBuilder, StartError, StopCause, Workflow, WorkflowContext,
-    WorkflowError,
+    RunError, Runtime, RuntimeBuilder, StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 

@@ -9,10 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use millrun::{
-    FailureKind, OpenError, Runtime, RuntimeBuilder, StopCause, StoreError, Workflow, WorkflowContext,
-    WorkflowError,
-};
+use millrun::store::{FailureKind, StoreError};
+use millrun::{OpenError, Runtime, RuntimeBuilder, StopCause, Workflow, WorkflowContext, WorkflowError};
 
 const LEN: Workflow<Vec<u8>, usize> = Workflow::named("len");
 

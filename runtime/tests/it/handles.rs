@@ -1,10 +1,10 @@
 //! A handle is of one workflow: through it nothing is done to an instance of another, wherever that is,
 //! unless somebody asks for a handle of no workflow.
 
+use millrun::operating::InstanceStatus;
 use millrun::{
-    Implementation, InstanceStatus, OnConflict, Payload, Query, QueryError, ResultError, RunError, RunHandle,
-    Runtime, RuntimeBuilder, Signal, StartError, Update, UpdateError, Workflow, WorkflowContext,
-    WorkflowError,
+    Implementation, OnConflict, Payload, Query, QueryError, ResultError, RunError, RunHandle, Runtime,
+    RuntimeBuilder, Signal, StartError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -269,8 +269,8 @@ fn what_is_meant_for_one_workflow_never_comes_to_another_that_has_just_taken_the
         let world = SimHost::new(SimConfig::seeded(seed));
         let order = |cx: WorkflowContext, _: u64| async move {
             match cx.race(cx.receive(PAID), cx.receive(OTHER)).await {
-                millrun::Either::Left(paid) => Ok(paid?),
-                millrun::Either::Right(_) => Err(WorkflowError::failed("of the other workflow")),
+                millrun::workflow::Either::Left(paid) => Ok(paid?),
+                millrun::workflow::Either::Right(_) => Err(WorkflowError::failed("of the other workflow")),
             }
         };
         let builder = store
@@ -285,8 +285,10 @@ fn what_is_meant_for_one_workflow_never_comes_to_another_that_has_just_taken_the
                 NIGHTLY,
                 |cx: WorkflowContext, _: u64| async move {
                     match cx.race(cx.receive(OTHER), cx.receive(PAID)).await {
-                        millrun::Either::Left(paid) => Ok::<u64, WorkflowError>(paid?),
-                        millrun::Either::Right(_) => Err(WorkflowError::failed("of the other workflow")),
+                        millrun::workflow::Either::Left(paid) => Ok::<u64, WorkflowError>(paid?),
+                        millrun::workflow::Either::Right(_) => {
+                            Err(WorkflowError::failed("of the other workflow"))
+                        }
                     }
                 },
             ));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use millrun::workflow::TimeoutKind;
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, HeartbeatError, Retry, Signal, TimeoutKind,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, HeartbeatError, Retry, Signal, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::support::Store;

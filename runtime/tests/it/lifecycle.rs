@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use millrun::operating::InstanceStatus;
 use millrun::{
-    Activity, ActivityContext, ActivityError, InstanceStatus, OnConflict, OpenError, ResultError, RunError,
-    Runtime, Signal, StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, OnConflict, OpenError, ResultError, RunError, Runtime, Signal,
+    StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -289,7 +290,10 @@ async fn a_second_runtime_on_the_same_file_is_refused() {
     let runtime = open(&store).await;
     let second = store.open().start().await.unwrap_err();
     assert!(
-        matches!(second, OpenError::Store(millrun::StoreError::AlreadyOpen { .. })),
+        matches!(
+            second,
+            OpenError::Store(millrun::store::StoreError::AlreadyOpen { .. })
+        ),
         "{second}"
     );
     runtime.shutdown().await.unwrap();
@@ -370,7 +374,7 @@ async fn code_that_is_not_registered_is_waited_for() {
     let waiting = described(&run, |run| !run.pending.is_empty()).await;
     assert!(matches!(
         waiting.pending[0],
-        millrun::PendingDescription::Activity {
+        millrun::operating::PendingDescription::Activity {
             is_registered: false,
             ..
         }
@@ -395,7 +399,7 @@ async fn a_call_on_a_queue_without_activities_waits_and_says_so() {
     let waiting = described(&run, |run| !run.pending.is_empty()).await;
     assert!(matches!(
         &waiting.pending[0],
-        millrun::PendingDescription::Activity { queue, is_registered: false, .. } if queue == "elsewhere"
+        millrun::operating::PendingDescription::Activity { queue, is_registered: false, .. } if queue == "elsewhere"
     ));
     runtime.shutdown().await.unwrap();
 }

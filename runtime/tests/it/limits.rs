@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use millrun::store::RedbJournal;
 use millrun::{
-    Activity, ActivityContext, ActivityError, ChildError, HeartbeatError, OnConflict, RedbJournal, Retry,
-    RunError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, ChildError, HeartbeatError, OnConflict, Retry, RunError,
+    Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{Journal, JournalConfig, ReadError};
 use millrun_testkit::{SimConfig, SimHost};

@@ -28,9 +28,12 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
+use millrun::host::{Bell, Host, Next, Part, Placement};
+use millrun::store::MemoryJournal;
+use millrun::workflow::PromiseToken;
 use millrun::{
-    ActivityContext, ActivityError, Bell, Host, MemoryJournal, Next, Part, Placement, PromiseToken,
-    QueryError, ResultError, RunError, RunHandle, Runtime, StartError, StopCause, Timestamp, UpdateError,
+    ActivityContext, ActivityError, QueryError, ResultError, RunError, RunHandle, Runtime, StartError,
+    StopCause, Timestamp, UpdateError,
 };
 use millrun_persistence::{Journal, JournalConfig};
 use millrun_testkit::{SimConfig, SimHost};

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::operating::{KillError, ParkReason, PartChange, PartEvent};
 use millrun::{
-    KillError, ParkReason, PartChange, PartEvent, ResultError, Runtime, Signal, StartError, StopCause,
-    Workflow, WorkflowContext, WorkflowError,
+    ResultError, Runtime, Signal, StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};

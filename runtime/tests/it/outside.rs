@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::operating::{InstanceStatus, ParkReason, PendingDescription};
+use millrun::workflow::PromiseToken;
 use millrun::{
-    Activity, ActivityContext, ActivityError, InputRefused, InstanceStatus, OpenError, ParkReason,
-    PendingDescription, PromiseToken, Query, RunError, Runtime, Signal, Topic, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, InputRefused, OpenError, Query, RunError, Runtime, Signal,
+    Topic, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -254,7 +255,7 @@ fn a_backlog_that_finds_room_is_published_in_order_a_bounded_number_in_each_turn
                     .unwrap(),
             );
         }
-        let is_parked = |run: &millrun::InstanceDescription| {
+        let is_parked = |run: &millrun::operating::InstanceDescription| {
             matches!(
                 &run.pending[..],
                 [PendingDescription::Publish { is_parked: true, .. }]

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millrun::{InstanceStatus, ParkReason, ResultError, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::operating::{InstanceStatus, ParkReason};
+use millrun::{ResultError, Signal, Workflow, WorkflowContext, WorkflowError};
 use millrun_testkit::{SimConfig, SimHost};
 
 use crate::support::{DOUBLE, Store, described};

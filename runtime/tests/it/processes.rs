@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millrun::process::{Process, ProcessError, ProcessOutput};
+use millrun::workflow::TimeoutKind;
 use millrun::{
-    Activity, ActivityContext, CallError, ResultError, Retry, RunHandle, Runtime, TimeoutKind, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, CallError, ResultError, Retry, RunHandle, Runtime, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::support::Store;

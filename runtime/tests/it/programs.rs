@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex};
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
+use millrun::workflow::PromiseToken;
 use millrun::{
-    ActivityContext, ActivityError, Implementation, PromiseToken, ResultError, RunError, Runtime,
-    RuntimeBuilder, StartError, StopCause, UpdateError, Workflow,
+    ActivityContext, ActivityError, Implementation, ResultError, RunError, Runtime, RuntimeBuilder,
+    StartError, StopCause, UpdateError, Workflow,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -108,7 +109,7 @@ async fn live(builder: RuntimeBuilder, outside: Outside, known: Arc<Mutex<Known>
 }
 
 /// Waits until all that was ever acknowledged has ended, and nobody else is left.
-async fn finish(runtime: &Runtime, host: Arc<dyn millrun::Host>, known: &Mutex<Known>) {
+async fn finish(runtime: &Runtime, host: Arc<dyn millrun::host::Host>, known: &Mutex<Known>) {
     let acknowledged = known.lock().unwrap().acknowledged.clone();
     for (id, worth) in acknowledged {
         let run = runtime.attach(FLOW, &id).unwrap();

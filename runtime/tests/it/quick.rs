@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use millrun::workflow::{Either, TimeoutKind};
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Either, Retry, Runtime, TimeoutKind, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, Retry, Runtime, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use millrun_core::{
     Bell, Host, OnExit, Part, PartHandle, Placement, SpawnError, Task, TaskHandle, Timestamp,

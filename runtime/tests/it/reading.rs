@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use millrun::{
-    InstanceStatus, OpenError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
-};
+use millrun::operating::InstanceStatus;
+use millrun::{OpenError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError};
 use millrun_persistence::{Journal, JournalConfig, MemoryJournal};
 
 use crate::tapped::Tapped;

@@ -5,9 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millrun::{
-    InstanceId, MemoryJournal, ResultError, RunError, RunId, Runtime, StartError, StopCause, Timestamp,
-};
+use millrun::store::MemoryJournal;
+use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, StartError, StopCause, Timestamp};
 use millrun_core::{Partition, Sequence};
 use millrun_persistence::{Batch, Journal, JournalConfig, TurnHeader};
 

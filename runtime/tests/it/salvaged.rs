@@ -5,9 +5,9 @@
 
 use std::fs;
 
-use millrun::{
-    HostConfig, Query, SalvageOptions, Signal, TokioHost, Workflow, WorkflowContext, WorkflowError, salvage,
-};
+use millrun::host::{HostConfig, TokioHost};
+use millrun::store::{SalvageOptions, salvage};
+use millrun::{Query, Signal, Workflow, WorkflowContext, WorkflowError};
 
 use crate::support::{QUADRUPLE, Store};
 

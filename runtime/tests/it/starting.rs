@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
+use millrun::operating::PendingDescription;
 use millrun::{
-    Activity, ActivityContext, ActivityError, InputRefused, OnConflict, PendingDescription, RunError,
-    Runtime, Signal, StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, InputRefused, OnConflict, RunError, Runtime, Signal,
+    StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -467,7 +468,7 @@ fn publishers_parked_at_a_trigger_are_heard_after_the_next_start_however_long_a_
     async fn busy(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
         Ok(cx.call(SLEEP, ()).await?)
     }
-    let is_parked = |run: &millrun::InstanceDescription| {
+    let is_parked = |run: &millrun::operating::InstanceDescription| {
         matches!(
             &run.pending[..],
             [PendingDescription::Publish { is_parked: true, .. }]
@@ -505,7 +506,8 @@ fn publishers_parked_at_a_trigger_are_heard_after_the_next_start_however_long_a_
         let mut parked = Vec::new();
         for number in 0.. {
             let run = runtime.start(PLACE, &format!("p-{number}"), number).await;
-            let is_settled = |run: &_| is_parked(run) || run.status == millrun::InstanceStatus::Finished;
+            let is_settled =
+                |run: &_| is_parked(run) || run.status == millrun::operating::InstanceStatus::Finished;
             if is_parked(&described(&run.unwrap(), is_settled).await) {
                 parked.push(number);
             }

@@ -164,7 +164,7 @@ fn an_attempt_that_holds_the_last_handle_of_its_runtime_ends_it() {
 /// Is busy once, for an hour, and says so.
 fn busy(
     attempts: &Arc<AtomicU32>,
-    clock: Arc<dyn millrun::Host>,
+    clock: Arc<dyn millrun::host::Host>,
 ) -> impl Fn(RuntimeBuilder) -> RuntimeBuilder {
     const HOUR: Duration = Duration::from_secs(3_600);
     let attempts = Arc::clone(attempts);

@@ -9,10 +9,16 @@ use std::time::Duration;
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, Receiver, SubscriptionConfig};
+use millrun::host::{
+    Bell, Host, Next, OnExit, Part, PartExit, PartHandle, Placement, SpawnError, Stop, Task, TaskHandle,
+    TokioHost,
+};
+use millrun::operating::{PartChange, PartEvent};
+use millrun::store::{MemoryJournal, RedbJournal};
+use millrun::workflow::PublishOutcome;
 use millrun::{
-    Bell, Host, MemoryJournal, Next, OnExit, OpenError, Part, PartChange, PartEvent, PartExit, PartHandle,
-    Placement, PublishOutcome, RedbJournal, ResultError, RunError, Runtime, SpawnError, StartError, Stop,
-    StopCause, Task, TaskHandle, Timestamp, TokioHost, Topic, Workflow, WorkflowContext, WorkflowError,
+    OpenError, ResultError, RunError, Runtime, StartError, StopCause, Timestamp, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{FailureKind, Journal, JournalConfig};
 use millrun_testkit::{SimConfig, SimHost};
@@ -77,7 +83,9 @@ async fn a_shard_that_fails_is_restarted_and_loses_nothing_in_memory() {
 #[tokio::test]
 async fn a_shard_that_fails_is_restarted_and_loses_nothing_on_disk() {
     let store = Store::new();
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let journal = RedbJournal::open(store.path(), JournalConfig::default(), owner.host()).unwrap();
     survives_failing_shards(Arc::new(journal)).await;
 }
@@ -107,7 +115,9 @@ fn said_all(receiver: &mut Receiver<Envelope<u64>>, said: &mut Vec<u64>) -> bool
 /// What a subscriber with this much room receives from a hundred runs while their shard fails.
 async fn said_while_shards_fail(capacity: usize) -> Vec<u64> {
     let store = Store::new();
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let journal = RedbJournal::open(store.path(), JournalConfig::default(), owner.host()).unwrap();
     let journal = Tapped::panicking(Arc::new(journal), [4, 9, 10, 17, 40]);
     let builder = Runtime::volatile().register(SAY, say).topic(SAID);
@@ -244,7 +254,9 @@ impl Host for Sabotaging {
 
 #[tokio::test]
 async fn failing_timers_stop_the_runtime_with_their_cause() {
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let host = Arc::new(Sabotaging {
         inner: owner.host(),
         part: "timers",
@@ -269,7 +281,9 @@ async fn failing_timers_stop_the_runtime_with_their_cause() {
 
 #[tokio::test]
 async fn a_failing_pool_is_restarted() {
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     /// Sabotages the first pool only.
     #[derive(Debug)]
     struct Once(Sabotaging, AtomicU64);
@@ -375,7 +389,9 @@ async fn a_part_that_ends_while_it_is_started_is_restarted_and_its_successor_can
             self.0.spawn_part(name, placement, bell, part, on_exit)
         }
     }
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let host = Arc::new(Hasty(owner.host(), AtomicU64::new(0)));
     let builder = Runtime::volatile()
         .register(DOUBLE, double)
@@ -619,7 +635,9 @@ fn requests_at_a_shard_that_is_restarted_are_answered_when_the_journal_fails_mea
 /// A shard that was being restarted was taken for one that has nothing left to do.
 #[tokio::test]
 async fn a_shutdown_waits_for_a_shard_that_is_being_restarted() {
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let host = Watching::on(owner.host());
     let builder = Runtime::volatile().register(DOUBLE, double);
     let builder = builder.register(QUADRUPLE, quadruple).host(host.clone());
@@ -675,7 +693,9 @@ fn requests_at_a_shard_that_a_shutdown_leaves_behind_are_answered() {
 /// The successor, which had done nothing, was counted as killed when it ended with the runtime.
 #[tokio::test]
 async fn killing_a_part_that_has_just_failed_does_not_make_the_end_of_its_successor_a_failure() {
-    let owner = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let owner = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let host = Watching::on(owner.host());
     let builder = Runtime::volatile().register(DOUBLE, double);
     let builder = builder.register(QUADRUPLE, quadruple).host(host.clone());

@@ -61,8 +61,8 @@ pub(crate) fn beside(subscriber: impl Subscriber + Send + Sync) -> Dispatch {
 /// so no time needs to pass between two.
 pub(crate) async fn described<O, E>(
     run: &RunHandle<O, E>,
-    is_wanted: impl Fn(&millrun::InstanceDescription) -> bool,
-) -> millrun::InstanceDescription {
+    is_wanted: impl Fn(&millrun::operating::InstanceDescription) -> bool,
+) -> millrun::operating::InstanceDescription {
     loop {
         match run.describe().await {
             Ok(description) if is_wanted(&description) => return description,

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use millrun::{Bell, Timestamp};
+use millrun::Timestamp;
+use millrun::host::Bell;
 use millrun_core::Sequence;
 use millrun_persistence::{
     Batch, Claim, Claimant, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal,
@@ -116,14 +117,14 @@ impl Journal for Tapped {
     fn read_again(
         &self,
         run: millrun::RunId,
-        epoch: millrun::Epoch,
+        epoch: millrun::store::Epoch,
     ) -> Result<millrun_core::Sequence, TurnRefused> {
         self.inner.read_again(run, epoch)
     }
 
-    fn high_watermark(&self) -> millrun::Offset {
+    fn high_watermark(&self) -> millrun::store::Offset {
         if self.is_hanging() {
-            return millrun::Offset::new(self.hangs_at.load(Ordering::SeqCst));
+            return millrun::store::Offset::new(self.hangs_at.load(Ordering::SeqCst));
         }
         self.inner.high_watermark()
     }
@@ -144,11 +145,14 @@ impl Journal for Tapped {
         self.inner.take_from(claim);
     }
 
-    fn release(&self, claimant: &Claimant, partitions: &[millrun::Partition]) {
+    fn release(&self, claimant: &Claimant, partitions: &[millrun::store::Partition]) {
         self.inner.release(claimant, partitions);
     }
 
-    fn take_over(&self, partitions: &[millrun::Partition]) -> Result<millrun::Epoch, JournalFailure> {
+    fn take_over(
+        &self,
+        partitions: &[millrun::store::Partition],
+    ) -> Result<millrun::store::Epoch, JournalFailure> {
         self.inner.take_over(partitions)
     }
 

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use millrun::workflow::TimeoutKind;
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, HeartbeatError, Retry, TimeoutKind, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, HeartbeatError, Retry, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::support::{DOUBLE, QUADRUPLE, Store};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use millrun::operating::{InstanceStatus, ParkReason};
 use millrun::{
-    Activity, ActivityContext, ActivityError, InstanceStatus, ParkReason, ResultError, RunError,
-    RuntimeBuilder, Signal, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, ResultError, RunError, RuntimeBuilder, Signal, Topic, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 use crate::support::{DOUBLE, Store, described, double};

@@ -1,9 +1,8 @@
 //! What an operator does with the store of a runtime while that runs.
 
-use millrun::{
-    BackupError, Host, MemoryJournal, Runtime, Signal, StopCause, TokioHost, UpkeepError, Workflow,
-    WorkflowContext, WorkflowError,
-};
+use millrun::host::{Host, TokioHost};
+use millrun::store::{BackupError, MemoryJournal, UpkeepError};
+use millrun::{Runtime, Signal, StopCause, Workflow, WorkflowContext, WorkflowError};
 
 use crate::support::{QUADRUPLE, Store};
 
@@ -54,11 +53,13 @@ async fn a_store_is_verified_copied_exported_and_compacted_while_its_runtime_run
 
     // Each of both is the store as it was: the run that waited does so again.
     let imported = store.path().with_extension("imported");
-    let host = TokioHost::spawn(millrun::HostConfig::default()).await.unwrap();
+    let host = TokioHost::spawn(millrun::host::HostConfig::default())
+        .await
+        .unwrap();
     let host: std::sync::Arc<dyn Host> = host.host();
-    let config = millrun::JournalConfig::default();
+    let config = millrun::store::JournalConfig::default();
     assert_eq!(
-        millrun::import(&histories, &imported, &config, &*host)
+        millrun::store::import(&histories, &imported, &config, &*host)
             .unwrap()
             .runs,
         2
@@ -81,7 +82,7 @@ async fn a_runtime_without_a_file_of_its_own_has_no_store() {
     let volatile = Runtime::volatile().start().await.unwrap();
     assert!(volatile.store().is_none());
     volatile.shutdown().await.unwrap();
-    let journal = std::sync::Arc::new(MemoryJournal::new(millrun::JournalConfig::default()).unwrap());
+    let journal = std::sync::Arc::new(MemoryJournal::new(millrun::store::JournalConfig::default()).unwrap());
     let given = Runtime::volatile().journal(journal).start().await.unwrap();
     assert!(given.store().is_none());
     given.shutdown().await.unwrap();

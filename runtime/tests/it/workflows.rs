@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use millrun::store::MemoryJournal;
+use millrun::workflow::Either;
 use millrun::{
-    Either, MemoryJournal, OnConflict, ResultError, RunError, Runtime, Signal, StartError, Workflow,
-    WorkflowContext, WorkflowError,
+    OnConflict, ResultError, RunError, Runtime, Signal, StartError, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_persistence::JournalConfig;

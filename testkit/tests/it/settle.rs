@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use millrun::{HostConfig, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
 use millrun_broker::{
     Broker, BrokerConfig, Envelope, FailurePolicy, Inbox, Service, ServiceConfig, SubscriptionConfig,
 };

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use millrun::host::Host;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Host, RunId, Runtime, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, RunId, Runtime, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{Outcome, SimConfig, SimHost, Trace};
 

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use super::{Input, InputRefused, Instance};
 use crate::event::{Event, Name, ParkReason};
-use crate::handlers::{HandlerError, QueryError};
+use crate::handlers::{HandlerError, Unanswered};
 use crate::ledger::UpdateStanding;
 use crate::{NAME_BYTES_MAX, Payload};
 
@@ -16,20 +16,20 @@ impl Instance {
     ///
     /// # Errors
     /// When the workflow does not answer this query, or the run has no state to ask.
-    pub fn query(&self, name: &str, question: &Payload) -> Result<Payload, QueryError> {
+    pub fn query(&self, name: &str, question: &Payload) -> Result<Payload, Unanswered> {
         if let Some(reason) = self.park_reason() {
-            return Err(QueryError::Parked(reason.to_string()));
+            return Err(Unanswered::Parked(reason.to_string()));
         }
-        let unknown = || QueryError::Unknown { name: name.into() };
+        let unknown = || Unanswered::Unknown { name: name.into() };
         let handlers = self.implementation.as_ref().ok_or_else(unknown)?.handlers();
         let cell = self.shared.lock().cell.clone();
         handlers
             .query(cell.as_deref(), name, question)
             .map_err(|error| match error {
                 HandlerError::Unknown => unknown(),
-                HandlerError::NoState | HandlerError::Rejected { .. } => QueryError::NoState,
-                HandlerError::Payload(error) => QueryError::Payload(error),
-                HandlerError::Panicked(message) => QueryError::Panicked(message),
+                HandlerError::NoState | HandlerError::Rejected { .. } => Unanswered::NoState,
+                HandlerError::Payload(error) => Unanswered::Payload(error),
+                HandlerError::Panicked(message) => Unanswered::Panicked(message),
             })
     }
 

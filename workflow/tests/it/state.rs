@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrun_workflow::{
     ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, CancelScope, Command, Event, Implementation, Input,
-    InputRefused, Limits, ParkReason, Payload, Query, QueryError, Signal, State, Update, Workflow,
+    InputRefused, Limits, ParkReason, Payload, Query, Signal, State, Unanswered, Update, Workflow,
     WorkflowContext, WorkflowError,
 };
 use serde::Serialize;
@@ -320,17 +320,17 @@ fn what_the_validator_rejects_leaves_no_trace() {
 fn queries_that_cannot_be_answered_say_why() {
     let world = World::start(code(), &9);
     let unit = Payload::encode(&()).unwrap();
-    let unknown = QueryError::Unknown { name: "size".into() };
+    let unknown = Unanswered::Unknown { name: "size".into() };
     assert_eq!(world.instance.query("size", &unit), Err(unknown));
     assert!(matches!(
         world.instance.query("item", &unit),
-        Err(QueryError::Payload(_))
+        Err(Unanswered::Payload(_))
     ));
     let stateless = Implementation::new(SHOP, async |cx: WorkflowContext, _: usize| {
         Ok::<_, WorkflowError>(vec![cx.receive(GO).await?])
     });
     let world = World::start(stateless.query(LEN, |items, ()| items.len()), &9);
-    assert_eq!(world.instance.query("len", &unit), Err(QueryError::NoState));
+    assert_eq!(world.instance.query("len", &unit), Err(Unanswered::NoState));
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn an_update_whose_change_panics_is_performed_when_the_code_is_mended() {
     ));
     assert!(matches!(
         world.instance.query("len", &Payload::encode(&()).unwrap()),
-        Err(QueryError::Parked(_))
+        Err(Unanswered::Parked(_))
     ));
 
     panics.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-use millrun::{HostConfig, TokioHost};
+use millrun::host::{HostConfig, TokioHost};
 use millrun_core::InstanceId;
 use millrun_persistence::{Journal, JournalConfig, RedbJournal};
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrun_core::{Offset, RunId, Sequence};
 use millrun_file_journal::FileJournal;
 use millrun_persistence::contract::{Author, Subject};
-use millrun_persistence::{Journal, JournalConfig, OpenError, ReadError, Snapshot};
+use millrun_persistence::{Journal, JournalConfig, ReadError, Snapshot, StoreError};
 
 /// A journal in one file, which is opened by nobody else.
 struct One<'a>(&'a Path);
@@ -27,7 +27,7 @@ impl Subject for One<'_> {
     }
 }
 
-fn open(path: &Path) -> Result<FileJournal, OpenError> {
+fn open(path: &Path) -> Result<FileJournal, StoreError> {
     FileJournal::open(path, JournalConfig::default())
 }
 
@@ -120,7 +120,7 @@ fn a_flipped_bit_before_the_last_line_is_refused_and_the_file_is_left_alone() {
         damaged[at] ^= 1 << (at % 8);
         fs::write(&path, &damaged).unwrap();
         match open(&path) {
-            Err(OpenError::Corrupted { cause, .. }) => assert!(cause.starts_with("line "), "{cause}"),
+            Err(StoreError::Corrupted { cause, .. }) => assert!(cause.starts_with("line "), "{cause}"),
             other => panic!("bit {} of byte {at}: {other:?}", at % 8),
         }
         assert_eq!(fs::read(&path).unwrap(), damaged);
@@ -132,7 +132,7 @@ fn a_journal_that_is_open_is_not_opened_twice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     let journal = open(&path).unwrap();
-    assert!(matches!(open(&path), Err(OpenError::AlreadyOpen { .. })));
+    assert!(matches!(open(&path), Err(StoreError::AlreadyOpen { .. })));
     drop(journal);
     open(&path).unwrap();
 }

@@ -95,7 +95,7 @@ pub fn salvage(
     fs::rename(&draft, to)
         .and_then(|()| open::sync_folder(to))
         .map_err(|source| {
-            SalvageError::Write(crate::error::OpenError::Io {
+            SalvageError::Write(crate::error::StoreError::Io {
                 path: to.to_owned(),
                 source,
             })

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use millrun_core::{InstanceId, RunId};
 
 use crate::config::JournalConfig;
-use crate::error::OpenError;
+use crate::error::StoreError;
 
 /// Bounds of a [`salvage`](crate::salvage).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,5 +268,5 @@ pub enum SalvageError {
     },
     /// The new store could not be written.
     #[error("the new store could not be written")]
-    Write(#[source] OpenError),
+    Write(#[source] StoreError),
 }

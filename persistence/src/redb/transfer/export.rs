@@ -16,7 +16,7 @@ use std::path::Path;
 use millrun_core::{InstanceId, RunId, Sequence};
 
 use super::PAGE_BYTES;
-use crate::error::{JournalFailure, OpenError, ReadError};
+use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::journal::Journal;
 use crate::redb::state::State;
 use crate::redb::upkeep::BackupError;
@@ -194,7 +194,7 @@ impl Export<'_> {
 }
 
 fn write(path: &Path, source: io::Error) -> BackupError {
-    BackupError::Write(OpenError::Io {
+    BackupError::Write(StoreError::Io {
         path: path.to_owned(),
         source,
     })

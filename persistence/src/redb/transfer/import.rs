@@ -21,7 +21,7 @@ use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
 use super::PAGE_BYTES;
 use crate::batch::{Batch, TurnHeader};
 use crate::config::JournalConfig;
-use crate::error::{EnqueueError, JournalFailure, OpenError, TurnError, TurnRefused};
+use crate::error::{EnqueueError, JournalFailure, StoreError, TurnError, TurnRefused};
 use crate::record::Record;
 use crate::redb::closed::{ClosedRuns, Settled};
 use crate::redb::open;
@@ -69,7 +69,7 @@ pub enum ImportError {
     Read(#[source] io::Error),
     /// The store could not be written.
     #[error("the store could not be written")]
-    Write(#[source] OpenError),
+    Write(#[source] StoreError),
 }
 
 /// Makes a new store at `store` of the histories in the file `histories`, which an
@@ -101,7 +101,7 @@ pub fn import(
     fs::rename(&draft, path)
         .and_then(|()| open::sync_folder(path))
         .map_err(|source| {
-            ImportError::Write(OpenError::Io {
+            ImportError::Write(StoreError::Io {
                 path: path.to_owned(),
                 source,
             })

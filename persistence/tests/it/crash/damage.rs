@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex};
 
 use millrun_core::{Partition, RunId};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Journal, OpenError, ReadError, RedbJournal, TurnRefused};
+use millrun_persistence::{Journal, ReadError, RedbJournal, StoreError, TurnRefused};
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 
 use super::disk::{Dice, SimDisk};
 use super::workload::{Record, open, open_settling, open_short_settling};
 use crate::host::HandHost;
 
-type Open = fn(Arc<dyn millrun_persistence::Disk>, &Arc<HandHost>) -> Result<RedbJournal, OpenError>;
+type Open = fn(Arc<dyn millrun_persistence::Disk>, &Arc<HandHost>) -> Result<RedbJournal, StoreError>;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("millrun.log");
 const KEPT: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("millrun.kept");

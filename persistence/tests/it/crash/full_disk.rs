@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Disk, FailureKind, Journal, JournalConfig, JournalFailure, OpenError, RedbJournal,
+    Disk, FailureKind, Journal, JournalConfig, JournalFailure, RedbJournal, StoreError,
 };
 
 use super::disk::{Dice, SimDisk};
@@ -96,7 +96,7 @@ fn config(wait_max: Duration) -> JournalConfig {
     config
 }
 
-fn open(disk: &Arc<Full>, wait_max: Duration) -> Result<RedbJournal, OpenError> {
+fn open(disk: &Arc<Full>, wait_max: Duration) -> Result<RedbJournal, StoreError> {
     RedbJournal::open_disk(disk.clone(), "full", config(wait_max), ThreadHost::new())
 }
 
@@ -223,7 +223,7 @@ fn a_store_is_not_opened_on_a_full_disk_and_nobody_waits_for_it() {
     for from in 0..opened {
         let disk = Full::new(from, u64::MAX, io::ErrorKind::StorageFull);
         match open(&disk, Duration::from_secs(1_000_000)) {
-            Err(OpenError::Io { source, .. }) => {
+            Err(StoreError::Io { source, .. }) => {
                 assert_eq!(source.kind(), io::ErrorKind::StorageFull);
             }
             other => panic!("{other:?}"),

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use millrun_persistence::{Disk, FailureKind, Journal, OpenError, RedbJournal};
+use millrun_persistence::{Disk, FailureKind, Journal, RedbJournal, StoreError};
 
 use super::disk::{Dice, Plan, SimDisk};
 use super::workload::{Record, open, open_settling};
 use crate::host::HandHost;
 
 /// A way to open a journal.
-type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, OpenError>;
+type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, StoreError>;
 
 /// Accesses of opening an empty disk and doing the work without any error.
 fn accesses(open: Open) -> u64 {

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use millrun_persistence::{Disk, OpenError, RedbJournal};
+use millrun_persistence::{Disk, RedbJournal, StoreError};
 
 use super::disk::{Dice, Plan, SimDisk};
 use super::workload::{Record, open, open_settling, open_short, open_short_settling};
 use crate::host::HandHost;
 
 /// A way to open a journal.
-type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, OpenError>;
+type Open = fn(Arc<dyn Disk>, &Arc<HandHost>) -> Result<RedbJournal, StoreError>;
 
 /// What one seed came to.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millrun_persistence::{
-    Disk, FailureKind, FileDisk, FileLoss, Journal, JournalConfig, JournalFailure, OpenError, RedbJournal,
+    Disk, FailureKind, FileDisk, FileLoss, Journal, JournalConfig, JournalFailure, RedbJournal, StoreError,
 };
 
 use super::disk::Dice;
@@ -160,7 +160,7 @@ fn empty_store() -> &'static [u8] {
     })
 }
 
-fn open(disk: &Arc<Meddled>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+fn open(disk: &Arc<Meddled>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
     let mut config = JournalConfig::default();
     config.zero_ahead_bytes = 64 << 10;
     config.dead_bytes_max = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Batch, Disk, Journal, JournalConfig, OpenError, ReadError, RedbJournal, Snapshot, SnapshotRefused,
+    Batch, Disk, Journal, JournalConfig, ReadError, RedbJournal, Snapshot, SnapshotRefused, StoreError,
 };
 
 use super::disk::Dice;
@@ -27,12 +27,12 @@ struct State {
 }
 
 /// Opens a journal on a disk that keeps everything.
-pub(crate) fn open(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+pub(crate) fn open(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
     RedbJournal::open_disk(disk, "simulated", JournalConfig::default(), host.clone())
 }
 
 /// Opens a journal that retains everything, and settles it as soon and in as many steps as it can.
-pub(crate) fn open_settling(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+pub(crate) fn open_settling(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
     let mut config = JournalConfig::default();
     config.dead_bytes_max = 0;
     config.unsettled_len_max = 1;
@@ -44,7 +44,7 @@ pub(crate) fn open_settling(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result
 pub(crate) fn open_short_settling(
     disk: Arc<dyn Disk>,
     host: &Arc<HandHost>,
-) -> Result<RedbJournal, OpenError> {
+) -> Result<RedbJournal, StoreError> {
     let mut config = JournalConfig::default();
     config.retention.len_max = RETAINED;
     config.retention.expired_len_max = 2;
@@ -55,7 +55,7 @@ pub(crate) fn open_short_settling(
 }
 
 /// Opens a journal that retains few finished runs and drops their records soon.
-pub(crate) fn open_short(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, OpenError> {
+pub(crate) fn open_short(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
     let mut config = JournalConfig::default();
     config.retention.len_max = RETAINED;
     config.dead_bytes_max = 0;

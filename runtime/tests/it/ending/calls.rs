@@ -5,9 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 
 use millrun::broker::{PublishError, SubscribeError, SubscriptionConfig};
+use millrun::operating::KillError;
+use millrun::workflow::PromiseToken;
 use millrun::{
-    KillError, OnConflict, PromiseToken, QueryError, ResultError, RunError, Runtime, StartError,
-    StartWithSignalError, StopCause, UpdateError,
+    OnConflict, QueryError, ResultError, RunError, Runtime, StartError, StartWithSignalError, StopCause,
+    UpdateError,
 };
 
 use crate::elsewhere::{Executor, on_thread};

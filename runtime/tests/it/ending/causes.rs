@@ -4,10 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millrun::{
-    Journal, JournalConfig, MemoryJournal, Runtime, StartError, StopCause, Workflow, WorkflowContext,
-    WorkflowError,
-};
+use millrun::store::{Journal, JournalConfig, MemoryJournal};
+use millrun::{Runtime, StartError, StopCause, Workflow, WorkflowContext, WorkflowError};
 use millrun_persistence::FailureKind;
 use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};

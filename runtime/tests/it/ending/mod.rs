@@ -8,9 +8,11 @@ mod waiting;
 
 use std::sync::Arc;
 
+use millrun::host::{HostConfig, TokioHost};
+use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::{
-    HostConfig, Implementation, Journal, JournalConfig, MemoryJournal, Query, RunHandle, Runtime,
-    RuntimeBuilder, Signal, StopCause, TokioHost, Topic, Update, Workflow, WorkflowContext, WorkflowError,
+    Implementation, Query, RunHandle, Runtime, RuntimeBuilder, Signal, StopCause, Topic, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use millrun_persistence::FailureKind;
 use tokio::runtime::Builder;

@@ -4,9 +4,11 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use millrun::host::{HostConfig, TokioHost};
+use millrun::store::{Journal, JournalConfig, MemoryJournal, RedbJournal};
 use millrun::{
-    HostConfig, Journal, JournalConfig, MemoryJournal, OpenError, RedbJournal, ResultError, RunError,
-    Runtime, StartError, StopCause, TokioHost, Workflow, WorkflowContext, WorkflowError,
+    OpenError, ResultError, RunError, Runtime, StartError, StopCause, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use millrun_persistence::{Disk, FileDisk};
 use millrun_testkit::{SimConfig, SimHost};

@@ -3,10 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use millrun::{
-    Journal, JournalConfig, MemoryJournal, ResultError, RunError, Runtime, StartError, StopCause,
-    WorkflowError,
-};
+use millrun::store::{Journal, JournalConfig, MemoryJournal};
+use millrun::{ResultError, RunError, Runtime, StartError, StopCause, WorkflowError};
 use millrun_testkit::{SimConfig, SimHost};
 use tokio::runtime::Builder;
 

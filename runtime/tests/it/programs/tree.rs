@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use millrun::workflow::{Either, ParentClose, State};
 use millrun::{
-    Activity, ActivityError, Either, ParentClose, Retry, Signal, State, Topic, Update, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityError, Retry, Signal, Topic, Update, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
