@@ -9,6 +9,9 @@
 //!
 //! Each command gives an [`Outcome`], which is the exit code; an error is exit code 1.
 
+#[cfg(not(unix))]
+compile_error!("the program needs Unix signals and file names that are bytes; the library needs neither");
+
 mod checkout;
 mod cli;
 mod crash;

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::loss::FileLoss;
+use super::system::{self, Identity};
 
 /// One random-access file. Zero-ahead, fault injection and simulated power cuts implement this.
 ///
@@ -76,15 +76,15 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
 /// A [`Disk`] that is a file of the operating system.
 ///
 /// It is [lost](Disk::loss) when no file is at its path any more, or another one (told by device and inode
-/// number), or when it is shorter than it was made here. Whether the path cannot be looked at (a folder without
+/// number; on Windows by the time of creation), or when it is shorter than it was made here. Whether the path cannot be looked at (a folder without
 /// permission, say) proves nothing, and is passed over. Once it was found cut, nothing is written to it.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
     /// Where it is, or will be when it is used.
     path: PathBuf,
-    /// Device and inode number.
-    identity: (u64, u64),
+    /// What tells it from other files.
+    identity: Identity,
     /// How long it was made.
     len: AtomicU64,
     /// That it was cut.
@@ -121,7 +121,7 @@ impl FileDisk {
             file,
             // The process may go to another folder.
             path: std::path::absolute(path)?,
-            identity: (found.dev(), found.ino()),
+            identity: system::identity(&found),
             len: AtomicU64::new(found.len()),
             cut: OnceLock::new(),
         })
@@ -148,7 +148,7 @@ impl FileDisk {
 
 impl Disk for FileDisk {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(out, offset)
+        system::read_exact_at(&self.file, out, offset)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -158,7 +158,7 @@ impl Disk for FileDisk {
             self.cut(self.file.metadata()?.len());
             self.check_cut()?;
         }
-        self.file.write_all_at(data, offset)
+        system::write_all_at(&self.file, data, offset)
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -198,12 +198,12 @@ impl Disk for FileDisk {
         }
         let path = || self.path.clone();
         Ok(match fs::metadata(&self.path) {
-            Ok(found) if (found.dev(), found.ino()) != self.identity => {
+            Ok(found) if system::identity(&found) != self.identity => {
                 Some(FileLoss::Replaced { path: path() })
             }
             Ok(_) => None,
             Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if own.nlink() == 0 => {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if !system::has_name(&own) => {
                     Some(FileLoss::Deleted { path: path() })
                 }
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {

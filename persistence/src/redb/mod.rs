@@ -46,6 +46,7 @@ mod snapshots;
 mod start;
 mod state;
 pub(crate) mod store;
+mod system;
 mod tables;
 mod transfer;
 mod upkeep;

@@ -4,7 +4,7 @@
 //! there is either no store or a whole one. On a disk of the caller's it is made in place: its first page says
 //! that it is being created until it is whole, and one that was cut short is created anew.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use millrun_core::{Host, Placement};
 use super::cut_off::until_a_crash;
 use super::disk::{Disk, FileDisk};
 use super::store::Store;
+use super::system;
 use super::zero_ahead::ZeroAhead;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, StoreError};
@@ -220,5 +221,5 @@ pub(crate) fn draft(path: &Path) -> PathBuf {
 /// Makes the new name durable.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    system::sync_folder(folder.unwrap_or(Path::new(".")))
 }

@@ -5,7 +5,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use crate::redb::system;
 
 /// How much is read at once, unless a frame is larger.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -36,7 +37,7 @@ impl Bytes for FileBytes {
     }
 
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(out, at)
+        system::read_exact_at(&self.file, out, at)
     }
 }
 
