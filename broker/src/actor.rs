@@ -68,8 +68,8 @@ use std::sync::Arc;
 
 use ractor::{ActorRef, Message};
 
-use crate::delivery::Batch;
 use crate::envelope::AnyEnvelope;
+use crate::inbox::Batch;
 use crate::inbox::Inbox;
 
 /// How many batches a turn takes before other messages of the actor get theirs.

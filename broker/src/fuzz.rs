@@ -2,8 +2,8 @@
 //!
 //! Each takes any bytes and panics only if something breaks its word.
 
+use crate::name::trie::Trie;
 use crate::name::{Filter, TopicName};
-use crate::trie::Trie;
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));

@@ -9,19 +9,18 @@ use std::time::Duration;
 use millrun_core::Host;
 
 use crate::clock::{Alarm, Clock};
-use crate::dead_letter::{DeadLetter, Losses, Undeliverable};
 use crate::envelope::AnyEnvelope;
-use crate::header::TopicId;
-use crate::monitor::{BrokerEvent, Monitor};
-use crate::subscription::SubscriptionId;
-use crate::tap::{FlowEvent, TapSlot};
-use crate::topic::TopicCore;
-use crate::wait::Waits;
+use crate::id::SubscriptionId;
+use crate::id::TopicId;
+use crate::watch::dead_letter::{DeadLetter, DeadLetterSink, Losses, Undeliverable};
+use crate::watch::monitor::{BrokerEvent, Monitor};
+use crate::watch::tap::{FlowEvent, TapSlot};
+use crate::watch::wait::Waits;
 
 pub(crate) struct Hub {
     clock: Arc<Clock>,
     next_id: AtomicU64,
-    dead_letters: OnceLock<Weak<TopicCore<DeadLetter>>>,
+    dead_letters: OnceLock<Weak<dyn DeadLetterSink>>,
     dead_letter_topic: TopicId,
     losses: Losses,
     dead_letters_lost: AtomicU64,
@@ -79,8 +78,7 @@ impl Hub {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn set_dead_letters(&self, topic: &Arc<TopicCore<DeadLetter>>) {
-        let topic = Arc::downgrade(topic);
+    pub(crate) fn set_dead_letters(&self, topic: Weak<dyn DeadLetterSink>) {
         self.dead_letters.get_or_init(|| topic);
     }
 
@@ -136,7 +134,7 @@ impl Hub {
         let Some(topic) = self.dead_letters.get().and_then(Weak::upgrade) else {
             return;
         };
-        if topic.has_lanes()
+        if topic.is_wanted()
             && !topic.publish_dead_letter(DeadLetter {
                 reason,
                 subscription,

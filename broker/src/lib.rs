@@ -28,71 +28,47 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod broker;
-mod name;
 mod topic;
 
-mod envelope;
-mod handling;
-mod header;
 mod inbox;
-mod publisher;
-mod receiver;
-mod service;
 mod subscription;
 
-mod offer;
-mod outcome;
-mod publish;
-mod route;
-mod stage;
-mod table;
-mod trie;
-
-mod ask;
-mod cause;
-mod dead_letter;
 mod delivery;
-mod monitor;
-mod topology;
-mod wait;
+pub mod mailbox;
+mod stage;
+
+mod envelope;
+mod id;
+mod name;
+
+mod hub;
+mod watch;
 
 #[cfg(feature = "ractor")]
 pub mod actor;
 mod clock;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
-mod hub;
-pub mod mailbox;
 mod sync;
-mod tally;
-mod tap;
 #[cfg(feature = "tokio")]
 mod tokio_host;
 
-pub use ask::{AskError, Request};
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
-pub use dead_letter::{DEAD_LETTERS, DeadLetter, Undeliverable};
-pub use delivery::Batch;
-pub use envelope::{AnyEnvelope, Envelope};
-pub use handling::Handling;
-pub use header::{EnvelopeId, Headers, TopicId, TraceContext};
-pub use inbox::Inbox;
-pub use monitor::BrokerEvent;
+pub use envelope::{AnyEnvelope, Envelope, Headers, TraceContext};
+pub use id::{EnvelopeId, SubscriptionId, TopicId};
+pub use inbox::{Batch, Handling, Inbox, Receiver};
+pub use inbox::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig, ServiceEnd};
 pub use name::{Filter, NameError, TopicName};
-pub use outcome::{PublishBatchError, PublishError, Published, Refused};
-pub use publish::{Publish, PublishBatch, PublishWithin};
-pub use publisher::Publisher;
-pub use receiver::Receiver;
-pub use service::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig, ServiceEnd};
-pub use subscription::{
-    GroupChoice, GroupConfig, Overflow, SubscriptionConfig, SubscriptionId, SubscriptionStats,
-};
-pub use tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
+pub use subscription::{GroupChoice, GroupConfig, Overflow, SubscriptionConfig, SubscriptionStats};
 #[cfg(feature = "tokio")]
 pub use tokio_host::{NoHost, tokio_host};
-pub use topic::{TopicConfig, TopicHandle};
-pub use topology::{SubscriptionInfo, TopicInfo, Topology};
-pub use wait::LongWait;
+pub use topic::{AskError, Request, TopicConfig, TopicHandle};
+pub use topic::{Publish, PublishBatch, PublishWithin, Publisher};
+pub use topic::{PublishBatchError, PublishError, Published, Refused};
+pub use watch::dead_letter::{DEAD_LETTERS, DeadLetter, Undeliverable};
+pub use watch::monitor::{BrokerEvent, LongWait};
+pub use watch::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
+pub use watch::topology::{SubscriptionInfo, TopicInfo, Topology};
 
 pub use millrun_core::{Bell, Cause, Host, Timestamp};
 

@@ -1,21 +1,10 @@
 //! An interest in topics, and how it is served.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::id::SubscriptionId;
 use crate::mailbox::MailboxConfig;
-use crate::monitor::BrokerEvent;
-use crate::name::{Filter, TopicName};
-
-/// Names a subscription within its broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubscriptionId(pub(crate) u64);
-
-impl fmt::Display for SubscriptionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "subscription-{}", self.0)
-    }
-}
+use crate::name::Filter;
 
 /// What happens to an envelope that meets a full inbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,14 +124,9 @@ impl SubscriptionCore {
         self.handler_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Counts a topic of another payload type, and says what to tell of it.
-    pub(crate) fn pass_over(&self, topic: TopicName, payload: &'static str) -> BrokerEvent {
+    /// Counts a topic of another payload type.
+    pub(crate) fn count_passed_over(&self) {
         self.passed_over.fetch_add(1, Ordering::Relaxed);
-        BrokerEvent::PassedOver {
-            subscription: self.id,
-            topic,
-            payload,
-        }
     }
 
     pub(crate) fn stats(&self) -> SubscriptionStats {
@@ -155,4 +139,10 @@ impl SubscriptionCore {
             topics_passed_over: self.passed_over.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Ends subscriptions. The broker does; an inbox knows it by this alone.
+pub(crate) trait Unsubscribe: Send + Sync {
+    /// Removes the subscription from all routes, if it is still there.
+    fn unsubscribe(&self, id: SubscriptionId);
 }

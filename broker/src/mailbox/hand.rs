@@ -5,8 +5,9 @@ use std::task::{Poll, Waker};
 
 use super::inlet::AndThen;
 use super::queue::Queue;
+use super::slot::{Share, Slot};
 use super::spent::{SPENT_BYTES_SHARE, Spent};
-use super::state::{Door, Share, Slot, State};
+use super::state::{Door, State};
 use super::{Left, Mailbox};
 use crate::sync::{Ordering, fence};
 

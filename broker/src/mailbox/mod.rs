@@ -30,7 +30,10 @@
 //! It leaves out on purpose a second consumer: while one batch is in hand, a second
 //! [`take`](Mailbox::take) gets nothing, and is rung for when the first hand is put down.
 
+mod any;
+mod at_inlet;
 mod config;
+mod emptying;
 mod hand;
 mod inlet;
 #[cfg(test)]
@@ -39,6 +42,7 @@ mod loom;
 mod push;
 mod queue;
 mod room;
+mod slot;
 mod spent;
 mod state;
 #[cfg(test)]
@@ -51,6 +55,7 @@ use std::task::Waker;
 
 use millrun_core::Bell;
 
+pub(crate) use any::AnyMailbox;
 pub use config::{MailboxConfig, MailboxConfigError, MailboxStats};
 pub use hand::InHand;
 pub(crate) use hand::Refilled;

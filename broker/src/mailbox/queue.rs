@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::state::Slot;
+use super::slot::Slot;
 
 pub(super) struct Queue<T> {
     first: Option<Slot<T>>,
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mailbox::state::Share;
+    use crate::mailbox::slot::Share;
 
     #[derive(Clone, Debug)]
     enum Step {

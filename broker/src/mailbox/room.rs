@@ -72,7 +72,7 @@ impl<T> Mailbox<T> {
         if !state.waiting.is_empty() {
             self.wake_entitled(state);
         } else if state.spent.weight() != 0 {
-            self.settle(state);
+            self.empty_while_idle(state);
         }
     }
 

@@ -14,18 +14,9 @@
 //! longer than pushes follow upon each other: a consumer that finds the queue empty and nobody in the
 //! line begins to empty what there is, and goes on until a push comes.
 
-use millrun_core::Bell;
-
-use super::state::{Door, State};
-use super::{Mailbox, MailboxConfig, MailboxConfigError};
-use crate::sync::MutexGuard;
-
 /// The consumer may have one part in so many of the bytes of its mailbox in spent values in hand,
 /// where they are not counted.
 pub(super) const SPENT_BYTES_SHARE: usize = 8;
-
-/// How many spent values an idle consumer empties before it looks whether somebody pushes again.
-const EMPTIED_AT_ONCE: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// Spent values, the latest to be taken first, those that weigh something before the others.
 // The weight stands in front, where every push looks at it.
@@ -33,9 +24,9 @@ const EMPTIED_AT_ONCE: usize = if cfg!(loom) { 1 } else { 16 };
 pub(super) struct Spent<T> {
     weight: usize,
     // Apart from each other, so that a value goes from register to register on its way in.
-    values: Vec<T>,
+    pub(super) values: Vec<T>,
     weights: Vec<u32>,
-    emptied: Vec<T>,
+    pub(super) emptied: Vec<T>,
 }
 
 impl<T> Spent<T> {
@@ -81,7 +72,7 @@ impl<T> Spent<T> {
     }
 
     #[inline]
-    fn pop_heavy(&mut self) -> Option<T> {
+    pub(super) fn pop_heavy(&mut self) -> Option<T> {
         self.weight -= self.weights.pop()? as usize;
         self.values.pop()
     }
@@ -113,7 +104,7 @@ impl<T> Spent<T> {
     }
 
     /// Has `empty` take from each what it still weighs.
-    fn empty_with(&mut self, empty: fn(&mut T)) {
+    pub(super) fn empty_with(&mut self, empty: fn(&mut T)) {
         self.values.iter_mut().for_each(empty);
         if self.emptied.is_empty() {
             std::mem::swap(&mut self.emptied, &mut self.values);
@@ -132,70 +123,5 @@ impl<T> Spent<T> {
             .iter()
             .zip(self.weights.iter().copied())
             .chain(emptied)
-    }
-}
-
-impl<T> Mailbox<T> {
-    /// As [`Mailbox::weighed`]. `empty` takes from a spent value what it still weighs; it frees memory
-    /// and does nothing else that could be noticed.
-    ///
-    /// # Errors
-    /// When a bound of the configuration is zero.
-    pub(crate) fn lending(
-        config: MailboxConfig,
-        weigh: fn(&T) -> usize,
-        empty: fn(&mut T),
-        bell: Bell,
-    ) -> Result<Self, MailboxConfigError> {
-        Self::build(config, Some(weigh), Some(empty), bell)
-    }
-
-    #[inline]
-    pub(super) fn empty(&self, value: &mut T) {
-        if let Some(empty) = self.0.empty {
-            empty(value);
-        }
-    }
-
-    /// Takes from these values what they still weigh.
-    #[cold]
-    pub(super) fn empty_all(&self, spent: &mut Spent<T>) {
-        if let Some(empty) = self.0.empty {
-            spent.empty_with(empty);
-        }
-    }
-
-    /// Lets go of the lock. As long as nobody is about to push, what was spent is emptied, a few at a
-    /// time; the others stay where a push finds them. Emptying all at once costs more than many pushes: they
-    /// would fill the queue meanwhile, and find nothing to take along.
-    #[cold]
-    pub(super) fn settle<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
-        while state.is_idle() && state.spent.weight != 0 {
-            if state.spent.values.len() <= EMPTIED_AT_ONCE {
-                return self.settle_rest(state);
-            }
-            let mut some: [_; EMPTIED_AT_ONCE] = std::array::from_fn(|_| state.spent.pop_heavy());
-            drop(state);
-            if let Some(empty) = self.0.empty {
-                some.iter_mut().flatten().for_each(empty);
-            }
-            state = self.lock();
-            if state.door != Door::Open {
-                drop(state);
-                return;
-            }
-            state.spent.emptied.extend(some.into_iter().flatten());
-        }
-    }
-
-    fn settle_rest(&self, mut state: MutexGuard<'_, State<T>>) {
-        let mut spent = std::mem::replace(&mut state.spent, Spent::new());
-        drop(state);
-        self.empty_all(&mut spent);
-        let mut state = self.lock();
-        if state.door == Door::Open && state.spent.is_empty() {
-            std::mem::swap(&mut state.spent, &mut spent);
-        }
-        drop(state);
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::state::BundleBounds;
-use super::{BUNDLES_MIN, CAPACITY_MIN, INBOXES_MIN, Inbox, Stage, Staged};
-use crate::route::{Lane, Line};
-use crate::subscription::{Overflow, SubscriptionId};
+use super::{BUNDLES_MIN, INBOXES_MIN, Inbox, Stage, Staged};
+use crate::id::SubscriptionId;
 
 /// A topic's stage, if it has one, and who is on it, with their places. Stands under the lock of the topic's
 /// lanes.
@@ -23,10 +22,13 @@ impl<T: Send + Sync + 'static> Staging<T> {
         }
     }
 
-    /// Brings the stage in line with the lanes there are now. What it gives belongs into the route that
-    /// is stored next; publishers that follow an older one do not reach the stage any more.
-    pub(crate) fn follow(&mut self, lanes: &[Lane<T>]) -> Option<Cast<'_, T>> {
-        let mut wanted: BTreeMap<SubscriptionId, &Inbox<T>> = lanes.iter().filter_map(shareable).collect();
+    /// Brings the stage in line with the inboxes there are now that may be on it. What it gives belongs into
+    /// the route that is stored next; publishers that follow an older one do not reach the stage any more.
+    pub(crate) fn follow<'i>(
+        &mut self,
+        shareable: impl Iterator<Item = (SubscriptionId, &'i Inbox<T>)>,
+    ) -> Option<Cast<'_, T>> {
+        let mut wanted: BTreeMap<SubscriptionId, &Inbox<T>> = shareable.collect();
         if wanted.len() < INBOXES_MIN {
             wanted.clear();
             self.stage.as_ref()?;
@@ -78,19 +80,6 @@ impl<T> Cast<'_, T> {
         }
         Staged::new(self.stage, self.generation, by_place.into_boxed_slice(), others)
     }
-}
-
-/// The inbox of a lane that may be on a stage; see there.
-fn shareable<T>(lane: &Lane<T>) -> Option<(SubscriptionId, &Inbox<T>)> {
-    let Line::Typed(inbox) = &lane.line else {
-        return None;
-    };
-    // With a wildcard, other topics could reach the inbox too, and their order would be lost.
-    let fits = lane.group.is_none()
-        && lane.core.overflow == Overflow::Block
-        && lane.core.filter.as_name().is_some()
-        && inbox.bounds().capacity >= CAPACITY_MIN;
-    fits.then_some((lane.core.id, inbox))
 }
 
 fn bounds<'a, T: 'a>(inboxes: impl Iterator<Item = &'a Inbox<T>>) -> BundleBounds {

@@ -51,7 +51,6 @@
 //! - The stage holds what some inbox has not come for, and no more than that inbox has room for.
 //! - Locks: a mailbox's, then the stage's. No code of others runs and no envelope is dropped under it.
 
-mod bundle;
 mod cast;
 #[cfg(all(test, loom))]
 mod loom;
@@ -64,11 +63,10 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(crate) use bundle::Bundle;
 pub(crate) use cast::{Cast, Staging};
 pub(crate) use staged::Staged;
 
-use crate::delivery::Delivery;
+use crate::delivery::{Bundle, Delivery};
 use crate::envelope::Envelope;
 use crate::mailbox::{AndThen, Inflow, Mailbox, Poured, Reach};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};

@@ -6,9 +6,11 @@ use millrun_core::{Bell, Timestamp};
 
 use super::state::BundleBounds;
 use super::{Inbox, Stage, Staged};
-use crate::delivery::{Batch, Delivery};
+use crate::delivery::Delivery;
 use crate::envelope::Envelope;
-use crate::header::{EnvelopeId, Headers, Mark, TopicId};
+use crate::envelope::{Headers, Mark};
+use crate::id::{EnvelopeId, TopicId};
+use crate::inbox::Batch;
 use crate::mailbox::{Mailbox, MailboxConfig};
 
 /// Inboxes of numbers, all on one stage.

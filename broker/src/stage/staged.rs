@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::state::State;
 use super::{Inbox, Stage};
 use crate::envelope::Envelope;
-use crate::route::Target;
 use crate::sync::{MutexGuard, Ordering};
 
 /// The inboxes that are on a stage in one generation, and who else the topic's envelopes go to.
@@ -43,11 +42,6 @@ impl<T> Staged<T> {
     /// Which are not.
     pub(crate) fn others(&self) -> &[usize] {
         &self.others
-    }
-
-    /// Which of the targets are not.
-    pub(crate) fn others_of<'a>(&'a self, targets: &'a [Target<T>]) -> impl Iterator<Item = &'a Target<T>> {
-        self.others.iter().map(|index| &targets[*index])
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::bundle::Bundle;
+use crate::delivery::Bundle;
 use crate::envelope::Envelope;
 use crate::mailbox::Reach;
 

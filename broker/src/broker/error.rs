@@ -1,0 +1,73 @@
+//! Why a topic or a subscription cannot be had.
+
+#[expect(unused_imports, reason = "named by the documentation")]
+use super::{Broker, BrokerConfig};
+use crate::mailbox::MailboxConfigError;
+use crate::name::{NameError, TopicName};
+
+/// Why a topic cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicError {
+    /// The name breaks a rule.
+    #[error("{name:?} is not a topic name")]
+    Name {
+        /// What was given.
+        name: String,
+        /// Which rule.
+        #[source]
+        source: NameError,
+    },
+    /// The topic carries payloads of another type.
+    #[error("topic {topic} carries {declared}, not {wanted}")]
+    PayloadType {
+        /// The topic.
+        topic: TopicName,
+        /// The type it was first used with.
+        declared: &'static str,
+        /// The type asked for.
+        wanted: &'static str,
+    },
+    /// There are [`BrokerConfig::topics_max`] topics.
+    #[error("the broker has {topics_max} topics, which is its limit")]
+    TooMany {
+        /// The limit.
+        topics_max: usize,
+    },
+}
+
+/// Why a subscription cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The filter breaks a rule.
+    #[error("{filter:?} is not a filter")]
+    Filter {
+        /// What was given.
+        filter: String,
+        /// Which rule.
+        #[source]
+        source: NameError,
+    },
+    /// The filter names one topic, and that cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// A bound of the inbox is zero.
+    #[error(transparent)]
+    Inbox(#[from] MailboxConfigError),
+    /// The members of the queue group choose otherwise.
+    #[error("queue group {group:?} chooses its members in another way")]
+    GroupChoice {
+        /// The group's name.
+        group: String,
+    },
+    /// The broker has been [closed](Broker::close).
+    #[error("the broker is closed")]
+    Closed,
+    /// There are [`BrokerConfig::subscriptions_max`] subscriptions.
+    #[error("the broker has {subscriptions_max} subscriptions, which is its limit")]
+    TooMany {
+        /// The limit.
+        subscriptions_max: usize,
+    },
+}

@@ -1,0 +1,56 @@
+//! Envelopes that several inboxes hold together.
+
+use std::sync::Arc;
+
+/// Some envelopes in a row, counted once for each inbox that holds them. Never changed while more than
+/// one does.
+pub(crate) struct Bundle<E: ?Sized> {
+    /// One is gone when the last inbox has given it away.
+    envelopes: Box<[Option<Arc<E>>]>,
+    weight: u32,
+}
+
+impl<E: ?Sized> Bundle<E> {
+    pub(crate) fn new(envelopes: impl Iterator<Item = Arc<E>>, weight: u32) -> Self {
+        Self {
+            envelopes: envelopes.map(Some).collect(),
+            weight,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.envelopes.len()
+    }
+
+    /// What all of them hold on to, in bytes.
+    pub(crate) const fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> &E {
+        self.envelopes[at]
+            .as_ref()
+            .expect("each inbox gives each envelope away once")
+    }
+
+    /// The envelope for whoever wants to keep or share it. The last who has the bundle gives up its
+    /// own hold on it.
+    pub(crate) fn give(self: &mut Arc<Self>, at: usize) -> Arc<E> {
+        // The look saves others than the last the atomic operations of `get_mut`.
+        if Arc::strong_count(self) == 1
+            && let Some(bundle) = Arc::get_mut(self)
+            && let Some(envelope) = bundle.envelopes[at].take()
+        {
+            return envelope;
+        }
+        let envelope = self.envelopes[at].as_ref();
+        Arc::clone(envelope.expect("each inbox gives each envelope away once"))
+    }
+
+    /// Those from this one on, in order.
+    pub(crate) fn into_rest(mut self: Arc<Self>, from: usize) -> impl DoubleEndedIterator<Item = Arc<E>> {
+        (from..self.len()).map(move |at| self.give(at))
+    }
+}

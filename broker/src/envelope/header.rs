@@ -1,0 +1,98 @@
+//! What stands on an envelope: what a publisher says of it, and what the broker does.
+//!
+//! ```text
+//!   Headers (a publisher's) ── key, trace, expiry: boxed, as few have them ──┐
+//!        └─ lineage: whose consequence it is                                  ├─► Envelope
+//!   Mark (the broker's) ── id, topic, time ───────────────────────────────────┘
+//! ```
+//!
+//! Invariant: headers of which none is set allocate nothing.
+//!
+//! Left out: the payload and what it weighs (`envelope`), and how an envelope's cause is found (`scope`).
+
+use std::sync::Arc;
+
+use millrun_core::{Cause, Timestamp};
+
+use crate::id::{EnvelopeId, TopicId};
+
+/// The caller's place in a distributed trace, as in the W3C `traceparent` header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// 16 bytes that all spans of the trace share.
+    pub trace_id: u128,
+    /// The span that published.
+    pub span_id: u64,
+    /// The trace flags; bit 0 says "sampled".
+    pub flags: u8,
+}
+
+/// What a publisher may say about an envelope besides its payload. The default says nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Headers {
+    pub(crate) lineage: Option<Lineage>,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// Where an envelope comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    pub(crate) correlation: EnvelopeId,
+    pub(crate) causation: EnvelopeId,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) key: Option<Arc<str>>,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) expires: Option<Timestamp>,
+    pub(crate) run: Option<Cause>,
+}
+
+impl Headers {
+    /// Says nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the envelope is about, for consumers that sort by it.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.extras_mut().key = Some(key.into());
+        self
+    }
+
+    /// The publisher's place in a distributed trace.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.extras_mut().trace = Some(trace);
+        self
+    }
+
+    /// From this time on the envelope is not handed to anyone any more.
+    #[must_use]
+    pub fn expires(mut self, at: Timestamp) -> Self {
+        self.extras_mut().expires = Some(at);
+        self
+    }
+
+    /// The envelope is a consequence of what a durable run has decided: of this operation of it.
+    #[must_use]
+    pub fn caused_by_run(mut self, cause: Cause) -> Self {
+        self.extras_mut().run = Some(cause);
+        self
+    }
+
+    fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+}
+
+/// What the broker says about an envelope.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    pub(crate) id: EnvelopeId,
+    pub(crate) topic: TopicId,
+    pub(crate) time: Timestamp,
+}

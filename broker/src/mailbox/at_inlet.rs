@@ -1,0 +1,47 @@
+//! What a mailbox does at its inlet: opens and closes it, tells its room, is called.
+
+use std::sync::Arc;
+
+use super::Mailbox;
+use super::inlet::{Inflow, Inlet, Reach};
+use super::state::Limits;
+
+impl<T> Mailbox<T> {
+    /// From now on gets what comes by `inflow` too; `enter` says from where on, and its place is given.
+    pub(crate) fn open_inlet(&self, inflow: Arc<dyn Inflow<T>>, enter: impl FnOnce() -> Reach) -> usize {
+        let mut state = self.lock();
+        state.close_inlet();
+        let reach = enter();
+        state.inlet = Some(Box::new(Inlet::new(inflow, reach)));
+        reach.place
+    }
+
+    /// Ends what [`Mailbox::open_inlet`] began; what came so far is let in.
+    pub(crate) fn close_inlet(&self) {
+        self.lock().close_inlet();
+    }
+
+    /// Up to which value, and up to which weight, there is room for what comes by the inlet. None if
+    /// there is no inlet, or others wait for the room.
+    pub(crate) fn room_at_inlet(&self) -> Option<(u64, u64)> {
+        let mut state = self.lock();
+        let reach = *state.inlet.as_ref()?.reach();
+        if !state.waiting.is_empty() {
+            return None;
+        }
+        self.look_at_hand(&mut state);
+        let Limits { capacity, bytes_max } = self.0.limits;
+        let places = capacity.saturating_sub(state.places + state.hand_places);
+        let bytes = bytes_max.saturating_sub(state.weight + state.hand_weight + state.spent.weight());
+        Some((
+            reach.values + places as u64,
+            reach.weight.saturating_add(bytes as u64),
+        ))
+    }
+
+    /// Calls the consumer, because something waits at the inlet.
+    pub(crate) fn call_to_inlet(&self) {
+        let consumer = self.lock().consumer.take();
+        self.call(consumer);
+    }
+}

@@ -1,0 +1,241 @@
+//! The futures of publishing one envelope, with and without a limit of time.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::core::TopicCore;
+use super::offer::{Patience, Pending};
+use super::outcome::{PublishError, Published};
+use super::publisher::{PUBLISHES_IN_A_ROW_MAX, Publisher};
+use crate::clock::Alarm;
+use crate::delivery::Delivery;
+use crate::envelope::{Envelope, Headers};
+use crate::hub::Hub;
+use crate::id::EnvelopeId;
+
+/// The future of a publish.
+///
+/// # Cancel safety
+/// Dropped before its first poll, nobody has got anything. Dropped while it waits, the envelope is in
+/// the inboxes that had room and in no other; it never gets into one twice. Either way it counts as
+/// published; where it did not get to, it is counted nowhere else.
+// It is moved once into the awaiting future, so it is kept small.
+#[must_use = "nothing is published unless it is awaited"]
+pub struct Publish<'a, T> {
+    source: Source<'a, T>,
+    envelope: Option<Delivery<Envelope<T>>>,
+    pending: Option<(EnvelopeId, Box<Pending<T>>)>,
+}
+
+/// Who publishes.
+pub(crate) enum Source<'a, T> {
+    Publisher(&'a mut Publisher<T>),
+    Topic(&'a TopicCore<T>),
+}
+
+impl<'a, T: Send + Sync + 'static> Publish<'a, T> {
+    #[inline]
+    pub(crate) const fn new(source: Source<'a, T>, envelope: Delivery<Envelope<T>>) -> Self {
+        Self {
+            source,
+            envelope: Some(envelope),
+            pending: None,
+        }
+    }
+
+    /// Waits no longer than `limit`.
+    pub(crate) const fn within(self, limit: Duration) -> PublishWithin<'a, T> {
+        PublishWithin {
+            publish: self,
+            limit,
+            alarm: None,
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        match &self.source {
+            Source::Publisher(publisher) => publisher.core().hub(),
+            Source::Topic(topic) => topic.hub(),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Publisher<T> {
+    /// Hands the payload to every matching inbox and waits for those with the policy
+    /// [`Overflow::Block`](crate::Overflow::Block) that are full. Each is its own wait: the others
+    /// have their envelope at once.
+    ///
+    /// Ready means accepted by every matching inbox, or dropped and counted where that is the
+    /// inbox's policy. With no matching inbox it is ready at once, and counted as unrouted.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] when an inbox with the policy
+    /// [`Overflow::Fail`](crate::Overflow::Fail) is full, once all others are served.
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
+    #[inline]
+    pub fn publish(&mut self, payload: T) -> Publish<'_, T> {
+        self.begin(Headers::new(), payload)
+    }
+
+    /// As [`Publisher::publish`], with headers.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    pub fn publish_with(&mut self, headers: Headers, payload: T) -> Publish<'_, T> {
+        self.begin(headers, payload)
+    }
+
+    /// As [`Publisher::publish`], but waits for full inboxes no longer than `limit` in all.
+    ///
+    /// # Errors
+    /// [`PublishError::TimedOut`] names the inboxes that stayed full; the others have the envelope.
+    ///
+    /// # Cancel safety
+    /// See [`Publish`].
+    pub fn publish_timeout(&mut self, payload: T, limit: Duration) -> PublishWithin<'_, T> {
+        self.begin(Headers::new(), payload).within(limit)
+    }
+
+    #[inline]
+    fn begin(&mut self, headers: Headers, payload: T) -> Publish<'_, T> {
+        let envelope = self.seal(headers, payload);
+        Publish::new(Source::Publisher(self), envelope)
+    }
+
+    /// Whether others should run first. It says so once in a while to a publisher that never
+    /// waits.
+    #[inline]
+    fn should_yield(&mut self) -> bool {
+        let left = self.left_in_a_row_mut();
+        // Counted down, which takes two instructions.
+        *left -= 1;
+        if *left > 0 {
+            return false;
+        }
+        *left = PUBLISHES_IN_A_ROW_MAX;
+        true
+    }
+}
+
+impl<T: Send + Sync + 'static> TopicCore<T> {
+    pub(super) fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {
+        let envelope = Delivery::Shared(self.seal_one(headers, payload));
+        Publish::new(Source::Topic(self), envelope)
+    }
+}
+
+impl<T> Unpin for Publish<'_, T> {}
+
+impl<T: Send + Sync + 'static> Future for Publish<'_, T> {
+    type Output = Result<Published, PublishError<T>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(envelope) = this.envelope.take() {
+            let id = envelope.id();
+            let handed_out = match &mut this.source {
+                Source::Publisher(publisher) => {
+                    if publisher.should_yield() {
+                        this.envelope = Some(envelope);
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    publisher.hand_out(envelope, Patience::Wait)
+                }
+                Source::Topic(topic) => topic.hand_out(envelope.into_shared(), Patience::Wait),
+            };
+            match handed_out {
+                Ok(delivered) => return Poll::Ready(Ok(Published { id, delivered })),
+                Err(pending) => this.pending = Some((id, pending)),
+            }
+        }
+        this.poll_pending(cx)
+    }
+}
+
+impl<T: Send + Sync + 'static> Publish<'_, T> {
+    #[cold]
+    fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<Result<Published, PublishError<T>>> {
+        let (id, mut pending) = self
+            .pending
+            .take()
+            .expect("a future is not polled after it was ready");
+        if pending.poll(self.hub(), cx).is_pending() {
+            if let Source::Publisher(publisher) = &mut self.source {
+                *publisher.left_in_a_row_mut() = PUBLISHES_IN_A_ROW_MAX;
+            }
+            self.pending = Some((id, pending));
+            return Poll::Pending;
+        }
+        Poll::Ready(match pending.finish(self.hub()) {
+            Ok(delivered) => Ok(Published { id, delivered }),
+            Err(refused) => Err(PublishError::of(refused)),
+        })
+    }
+}
+
+impl<T> fmt::Debug for Publish<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publish")
+            .field("waits", &self.pending.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of a publish that waits for a limited time. The time starts with the first wait.
+///
+/// # Cancel safety
+/// As [`Publish`].
+#[must_use = "nothing is published unless it is awaited"]
+pub struct PublishWithin<'a, T> {
+    publish: Publish<'a, T>,
+    limit: Duration,
+    alarm: Option<Alarm>,
+}
+
+impl<T> Unpin for PublishWithin<'_, T> {}
+
+impl<T: Send + Sync + 'static> Future for PublishWithin<'_, T> {
+    type Output = Result<Published, PublishError<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(outcome) = Pin::new(&mut this.publish).poll(cx) {
+            return Poll::Ready(outcome);
+        }
+        if this.publish.envelope.is_some() {
+            // It only let others run.
+            return Poll::Pending;
+        }
+        let alarm = this
+            .alarm
+            .get_or_insert_with(|| this.publish.hub().alarm(this.limit));
+        if Pin::new(alarm).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let (id, mut pending) = this
+            .publish
+            .pending
+            .take()
+            .expect("it has begun and is not ready");
+        pending.stop_waiting();
+        Poll::Ready(match pending.outcome() {
+            Ok(delivered) => Ok(Published { id, delivered }),
+            Err(refused) => Err(PublishError::TimedOut(refused)),
+        })
+    }
+}
+
+impl<T> fmt::Debug for PublishWithin<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishWithin")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,262 @@
+//! The handle of a task that publishes a lot.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use super::core::TopicCore;
+use super::offer::{Offer, Patience, Pending};
+use super::outcome::{PublishError, Published, Refused};
+use super::route::{Boxes, Route, Target};
+use super::tally::Cell;
+use crate::clock::Clock;
+use crate::delivery::Delivery;
+use crate::envelope::Envelope;
+use crate::envelope::{Headers, Mark};
+use crate::id::{EnvelopeId, TopicId};
+use crate::mailbox::{Mailbox, TryPushError};
+use crate::name::TopicName;
+
+/// After how many publishes in a row that did not wait a publisher lets other tasks run once.
+pub(crate) const PUBLISHES_IN_A_ROW_MAX: u32 = 512;
+
+/// How many ids a publisher takes from the broker at once.
+const ID_BLOCK: u64 = 1_024;
+
+/// Publishes to one topic. It keeps what a publish needs at hand (the inbox if there is one only, the
+/// route, a block of ids, a counter) and is therefore owned by one task; each task makes its own.
+///
+/// # Ordering
+/// Two publishes, the second begun after the first returned, arrive in this order in each inbox
+/// that gets both. A member of a queue group sees its share in order.
+///
+/// # Many inboxes
+/// Where four or more inboxes want the same, it gives each envelope to all of them with one push: those
+/// with the policy [`Overflow::Block`](crate::Overflow::Block) and room for at least eight, typed, whose
+/// filter is the topic's name, of no queue group, in a broker without a tap, on a topic that does not
+/// retain. They share their envelopes in bundles of at most a quarter of the smallest inbox, by count
+/// and by bytes, or of one that is heavier. A payload is then dropped when the slowest of their readers
+/// is done with the bundle that it is in; a reader that waits for more is done with all. For a payload
+/// whose drop is a message to other code use [`TopicHandle::publish`](crate::TopicHandle::publish), which shares
+/// nothing but the envelope.
+// Of the topic itself it touches nothing from envelope to envelope, but for the cell in which it counts: who
+// publishes to thousands of topics waits for the memory of each.
+pub struct Publisher<T> {
+    published: Cell,
+    /// The only inbox of the route, if it is a typed one and the topic does not retain.
+    only: Option<Mailbox<Delivery<Envelope<T>>>>,
+    ids: Ids,
+    boxes: Boxes<T>,
+    /// How many more publishes may follow each other before others run once.
+    left_in_a_row: u32,
+    topic_id: TopicId,
+    pub(super) weigh: fn(&T) -> usize,
+    clock: Arc<Clock>,
+    pub(super) route: Arc<Route<T>>,
+    pub(super) topic: Arc<TopicCore<T>>,
+}
+
+/// The ids from `next` to before `end` are this publisher's.
+struct Ids {
+    next: u64,
+    end: u64,
+}
+
+impl<T: Send + Sync + 'static> Publisher<T> {
+    pub(crate) fn new(topic: Arc<TopicCore<T>>) -> Self {
+        topic.hub().clock().prepare();
+        Self {
+            published: topic.published.open_cell(),
+            only: None,
+            ids: Ids { next: 0, end: 0 },
+            boxes: Boxes {
+                spent: None,
+                are_wanted: false,
+            },
+            left_in_a_row: PUBLISHES_IN_A_ROW_MAX,
+            topic_id: topic.id(),
+            weigh: topic.weigh(),
+            clock: Arc::clone(topic.hub().clock()),
+            // Its cell has news, so that it looks again before it is used.
+            route: topic.route.load_full(),
+            topic,
+        }
+    }
+
+    /// Hands the payload to every matching inbox that has room now.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] when an inbox whose policy is to block or to fail is full.
+    pub fn try_publish(&mut self, payload: T) -> Result<Published, PublishError<T>> {
+        let envelope = self.seal(Headers::new(), payload);
+        Published::at_once(envelope.id(), self.hand_out(envelope, Patience::No))
+    }
+
+    /// Tries a refused envelope again, at those inboxes only that refused it.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    pub async fn retry(&mut self, refused: Refused<T>) -> Result<Published, PublishError<T>> {
+        let Refused {
+            envelope,
+            by,
+            delivered,
+            is_settled,
+            ..
+        } = refused;
+        let id = envelope.id();
+        self.follow_news();
+        let mut offer = Offer::retry(self.topic.hub(), &by, delivered, is_settled);
+        offer.hand_out(&self.route, envelope);
+        let mut pending = match offer.into_pending() {
+            Ok(delivered) => return Ok(Published { id, delivered }),
+            Err(pending) => pending,
+        };
+        poll_fn(|cx| pending.poll(self.topic.hub(), cx)).await;
+        match pending.finish(self.topic.hub()) {
+            Ok(delivered) => Ok(Published { id, delivered }),
+            Err(refused) => Err(PublishError::of(refused)),
+        }
+    }
+
+    /// The topic's name.
+    #[must_use]
+    pub fn topic(&self) -> &TopicName {
+        self.topic.name()
+    }
+
+    /// Hands the envelope to all that have room, by the route as it is now.
+    #[inline]
+    pub(crate) fn hand_out(
+        &mut self,
+        delivery: Delivery<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        self.follow_news();
+        let Some(mailbox) = &self.only else {
+            return self.hand_out_shared(delivery.into_shared(), patience);
+        };
+        self.boxes.are_wanted = mailbox.is_borrowed_from();
+        let weight = delivery.mailbox_weight();
+        let spent = matches!(delivery, Delivery::Own(_)).then_some(&mut self.boxes.spent);
+        match mailbox.try_push_weighed(delivery, weight, spent) {
+            Ok(()) => {
+                self.boxes.empty();
+                Ok(1)
+            }
+            Err(refused) => self.refused_by_only(refused, patience),
+        }
+    }
+
+    /// To an envelope that several may get, boxes are of no use.
+    #[inline(never)]
+    fn hand_out_shared(
+        &mut self,
+        envelope: Arc<Envelope<T>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        self.boxes.spent = None;
+        self.boxes.are_wanted = false;
+        if self.topic.retains() {
+            return self.topic.hand_out(envelope, patience);
+        }
+        self.topic.hand_out_staged(&self.route, envelope, patience)
+    }
+
+    #[cold]
+    fn refused_by_only(
+        &mut self,
+        refused: TryPushError<Delivery<Envelope<T>>>,
+        patience: Patience,
+    ) -> Result<usize, Box<Pending<T>>> {
+        // What has to wait is shared with its wait: as long as it is so, boxes only cost.
+        self.boxes.are_wanted = false;
+        let mut offer = Offer::new(self.topic.hub(), patience);
+        if let [Target::One(lane)] = &*self.route.targets {
+            offer.refused_by(lane, refused.map(Delivery::into_shared));
+        }
+        offer.into_pending()
+    }
+
+    /// Looks at the topic again if a subscription has come or gone.
+    #[inline]
+    pub(super) fn follow_news(&mut self) {
+        if self.published.has_news() {
+            self.follow();
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self) {
+        if self.published.take_news() {
+            self.route = self.topic.route.load_full();
+            self.only = if self.topic.retains() {
+                None
+            } else {
+                self.route.only_mailbox().cloned()
+            };
+        }
+    }
+
+    pub(crate) fn core(&self) -> &TopicCore<T> {
+        &self.topic
+    }
+
+    pub(crate) const fn left_in_a_row_mut(&mut self) -> &mut u32 {
+        &mut self.left_in_a_row
+    }
+
+    #[inline]
+    pub(super) fn seal(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
+        if self.boxes.are_wanted
+            && let Some(Delivery::Own(mut envelope)) = self.boxes.spent.take()
+        {
+            let mark = self.mark();
+            envelope.fill(mark, headers.in_scope(), self.weigh, payload);
+            return Delivery::Own(envelope);
+        }
+        self.seal_anew(headers, payload)
+    }
+
+    /// Apart from the path of those whose boxes go round, which has no call in it.
+    #[inline(never)]
+    fn seal_anew(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
+        let (mark, headers) = (self.mark(), headers.in_scope());
+        // Made where it goes: made before, it would be copied once more.
+        if self.boxes.are_wanted {
+            Delivery::Own(Box::new(Envelope::new(mark, headers, self.weigh, payload)))
+        } else {
+            Delivery::Shared(Arc::new(Envelope::new(mark, headers, self.weigh, payload)))
+        }
+    }
+
+    /// Marks and counts an envelope that is made now.
+    #[inline]
+    pub(super) fn mark(&mut self) -> Mark {
+        if self.ids.next == self.ids.end {
+            let next = self.topic.hub().take_ids(ID_BLOCK);
+            let end = next.wrapping_add(ID_BLOCK);
+            self.ids = Ids { next, end };
+        }
+        self.published.add(1);
+        let id = EnvelopeId::from_counter(self.ids.next);
+        self.ids.next = self.ids.next.wrapping_add(1);
+        Mark {
+            id,
+            topic: self.topic_id,
+            time: self.clock.now(),
+        }
+    }
+}
+
+impl<T> Drop for Publisher<T> {
+    fn drop(&mut self) {
+        self.topic.published.close_cell(&self.published);
+    }
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Publisher")
+    }
+}
