@@ -80,7 +80,7 @@ impl Soak {
 
     fn subscribe(&mut self) -> Result<(), Box<dyn std::error::Error>> {
         let filter = match self.dice.roll(4) {
-            // So many want the same that they share it.
+            // Enough inboxes want the same that they share it.
             0 => "soak.0.0".to_owned(),
             1 => format!("soak.{}.{}", self.dice.roll(8), self.dice.roll(8)),
             2 => format!("soak.{}.>", self.dice.roll(8)),

@@ -82,7 +82,7 @@ pub struct Attached<E: AnyEnvelope + ?Sized> {
     inbox: Inbox<E>,
 }
 
-/// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of whomever it rang
+/// Lets `inbox` ring for `actor` by sending it what `doorbell` makes, in place of the actor it rang
 /// for before. If envelopes are waiting already, it rings at once.
 pub fn attach<E: AnyEnvelope + ?Sized, M: Message>(
     inbox: Inbox<E>,

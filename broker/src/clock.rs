@@ -34,7 +34,7 @@ pub(crate) struct Clock {
     used: AtomicBool,
     /// Looked after with each tick, and when there is going to be none any more.
     at_tick: OnceLock<Box<AtTick>>,
-    /// Those who wait for a time, when the clock is fed. By time, then by arrival.
+    /// The alarms that wait for a time, when the clock is fed. By time, then by arrival.
     sleepers: Mutex<Sleepers>,
 }
 
@@ -92,7 +92,7 @@ impl Clock {
         self.time.load(Ordering::Acquire) != STALE && self.host().is_some()
     }
 
-    /// Says that envelopes are about to come: whoever publishes the first does not have to start the task.
+    /// Starts the clock's task early, so that the first publish does not pay for it.
     /// A task that is started while another one publishes takes its consumer's place as the next to run.
     pub(crate) fn prepare(self: &Arc<Self>) {
         if self.time.load(Ordering::Relaxed) == STALE {
@@ -126,7 +126,7 @@ impl Clock {
         self.host().map_or(Duration::ZERO, |host| host.elapsed())
     }
 
-    /// Feeds a clock without a host and wakes those whose time has come. Time never moves
+    /// Feeds a clock without a host and wakes the alarms whose time has come. Time never moves
     /// backwards. A clock with a host is not fed.
     pub(crate) fn advance(&self, now: Timestamp) {
         {
@@ -222,7 +222,7 @@ impl Ticking {
             clock.look();
         }
         let clock = self.clock.upgrade();
-        // In this order: whoever has not seen that the ticks are over is seen by the last look.
+        // In this order: an alarm that has not seen that the ticks are over is seen by the last look.
         drop(self);
         if let Some(clock) = clock {
             clock.look();
@@ -258,7 +258,7 @@ impl Future for Alarm {
             Self::Host(task) => task.as_mut().poll(cx),
             Self::Fed { clock, deadline, key } => {
                 let mut sleepers = clock.sleepers();
-                // Looked at under the lock: whoever waits here is woken by a host that comes later.
+                // Looked at under the lock: an alarm that waits here is woken by a host that comes later.
                 if let Some(host) = clock.host() {
                     drop(sleepers);
                     let sleep = host.sleep_until(*deadline);

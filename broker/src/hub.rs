@@ -108,7 +108,7 @@ impl Hub {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Counts an envelope that is given up, and passes it on to those who listen for that.
+    /// Counts an envelope that is given up, and tells the tap, the monitor and the topic of dead letters.
     #[cold]
     pub(crate) fn give_up(
         &self,

@@ -4,7 +4,7 @@
 //! The lock spins. What runs under it moves words within the bounds of one inbox, or of the stage that
 //! inboxes of one topic share, whose lock is taken under an inbox's. It runs no code of users (wakers
 //! are cloned under it, but called and dropped outside). Mostly that is one push or the swap of two
-//! buffers, so whoever finds it taken is let in after some nanoseconds; if its holder was interrupted
+//! buffers, so a thread that finds it taken is let in after some nanoseconds; if its holder was interrupted
 //! just then, he gives up his time slice until it is back. A lock that can put its waiters to sleep pays
 //! for that with a second atomic operation at each release, whether or not anybody sleeps: 7 % of a
 //! message between two actors, 14 % of a delivery in a fan-out.

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Handlers with workers, retries with a pause, deadlines and the report of long waits take a
-//! [`Host`]. Whoever uses millrun's runtime has one already, which also runs actors and threads and
+//! [`Host`]. A program that uses millrun's runtime has one already, which also runs actors and threads and
 //! knows how to shut down; this one is for a program that wants nothing but the broker.
 //!
 //! It leaves out on purpose parts, which a broker has none of: [`Host::spawn_part`] refuses them. Its
-//! tasks end with the tokio runtime, or when whoever holds them drops them.
+//! tasks end with the tokio runtime, or when their handles are dropped.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;

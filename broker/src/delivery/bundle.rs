@@ -35,7 +35,7 @@ impl<E: ?Sized> Bundle<E> {
             .expect("each inbox gives each envelope away once")
     }
 
-    /// The envelope for whoever wants to keep or share it. The last who has the bundle gives up its
+    /// The envelope, for a reader that wants to keep or share it. The last holder of the bundle gives up its
     /// own hold on it.
     pub(crate) fn give(self: &mut Arc<Self>, at: usize) -> Arc<E> {
         // The look saves others than the last the atomic operations of `get_mut`.

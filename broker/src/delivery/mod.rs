@@ -39,7 +39,7 @@ pub(crate) enum Delivery<E: ?Sized> {
 }
 
 impl<E: ?Sized> Delivery<E> {
-    /// The envelope for whoever wants to keep or share it.
+    /// The envelope, for a reader that wants to keep or share it.
     pub(crate) fn into_shared(self) -> Arc<E> {
         match self {
             Self::Own(envelope) => Arc::from(envelope),

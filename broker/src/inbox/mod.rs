@@ -29,7 +29,7 @@ use crate::watch::dead_letter::Undeliverable;
 /// `E` is [`Envelope<T>`](crate::Envelope), or `dyn` [`AnyEnvelope`] for a subscription that takes
 /// all of them.
 ///
-/// The inbox outlives its consumer: whoever takes over a clone goes on where the former consumer
+/// The inbox outlives its consumer: a consumer that takes over a clone goes on where the former consumer
 /// stopped, and what that one had in hand is at the front again.
 ///
 /// # Ordering

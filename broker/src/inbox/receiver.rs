@@ -144,7 +144,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     fn next_in_hand(&mut self) -> bool {
         let found = self.batch.advance_in(&self.inbox);
         if found {
-            // The caller may do anything before it comes back; whoever waits is told now.
+            // The caller may do anything before it comes back; waiting publishers are told now.
             self.batch.hand().announce_to_waiting();
         }
         found

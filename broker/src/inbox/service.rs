@@ -80,7 +80,7 @@ pub enum LastResort {
     /// The envelope is given up, and the next one is handled.
     #[default]
     DeadLetter,
-    /// The envelope goes back to the front of the inbox and the service ends: whoever started it
+    /// The envelope goes back to the front of the inbox and the service ends: the code that started it
     /// decides. The inbox stays, and fills.
     Stop,
 }

@@ -7,7 +7,7 @@ use super::state::{Door, State};
 use super::{Mailbox, MailboxConfig, MailboxConfigError};
 use crate::sync::MutexGuard;
 
-/// How many spent values an idle consumer empties before it looks whether somebody pushes again.
+/// How many spent values an idle consumer empties before it looks whether there was another push.
 const EMPTIED_AT_ONCE: usize = if cfg!(loom) { 1 } else { 16 };
 
 impl<T> Mailbox<T> {

@@ -34,7 +34,7 @@ struct Held<T> {
     /// How many more values than slots are to be handed out: some slots stand for several, and the
     /// one that was begun is no slot any more.
     extra: usize,
-    /// Places to be handed out until those who wait hear of it.
+    /// Places to be handed out until waiting pushers hear of it.
     until_announced: usize,
     /// A quarter of the capacity.
     announce_every: usize,
@@ -133,16 +133,16 @@ impl<T> InHand<T> {
         }
     }
 
-    /// Tells those who wait for room what has been handed out so far, without waiting for a
+    /// Tells waiting pushers what has been handed out so far, without waiting for a
     /// quarter of the capacity to add up. Call it before awaiting something with values in hand.
     pub fn announce(&mut self) {
         self.held.until_announced = self.held.announce_every;
-        // Either this sees that somebody asks, or he, having said so, sees what is left.
+        // Either this sees that a pusher asks for room, or the pusher, having asked, sees what is left.
         fence(Ordering::SeqCst);
         self.announce_to_waiting();
     }
 
-    /// As [`InHand::announce`], but may overlook somebody who begins to wait right now.
+    /// As [`InHand::announce`], but may overlook a pusher that begins to wait right now.
     #[inline]
     pub(crate) fn announce_to_waiting(&self) {
         if self.mailbox.0.asking.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ impl<T> InHand<T> {
         }
     }
 
-    /// Keeps a value that is of no more use here, but may still weigh something, for whoever pushes
+    /// Keeps a value that is of no more use here, but may still weigh something, for the pusher that pushes
     /// next; see [`Mailbox::try_push_weighed`]. Beyond as many as fit the mailbox they are dropped,
     /// beyond [a share](SPENT_BYTES_SHARE) of its bytes they are emptied.
     // On the path of each value that is borrowed, where a call would show.

@@ -19,8 +19,8 @@
 //! # Invariants
 //! - What is queued plus what is in hand never exceeds the capacity, except for what was pushed
 //!   with a [reserved](Mailbox::push_reserved) place, which is counted apart.
-//! - Values come out in the order in which they went in, whoever pushed them.
-//! - Whoever waits for room gets in by order of arrival; nobody overtakes him.
+//! - Values come out in the order in which they went in, by whichever pusher.
+//! - Pushers that wait for room get in by order of arrival; none overtakes another.
 //! - A value is lost only by [`Mailbox::close_discarding`]: a consumer that panics, is killed or is
 //!   replaced with values in hand gives them back to the front of the queue.
 //! - No lock is held while a waker, a bell or a destructor of a value runs.
@@ -89,7 +89,7 @@ struct Shared<T> {
     weigh: Option<fn(&T) -> usize>,
     /// Takes from a spent value what it still weighs.
     empty: Option<fn(&mut T)>,
-    /// Somebody waits for room who has not been woken yet: a hint for the one who makes room.
+    /// A pusher waits for room and has not been woken yet: a hint for the consumer that makes room.
     /// Written under the lock.
     asking: AtomicBool,
     left: Left,
@@ -167,7 +167,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Cancel safety
     /// Dropping the future before it is ready leaves the value out of the mailbox (and drops it)
-    /// and gives its place in the line of those who wait to the next.
+    /// and gives its place in the line of waiting pushers to the next.
     pub fn push(&self, value: T) -> Push<'_, T> {
         Push::new(self, value)
     }
@@ -327,7 +327,7 @@ impl<T> Mailbox<T> {
     /// Takes everything that is queued. The hand is empty if nothing is, or if another hand of
     /// this mailbox has not been put down yet; in that case the bell rings when it is.
     ///
-    /// Those who wait for room are woken as values are taken from the hand, in steps of a quarter
+    /// Waiting pushers are woken as values are taken from the hand, in steps of a quarter
     /// of the capacity, so that each wakes up to a batch of room.
     pub fn take(&self) -> InHand<T> {
         InHand::take(self)
@@ -354,7 +354,7 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Closes the door: pushes are refused from now on, those who wait get their values back, and
+    /// Closes the door: pushes are refused from now on, waiting pushers get their values back, and
     /// what is queued can still be taken. Rings, so that the consumer notices.
     pub fn close(&self) {
         self.shut(Door::Draining);

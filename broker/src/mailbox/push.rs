@@ -158,7 +158,7 @@ fn poll_push<T>(
             }
         };
         mailbox.0.asking.store(true, Ordering::Relaxed);
-        // Either the consumer sees that somebody asks, or this sees what it has left.
+        // Either the consumer sees that a pusher asks for room, or this sees what the consumer has left.
         fence(Ordering::SeqCst);
         let missed_room = mailbox.has_room(&mut state, ahead, weight, &mut evicted);
         drop(state);

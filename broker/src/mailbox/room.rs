@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   has_room:  queue ─ seems full ─► what is left in the hand ─ still ─► heavy spent values go
-//!   room made: those who wait ─ by order of arrival, as many as are entitled ─► woken without the lock
+//!   room made: pushers ─ by order of arrival, as many as are entitled ─► woken without the lock
 //! ```
 //!
 //! Invariants: the common case is one look at the state under the lock; what is evicted is dropped, and
 //! who is entitled is woken, when the lock is released; nobody else is woken.
 //!
-//! Left out: the line of those who wait, which is the state's, and waiting itself, which is `push`.
+//! Left out: the line of waiting pushers, which is the state's, and waiting itself, which is `push`.
 
 use super::Mailbox;
 use super::spent::Spent;

@@ -14,8 +14,8 @@
 //! longer than pushes follow upon each other: a consumer that finds the queue empty and nobody in the
 //! line begins to empty what there is, and goes on until a push comes.
 
-/// The consumer may have one part in so many of the bytes of its mailbox in spent values in hand,
-/// where they are not counted.
+/// The share of a mailbox's bytes, one part in this many, that a consumer may have in hand as spent values:
+/// those are not counted.
 pub(super) const SPENT_BYTES_SHARE: usize = 8;
 
 /// Spent values, the latest to be taken first, those that weigh something before the others.

@@ -1,4 +1,4 @@
-//! What the mailbox's lock protects: the queue, the line of those who wait, the counters.
+//! What the mailbox's lock protects: the queue, the line of waiting pushers, the counters.
 //!
 //! Plain data: every method runs under the lock and calls no code of others.
 
@@ -147,7 +147,7 @@ impl<T> State<T> {
         });
     }
 
-    /// Whether a value fits once the first `ahead` of those who wait have got in.
+    /// Whether a value fits once the first `ahead` waiting pushers have got in.
     #[inline]
     pub(super) fn has_room(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {
         let used = self.places + self.hand_places;
@@ -255,7 +255,7 @@ impl<T> State<T> {
             .ok()
     }
 
-    /// Takes the wakers of those who are entitled to the room there is, as many as fit the list,
+    /// Takes the wakers of the pushers that are entitled to the room there is, as many as fit the list,
     /// and says whether it leaves any behind.
     pub(super) fn take_entitled(&mut self, limits: &Limits, woken: &mut WakeList) -> StillAsking {
         let used = self.places + self.hand_places;

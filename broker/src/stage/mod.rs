@@ -31,7 +31,7 @@
 //! # Room
 //! The stage knows up to which envelope and which byte all its inboxes have room for certain. Only when
 //! that is reached, the inboxes are asked. Whatever else takes room of an inbox first takes
-//! back what the stage knows, under the inbox's lock, and so does whoever begins to wait for room:
+//! back what the stage knows, under the inbox's lock, and so does a publisher that begins to wait for room:
 //! nobody overtakes him.
 //!
 //! # Seldom
@@ -41,7 +41,7 @@
 //!
 //! # Who comes and goes
 //! Each change of the inboxes begins a generation, and a route is of one generation. A publisher with
-//! an older route pushes one by one, to those whom its route names. An inbox that leaves takes along
+//! an older route pushes one by one, to the inboxes that its route names. An inbox that leaves takes along
 //! what it has not had; one that comes gets what is pushed from then on.
 //!
 //! # Invariants
@@ -87,7 +87,7 @@ pub(crate) struct Stage<T> {
     /// How many envelopes there have been: written under the lock, and read by inboxes without it.
     pushed: AtomicU64,
     /// Whether the room of the inboxes is known, or being asked for: written under the lock, and read by
-    /// inboxes without it. Somebody who changes an inbox while it says no is seen by whoever asks.
+    /// inboxes without it. A thread that changes an inbox while it says no is seen by the publisher that asks.
     knows_room: AtomicBool,
 }
 

@@ -141,7 +141,7 @@ impl<T: Send + Sync + 'static> Staged<T> {
         state.has_room(count, weight).then_some(state)
     }
 
-    /// Lets go of the lock and rings for those who have to know of what was pushed.
+    /// Lets go of the lock and rings for the inboxes that have to know of what was pushed.
     #[inline]
     fn release(&self, mut state: MutexGuard<'_, State<T>>) -> usize {
         let inboxes = state.inboxes();
@@ -153,7 +153,7 @@ impl<T: Send + Sync + 'static> Staged<T> {
             .into_iter()
             .filter_map(|place| self.inboxes[place].as_ref())
         {
-            // Bells and wakers may be the user's own. They are listed no more: whoever is not rung for
+            // Bells and wakers may be the user's own. They are listed no more: an inbox that is not rung for
             // now would not be rung for again.
             let called = catch_unwind(AssertUnwindSafe(|| inbox.call_to_inlet()));
             panicked = panicked.or(called.err());

@@ -64,7 +64,7 @@ pub enum AskError {
     /// All who got the question let go of it without an answer while there was time.
     #[error("the question was dropped without an answer")]
     Unanswered,
-    /// No answer in time, whether somebody still has the question or let go of it.
+    /// No answer in time, whether a consumer still has the question or let go of it.
     #[error("no answer in time")]
     TimedOut,
 }

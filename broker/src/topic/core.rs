@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         self.retain
     }
 
-    /// Hands the envelope to all that have room, by the route as it is now.
+    /// Hands the envelope to all that have room, by the present route.
     pub(crate) fn hand_out(
         &self,
         envelope: Arc<Envelope<T>>,

@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         self.topic.name()
     }
 
-    /// Hands the envelope to all that have room, by the route as it is now.
+    /// Hands the envelope to all that have room, by the present route.
     #[inline]
     pub(crate) fn hand_out(
         &mut self,
@@ -169,7 +169,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         refused: TryPushError<Delivery<Envelope<T>>>,
         patience: Patience,
     ) -> Result<usize, Box<Pending<T>>> {
-        // What has to wait is shared with its wait: as long as it is so, boxes only cost.
+        // What has to wait is shared with its wait: during a wait boxes only cost.
         self.boxes.are_wanted = false;
         let mut offer = Offer::new(self.topic.hub(), patience);
         if let [Target::One(lane)] = &*self.route.targets {
@@ -218,7 +218,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         self.seal_anew(headers, payload)
     }
 
-    /// Apart from the path of those whose boxes go round, which has no call in it.
+    /// Apart from the path of publishers whose boxes go round, which has no call in it.
     #[inline(never)]
     fn seal_anew(&mut self, headers: Headers, payload: T) -> Delivery<Envelope<T>> {
         let (mark, headers) = (self.mark(), headers.in_scope());

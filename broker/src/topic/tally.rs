@@ -1,4 +1,4 @@
-//! What a topic and those who publish to it a lot have to do with each other with each envelope.
+//! What a topic and its publishers share with each envelope: a counter, and whether there is news.
 //!
 //! ```text
 //!   publisher ──► its cell: one more        ◄── topic: how many in all
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each publisher has a cell of its own, in which only it counts, so that counting is no atomic addition.
-//! In the same place it is told to look at the topic again; as long as it is not, it touches nothing else
+//! In the same place it is told to look at the topic again; until then it touches nothing else
 //! of it.
 
 use std::sync::{Arc, PoisonError};
@@ -84,7 +84,7 @@ impl Tally {
     /// Tells everyone who has a cell that something has changed.
     pub(crate) fn tell(&self) {
         for cell in &*self.cells() {
-            // A swap, so that whoever takes one of several news has seen all changes before it.
+            // A swap, so that a publisher that takes one of several news has seen all changes before it.
             cell.has_news.swap(true, Ordering::AcqRel);
         }
     }

@@ -64,7 +64,7 @@ pub struct LongWait {
     /// Since when, by the broker's coarse clock.
     pub since: Timestamp,
     /// The subscriptions that wait for each other, starting with `held_up`: empty if there is no
-    /// cycle, just somebody slow.
+    /// cycle, just a slow consumer.
     pub cycle: Vec<SubscriptionId>,
 }
 

@@ -54,7 +54,7 @@ pub enum FlowEvent<'a> {
         /// Whose inbox.
         at: SubscriptionId,
     },
-    /// The publisher waits no longer: whoever took the envelope has been told as `Delivered`.
+    /// The publisher waits no longer: an inbox that took the envelope has been told as `Delivered`.
     WaitOver {
         /// Which envelope.
         envelope: EnvelopeId,
@@ -66,7 +66,7 @@ pub enum FlowEvent<'a> {
         /// Whose inbox.
         by: SubscriptionId,
     },
-    /// Somebody begins to handle the envelope: a service, or whoever says so with
+    /// A consumer begins to handle the envelope: a service, or code that says so with
     /// [`Inbox::handling`](crate::Inbox::handling).
     Begun {
         /// Which envelope.

@@ -56,7 +56,7 @@ impl Waits {
         }
     }
 
-    /// Notes that the current handler, or somebody outside, waits for room in these inboxes.
+    /// Notes that the current handler, or a publisher outside of any, waits for room in these inboxes.
     pub(crate) fn enter(
         self: &Arc<Self>,
         clock: &Arc<Clock>,

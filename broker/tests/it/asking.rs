@@ -68,7 +68,7 @@ fn an_answer_has_a_deadline() {
     );
 }
 
-/// Otherwise whoever answers would work through questions that nobody waits for any more, while those
+/// Otherwise the answering side would work through questions that nobody waits for any more, while those
 /// behind them grow old too.
 #[test]
 fn a_question_whose_asker_has_given_up_is_not_handed_out() {
@@ -89,7 +89,7 @@ fn a_question_whose_asker_has_given_up_is_not_handed_out() {
     assert_eq!(broker.given_up(Undeliverable::Expired), 1);
 }
 
-/// It is dropped when somebody comes to it, but what ended it is its time.
+/// It is dropped when a consumer comes to it, but what ended it is its time.
 #[test]
 fn a_question_that_a_late_receiver_lets_go_of_has_timed_out() {
     let (broker, inbox) = setup();

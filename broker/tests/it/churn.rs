@@ -1,7 +1,7 @@
 //! Filters against a naive matcher, while subscriptions come and go on threads of their own and
 //! publishers never stop.
 //!
-//! Whoever subscribes gets, of each publisher, all matching envelopes that were begun after the
+//! A subscriber gets, of each publisher, all matching envelopes that were begun after the
 //! subscription was there and were finished before it ended; perhaps some at both edges; never one
 //! that does not match, never one twice, never one out of order.
 

@@ -31,7 +31,7 @@ fn of_capacity(capacity: usize, overflow: Overflow) -> SubscriptionConfig {
 /// the subscriptions open, so each stream waited for an event that nobody was going to publish.
 #[test]
 fn consumers_of_a_closed_broker_find_the_end_behind_what_they_have() {
-    // Of so many inboxes, up to three get each envelope by themselves; more share it.
+    // Of these inboxes, up to three get each envelope by themselves; more share it.
     for inboxes in [0, 1, 2, 3, 4, 8] {
         let broker = Broker::without_host(BrokerConfig::default());
         let mut receivers: Vec<_> = (0..inboxes)
@@ -83,7 +83,7 @@ fn consumers_of_a_closed_broker_find_the_end_behind_what_they_have() {
 }
 
 #[test]
-fn whoever_waits_when_the_broker_is_closed_is_told() {
+fn a_publisher_that_waits_when_the_broker_is_closed_is_told() {
     let broker = Broker::without_host(BrokerConfig::default());
     let full: Inbox<Envelope<u32>> = broker.subscribe("a", of_capacity(1, Overflow::Block)).unwrap();
     let topic = broker.topic::<u32>("a").unwrap();

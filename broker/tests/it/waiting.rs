@@ -188,7 +188,7 @@ fn the_clock_starts_with_the_first_publisher_and_anew_with_the_first_envelope_af
     assert_eq!(host.started(), ["broker clock"], "without a publisher too");
 }
 
-/// Its publisher is told that it reached nobody, and so are those who listen for what is lost.
+/// Its publisher is told that it reached nobody, and so are listeners of dead letters.
 #[test]
 fn a_publish_whose_inbox_is_closed_while_it_waits_is_given_up() {
     let broker = Broker::without_host(BrokerConfig::default());
