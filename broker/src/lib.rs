@@ -64,7 +64,7 @@ pub use subscription::{GroupChoice, GroupConfig, Overflow, SubscriptionConfig, S
 pub use tokio_host::{NoHost, tokio_host};
 pub use topic::{AskError, Request, TopicConfig, TopicHandle};
 pub use topic::{Publish, PublishBatch, PublishWithin, Publisher};
-pub use topic::{PublishBatchError, PublishError, Published, Refused};
+pub use topic::{PublishBatchError, PublishError, Published, RefusedEnvelope};
 pub use watch::dead_letter::{DEAD_LETTERS, DeadLetter, Undeliverable};
 pub use watch::monitor::{BrokerEvent, LongWait};
 pub use watch::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};

@@ -42,9 +42,9 @@ use table::{DEAD_LETTER_TOPIC, Table};
 
 /// Topics and subscriptions of one process. A cheap clone; all clones are the same broker.
 #[derive(Clone)]
-pub struct Broker(Arc<Shared>);
+pub struct Broker(Arc<BrokerInner>);
 
-struct Shared {
+struct BrokerInner {
     config: BrokerConfig,
     /// Whether it was made with a host.
     has_own_host: bool,
@@ -68,7 +68,7 @@ impl Broker {
     }
 
     fn build(config: BrokerConfig, host: Option<Arc<dyn Host>>) -> Self {
-        let broker = Self(Arc::new(Shared {
+        let broker = Self(Arc::new(BrokerInner {
             config,
             has_own_host: host.is_some(),
             hub: Arc::new(Hub::new(host, DEAD_LETTER_TOPIC, config.wait_report_after)),
@@ -315,7 +315,7 @@ fn parse(filter: &str) -> Result<Filter, SubscribeError> {
     })
 }
 
-impl Unsubscribe for Shared {
+impl Unsubscribe for BrokerInner {
     fn unsubscribe(&self, id: SubscriptionId) {
         let removed = self.table().remove(id);
         if removed.is_some() {
@@ -324,7 +324,7 @@ impl Unsubscribe for Shared {
     }
 }
 
-impl Shared {
+impl BrokerInner {
     fn subscribe<E: AnyEnvelope + ?Sized>(
         self: &Arc<Self>,
         filter: Filter,

@@ -3,7 +3,7 @@
 use millrun_core::Bell;
 
 use super::spent::Spent;
-use super::state::{Door, State};
+use super::state::{Door, MailboxState};
 use super::{Mailbox, MailboxConfig, MailboxConfigError};
 use crate::sync::MutexGuard;
 
@@ -44,7 +44,7 @@ impl<T> Mailbox<T> {
     /// time; the others stay where a push finds them. Emptying all at once costs more than many pushes: they
     /// would fill the queue meanwhile, and find nothing to take along.
     #[cold]
-    pub(super) fn empty_while_idle<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
+    pub(super) fn empty_while_idle<'a>(&'a self, mut state: MutexGuard<'a, MailboxState<T>>) {
         while state.is_idle() && state.spent.weight() != 0 {
             if state.spent.values.len() <= EMPTIED_AT_ONCE {
                 return self.empty_rest(state);
@@ -63,7 +63,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    fn empty_rest(&self, mut state: MutexGuard<'_, State<T>>) {
+    fn empty_rest(&self, mut state: MutexGuard<'_, MailboxState<T>>) {
         let mut spent = std::mem::replace(&mut state.spent, Spent::new());
         drop(state);
         self.empty_all(&mut spent);

@@ -7,7 +7,7 @@ use super::inlet::AndThen;
 use super::queue::Queue;
 use super::slot::{Share, Slot};
 use super::spent::{SPENT_BYTES_SHARE, Spent};
-use super::state::{Door, State};
+use super::state::{Door, MailboxState};
 use super::{Left, Mailbox};
 use crate::sync::{Ordering, fence};
 
@@ -22,10 +22,10 @@ use crate::sync::{Ordering, fence};
 #[must_use = "dropping the hand puts everything back"]
 pub struct InHand<T> {
     mailbox: Mailbox<T>,
-    held: Held<T>,
+    held: HandContent<T>,
 }
 
-struct Held<T> {
+struct HandContent<T> {
     rest: Queue<T>,
     /// Whether this is the hand that the mailbox waits for; an empty hand is not.
     is_out: bool,
@@ -52,7 +52,7 @@ impl<T> InHand<T> {
     pub(super) fn empty(mailbox: &Mailbox<T>) -> Self {
         let bounds = mailbox.bounds();
         let announce_every = bounds.capacity.div_ceil(4);
-        let held = Held {
+        let held = HandContent {
             rest: Queue::new(),
             is_out: false,
             places: 0,
@@ -103,7 +103,7 @@ impl<T> InHand<T> {
 
     /// Takes what is queued under one lock, or runs `when_empty` under it.
     #[inline]
-    fn refill_or(&mut self, when_empty: impl FnOnce(&mut State<T>)) {
+    fn refill_or(&mut self, when_empty: impl FnOnce(&mut MailboxState<T>)) {
         let mailbox = &self.mailbox;
         let was_out = self.held.is_out;
         let mut state = mailbox.lock();
@@ -311,7 +311,7 @@ impl<T> InHand<T> {
     }
 }
 
-impl<T> Held<T> {
+impl<T> HandContent<T> {
     #[inline]
     fn len(&self) -> usize {
         self.rest.len() + self.extra
@@ -319,7 +319,7 @@ impl<T> Held<T> {
 
     /// Takes the queue, and leaves an empty one in its place.
     #[inline]
-    fn pick_up(&mut self, state: &mut State<T>, left: &Left) {
+    fn pick_up(&mut self, state: &mut MailboxState<T>, left: &Left) {
         if state.hand_out {
             state.missed = true;
             return;
@@ -346,7 +346,7 @@ impl<T> Held<T> {
     /// Ends the turn of this hand. Returns the rest to the queue, or to the caller to be dropped
     /// outside of the lock if the mailbox discards.
     #[inline]
-    fn lay_down(&mut self, state: &mut State<T>, left: &Left, capacity: usize) -> Option<Queue<T>> {
+    fn lay_down(&mut self, state: &mut MailboxState<T>, left: &Left, capacity: usize) -> Option<Queue<T>> {
         let dropped = if self.rest.is_empty() && self.weight == 0 {
             None
         } else {
@@ -364,7 +364,7 @@ impl<T> Held<T> {
     }
 
     #[cold]
-    fn return_rest(&mut self, state: &mut State<T>, left: &Left) -> Option<Queue<T>> {
+    fn return_rest(&mut self, state: &mut MailboxState<T>, left: &Left) -> Option<Queue<T>> {
         state.taken -= self.len() as u64;
         let dropped = if state.door == Door::Discarding {
             state.discarded += self.len() as u64;
@@ -385,7 +385,7 @@ impl<T> Held<T> {
 
     /// A new hand takes over the buffers of the one before.
     #[cold]
-    fn take_buffers(&mut self, state: &mut State<T>) {
+    fn take_buffers(&mut self, state: &mut MailboxState<T>) {
         self.rest.swap_buffer(&mut state.spare);
         if state.spent.is_empty() && self.spent.is_empty() {
             // The buffer that a pusher has emptied.
@@ -394,7 +394,7 @@ impl<T> Held<T> {
     }
 
     /// Leaves the buffer for the next hand.
-    fn leave_buffers(&mut self, state: &mut State<T>) {
+    fn leave_buffers(&mut self, state: &mut MailboxState<T>) {
         if self.rest.has_buffer() && state.spare.capacity() == 0 {
             self.rest.swap_buffer(&mut state.spare);
         }

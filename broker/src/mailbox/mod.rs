@@ -62,30 +62,30 @@ pub(crate) use hand::Refilled;
 pub use push::{Closed, Push, PushBatch, TryPushBatchError, TryPushError};
 
 pub(crate) use inlet::{AndThen, Inflow, Poured, Reach};
-pub(crate) use push::Place;
+pub(crate) use push::PushPlace;
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use spent::Spent;
-use state::{Door, Limits, State};
+use state::{Door, Limits, MailboxState};
 
 /// A bounded queue with a bell. A cheap clone; all clones are the same mailbox.
 ///
 /// # Ordering
 /// Values are handed out in the order in which their pushes took effect. Two pushes of one task,
 /// the second begun after the first returned, keep their order.
-pub struct Mailbox<T>(Arc<Shared<T>>);
+pub struct Mailbox<T>(Arc<MailboxInner<T>>);
 
 /// What a push and a take need stands together at the front, right behind the counters of the `Arc`: who
 /// goes through thousands of mailboxes waits for memory, once for each cache line. At the end, apart from
 /// what pushers write, stands what the consumer looks at with each value.
 #[repr(C)]
-struct Shared<T> {
+struct MailboxInner<T> {
     limits: Limits,
     /// The consumer only looks at its values, and gives them back; assumed until it shows otherwise.
     is_borrowed_from: AtomicBool,
     bell: Bell,
     /// Ends with what is seldom touched.
-    state: Mutex<State<T>>,
+    state: Mutex<MailboxState<T>>,
     weigh: Option<fn(&T) -> usize>,
     /// Takes from a spent value what it still weighs.
     empty: Option<fn(&mut T)>,
@@ -136,7 +136,7 @@ impl<T> Mailbox<T> {
         bell: Bell,
     ) -> Result<Self, MailboxConfigError> {
         config.check()?;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(MailboxInner {
             limits: Limits {
                 capacity: config.capacity,
                 bytes_max: if weigh.is_some() {
@@ -147,7 +147,7 @@ impl<T> Mailbox<T> {
             },
             is_borrowed_from: AtomicBool::new(empty.is_some()),
             bell,
-            state: Mutex::new(State::new()),
+            state: Mutex::new(MailboxState::new()),
             weigh,
             empty,
             asking: AtomicBool::new(false),
@@ -211,7 +211,7 @@ impl<T> Mailbox<T> {
     #[cold]
     fn push_after_all(
         &self,
-        state: MutexGuard<'_, State<T>>,
+        state: MutexGuard<'_, MailboxState<T>>,
         value: T,
         weight: u32,
     ) -> Result<(), TryPushError<T>> {
@@ -475,7 +475,7 @@ impl<T> Mailbox<T> {
 
     /// Lets go of the lock and, if the queue was empty, calls the consumer.
     #[inline]
-    fn release(&self, mut state: MutexGuard<'_, State<T>>, first: bool) {
+    fn release(&self, mut state: MutexGuard<'_, MailboxState<T>>, first: bool) {
         if first {
             let consumer = state.consumer.take();
             drop(state);
@@ -497,7 +497,7 @@ impl<T> Mailbox<T> {
             .map_or(0, |weigh| u32::try_from(weigh(value)).unwrap_or(u32::MAX))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState<T>> {
         lock(&self.0.state)
     }
 }

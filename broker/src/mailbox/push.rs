@@ -100,12 +100,12 @@ impl<T> fmt::Debug for TryPushBatchError<T> {
 }
 
 /// A place in the line before a full mailbox, given up when dropped.
-pub(crate) struct Place<T> {
+pub(crate) struct PushPlace<T> {
     mailbox: Mailbox<T>,
     ticket: Option<u64>,
 }
 
-impl<T> Place<T> {
+impl<T> PushPlace<T> {
     pub(crate) const fn new(mailbox: Mailbox<T>) -> Self {
         Self {
             mailbox,
@@ -119,7 +119,7 @@ impl<T> Place<T> {
     }
 }
 
-impl<T> Drop for Place<T> {
+impl<T> Drop for PushPlace<T> {
     fn drop(&mut self) {
         leave_line(&self.mailbox, self.ticket);
     }

@@ -12,7 +12,7 @@
 
 use super::Mailbox;
 use super::spent::Spent;
-use super::state::{State, StillAsking, WakeList};
+use super::state::{MailboxState, StillAsking, WakeList};
 use crate::sync::{MutexGuard, Ordering};
 
 impl<T> Mailbox<T> {
@@ -22,7 +22,7 @@ impl<T> Mailbox<T> {
     #[inline]
     pub(super) fn has_room(
         &self,
-        state: &mut State<T>,
+        state: &mut MailboxState<T>,
         ahead: usize,
         weight: u32,
         evicted: &mut Option<Spent<T>>,
@@ -34,7 +34,7 @@ impl<T> Mailbox<T> {
     #[cold]
     pub(super) fn has_room_after_all(
         &self,
-        state: &mut State<T>,
+        state: &mut MailboxState<T>,
         ahead: usize,
         weight: u32,
         evicted: &mut Option<Spent<T>>,
@@ -52,7 +52,7 @@ impl<T> Mailbox<T> {
         state.has_room(&self.0.limits, ahead, weight)
     }
 
-    pub(super) fn look_at_hand(&self, state: &mut State<T>) {
+    pub(super) fn look_at_hand(&self, state: &mut MailboxState<T>) {
         state.hand_places = self.0.left.places.load(Ordering::Relaxed);
         state.hand_weight = self.0.left.weight.load(Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl<T> Mailbox<T> {
 
     /// Lets go of the lock once there may be room for others, or nobody who wants it.
     #[inline]
-    pub(super) fn let_go(&self, state: MutexGuard<'_, State<T>>) {
+    pub(super) fn let_go(&self, state: MutexGuard<'_, MailboxState<T>>) {
         if !state.waiting.is_empty() {
             self.wake_entitled(state);
         } else if state.spent.weight() != 0 {
@@ -77,7 +77,7 @@ impl<T> Mailbox<T> {
     }
 
     #[cold]
-    fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) {
+    fn wake_entitled<'a>(&'a self, mut state: MutexGuard<'a, MailboxState<T>>) {
         let mut woken = WakeList::new();
         loop {
             let left = state.take_entitled(&self.0.limits, &mut woken);

@@ -35,7 +35,7 @@ pub(super) struct Waiter {
 /// In order of use: what each push and each take touch, then what goes round with a consumer that
 /// borrows, then what is seldom needed.
 #[repr(C)]
-pub(super) struct State<T> {
+pub(super) struct MailboxState<T> {
     pub(super) door: Door,
     pub(super) hand_out: bool,
     /// Someone came to take while another hand was out.
@@ -71,7 +71,7 @@ pub(super) struct State<T> {
     pub(super) waits: u64,
 }
 
-impl<T> State<T> {
+impl<T> MailboxState<T> {
     pub(super) fn new() -> Self {
         Self {
             door: Door::Open,
@@ -161,7 +161,7 @@ impl<T> State<T> {
         self.has_room_behind(limits, ahead, weight)
     }
 
-    /// The rest of [`State::has_room`], for one who has others ahead of him.
+    /// The rest of [`MailboxState::has_room`], for one who has others ahead of him.
     #[cold]
     #[inline(never)]
     fn has_room_behind(&self, limits: &Limits, ahead: usize, weight: u32) -> bool {

@@ -70,7 +70,7 @@ use crate::delivery::{Bundle, Delivery};
 use crate::envelope::Envelope;
 use crate::mailbox::{AndThen, Inflow, Mailbox, Poured, Reach};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
-use state::{BundleBounds, State};
+use state::{BundleBounds, StageState};
 
 /// From how many inboxes on that want the same they share it.
 pub(crate) const INBOXES_MIN: usize = 4;
@@ -83,7 +83,7 @@ type Inbox<T> = Mailbox<Delivery<Envelope<T>>>;
 
 /// Where the envelopes of one topic wait for several inboxes.
 pub(crate) struct Stage<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<StageState<T>>,
     /// How many envelopes there have been: written under the lock, and read by inboxes without it.
     pushed: AtomicU64,
     /// Whether the room of the inboxes is known, or being asked for: written under the lock, and read by
@@ -94,13 +94,13 @@ pub(crate) struct Stage<T> {
 impl<T> Stage<T> {
     fn new() -> Self {
         Self {
-            state: Mutex::new(State::new()),
+            state: Mutex::new(StageState::new()),
             pushed: AtomicU64::new(0),
             knows_room: AtomicBool::new(false),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, StageState<T>> {
         lock(&self.state)
     }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::state::State;
+use super::state::StageState;
 use super::{Inbox, Stage};
 use crate::envelope::Envelope;
 use crate::sync::{MutexGuard, Ordering};
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> Staged<T> {
     }
 
     #[inline]
-    fn lock_with_room(&self, count: usize, weight: u64) -> Option<MutexGuard<'_, State<T>>> {
+    fn lock_with_room(&self, count: usize, weight: u64) -> Option<MutexGuard<'_, StageState<T>>> {
         let state = self.stage.lock();
         if state.generation() != self.generation {
             return None;
@@ -93,10 +93,10 @@ impl<T: Send + Sync + 'static> Staged<T> {
     #[cold]
     fn lock_unless_idle<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State<T>>,
+        mut state: MutexGuard<'a, StageState<T>>,
         count: usize,
         weight: u64,
-    ) -> Option<MutexGuard<'a, State<T>>> {
+    ) -> Option<MutexGuard<'a, StageState<T>>> {
         let spokesman = state.next_spokesman();
         drop(state);
         if count == 1 && self.inboxes[spokesman].as_ref()?.is_empty() {
@@ -116,10 +116,10 @@ impl<T: Send + Sync + 'static> Staged<T> {
     #[cold]
     fn find_room<'a>(
         &'a self,
-        state: MutexGuard<'a, State<T>>,
+        state: MutexGuard<'a, StageState<T>>,
         count: usize,
         weight: u64,
-    ) -> Option<MutexGuard<'a, State<T>>> {
+    ) -> Option<MutexGuard<'a, StageState<T>>> {
         let withdrawn = state.withdrawn();
         let needed = state.room_for(count, weight);
         self.stage.knows_room.store(true, Ordering::Release);
@@ -143,7 +143,7 @@ impl<T: Send + Sync + 'static> Staged<T> {
 
     /// Lets go of the lock and rings for the inboxes that have to know of what was pushed.
     #[inline]
-    fn release(&self, mut state: MutexGuard<'_, State<T>>) -> usize {
+    fn release(&self, mut state: MutexGuard<'_, StageState<T>>) -> usize {
         let inboxes = state.inboxes();
         self.stage.pushed.store(state.values(), Ordering::Release);
         let listed = state.take_listed();

@@ -10,7 +10,7 @@ use crate::envelope::Envelope;
 use crate::mailbox::Reach;
 
 /// What is shared out and not yet with all inboxes.
-pub(super) struct State<T> {
+pub(super) struct StageState<T> {
     generation: u64,
     /// How often what was known of the room was taken back.
     withdrawn: u64,
@@ -23,11 +23,11 @@ pub(super) struct State<T> {
     /// The newest, which no inbox has seen.
     open: Vec<Arc<Envelope<T>>>,
     open_weight: u32,
-    bundles: VecDeque<Waiting<T>>,
+    bundles: VecDeque<WaitingBundle<T>>,
     /// How many bundles there have been before those.
     gone: u64,
     /// By place: whether there is an inbox, and whether it is to be rung for.
-    places: Vec<Place>,
+    places: Vec<StagePlace>,
     /// How many there are.
     inboxes: usize,
     /// The places that are to be rung for at the next envelope.
@@ -38,13 +38,13 @@ pub(super) struct State<T> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct StagePlace {
     taken: bool,
     listed: bool,
 }
 
 /// A bundle that some inboxes have not come for.
-struct Waiting<T> {
+struct WaitingBundle<T> {
     bundle: Arc<Bundle<Envelope<T>>>,
     inboxes: usize,
 }
@@ -63,7 +63,7 @@ impl BundleBounds {
     };
 }
 
-impl<T> State<T> {
+impl<T> StageState<T> {
     pub(super) const fn new() -> Self {
         Self {
             generation: 0,
@@ -99,7 +99,7 @@ impl<T> State<T> {
         self.generation
     }
 
-    /// Changes with each [`State::withdraw`].
+    /// Changes with each [`StageState::withdraw`].
     pub(super) const fn withdrawn(&self) -> u64 {
         self.withdrawn
     }
@@ -194,7 +194,7 @@ impl<T> State<T> {
         }
         let weight = std::mem::take(&mut self.open_weight);
         let bundle = Arc::new(Bundle::new(self.open.drain(..), weight));
-        self.bundles.push_back(Waiting {
+        self.bundles.push_back(WaitingBundle {
             bundle,
             inboxes: self.inboxes,
         });
@@ -205,7 +205,7 @@ impl<T> State<T> {
         self.seal();
         let free = self.places.iter().position(|place| !place.taken);
         let place = free.unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(StagePlace::default());
             self.places.len() - 1
         });
         self.places[place].taken = true;
@@ -223,7 +223,7 @@ impl<T> State<T> {
 
     /// The inbox, which has had everything, is none any more.
     pub(super) fn leave(&mut self, place: usize) {
-        self.places[place] = Place::default();
+        self.places[place] = StagePlace::default();
         self.listed.retain(|listed| *listed != place);
         self.inboxes -= 1;
     }

@@ -169,7 +169,7 @@ fn the_last_who_gives_an_envelope_away_gives_it_whole() {
 
 #[test]
 fn bundles_are_bounded_by_count_and_by_weight() {
-    let mut state = State::<u32>::new();
+    let mut state = StageState::<u32>::new();
     let weight = envelope(0).mailbox_weight();
     let mut reach = state.enter();
     let mut lens = |bounds, count| {

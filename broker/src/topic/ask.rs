@@ -28,9 +28,9 @@ pub struct Request<Q, R> {
     slot: Arc<Slot<R>>,
 }
 
-struct Slot<R>(Mutex<State<R>>);
+struct Slot<R>(Mutex<SlotState<R>>);
 
-struct State<R> {
+struct SlotState<R> {
     progress: Progress<R>,
     waker: Option<Waker>,
 }
@@ -46,7 +46,7 @@ enum Progress<R> {
 }
 
 /// The asker's side.
-pub(crate) struct Answer<R>(Arc<Slot<R>>);
+pub(crate) struct AwaitedAnswer<R>(Arc<Slot<R>>);
 
 /// Why a question got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,8 +81,8 @@ impl AskError {
 }
 
 impl<Q, R> Request<Q, R> {
-    pub(crate) fn new(question: Q) -> (Self, Answer<R>) {
-        let slot = Arc::new(Slot(Mutex::new(State {
+    pub(crate) fn new(question: Q) -> (Self, AwaitedAnswer<R>) {
+        let slot = Arc::new(Slot(Mutex::new(SlotState {
             progress: Progress::Open,
             waker: None,
         })));
@@ -91,7 +91,7 @@ impl<Q, R> Request<Q, R> {
                 question,
                 slot: Arc::clone(&slot),
             },
-            Answer(slot),
+            AwaitedAnswer(slot),
         )
     }
 
@@ -143,12 +143,12 @@ impl<Q: fmt::Debug, R> fmt::Debug for Request<Q, R> {
 }
 
 impl<R> Slot<R> {
-    fn state(&self) -> MutexGuard<'_, State<R>> {
+    fn state(&self) -> MutexGuard<'_, SlotState<R>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R> Answer<R> {
+impl<R> AwaitedAnswer<R> {
     fn poll(&self, waker: &Waker) -> Poll<Result<R, AskError>> {
         let mut state = self.0.state();
         match std::mem::replace(&mut state.progress, Progress::Over) {
@@ -165,7 +165,7 @@ impl<R> Answer<R> {
     }
 }
 
-impl<R> Drop for Answer<R> {
+impl<R> Drop for AwaitedAnswer<R> {
     fn drop(&mut self) {
         let late = std::mem::replace(&mut self.0.state().progress, Progress::Over);
         drop(late);
@@ -175,7 +175,7 @@ impl<R> Drop for Answer<R> {
 /// Publishes the question, which expires at the given time, and waits for the answer until then.
 pub(crate) async fn ask<Q, R>(
     publish: Publish<'_, Request<Q, R>>,
-    answer: Answer<R>,
+    answer: AwaitedAnswer<R>,
     clock: &Arc<Clock>,
     expires: Timestamp,
 ) -> Result<R, AskError>

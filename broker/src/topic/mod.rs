@@ -20,7 +20,7 @@ use self::core::TopicCore;
 pub use ask::{AskError, Request};
 pub use config::TopicConfig;
 use offer::Patience;
-pub use outcome::{PublishBatchError, PublishError, Published, Refused};
+pub use outcome::{PublishBatchError, PublishError, Published, RefusedEnvelope};
 pub use publish::{Publish, PublishWithin};
 pub use publish_batch::PublishBatch;
 pub use publisher::Publisher;

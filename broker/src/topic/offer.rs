@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::line::LinePlace;
-use super::outcome::{PublishError, Published, Refused};
+use super::outcome::{PublishError, Published, RefusedEnvelope};
 use super::route::{Group, Lane, Route, Target};
 use crate::envelope::Envelope;
 use crate::hub::Hub;
@@ -353,7 +353,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
 
     /// As [`Pending::outcome`], of an envelope that was offered to all. One that reached nobody is given up,
     /// or refused if the broker is closed.
-    pub(crate) fn finish(mut self, hub: &Hub) -> Result<usize, Box<Refused<T>>> {
+    pub(crate) fn finish(mut self, hub: &Hub) -> Result<usize, Box<RefusedEnvelope<T>>> {
         if self.reached_nobody() && hub.is_closed() {
             self.is_closed = true;
         } else if self.reached_nobody() {
@@ -371,7 +371,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
     }
 
     /// What came of it, once nobody is waited for any more.
-    pub(crate) fn outcome(self) -> Result<usize, Box<Refused<T>>> {
+    pub(crate) fn outcome(self) -> Result<usize, Box<RefusedEnvelope<T>>> {
         let Self {
             envelope,
             refused,
@@ -381,12 +381,12 @@ impl<T: Send + Sync + 'static> Pending<T> {
             ..
         } = self;
         if refused.is_empty() && is_closed {
-            return Err(Box::new(Refused::closed(envelope)));
+            return Err(Box::new(RefusedEnvelope::closed(envelope)));
         }
         if refused.is_empty() {
             return Ok(delivered);
         }
-        Err(Box::new(Refused {
+        Err(Box::new(RefusedEnvelope {
             envelope,
             by: refused,
             delivered,

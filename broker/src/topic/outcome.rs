@@ -23,18 +23,18 @@ pub struct Published {
 pub enum PublishError<T> {
     /// An inbox has no room, and either its policy is to refuse or the publisher would not wait.
     #[error("the publish met full inboxes: {}", .0.by().len())]
-    Full(Box<Refused<T>>),
+    Full(Box<RefusedEnvelope<T>>),
     /// An inbox had no room for as long as the publisher would wait.
     #[error("the publish waited at inboxes that stayed full: {}", .0.by().len())]
-    TimedOut(Box<Refused<T>>),
+    TimedOut(Box<RefusedEnvelope<T>>),
     /// The broker has been [closed](crate::Broker::close), and nobody has the envelope.
     #[error("the broker is closed")]
-    Closed(Box<Refused<T>>),
+    Closed(Box<RefusedEnvelope<T>>),
 }
 
 impl<T> PublishError<T> {
     /// What a refusal means where nobody has waited for a limited time.
-    pub(crate) fn of(refused: Box<Refused<T>>) -> Self {
+    pub(crate) fn of(refused: Box<RefusedEnvelope<T>>) -> Self {
         if refused.is_closed {
             Self::Closed(refused)
         } else {
@@ -44,7 +44,7 @@ impl<T> PublishError<T> {
 
     /// The envelope, and who refused it; nobody, if the broker is closed.
     #[must_use]
-    pub fn into_refused(self) -> Refused<T> {
+    pub fn into_refused(self) -> RefusedEnvelope<T> {
         match self {
             Self::Full(refused) | Self::TimedOut(refused) | Self::Closed(refused) => *refused,
         }
@@ -71,7 +71,7 @@ impl<T> fmt::Debug for PublishError<T> {
 }
 
 /// An envelope that some inboxes did not take.
-pub struct Refused<T> {
+pub struct RefusedEnvelope<T> {
     pub(crate) envelope: Arc<Envelope<T>>,
     pub(crate) by: Vec<SubscriptionId>,
     pub(crate) delivered: usize,
@@ -80,7 +80,7 @@ pub struct Refused<T> {
     pub(crate) is_closed: bool,
 }
 
-impl<T> Refused<T> {
+impl<T> RefusedEnvelope<T> {
     /// What comes of an envelope that a closed broker takes no more.
     pub(crate) const fn closed(envelope: Arc<Envelope<T>>) -> Self {
         Self {
@@ -126,9 +126,9 @@ impl<T> Refused<T> {
     }
 }
 
-impl<T> fmt::Debug for Refused<T> {
+impl<T> fmt::Debug for RefusedEnvelope<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused")
+        f.debug_struct("RefusedEnvelope")
             .field("envelope", &self.envelope)
             .field("by", &self.by)
             .field("delivered", &self.delivered)
@@ -141,7 +141,7 @@ impl<T> fmt::Debug for Refused<T> {
 #[error("{} deliveries of the batch met a full inbox or a closed broker", .refused.len())]
 pub struct PublishBatchError<T> {
     /// Each envelope that was refused, once for each target that refused it, in order per target.
-    pub refused: Vec<Refused<T>>,
+    pub refused: Vec<RefusedEnvelope<T>>,
 }
 
 impl<T> fmt::Debug for PublishBatchError<T> {

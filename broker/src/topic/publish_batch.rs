@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::core::TopicCore;
 use super::offer::{Offer, Patience, Pending};
-use super::outcome::{PublishBatchError, Refused};
+use super::outcome::{PublishBatchError, RefusedEnvelope};
 use super::publisher::Publisher;
 use super::route::{Route, Target};
 use crate::envelope::{Envelope, Headers};
@@ -24,7 +24,7 @@ pub struct PublishBatch<'a, T> {
     route: Arc<Route<T>>,
     envelopes: Vec<Arc<Envelope<T>>>,
     delivered: usize,
-    refused: Vec<Refused<T>>,
+    refused: Vec<RefusedEnvelope<T>>,
     /// For each target that was full, what it has not got yet.
     behind: Vec<Behind<T>>,
     /// What targets that were closed meanwhile did not get, in the order in which they gave it up.
@@ -34,7 +34,7 @@ pub struct PublishBatch<'a, T> {
 /// What the targets that are behind have come to so far.
 struct Progress<'a, T> {
     delivered: &'a mut usize,
-    refused: &'a mut Vec<Refused<T>>,
+    refused: &'a mut Vec<RefusedEnvelope<T>>,
     missed: &'a mut Vec<Arc<Envelope<T>>>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::core::TopicCore;
 use super::offer::{Offer, Patience, Pending};
-use super::outcome::{PublishError, Published, Refused};
+use super::outcome::{PublishError, Published, RefusedEnvelope};
 use super::route::{Boxes, Route, Target};
 use super::tally::Cell;
 use crate::clock::Clock;
@@ -96,8 +96,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     ///
     /// # Errors
     /// As [`Publisher::publish`].
-    pub async fn retry(&mut self, refused: Refused<T>) -> Result<Published, PublishError<T>> {
-        let Refused {
+    pub async fn retry(&mut self, refused: RefusedEnvelope<T>) -> Result<Published, PublishError<T>> {
+        let RefusedEnvelope {
             envelope,
             by,
             delivered,

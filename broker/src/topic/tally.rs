@@ -16,13 +16,13 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 /// A counter in cells, each with a note for the one whose it is.
 pub(crate) struct Tally {
     rest: AtomicU64,
-    cells: std::sync::Mutex<Vec<Arc<State>>>,
+    cells: std::sync::Mutex<Vec<Arc<CellState>>>,
 }
 
 /// One publisher's share of a [`Tally`].
-pub(crate) struct Cell(Arc<State>);
+pub(crate) struct Cell(Arc<CellState>);
 
-struct State {
+struct CellState {
     count: AtomicU64,
     has_news: AtomicBool,
 }
@@ -66,7 +66,7 @@ impl Tally {
     }
 
     pub(crate) fn open_cell(&self) -> Cell {
-        let cell = Arc::new(State {
+        let cell = Arc::new(CellState {
             count: AtomicU64::new(0),
             has_news: AtomicBool::new(true),
         });
@@ -95,7 +95,7 @@ impl Tally {
         self.rest.load(Ordering::Relaxed) + open
     }
 
-    fn cells(&self) -> std::sync::MutexGuard<'_, Vec<Arc<State>>> {
+    fn cells(&self) -> std::sync::MutexGuard<'_, Vec<Arc<CellState>>> {
         self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -28,18 +28,18 @@ pub(crate) struct Waits {
     report_after: Duration,
     monitor: Arc<Monitor>,
     tap: Arc<TapSlot>,
-    state: Mutex<State>,
+    state: Mutex<WaitTable>,
 }
 
 #[derive(Default)]
-struct State {
-    entries: BTreeMap<u64, Entry>,
+struct WaitTable {
+    entries: BTreeMap<u64, WaitingPublish>,
     next: u64,
     /// A task looks at the entries. It takes that back under the lock under which it found none.
     watched: bool,
 }
 
-struct Entry {
+struct WaitingPublish {
     held_up: Option<SubscriptionId>,
     waits_for: Vec<SubscriptionId>,
     since: Timestamp,
@@ -70,7 +70,7 @@ impl Waits {
         state.next += 1;
         state.entries.insert(
             key,
-            Entry {
+            WaitingPublish {
                 held_up,
                 waits_for,
                 since,
@@ -101,7 +101,7 @@ impl Waits {
             .entries
             .values()
             .filter(|entry| now.saturating_since(entry.since) >= self.report_after)
-            .map(Entry::describe)
+            .map(WaitingPublish::describe)
             .collect();
         drop(state);
         long.into_iter().map(|wait| graph.complete(wait)).collect()
@@ -163,12 +163,12 @@ impl Waits {
         self.state().watched = false;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl WaitingPublish {
     /// All but the cycle.
     fn describe(&self) -> LongWait {
         LongWait {
@@ -180,7 +180,7 @@ impl Entry {
     }
 }
 
-impl State {
+impl WaitTable {
     fn graph(&self) -> Graph {
         let mut graph = Graph::default();
         for entry in self.entries.values() {

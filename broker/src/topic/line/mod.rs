@@ -15,7 +15,7 @@ pub(crate) use tapped::{TappedLine, TappedPlace};
 
 use crate::delivery::Delivery;
 use crate::envelope::{AnyEnvelope, Envelope};
-use crate::mailbox::{Closed, Mailbox, Place, TryPushError};
+use crate::mailbox::{Closed, Mailbox, PushPlace, TryPushError};
 
 /// The mailbox of a lane.
 pub(crate) enum Line<T> {
@@ -121,8 +121,8 @@ impl<T: Send + Sync + 'static> Line<T> {
 
     pub(crate) fn place(&self) -> LinePlace<T> {
         match self {
-            Self::Typed(mailbox) => LinePlace::Typed(Place::new(mailbox.clone())),
-            Self::Any(mailbox) => LinePlace::Any(Place::new(mailbox.clone())),
+            Self::Typed(mailbox) => LinePlace::Typed(PushPlace::new(mailbox.clone())),
+            Self::Any(mailbox) => LinePlace::Any(PushPlace::new(mailbox.clone())),
             Self::Tapped(tapped) => LinePlace::Tapped(Box::new(tapped.place())),
         }
     }
@@ -138,8 +138,8 @@ impl<T: Send + Sync + 'static> Line<T> {
 
 /// A publisher's place in the line before a full inbox.
 pub(crate) enum LinePlace<T> {
-    Typed(Place<Delivery<Envelope<T>>>),
-    Any(Place<Delivery<dyn AnyEnvelope>>),
+    Typed(PushPlace<Delivery<Envelope<T>>>),
+    Any(PushPlace<Delivery<dyn AnyEnvelope>>),
     Tapped(Box<TappedPlace<T>>),
 }
 
