@@ -23,8 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::event::RunFailure;
-use crate::registry::unreadable;
-use crate::{Payload, PayloadError, TypedError, WorkflowContext};
+use crate::{Payload, PayloadError, TypedError, WorkflowContext, WorkflowError};
 
 /// What an [`Implementation`](crate::Implementation) runs.
 pub(crate) trait Program: Send {
@@ -115,6 +114,17 @@ impl fmt::Debug for dyn Program {
 /// A value did not encode or decode.
 fn undecodable(what: &str, error: &PayloadError) -> RunFailure {
     unreadable(format!("the run's {what} is not of the workflow's type: {error}"))
+}
+
+/// A failure that the code had no part in.
+pub(crate) fn unreadable(message: String) -> RunFailure {
+    let error = WorkflowError::failed(message.clone());
+    let error = Payload::encode(&error).expect("a WorkflowError holds a string and a flag");
+    RunFailure {
+        error,
+        message,
+        is_cancelled: false,
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::event::RunFailure;
 use crate::handlers::Handlers;
 use crate::program::{Program, Typed};
-use crate::{Payload, Query, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
+use crate::{Query, TypedError, Update, Workflow, WorkflowContext};
 
 type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
 
@@ -176,16 +175,5 @@ impl<S, I, O, E> fmt::Debug for UpdateBuilder<S, I, O, E> {
 impl fmt::Debug for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Implementation").field(&self.0.name).finish()
-    }
-}
-
-/// A failure that the code had no part in.
-pub(crate) fn unreadable(message: String) -> RunFailure {
-    let error = WorkflowError::failed(message.clone());
-    let error = Payload::encode(&error).expect("a WorkflowError holds a string and a flag");
-    RunFailure {
-        error,
-        message,
-        is_cancelled: false,
     }
 }

@@ -120,7 +120,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
     }
 
     #[inline]
-    pub(crate) fn hub(&self) -> &Hub {
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
 

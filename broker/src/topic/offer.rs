@@ -34,7 +34,8 @@ pub(crate) enum Patience {
 
 /// One envelope being handed out.
 pub(crate) struct Offer<'a, T> {
-    hub: &'a Hub,
+    // Where the topic has it: loading it would cost each publish an instruction or two.
+    hub: &'a Arc<Hub>,
     patience: Patience,
     /// Only these, if a refused envelope is tried again.
     only: Option<&'a [SubscriptionId]>,
@@ -70,7 +71,7 @@ enum Wait<T> {
 
 impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     #[inline]
-    pub(crate) const fn new(hub: &'a Hub, patience: Patience) -> Self {
+    pub(crate) const fn new(hub: &'a Arc<Hub>, patience: Patience) -> Self {
         Self {
             hub,
             patience,
@@ -82,7 +83,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     }
 
     /// To those that are left when `delivered` inboxes have the envelope already.
-    pub(crate) const fn behind(hub: &'a Hub, patience: Patience, delivered: usize) -> Self {
+    pub(crate) const fn behind(hub: &'a Arc<Hub>, patience: Patience, delivered: usize) -> Self {
         Self {
             hub,
             patience,
@@ -96,7 +97,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
     /// To those that refused the envelope, when `delivered` others have it already. One that is settled is
     /// not given up, whatever comes of it.
     pub(crate) const fn retry(
-        hub: &'a Hub,
+        hub: &'a Arc<Hub>,
         only: &'a [SubscriptionId],
         delivered: usize,
         is_settled: bool,

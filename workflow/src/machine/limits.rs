@@ -6,7 +6,7 @@ use millrun_core::Timestamp;
 
 use crate::Payload;
 use crate::event::{ActivityFailure, Bounds, ChildFailure, ParkReason, RunFailure};
-use crate::registry::unreadable;
+use crate::program::unreadable;
 
 /// Bounds of one run. What happens at each is said at its field.
 ///

@@ -7,6 +7,7 @@ mod bearing;
 mod body;
 mod family;
 mod outside;
+mod parts;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,11 +26,12 @@ use family::{
 };
 
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
+use parts::{RecordedWire, payload, raw};
 
 use body::{
     AnswerBody, AttemptBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody,
-    ReasonBody, RecordedWire, ResultBody, RunFailureBody, ScheduledBody, SignalBody, StartedBody, TimerBody,
-    UpdateBody, ValueBody, ValueRecordedBody, payload, raw,
+    ReasonBody, ResultBody, RunFailureBody, ScheduledBody, SignalBody, StartedBody, TimerBody, UpdateBody,
+    ValueBody, ValueRecordedBody,
 };
 
 const STARTED: u8 = 1;

@@ -7,19 +7,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::Bytes as Raw;
 
-use super::family::CauseWire;
-use super::family::OriginWire;
+use super::family::{CauseWire, OriginWire};
+use super::parts::{RecordedWire, payload, raw};
 use crate::event::{ActivityFailure, ActivityScheduled, Bounds, EventError, Name, ParkReason};
 use crate::{Nondeterminism, OperationId, Payload, Retry, TimeoutKind};
-
-pub(super) fn raw(payload: &Payload) -> &Raw {
-    Raw::new(payload.as_bytes())
-}
-
-/// The payload at `value`, which lies inside `body`, sharing its memory unless it is small.
-pub(super) fn payload(body: &Bytes, value: &Raw) -> Payload {
-    Payload::from_bytes(body.slice_ref(value.as_ref()))
-}
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct StartedBody<'a> {
@@ -344,30 +335,6 @@ pub(super) struct SignalBody<'a> {
     pub(super) value: &'a Raw,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<CauseWire>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) enum RecordedWire<'a> {
-    #[serde(rename = "v")]
-    Value(#[serde(borrow)] &'a Raw),
-    #[serde(rename = "e")]
-    Error(#[serde(borrow)] Cow<'a, str>),
-}
-
-impl<'a> RecordedWire<'a> {
-    pub(super) fn of(value: &'a Result<Payload, String>) -> Self {
-        match value {
-            Ok(value) => Self::Value(raw(value)),
-            Err(message) => Self::Error(Cow::Borrowed(message)),
-        }
-    }
-
-    pub(super) fn into_event(self, body: &Bytes) -> Result<Payload, String> {
-        match self {
-            Self::Value(value) => Ok(payload(body, value)),
-            Self::Error(message) => Err(message.into_owned()),
-        }
-    }
 }
 
 /// As [`RecordedWire`], with a name.

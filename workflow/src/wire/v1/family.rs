@@ -7,7 +7,7 @@ use millrun_core::{Cause, InstanceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
-use super::body::{RecordedWire, payload, raw};
+use super::parts::{RecordedWire, payload, raw};
 use crate::event::{ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure};
 use crate::{OperationId, Payload};
 

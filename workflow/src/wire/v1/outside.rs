@@ -7,7 +7,7 @@ use millrun_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes as Raw;
 
-use super::body::{RecordedWire, payload, raw};
+use super::parts::{RecordedWire, payload, raw};
 use crate::event::Checkpoint;
 
 #[derive(Serialize, Deserialize)]
