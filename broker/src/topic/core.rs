@@ -247,6 +247,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     pub(super) fn seal_one(&self, headers: Headers, payload: T) -> Arc<Envelope<T>> {
         let id = EnvelopeId::from_counter(self.hub.take_ids(1));
         self.published.add_one();

@@ -123,6 +123,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> TopicCore<T> {
+    // Inlined into the handle's, of another module, as it was when both stood in one.
+    #[inline]
     pub(super) fn publish(&self, headers: Headers, payload: T) -> Publish<'_, T> {
         let envelope = Delivery::Shared(self.seal_one(headers, payload));
         Publish::new(Source::Topic(self), envelope)
