@@ -3,9 +3,7 @@
 //! Run it twice: the second time the cart has ended. It gives the answers it gave before, and takes
 //! nothing new.
 
-use millrun::{
-    Implementation, Query, RunError, Runtime, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
-};
+use millrun::{Query, RunError, Runtime, Update, UpdateError, Workflow, WorkflowContext, WorkflowError};
 
 const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
 const LEN: Query<Vec<String>, (), usize> = Query::named("len");
@@ -19,7 +17,7 @@ async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowE
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let code = Implementation::new(CART, cart)
+    let answering = CART
         .query(LEN, |items, ()| items.len())
         .update(ADD)
         .validate(|items, item| match items.contains(item) {
@@ -30,7 +28,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             items.push(item);
             items.len()
         });
-    let runtime = Runtime::open("cart.redb").implement(code).start().await?;
+    let runtime = Runtime::open("cart.redb")
+        .register(answering, cart)
+        .start()
+        .await?;
     let cart = runtime.start(CART, "ada", 3).await?;
     for (request, item) in [
         ("r1", "bread"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrun_broker::Broker;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
 use millrun_persistence::{Claimant, Durability, Fold, Journal, MemoryJournal, Owner, RedbJournal};
-use millrun_workflow::{Activity, Implementation, Topic, TypedError};
+use millrun_workflow::{Activity, Topic, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
@@ -66,6 +66,43 @@ impl RuntimeBuilder {
     /// let greeting = std::sync::Arc::new(String::from("Welcome"));
     /// let builder = Runtime::volatile()
     ///     .register(GREET, async move |_cx, name: String| Ok(format!("{greeting}, {name}!")));
+    /// ```
+    ///
+    /// A workflow that also answers [queries](crate::Query) and takes [updates](crate::Update) of its
+    /// [state](crate::workflow::State) is registered alike: its definition says what with
+    /// ([`AnsweringWorkflow`](crate::builders::AnsweringWorkflow)):
+    ///
+    /// ```
+    /// use millrun::{Query, Runtime, Update, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
+    /// const LEN: Query<Vec<String>, (), usize> = Query::named("len");
+    /// const ADD: Update<Vec<String>, String, usize> = Update::named("add");
+    ///
+    /// async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
+    ///     let items = cx.state(Vec::new());
+    ///     items.until(move |items| items.len() >= full).await?;
+    ///     Ok(items.read(Vec::clone))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let answering = CART
+    ///     .query(LEN, |items, ()| items.len())
+    ///     .update(ADD)
+    ///     .validate(|_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) })
+    ///     .change(|items, item| {
+    ///         items.push(item);
+    ///         items.len()
+    ///     });
+    /// let runtime = Runtime::volatile().register(answering, cart).start().await?;
+    /// let run = runtime.start(CART, "ada", 2).await?;
+    /// run.update(ADD, "bread".to_string()).await?;
+    /// assert_eq!(run.query(LEN, ()).await?, 1);
+    /// run.update(ADD, "milk".to_string()).await?;
+    /// assert_eq!(run.result().await?, ["bread", "milk"]);
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn register<D, F, Marker>(mut self, definition: D, code: F) -> Self
     where
@@ -141,47 +178,6 @@ impl RuntimeBuilder {
         let activity = ActivityImplementation::blocking(activity, code);
         self.registrations
             .push(Registration(Registered::Activity(activity)));
-        self
-    }
-
-    /// Binds code to a workflow that also answers [queries](crate::Query) and takes
-    /// [updates](crate::Update) of its [state](crate::workflow::State).
-    ///
-    /// ```
-    /// use millrun::{Implementation, Query, Runtime, Update, Workflow, WorkflowContext, WorkflowError};
-    ///
-    /// const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
-    /// const LEN: Query<Vec<String>, (), usize> = Query::named("len");
-    /// const ADD: Update<Vec<String>, String, usize> = Update::named("add");
-    ///
-    /// async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowError> {
-    ///     let items = cx.state(Vec::new());
-    ///     items.until(move |items| items.len() >= full).await?;
-    ///     Ok(items.read(Vec::clone))
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let code = Implementation::new(CART, cart)
-    ///     .query(LEN, |items, ()| items.len())
-    ///     .update(ADD)
-    ///     .validate(|_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) })
-    ///     .change(|items, item| {
-    ///         items.push(item);
-    ///         items.len()
-    ///     });
-    /// let runtime = Runtime::volatile().implement(code).start().await?;
-    /// let run = runtime.start(CART, "ada", 2).await?;
-    /// run.update(ADD, "bread".to_string()).await?;
-    /// assert_eq!(run.query(LEN, ()).await?, 1);
-    /// run.update(ADD, "milk".to_string()).await?;
-    /// assert_eq!(run.result().await?, ["bread", "milk"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn implement(mut self, workflow: Implementation) -> Self {
-        self.registrations
-            .push(Registration(Registered::Workflow(workflow)));
         self
     }
 

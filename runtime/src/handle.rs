@@ -266,7 +266,7 @@ impl<O, E> RunHandle<O, E> {
     /// once it is there.
     ///
     /// ```
-    /// use millrun::{Implementation, Query, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    /// use millrun::{Query, Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
     ///
     /// const COUNT: Workflow<u64, ()> = Workflow::named("count");
     /// const ADD: Signal<u64> = Signal::named("add");
@@ -282,8 +282,8 @@ impl<O, E> RunHandle<O, E> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let code = Implementation::new(COUNT, count).query(SUM, |sum, ()| *sum);
-    /// let runtime = Runtime::volatile().implement(code).start().await?;
+    /// let answering = COUNT.query(SUM, |sum, ()| *sum);
+    /// let runtime = Runtime::volatile().register(answering, count).start().await?;
     /// let run = runtime.start(COUNT, "c", 1).await?;
     /// let (enough, _) = tokio::join!(run.until(SUM, (), |sum| *sum > 5), run.signal(ADD, 7));
     /// assert_eq!(enough?, 8);

@@ -83,9 +83,9 @@ pub use untyped::UntypedHandle;
 
 pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
-    Activity, ActivityError, CallError, Cancelled, ChildError, Implementation, InputRefused, Limits, Payload,
-    PayloadError, PromiseError, Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityError, CallError, Cancelled, ChildError, InputRefused, Limits, Payload, PayloadError,
+    PromiseError, Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
@@ -106,7 +106,7 @@ pub mod builders {
     pub use crate::registry::{Definition, OfActivity, OfWorkflow, Registration};
     pub use crate::start::{Start, StartWithSignal, StartWithUpdate, Starting};
     pub use crate::trigger::On;
-    pub use millrun_workflow::UpdateBuilder;
+    pub use millrun_workflow::{AnsweringWorkflow, UpdateBuilder};
 }
 
 /// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the

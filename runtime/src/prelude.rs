@@ -24,6 +24,6 @@
 //! ```
 
 pub use crate::{
-    Activity, ActivityContext, ActivityError, Implementation, OnConflict, Query, Retry, RunHandle, Runtime,
-    Signal, Topic, TypedError, Update, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, RunHandle, Runtime, Signal, Topic,
+    TypedError, Update, Workflow, WorkflowContext, WorkflowError,
 };

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use millrun_workflow::{Activity, Implementation, TypedError, Workflow, WorkflowContext};
+use millrun_workflow::{Activity, AnsweringWorkflow, Implementation, TypedError, Workflow, WorkflowContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,7 +18,7 @@ pub(crate) enum Registered {
     Activity(ActivityImplementation),
 }
 
-/// A definition that code of type `F` can implement: an [`Activity`] or a [`Workflow`].
+/// A definition that code of type `F` can implement: an [`Activity`], a [`Workflow`], or an [`AnsweringWorkflow`].
 ///
 /// `Marker` only keeps the implementations apart; it is inferred.
 #[diagnostic::on_unimplemented(
@@ -49,6 +49,19 @@ where
 {
     fn bind(self, code: F) -> Registration {
         Registration(Registered::Workflow(Implementation::new(self, code)))
+    }
+}
+
+impl<I, O, E, F, Fut> Definition<F, OfWorkflow<Fut>> for AnsweringWorkflow<I, O, E>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + Send + 'static,
+    E: TypedError,
+    F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, E>> + Send + 'static,
+{
+    fn bind(self, code: F) -> Registration {
+        Registration(Registered::Workflow(self.bind(code)))
     }
 }
 

@@ -216,7 +216,7 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
     /// [`with_update_as`](Self::with_update_as).
     ///
     /// ```
-    /// use millrun::{Implementation, Runtime, Update, Workflow, WorkflowContext, WorkflowError};
+    /// use millrun::{Runtime, Update, Workflow, WorkflowContext, WorkflowError};
     ///
     /// const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
     /// const ADD: Update<Vec<String>, String, usize> = Update::named("add");
@@ -229,11 +229,11 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let code = Implementation::new(CART, cart).update(ADD).change(|items, item| {
+    /// let answering = CART.update(ADD).change(|items, item| {
     ///     items.push(item);
     ///     items.len()
     /// });
-    /// let runtime = Runtime::volatile().implement(code).start().await?;
+    /// let runtime = Runtime::volatile().register(answering, cart).start().await?;
     /// // Nobody needs to know whether the cart is there.
     /// let (_, len) = runtime.start(CART, "ada", 2).with_update(ADD, "bread".into()).await?;
     /// assert_eq!(len, 1);

@@ -84,6 +84,6 @@ pub use ledger::{
 pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, ReplayError, Turn};
 pub use outstanding::Outstanding;
 pub use payload::{Payload, PayloadError};
-pub use registry::{Implementation, UpdateBuilder};
+pub use registry::{AnsweringWorkflow, Implementation, UpdateBuilder};
 pub use retry::Retry;
 pub use token::{PromiseToken, PromiseTokenError};

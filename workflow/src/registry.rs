@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::handlers::Handlers;
 use crate::program::{Program, Typed};
-use crate::{Query, TypedError, Update, Workflow, WorkflowContext};
+use crate::{Query, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
 
 type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
 
@@ -17,15 +17,14 @@ type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
 #[derive(Clone)]
 pub struct Implementation(Arc<Parts>);
 
-#[derive(Clone)]
 struct Parts {
     name: &'static str,
-    program: Arc<MakeProgram>,
+    program: Box<MakeProgram>,
     handlers: Handlers,
 }
 
 impl Implementation {
-    /// Binds code to a definition.
+    /// Binds code to a definition. One with queries or updates is an [`AnsweringWorkflow`].
     pub fn new<I, O, E, F, Fut>(workflow: Workflow<I, O, E>, code: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
@@ -34,66 +33,7 @@ impl Implementation {
         F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
-        let code = Arc::new(code);
-        let program =
-            move || -> Box<dyn Program> { Box::new(Typed::<I, O, E, F, Fut>::new(Arc::clone(&code))) };
-        Self(Arc::new(Parts {
-            name: workflow.name(),
-            program: Arc::new(program),
-            handlers: Handlers::default(),
-        }))
-    }
-
-    /// Answers a query from the run's [state](crate::State). The handler sees the state and
-    /// nothing else; it must be quick, since the run waits meanwhile. A second handler for the
-    /// same name replaces the first.
-    #[must_use]
-    pub fn query<S, Q, A, F>(mut self, query: Query<S, Q, A>, answer: F) -> Self
-    where
-        S: 'static,
-        Q: DeserializeOwned,
-        A: Serialize,
-        F: Fn(&S, Q) -> A + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.0).handlers.add_query(query, answer);
-        self
-    }
-
-    /// Performs an update of the run's [state](crate::State): with a [change](UpdateBuilder::change), before
-    /// which it may be [validated](UpdateBuilder::validate). A second handler for the same name replaces the
-    /// first.
-    ///
-    /// ```
-    /// # use millrun_workflow::{Implementation, Update, Workflow, WorkflowContext, WorkflowError};
-    /// # const COUNT: Workflow<(), u64> = Workflow::named("count");
-    /// const ADD: Update<u64, u64, u64> = Update::named("add");
-    ///
-    /// # async fn count(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
-    /// #     let sum = cx.state(0);
-    /// #     sum.until(|sum| *sum > 9).await?;
-    /// #     Ok(sum.read(|sum| *sum))
-    /// # }
-    /// let code = Implementation::new(COUNT, count)
-    ///     .update(ADD)
-    ///     .validate(|_, more| if *more > 0 { Ok(()) } else { Err(WorkflowError::failed("nothing")) })
-    ///     .change(|sum, more| {
-    ///         *sum += more;
-    ///         *sum
-    ///     });
-    /// # assert_eq!(code.name(), "count");
-    /// ```
-    pub fn update<S, I, O, E>(self, update: Update<S, I, O, E>) -> UpdateBuilder<S, I, O, E>
-    where
-        S: 'static,
-        I: DeserializeOwned,
-        O: Serialize,
-        E: TypedError,
-    {
-        UpdateBuilder {
-            implementation: self,
-            update,
-            validate: None,
-        }
+        AnsweringWorkflow::new(workflow).bind(code)
     }
 
     pub(crate) fn handlers(&self) -> &Handlers {
@@ -117,17 +57,158 @@ impl Implementation {
     }
 }
 
+impl fmt::Debug for Implementation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Implementation").field(&self.0.name).finish()
+    }
+}
+
+/// The definition of a workflow together with the [queries](Query) that it answers and the [updates](Update)
+/// that it takes; made by [`Workflow::query`] and [`Workflow::update`]. Code is bound to it as to a plain
+/// definition.
+///
+/// ```
+/// # use millrun_workflow::{Update, Workflow, WorkflowContext, WorkflowError};
+/// # const COUNT: Workflow<(), u64> = Workflow::named("count");
+/// const ADD: Update<u64, u64, u64> = Update::named("add");
+///
+/// # async fn count(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+/// #     let sum = cx.state(0);
+/// #     sum.until(|sum| *sum > 9).await?;
+/// #     Ok(sum.read(|sum| *sum))
+/// # }
+/// let answering = COUNT
+///     .update(ADD)
+///     .validate(|_, more| if *more > 0 { Ok(()) } else { Err(WorkflowError::failed("nothing")) })
+///     .change(|sum, more| {
+///         *sum += more;
+///         *sum
+///     });
+/// # assert_eq!(answering.bind(count).name(), "count");
+/// ```
+pub struct AnsweringWorkflow<I, O, E = WorkflowError> {
+    workflow: Workflow<I, O, E>,
+    handlers: Handlers,
+}
+
+impl<I, O, E> Workflow<I, O, E> {
+    /// Answers a query from the run's [state](crate::State): the definition with this answer. See
+    /// [`AnsweringWorkflow::query`].
+    pub fn query<S, Q, A, F>(self, query: Query<S, Q, A>, answer: F) -> AnsweringWorkflow<I, O, E>
+    where
+        S: 'static,
+        Q: DeserializeOwned,
+        A: Serialize,
+        F: Fn(&S, Q) -> A + Send + Sync + 'static,
+    {
+        AnsweringWorkflow::new(self).query(query, answer)
+    }
+
+    /// Performs an update of the run's [state](crate::State): the definition with this update, once its
+    /// [change](UpdateBuilder::change) is given.
+    pub fn update<S, U, A, R>(
+        self,
+        update: Update<S, U, A, R>,
+    ) -> UpdateBuilder<AnsweringWorkflow<I, O, E>, S, U, A, R>
+    where
+        S: 'static,
+        U: DeserializeOwned,
+        A: Serialize,
+        R: TypedError,
+    {
+        AnsweringWorkflow::new(self).update(update)
+    }
+}
+
+impl<I, O, E> AnsweringWorkflow<I, O, E> {
+    fn new(workflow: Workflow<I, O, E>) -> Self {
+        Self {
+            workflow,
+            handlers: Handlers::default(),
+        }
+    }
+
+    /// Answers a query from the run's [state](crate::State). The handler sees the state and
+    /// nothing else; it must be quick, since the run waits meanwhile. A second handler for the
+    /// same name replaces the first.
+    #[must_use]
+    pub fn query<S, Q, A, F>(mut self, query: Query<S, Q, A>, answer: F) -> Self
+    where
+        S: 'static,
+        Q: DeserializeOwned,
+        A: Serialize,
+        F: Fn(&S, Q) -> A + Send + Sync + 'static,
+    {
+        self.handlers.add_query(query, answer);
+        self
+    }
+
+    /// Performs an update of the run's [state](crate::State): with a [change](UpdateBuilder::change), before
+    /// which it may be [validated](UpdateBuilder::validate). A second handler for the same name replaces the
+    /// first.
+    pub fn update<S, U, A, R>(self, update: Update<S, U, A, R>) -> UpdateBuilder<Self, S, U, A, R>
+    where
+        S: 'static,
+        U: DeserializeOwned,
+        A: Serialize,
+        R: TypedError,
+    {
+        UpdateBuilder {
+            workflow: self,
+            update,
+            validate: None,
+        }
+    }
+
+    /// Binds code, for an [`Instance`](crate::Instance).
+    pub fn bind<F, Fut>(self, code: F) -> Implementation
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: TypedError,
+        F: Fn(WorkflowContext, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        let code = Arc::new(code);
+        let program =
+            move || -> Box<dyn Program> { Box::new(Typed::<I, O, E, F, Fut>::new(Arc::clone(&code))) };
+        Implementation(Arc::new(Parts {
+            name: self.workflow.name(),
+            program: Box::new(program),
+            handlers: self.handlers,
+        }))
+    }
+}
+
+impl<I, O, E> Clone for AnsweringWorkflow<I, O, E> {
+    fn clone(&self) -> Self {
+        Self {
+            workflow: self.workflow,
+            handlers: self.handlers.clone(),
+        }
+    }
+}
+
+impl<I, O, E> fmt::Debug for AnsweringWorkflow<I, O, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnsweringWorkflow")
+            .field("workflow", &self.workflow)
+            .field("handlers", &self.handlers)
+            .finish()
+    }
+}
+
 type Validate<S, I, E> = dyn Fn(&S, &I) -> Result<(), E> + Send + Sync;
 
-/// An update that is being added to an [`Implementation`]; made by [`Implementation::update`].
+/// An update that is being added to a definition; made by [`Workflow::update`].
 #[must_use = "an update is handled once its change is given"]
-pub struct UpdateBuilder<S, I, O, E> {
-    implementation: Implementation,
+pub struct UpdateBuilder<W, S, I, O, E> {
+    workflow: W,
     update: Update<S, I, O, E>,
     validate: Option<Box<Validate<S, I, E>>>,
 }
 
-impl<S, I, O, E> UpdateBuilder<S, I, O, E>
+impl<WI, WO, WE, S, I, O, E> UpdateBuilder<AnsweringWorkflow<WI, WO, WE>, S, I, O, E>
 where
     S: 'static,
     I: DeserializeOwned + 'static,
@@ -147,33 +228,25 @@ where
     /// Performs an update that was accepted, and gives its answer. It is called live and in each replay, so
     /// it must depend on its arguments alone.
     #[must_use]
-    pub fn change<F>(self, change: F) -> Implementation
+    pub fn change<F>(self, change: F) -> AnsweringWorkflow<WI, WO, WE>
     where
         F: Fn(&mut S, I) -> O + Send + Sync + 'static,
     {
         let Self {
-            mut implementation,
+            mut workflow,
             update,
             validate,
         } = self;
         let validate = validate.unwrap_or_else(|| Box::new(|_, _| Ok(())));
-        let handlers = &mut Arc::make_mut(&mut implementation.0).handlers;
-        handlers.add_update(update, validate, change);
-        implementation
+        workflow.handlers.add_update(update, validate, change);
+        workflow
     }
 }
 
-impl<S, I, O, E> fmt::Debug for UpdateBuilder<S, I, O, E> {
+impl<W, S, I, O, E> fmt::Debug for UpdateBuilder<W, S, I, O, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpdateBuilder")
-            .field("implementation", &self.implementation)
             .field("update", &self.update)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Implementation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Implementation").field(&self.0.name).finish()
     }
 }

@@ -16,9 +16,11 @@ mod steps;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+use millrun::builders::AnsweringWorkflow;
 use millrun::{
-    Activity, ActivityError, Implementation, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic,
-    Update, Workflow,
+    Activity, ActivityError, Query, Runtime, RuntimeBuilder, Signal, Timestamp, Topic, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -214,40 +216,43 @@ impl World {
     }
 }
 
+/// The code of a program.
+pub(crate) type Code =
+    Box<dyn Fn(WorkflowContext, Input) -> BoxFuture<'static, Result<Outcome, WorkflowError>> + Send + Sync>;
+
+fn boxed<Fut>(code: impl Fn(WorkflowContext, Input) -> Fut + Send + Sync + 'static) -> Code
+where
+    Fut: Future<Output = Result<Outcome, WorkflowError>> + Send + 'static,
+{
+    Box::new(move |cx, input| Box::pin(code(cx, input)))
+}
+
 /// All programs with their queries and updates.
-pub(crate) fn implementations(world: &World) -> Vec<Implementation> {
-    Kind::ALL
-        .into_iter()
-        .map(|kind| {
-            let workflow = kind.workflow();
-            let code = match kind {
-                Kind::Counter => Implementation::new(workflow, counter::counter),
-                Kind::Parent => Implementation::new(workflow, counter::parent),
-                Kind::Chain => {
-                    Implementation::new(workflow, |cx, input| counter::chain(cx, input, Kind::Link))
-                }
-                Kind::Link => {
-                    Implementation::new(workflow, |cx, input| counter::chain(cx, input, Kind::Chain))
-                }
-                Kind::Steps => Implementation::new(workflow, steps::steps),
-                Kind::Pebble => Implementation::new(workflow, steps::pebble),
-                Kind::Courier => {
-                    let life = world.life;
-                    Implementation::new(workflow, move |cx, input| errands::courier(cx, input, life))
-                }
-                Kind::Asker => Implementation::new(workflow, errands::asker),
-                Kind::Sleeper => {
-                    let now = Arc::clone(&world.now_us);
-                    Implementation::new(workflow, move |cx, input| {
-                        errands::sleeper(cx, input, Arc::clone(&now))
-                    })
-                }
-            };
-            code.query(SHOW, |sheet, ()| sheet.shown())
-                .update(CHANGE)
-                .change(|sheet, change| sheet.change(change))
-        })
-        .collect()
+pub(crate) fn programs(world: &World) -> impl Iterator<Item = (AnsweringWorkflow<Input, Outcome>, Code)> {
+    Kind::ALL.into_iter().map(|kind| {
+        let code = match kind {
+            Kind::Counter => boxed(counter::counter),
+            Kind::Parent => boxed(counter::parent),
+            Kind::Chain => boxed(|cx, input| counter::chain(cx, input, Kind::Link)),
+            Kind::Link => boxed(|cx, input| counter::chain(cx, input, Kind::Chain)),
+            Kind::Steps => boxed(steps::steps),
+            Kind::Pebble => boxed(steps::pebble),
+            Kind::Courier => {
+                let life = world.life;
+                boxed(move |cx, input| errands::courier(cx, input, life))
+            }
+            Kind::Asker => boxed(errands::asker),
+            Kind::Sleeper => {
+                let now = Arc::clone(&world.now_us);
+                boxed(move |cx, input| errands::sleeper(cx, input, Arc::clone(&now)))
+            }
+        };
+        let answering = kind.workflow().query(SHOW, |sheet, ()| sheet.shown());
+        let answering = answering
+            .update(CHANGE)
+            .change(|sheet, change| sheet.change(change));
+        (answering, code)
+    })
 }
 
 /// Gives all programs to a runtime that is being built, with the code of their activities.
@@ -258,9 +263,9 @@ where
 {
     let effect = Arc::new(effect);
     let tell = Arc::new(tell);
-    let builder = implementations(world)
-        .into_iter()
-        .fold(builder, RuntimeBuilder::implement);
+    let builder = programs(world).fold(builder, |builder, (answering, code)| {
+        builder.register(answering, code)
+    });
     builder
         .register(EFFECT, move |cx: millrun::ActivityContext, input: Effect| {
             let effect = Arc::clone(&effect);

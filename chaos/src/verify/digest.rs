@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 
+use millrun::Limits;
 use millrun::operating::ParkReason;
-use millrun::{Implementation, Limits};
 use millrun_persistence::{History, Record};
-use millrun_workflow::{Event, Instance, OperationId, wire};
+use millrun_workflow::{Event, Implementation, Instance, OperationId, wire};
 
 use super::{End, Seen};
 use crate::programs::{Kind, NOTE, SLEEP_MS_MAX};

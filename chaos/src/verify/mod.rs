@@ -14,10 +14,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use millrun::RunId;
 use millrun::host::{HostConfig, TokioHost};
 use millrun::store::{Journal, JournalConfig, RedbJournal};
-use millrun::{Implementation, RunId};
 use millrun_persistence::RecordView;
+use millrun_workflow::Implementation;
 use serde::{Deserialize, Serialize};
 
 use crate::programs::{self, Outcome, World};
@@ -75,7 +76,9 @@ pub(crate) async fn run(options: VerifyOptions) -> Result<(), Box<dyn Error>> {
     let mut config = JournalConfig::default();
     config.retention.age_max = std::time::Duration::MAX;
     let journal = RedbJournal::open(&options.store, config, host.host())?;
-    let implementations = programs::implementations(&World::none());
+    let implementations: Vec<_> = programs::programs(&World::none())
+        .map(|(answering, code)| answering.bind(code))
+        .collect();
     let mut out = std::io::stdout().lock();
     for run in runs(&journal)? {
         match &options.tell {

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millrun::builders::AnsweringWorkflow;
 use millrun::operating::InstanceStatus;
 use millrun::workflow::Unanswered;
 use millrun::{
-    Implementation, InputRefused, OnConflict, Query, QueryError, RunError, RunHandle, Runtime,
-    RuntimeBuilder, StartError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
+    InputRefused, OnConflict, Query, QueryError, RunError, RunHandle, Runtime, RuntimeBuilder, StartError,
+    Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -31,22 +32,23 @@ fn add(items: &mut Vec<String>, item: String) -> usize {
     items.len()
 }
 
-fn shop_with(change: impl Fn(&mut Vec<String>, String) -> usize + Send + Sync + 'static) -> Implementation {
+fn shop_with(
+    change: impl Fn(&mut Vec<String>, String) -> usize + Send + Sync + 'static,
+) -> AnsweringWorkflow<usize, Vec<String>> {
     let validate = |items: &Vec<String>, item: &String| {
         if items.contains(item) {
             return Err(WorkflowError::failed("there already"));
         }
         Ok(())
     };
-    Implementation::new(SHOP, shop)
-        .query(LEN, |items, ()| items.len())
+    SHOP.query(LEN, |items, ()| items.len())
         .update(ADD)
         .validate(validate)
         .change(change)
 }
 
 fn builder(store: &Store) -> RuntimeBuilder {
-    store.open().implement(shop_with(add))
+    store.open().register(shop_with(add), shop)
 }
 
 type Shop = RunHandle<Vec<String>>;
@@ -121,12 +123,17 @@ async fn an_update_is_performed_once_although_its_run_goes_on_in_another_before_
         }
         Ok(cx.continue_as_new(SHOP, full + 1).await?)
     }
-    let code = || {
-        let code = Implementation::new(SHOP, restocked).query(LEN, |items, ()| items.len());
-        code.update(ADD).change(add)
+    let answering = || {
+        let shop = SHOP.query(LEN, |items, ()| items.len());
+        shop.update(ADD).change(add)
     };
     let store = Store::new();
-    let runtime = store.bare().implement(code()).start().await.unwrap();
+    let runtime = store
+        .bare()
+        .register(answering(), restocked)
+        .start()
+        .await
+        .unwrap();
     let run = runtime.start(SHOP, "s", 1).await.unwrap();
     assert_eq!(add_as(&run, "1", "bread").await.unwrap(), 1);
     let next = run.describe().await.unwrap().run;
@@ -137,7 +144,12 @@ async fn an_update_is_performed_once_although_its_run_goes_on_in_another_before_
     }
     drop((run, runtime));
 
-    let runtime = store.bare().implement(code()).start().await.unwrap();
+    let runtime = store
+        .bare()
+        .register(answering(), restocked)
+        .start()
+        .await
+        .unwrap();
     let run = runtime.attach(SHOP, "s").unwrap();
     assert_eq!(add_as(&run, "1", "bread").await.unwrap(), 1);
     assert_eq!(add_as(&run, "2", "milk").await.unwrap(), 1);
@@ -214,8 +226,8 @@ async fn an_update_whose_answer_is_too_large_is_performed_once_and_says_so_each_
         "x".repeat(bytes)
     };
     let store = Store::new();
-    let code = shop_with(add).update(FILL).change(fill);
-    let runtime = store.open().implement(code).start().await.unwrap();
+    let answering = shop_with(add).update(FILL).change(fill);
+    let runtime = store.open().register(answering, shop).start().await.unwrap();
     let run = runtime.start(SHOP, "s", 2).await.unwrap();
     for _ in 0..2 {
         match run.update_as(FILL, "1", 2_000_000).await {
@@ -236,11 +248,11 @@ async fn an_update_that_parks_its_run_is_answered_when_the_code_is_mended() {
     let store = Store::new();
     let is_broken = Arc::new(AtomicBool::new(true));
     let switch = Arc::clone(&is_broken);
-    let code = shop_with(move |items, item| {
+    let answering = shop_with(move |items, item| {
         assert!(!switch.load(Ordering::SeqCst), "broken");
         add(items, item)
     });
-    let builder = store.bare().implement(code);
+    let builder = store.bare().register(answering, shop);
     let runtime = builder
         .configure(|config| config.limits.panics_max = 1)
         .start()
@@ -275,11 +287,11 @@ fn an_update_whose_run_panics_waits_for_it_to_come_back_by_itself() {
     let store = Store::new();
     let world = SimHost::new(SimConfig::seeded(3));
     let panics = AtomicBool::new(true);
-    let code = shop_with(move |items, item| {
+    let answering = shop_with(move |items, item| {
         assert!(!panics.swap(false, Ordering::SeqCst), "once");
         add(items, item)
     });
-    let builder = store.bare().implement(code).host(world.host());
+    let builder = store.bare().register(answering, shop).host(world.host());
     let script = async move {
         let runtime = builder.start().await.unwrap();
         let run = runtime.start(SHOP, "s", 2).await.unwrap();

@@ -2,8 +2,8 @@
 
 use millrun::workflow::Unanswered;
 use millrun::{
-    Implementation, Query, QueryError, RunError, Runtime, RuntimeBuilder, Signal, StopCause, Workflow,
-    WorkflowContext, WorkflowError,
+    Query, QueryError, RunError, Runtime, RuntimeBuilder, Signal, StopCause, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::support::Store;
@@ -34,8 +34,8 @@ async fn later(cx: WorkflowContext, begin: u64) -> Result<u64, WorkflowError> {
 
 fn code(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder
-        .implement(Implementation::new(COUNT, count).query(SUM, |sum, ()| *sum))
-        .implement(Implementation::new(LATER, later).query(SUM, |sum, ()| *sum))
+        .register(COUNT.query(SUM, |sum, ()| *sum), count)
+        .register(LATER.query(SUM, |sum, ()| *sum), later)
 }
 
 async fn volatile() -> Runtime {
@@ -123,8 +123,8 @@ async fn a_run_that_goes_on_in_another_is_followed() {
             more => Ok(cx.continue_as_new(RELAY, sum + more).await?),
         }
     }
-    let code = Implementation::new(RELAY, relay).query(SUM, |sum, ()| *sum);
-    let runtime = Runtime::volatile().implement(code).start().await.unwrap();
+    let code = RELAY.query(SUM, |sum, ()| *sum);
+    let runtime = Runtime::volatile().register(code, relay).start().await.unwrap();
     let run = runtime.start(RELAY, "r", 0).await.unwrap();
     let tell = async {
         for _ in 0..5 {

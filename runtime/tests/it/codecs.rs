@@ -6,9 +6,8 @@ use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::operating::ParkReason;
 use millrun::workflow::{PublishStepError, Unanswered};
 use millrun::{
-    Activity, ActivityContext, ActivityError, CallError, Implementation, InputRefused, Query, QueryError,
-    ResultError, Retry, RunError, Runtime, Signal, Topic, Update, UpdateError, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, CallError, InputRefused, Query, QueryError, ResultError, Retry,
+    RunError, Runtime, Signal, Topic, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -87,7 +86,7 @@ async fn takes(cx: WorkflowContext, value: u64) -> Result<u64, WorkflowError> {
 }
 
 async fn open() -> Runtime {
-    let takes = Implementation::new(TAKES, takes)
+    let answering = TAKES
         .query(SHOW, |state, _question| state.0)
         .update(SET)
         .change(|_, value| value.0);
@@ -104,7 +103,7 @@ async fn open() -> Runtime {
         .register(MAKES, makes)
         .register(SAYS, says)
         .register(GIVES, gives)
-        .implement(takes)
+        .register(answering, takes)
         .topic(SAID);
     // One panic is enough to know.
     let config = |config: &mut millrun::RuntimeConfig| config.limits.panics_max = 1;

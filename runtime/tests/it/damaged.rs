@@ -40,11 +40,8 @@ fn builder(store: &Store) -> RuntimeBuilder {
         items.push(item);
         items.len()
     };
-    let basket = millrun::Implementation::new(BASKET, basket)
-        .query(LEN, |items, ()| items.len())
-        .update(ADD)
-        .change(add);
-    store.bare().implement(basket).register(PARENT, parent)
+    let answering = BASKET.query(LEN, |items, ()| items.len()).update(ADD).change(add);
+    store.bare().register(answering, basket).register(PARENT, parent)
 }
 
 /// Where the records of a run stand in a file, in their order: each record in all its copies.

@@ -1,10 +1,11 @@
 //! A handle is of one workflow: through it nothing is done to an instance of another, wherever that is,
 //! unless somebody asks for a handle of no workflow.
 
+use millrun::builders::AnsweringWorkflow;
 use millrun::operating::InstanceStatus;
 use millrun::{
-    Implementation, OnConflict, Payload, Query, QueryError, ResultError, RunError, RunHandle, Runtime,
-    RuntimeBuilder, Signal, StartError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
+    OnConflict, Payload, Query, QueryError, ResultError, RunError, RunHandle, Runtime, RuntimeBuilder,
+    Signal, StartError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -27,8 +28,8 @@ async fn nightly(cx: WorkflowContext, sum: u64) -> Result<u64, WorkflowError> {
     Ok(state.read(|sum| *sum))
 }
 
-fn answering(implementation: Implementation) -> Implementation {
-    implementation
+fn answering<I, O>(workflow: Workflow<I, O>) -> AnsweringWorkflow<I, O> {
+    workflow
         .query(SUM, |sum, ()| *sum)
         .update(ADD)
         .change(|sum, more| {
@@ -38,9 +39,7 @@ fn answering(implementation: Implementation) -> Implementation {
 }
 
 fn builder(store: &Store) -> RuntimeBuilder {
-    store
-        .open()
-        .implement(answering(Implementation::new(NIGHTLY, nightly)))
+    store.open().register(answering(NIGHTLY), nightly)
 }
 
 fn is_mistaken(error: &RunError) -> bool {
@@ -199,8 +198,8 @@ fn chain(store: &Store) -> RuntimeBuilder {
     };
     store
         .open()
-        .implement(answering(Implementation::new(NIGHTLY, nightly)))
-        .implement(answering(Implementation::new(MORNING, morning)))
+        .register(answering(NIGHTLY), nightly)
+        .register(answering(MORNING), morning)
 }
 
 /// The chain is reached through what it began as, and through nothing else.
@@ -280,18 +279,15 @@ fn what_is_meant_for_one_workflow_never_comes_to_another_that_has_just_taken_the
                 config.hot_len_max = usize::from(!seed.is_multiple_of(3));
                 config.result_cache_len_max = usize::from(seed.is_multiple_of(2));
             })
-            .implement(Implementation::new(ORDER, order))
-            .implement(Implementation::new(
-                NIGHTLY,
-                |cx: WorkflowContext, _: u64| async move {
-                    match cx.race(cx.receive(OTHER), cx.receive(PAID)).await {
-                        millrun::workflow::Either::Left(paid) => Ok::<u64, WorkflowError>(paid?),
-                        millrun::workflow::Either::Right(_) => {
-                            Err(WorkflowError::failed("of the other workflow"))
-                        }
+            .register(ORDER, order)
+            .register(NIGHTLY, |cx: WorkflowContext, _: u64| async move {
+                match cx.race(cx.receive(OTHER), cx.receive(PAID)).await {
+                    millrun::workflow::Either::Left(paid) => Ok::<u64, WorkflowError>(paid?),
+                    millrun::workflow::Either::Right(_) => {
+                        Err(WorkflowError::failed("of the other workflow"))
                     }
-                },
-            ));
+                }
+            });
         let host = world.host();
         let script = async move {
             let runtime = builder.start().await.unwrap();

@@ -40,7 +40,7 @@ use millrun_testkit::{SimConfig, SimHost};
 
 use crate::tapped::{Tapped, intrude};
 use ledger::Known;
-use program::{ACTOR, Book, CHANGE, Dice, KEEP, Plan, READ, SAID, STEP, TELL, Worth, actor_code, step};
+use program::{ACTOR, Book, CHANGE, Dice, KEEP, Plan, READ, SAID, STEP, TELL, Worth, actor, answering, step};
 
 /// Makes durable what is queued, when it has its turn.
 struct Committer(Arc<MemoryJournal>);
@@ -406,7 +406,7 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
         .register(KEEP, move |_: ActivityContext, token| {
             keep(Arc::clone(&keeping), token)
         })
-        .implement(actor_code());
+        .register(answering(), actor);
     let outcome = Arc::new(Mutex::new(None));
     let (ended, told, host) = (Arc::clone(&outcome), Arc::clone(story), world.host());
     let here = Arc::clone(&errands);

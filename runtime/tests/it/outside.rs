@@ -551,9 +551,9 @@ async fn checkpoints_keep_a_history_short_and_survive_a_crash() {
         Ok(cx.checkpoint(&sum.read(|sum| *sum)).await?)
     }
     let store = Store::new();
-    let code = || millrun::Implementation::new(COUNT, summing).query(SUM, |sum, ()| *sum);
+    let code = || COUNT.query(SUM, |sum, ()| *sum);
     let builder = || {
-        let builder = store.bare().implement(code());
+        let builder = store.bare().register(code(), summing);
         builder.configure(|config| config.limits.history_len_max = 20)
     };
     let runtime = builder().start().await.unwrap();

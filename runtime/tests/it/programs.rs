@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex};
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
+use millrun::builders::AnsweringWorkflow;
 use millrun::workflow::PromiseToken;
 use millrun::{
-    ActivityContext, ActivityError, Implementation, ResultError, RunError, Runtime, RuntimeBuilder,
-    StartError, StopCause, UpdateError, Workflow,
+    ActivityContext, ActivityError, ResultError, RunError, Runtime, RuntimeBuilder, StartError, StopCause,
+    UpdateError, Workflow,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -67,8 +68,8 @@ struct Known {
     heard: BTreeMap<String, u32>,
 }
 
-fn adding(implementation: Implementation) -> Implementation {
-    implementation.update(ADD).change(|state, more| {
+fn adding<I, O>(workflow: Workflow<I, O>) -> AnsweringWorkflow<I, O> {
+    workflow.update(ADD).change(|state, more| {
         *state += more;
         *state
     })
@@ -159,8 +160,8 @@ fn play(seed: u64, crashes: u64) {
             .register(SEND, move |_: ActivityContext, errand| {
                 send(Arc::clone(&errands), errand)
             })
-            .implement(adding(Implementation::new(FLOW, flow)))
-            .implement(adding(Implementation::new(ONWARD, flow)));
+            .register(adding(FLOW), flow)
+            .register(adding(ONWARD), flow);
         let begun = live(builder, Arc::clone(&outside), Arc::clone(&known), seed, life);
         if life == crashes {
             let host = world.host();

@@ -32,8 +32,8 @@ async fn summing(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> 
 async fn live_checkpointed_and_finished_runs_go_on_in_a_salvaged_store() {
     let (store, salvaged) = (Store::new(), Store::new());
     let builder = |store: &Store| {
-        let code = millrun::Implementation::new(COUNT, summing).query(SUM, |sum, ()| *sum);
-        store.open().implement(code)
+        let code = COUNT.query(SUM, |sum, ()| *sum);
+        store.open().register(code, summing)
     };
     let runtime = builder(&store).start().await.unwrap();
     let finished = runtime.start(QUADRUPLE, "finished", 3).await.unwrap();

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrun::builders::AnsweringWorkflow;
 use millrun::{
-    Implementation, InputRefused, OnConflict, Payload, Query, RunError, Runtime, RuntimeBuilder, StartError,
+    InputRefused, OnConflict, Payload, Query, RunError, Runtime, RuntimeBuilder, StartError,
     StartWithUpdateError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
@@ -22,9 +23,8 @@ async fn cart(cx: WorkflowContext, full: usize) -> Result<Vec<String>, WorkflowE
 }
 
 /// The cart's code; an item named `panic` is added with one.
-fn code() -> Implementation {
-    Implementation::new(CART, cart)
-        .query(LEN, |items, ()| items.len())
+fn answering() -> AnsweringWorkflow<usize, Vec<String>> {
+    CART.query(LEN, |items, ()| items.len())
         .update(ADD)
         .validate(|items, item| match items.contains(item) || item.is_empty() {
             true => Err(WorkflowError::failed("there already, or nameless")),
@@ -38,7 +38,7 @@ fn code() -> Implementation {
 }
 
 fn volatile() -> RuntimeBuilder {
-    Runtime::volatile().implement(code())
+    Runtime::volatile().register(answering(), cart)
 }
 
 /// Adds an item to a cart that is sent when it has `full`, and gives how many there are.
@@ -164,7 +164,7 @@ async fn an_update_that_panics_is_recorded_with_its_run() {
 #[tokio::test]
 async fn a_named_request_is_performed_once_also_when_its_run_has_ended() {
     let store = Store::new();
-    let runtime = store.bare().implement(code()).start().await.unwrap();
+    let runtime = store.bare().register(answering(), cart).start().await.unwrap();
     let ask = async |runtime: &Runtime, on_conflict, request: &str, item: &str| {
         let start = runtime.start(CART, "c", 1).on_conflict(on_conflict);
         let started = start.with_update_as(ADD, request, item.to_owned()).await;
@@ -178,7 +178,7 @@ async fn a_named_request_is_performed_once_also_when_its_run_has_ended() {
     );
     runtime.shutdown().await.unwrap();
 
-    let runtime = store.bare().implement(code()).start().await.unwrap();
+    let runtime = store.bare().register(answering(), cart).start().await.unwrap();
     assert_eq!(
         ask(&runtime, OnConflict::Attach, "1", "bread").await.unwrap(),
         first
@@ -296,7 +296,7 @@ fn no_crash_comes_between_a_start_and_its_update() {
     for steps in 1..=30 {
         let store = Store::new();
         let world = SimHost::new(SimConfig::seeded(steps));
-        let builder = store.bare().host(world.host()).implement(code());
+        let builder = store.bare().host(world.host()).register(answering(), cart);
         let acknowledged = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&acknowledged);
         let script = async move {
@@ -320,7 +320,7 @@ fn no_crash_comes_between_a_start_and_its_update() {
         drop(task);
 
         let world = SimHost::new(SimConfig::seeded(1_000 + steps));
-        let builder = store.bare().host(world.host()).implement(code());
+        let builder = store.bare().host(world.host()).register(answering(), cart);
         let script = async move {
             let runtime = builder.start().await.unwrap();
             let live = runtime.list(None, 100).await.unwrap();

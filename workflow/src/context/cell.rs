@@ -67,7 +67,7 @@ impl Cell {
 /// same state.
 ///
 /// ```
-/// use millrun_workflow::{Query, Update, Workflow, WorkflowContext, WorkflowError, Implementation};
+/// use millrun_workflow::{Query, Update, Workflow, WorkflowContext, WorkflowError};
 ///
 /// const CART: Workflow<usize, Vec<String>> = Workflow::named("cart");
 /// const ITEMS: Query<Vec<String>, (), usize> = Query::named("items");
@@ -79,14 +79,15 @@ impl Cell {
 ///     Ok(items.read(Vec::clone))
 /// }
 ///
-/// let code = Implementation::new(CART, cart)
+/// let code = CART
 ///     .query(ITEMS, |items, ()| items.len())
 ///     .update(ADD)
 ///     .validate(|_, item| if item.is_empty() { Err(WorkflowError::failed("no name")) } else { Ok(()) })
 ///     .change(|items, item| {
 ///         items.push(item);
 ///         items.len()
-///     });
+///     })
+///     .bind(cart);
 /// assert_eq!(code.name(), "cart");
 /// ```
 pub struct State<S> {

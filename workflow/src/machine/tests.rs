@@ -320,10 +320,13 @@ async fn rich(cx: WorkflowContext, _: bool) -> Result<(), WorkflowError> {
 
 #[test]
 fn a_run_in_the_memory_of_another_has_its_own_state_numbers_patches_and_answers() {
-    let code = Implementation::new(FLOW, rich).update(ADD).change(|sum, more| {
-        *sum += more;
-        *sum
-    });
+    let code = FLOW
+        .update(ADD)
+        .change(|sum, more| {
+            *sum += more;
+            *sum
+        })
+        .bind(rich);
     let order = |order: Order| Input::Signal {
         name: ORDER.name().into(),
         value: Payload::encode(&order).unwrap(),

@@ -205,10 +205,12 @@ async fn shop(cx: WorkflowContext, full: usize) -> Result<String, WorkflowError>
 }
 
 fn shop_implementation() -> Implementation {
-    Implementation::new(SHOP, shop).update(ADD).change(|items, item| {
-        items.push(item);
-        items.len()
-    })
+    SHOP.update(ADD)
+        .change(|items, item| {
+            items.push(item);
+            items.len()
+        })
+        .bind(shop)
 }
 
 fn shopped() -> World {

@@ -56,10 +56,12 @@ fn implementation(code: Code) -> Implementation {
         let state = cx.state(0);
         code(cx, state, order)
     };
-    Implementation::new(FLOW, code).update(ADD).change(|state, more| {
-        *state += more;
-        *state
-    })
+    FLOW.update(ADD)
+        .change(|state, more| {
+            *state += more;
+            *state
+        })
+        .bind(code)
 }
 
 /// A history of the original, up to `steps` of its eight inputs; the third makes the checkpoint.
@@ -327,10 +329,13 @@ fn an_update_that_is_answered_otherwise_is_counted_and_goes_on() {
         let state = cx.state(0);
         original(cx, state, order)
     };
-    let other = Implementation::new(FLOW, code).update(ADD).change(|state, more| {
-        *state += more;
-        *state + 100
-    });
+    let other = FLOW
+        .update(ADD)
+        .change(|state, more| {
+            *state += more;
+            *state + 100
+        })
+        .bind(code);
     world.reload_with(Some(other));
     assert_eq!(world.parked(), None);
     assert_eq!(world.instance.changed_values(), 1);

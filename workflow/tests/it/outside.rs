@@ -177,36 +177,37 @@ fn a_value_of_another_type_or_too_large_does_not_settle_a_promise_silently() {
 
 /// Sums signals, three per checkpoint, until one is zero.
 fn summing() -> Implementation {
-    let code = Implementation::new(FLOW, async |cx: WorkflowContext, first: u64| {
-        let before = match cx.checkpointed::<(u64, u64)>() {
-            Some(restored) => restored?,
-            None => (first, 0),
-        };
-        let state = cx.state(before.0);
-        // An operation that is outstanding at each checkpoint.
-        let timer = cx.sleep(std::time::Duration::from_secs(3_600));
-        let summed = async {
-            for _ in 0..3 {
-                match cx.receive(GO).await? {
-                    0 => return Ok(Some(cx.random() % 2)),
-                    number => state.change(|sum| *sum += number),
-                }
-            }
-            Ok::<_, WorkflowError>(None)
-        };
-        match cx.race(summed, timer).await {
-            millrun_workflow::Either::Left(Ok(None)) => {
-                let sum = state.read(|sum| *sum);
-                Ok(cx.checkpoint(&(sum, before.1 + 1)).await?)
-            }
-            millrun_workflow::Either::Left(Ok(Some(_))) => {
-                Ok(format!("{} after {}", state.read(|sum| *sum), before.1))
-            }
-            millrun_workflow::Either::Left(Err(error)) => Err(error),
-            millrun_workflow::Either::Right(_) => Err(WorkflowError::failed("too slow")),
-        }
-    });
+    let code = FLOW;
     code.query(SUM, |sum, ()| *sum)
+        .bind(async |cx: WorkflowContext, first: u64| {
+            let before = match cx.checkpointed::<(u64, u64)>() {
+                Some(restored) => restored?,
+                None => (first, 0),
+            };
+            let state = cx.state(before.0);
+            // An operation that is outstanding at each checkpoint.
+            let timer = cx.sleep(std::time::Duration::from_secs(3_600));
+            let summed = async {
+                for _ in 0..3 {
+                    match cx.receive(GO).await? {
+                        0 => return Ok(Some(cx.random() % 2)),
+                        number => state.change(|sum| *sum += number),
+                    }
+                }
+                Ok::<_, WorkflowError>(None)
+            };
+            match cx.race(summed, timer).await {
+                millrun_workflow::Either::Left(Ok(None)) => {
+                    let sum = state.read(|sum| *sum);
+                    Ok(cx.checkpoint(&(sum, before.1 + 1)).await?)
+                }
+                millrun_workflow::Either::Left(Ok(Some(_))) => {
+                    Ok(format!("{} after {}", state.read(|sum| *sum), before.1))
+                }
+                millrun_workflow::Either::Left(Err(error)) => Err(error),
+                millrun_workflow::Either::Right(_) => Err(WorkflowError::failed("too slow")),
+            }
+        })
 }
 
 #[test]

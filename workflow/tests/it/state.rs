@@ -30,8 +30,7 @@ fn shop_with<F>(change: F) -> Implementation
 where
     F: Fn(&mut Vec<String>, String) -> usize + Send + Sync + 'static,
 {
-    Implementation::new(SHOP, shop)
-        .query(LEN, |items, ()| items.len())
+    SHOP.query(LEN, |items, ()| items.len())
         .query(ITEM, |items, index| items.get(index).cloned())
         .update(ADD)
         .validate(|items, item| {
@@ -44,6 +43,7 @@ where
         .change(change)
         .update(OTHER)
         .change(|_, value| value)
+        .bind(shop)
 }
 
 fn code() -> Implementation {
@@ -86,9 +86,10 @@ fn an_update_may_cancel_a_scope_that_the_state_holds() {
         }
         Ok::<_, WorkflowError>(told)
     };
-    let code = Implementation::new(SHOP, stoppable)
+    let code = SHOP
         .update(STOP)
-        .change(|scope, ()| scope.cancel());
+        .change(|scope, ()| scope.cancel())
+        .bind(stoppable);
     let mut world = World::start(code, &3);
     world.signal(TICK, &1);
     assert!(world.fire_next());
@@ -207,10 +208,10 @@ fn an_update_asked_for_again_of_the_run_that_goes_on_has_its_answer() {
             items.push(item);
             items.len()
         };
-        Implementation::new(SHOP, endless)
-            .query(LEN, |items, ()| items.len())
+        SHOP.query(LEN, |items, ()| items.len())
             .update(ADD)
             .change(add)
+            .bind(endless)
     };
     let mut world = World::start(code(), &0);
     add(&mut world, "1", "bread").unwrap();
@@ -231,11 +232,7 @@ fn an_update_asked_for_again_of_the_run_that_goes_on_has_its_answer() {
 #[test]
 fn of_the_answers_the_latest_that_fit_go_with_the_run_that_goes_on() {
     const ECHO: Update<Vec<String>, String, String> = Update::named("echo");
-    let code = || {
-        Implementation::new(SHOP, endless)
-            .update(ECHO)
-            .change(|_, item| item)
-    };
+    let code = || SHOP.update(ECHO).change(|_, item| item).bind(endless);
     let echo = |request: usize| update(&request.to_string(), ECHO.name(), &"x".repeat(1_000));
     // Half a payload is less than what may be carried otherwise.
     for (payload_bytes_max, bytes_max) in [(1 << 20, ANSWERS_CARRIED_BYTES_MAX), (20_000, 10_000)] {
@@ -262,9 +259,7 @@ fn of_the_answers_the_latest_that_fit_go_with_the_run_that_goes_on() {
 #[test]
 fn the_memory_of_answers_counts_as_the_run_s_and_no_more_than_are_remembered() {
     const ECHO: Update<Vec<String>, String, String> = Update::named("echo");
-    let code = Implementation::new(SHOP, endless)
-        .update(ECHO)
-        .change(|_, item| item);
+    let code = SHOP.update(ECHO).change(|_, item| item).bind(endless);
     let mut world = World::start(code, &0);
     let echo = |request: usize| update(&request.to_string(), ECHO.name(), &"x".repeat(1_000));
     let mut bytes = vec![world.instance.memory_bytes()];
@@ -326,10 +321,13 @@ fn queries_that_cannot_be_answered_say_why() {
         world.instance.query("item", &unit),
         Err(Unanswered::Payload(_))
     ));
-    let stateless = Implementation::new(SHOP, async |cx: WorkflowContext, _: usize| {
-        Ok::<_, WorkflowError>(vec![cx.receive(GO).await?])
-    });
-    let world = World::start(stateless.query(LEN, |items, ()| items.len()), &9);
+    let stateless = SHOP;
+    let stateless = stateless.query(LEN, |items, ()| items.len());
+    let world = World::start(
+        stateless
+            .bind(async |cx: WorkflowContext, _: usize| Ok::<_, WorkflowError>(vec![cx.receive(GO).await?])),
+        &9,
+    );
     assert_eq!(world.instance.query("len", &unit), Err(Unanswered::NoState));
 }
 

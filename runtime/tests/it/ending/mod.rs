@@ -11,8 +11,8 @@ use std::sync::Arc;
 use millrun::host::{HostConfig, TokioHost};
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::{
-    Implementation, Query, RunHandle, Runtime, RuntimeBuilder, Signal, StopCause, Topic, Update, Workflow,
-    WorkflowContext, WorkflowError,
+    Query, RunHandle, Runtime, RuntimeBuilder, Signal, StopCause, Topic, Update, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use millrun_persistence::FailureKind;
 use tokio::runtime::Builder;
@@ -36,12 +36,11 @@ async fn tally(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
 }
 
 fn code(builder: RuntimeBuilder) -> RuntimeBuilder {
-    let tally = Implementation::new(TALLY, tally);
-    let tally = tally.query(FULL, |sum, ()| *sum).update(ADD).change(|sum, more| {
+    let answering = TALLY.query(FULL, |sum, ()| *sum).update(ADD).change(|sum, more| {
         *sum += more;
         *sum
     });
-    builder.implement(tally)
+    builder.register(answering, tally)
 }
 
 type Run = RunHandle<u64>;

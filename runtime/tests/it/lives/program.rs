@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use millrun::builders::AnsweringWorkflow;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Implementation, Query, Retry, Signal, Topic, Update, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, Query, Retry, Signal, Topic, Update, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -102,8 +103,8 @@ pub(super) async fn step(cx: ActivityContext, number: u64) -> Result<u64, Activi
     Ok(number + 1)
 }
 
-pub(super) fn actor_code() -> Implementation {
-    Implementation::new(ACTOR, actor)
+pub(super) fn answering() -> AnsweringWorkflow<Plan, Book> {
+    ACTOR
         .query(READ, |book, ()| book.clone())
         .update(CHANGE)
         .change(|book, value| {
@@ -112,7 +113,7 @@ pub(super) fn actor_code() -> Implementation {
         })
 }
 
-async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, WorkflowError> {
+pub(super) async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, WorkflowError> {
     let retry = Retry::exponential()
         .first_pause(Duration::from_millis(10))
         .attempts(1_000);

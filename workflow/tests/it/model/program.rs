@@ -298,12 +298,12 @@ fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Futur
 }
 
 pub(super) fn implementation() -> Implementation {
-    Implementation::new(FLOW, flow)
-        .update(ADD)
+    FLOW.update(ADD)
         .change(|state, value| {
             *state += value;
             *state
         })
+        .bind(flow)
 }
 
 /// What may be in a join set, where the order in which branches are woken counts: the model does not know
