@@ -12,10 +12,11 @@
 //! Invariants: the bytes are exactly the frames of the finished turns, in order; every frame is
 //! complete, and sealed unless the batch leaves that out; a turn that was not finished leaves no trace.
 
+#[cfg(feature = "appender")]
+mod joined;
 mod turn_view;
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 
@@ -201,61 +202,6 @@ impl Batch {
             problem: None,
             is_finished: false,
         }
-    }
-
-    /// Adds a copy of all turns of another batch, behind those that are here.
-    pub(crate) fn join(&mut self, other: &Self) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&other.bytes);
-        let is_to_be_sealed = self.is_sealed && !other.is_sealed;
-        for span in &other.turns {
-            let (start, end) = (start + span.start, start + span.end);
-            let digest = if is_to_be_sealed {
-                v1::seal_all(&mut self.bytes[start..end])
-            } else {
-                span.digest
-            };
-            self.turns.push(TurnSpan {
-                start,
-                end,
-                digest,
-                ..*span
-            });
-        }
-        self.joined += 1;
-    }
-
-    /// Takes out these turns, all that one caller has joined.
-    pub(crate) fn cut(&mut self, turns: Range<usize>) {
-        self.joined = self.joined.saturating_sub(1);
-        let spans = self.turns.get(turns.clone()).unwrap_or_default();
-        let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
-            return;
-        };
-        let bytes = first.start..last.end;
-        let gone = bytes.len();
-        self.bytes.drain(bytes);
-        self.turns.drain(turns.clone());
-        for span in &mut self.turns[turns.start..] {
-            span.start -= gone;
-            span.end -= gone;
-        }
-    }
-
-    /// Gives memory back if it has more than twice what so many turns and bytes need.
-    pub(crate) fn shrink(&mut self, turns: usize, bytes: usize) {
-        if self.bytes.capacity() > 2 * bytes {
-            self.bytes.shrink_to(bytes);
-        }
-        if self.turns.capacity() > 2 * turns {
-            self.turns.shrink_to(turns);
-        }
-    }
-
-    /// For how many turns and bytes it has memory.
-    #[cfg(test)]
-    pub(crate) fn capacity(&self) -> (usize, usize) {
-        (self.turns.capacity(), self.bytes.capacity())
     }
 
     /// Of how many callers it holds turns.

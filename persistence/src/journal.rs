@@ -63,7 +63,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// that code may want the lock.
     ///
     /// Unless a journal says otherwise they ring before this returns. Then whom they call must not
-    /// [gather](crate::Appender::gather) on the spot.
+    /// gather into an appender on the spot.
     ///
     /// # Errors
     /// As [`enqueue`](Self::enqueue).

@@ -29,14 +29,12 @@
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod append;
 mod batch;
 mod claim;
 mod config;
 mod error;
 mod finished;
 mod fold;
-mod gather;
 mod heads;
 mod journal;
 mod ledger;
@@ -49,6 +47,8 @@ mod resolve;
 mod scan;
 mod wire;
 
+#[cfg(feature = "appender")]
+pub mod appender;
 #[cfg(feature = "contract")]
 pub mod contract;
 #[cfg(feature = "floor")]
@@ -56,7 +56,6 @@ pub mod floor;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 
-pub use append::{Appender, Gathered};
 pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnRecords, TurnView, TurnWriter};
 pub use claim::{
     Claim, ClaimNews, ClaimNumber, ClaimRefused, Claimant, Granted, Owned, Owner, PartitionReport,

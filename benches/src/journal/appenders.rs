@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use millrun_core::{Epoch, Host, InstanceId, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{Appender, Batch, EnqueueError, Journal, TurnHeader};
+use millrun_persistence::appender::Appender;
+use millrun_persistence::{Batch, EnqueueError, Journal, TurnHeader};
 
 use super::floor::histogram;
 use super::row::Sample;

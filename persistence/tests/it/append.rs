@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use millrun_core::Partition;
+use millrun_persistence::appender::Appender;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{
-    Appender, Batch, EnqueueError, FailureKind, Journal, JournalConfig, MemoryJournal,
-};
+use millrun_persistence::{Batch, EnqueueError, FailureKind, Journal, JournalConfig, MemoryJournal};
 
 use crate::host::HandHost;
 

@@ -24,7 +24,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use millrun_core::{Epoch, Partition, Sequence};
-use millrun_persistence::{Appender, Batch, EnqueueError, Journal, JournalConfig, RedbJournal, TurnRefused};
+use millrun_persistence::appender::Appender;
+use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, RedbJournal, TurnRefused};
 
 use super::claims::{Claims, Turn, live_records, put, run_id};
 use super::disk::Dice;

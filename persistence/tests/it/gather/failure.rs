@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use millrun_persistence::appender::Appender;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Appender, EnqueueError, FailureKind, Journal, JournalConfig, RedbJournal};
+use millrun_persistence::{EnqueueError, FailureKind, Journal, JournalConfig, RedbJournal};
 
 use super::world::{FEW, Flag, Outcome, TOGETHER, Waiting, World, accepted};
 use crate::host::HandHost;

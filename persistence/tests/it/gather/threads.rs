@@ -5,8 +5,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use millrun_core::Partition;
+use millrun_persistence::appender::Appender;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Appender, EnqueueError, Journal, JournalConfig, RedbJournal, TurnRefused};
+use millrun_persistence::{EnqueueError, Journal, JournalConfig, RedbJournal, TurnRefused};
 
 use crate::host::ThreadHost;
 

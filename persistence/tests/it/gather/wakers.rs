@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use millrun_core::Bell;
+use millrun_persistence::appender::Appender;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Appender, Batch, Durability, Journal, JournalConfig, MemoryJournal, RedbJournal};
+use millrun_persistence::{Batch, Durability, Journal, JournalConfig, MemoryJournal, RedbJournal};
 
 use super::world::{FEW, TOGETHER, Waiting, World};
 use crate::host::HandHost;

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use millrun_core::Partition;
+use millrun_persistence::appender::{Appender, Gathered};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{
-    Appender, Batch, EnqueueError, Gathered, Journal, JournalConfig, MemoryJournal, TurnRefused,
-};
+use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, MemoryJournal, TurnRefused};
 
 use crate::host::HandHost;
 

@@ -19,6 +19,8 @@
 //! may add to it. A gathering's lock is taken before the journal's.
 //! Left out on purpose: fairness among those who found the journal full.
 
+mod gather;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
@@ -32,8 +34,8 @@ use millrun_core::{Bell, Host, Next, Offset, Part, PartExit, Placement, SpawnErr
 
 use crate::batch::Batch;
 use crate::error::{EnqueueError, FailureKind, JournalFailure};
-use crate::gather::{Gathering, Place};
 use crate::journal::{Enqueued, Journal, Refused};
+use gather::{Gathering, Place};
 
 /// Appends batches to a journal and waits until they are durable. A cheap clone.
 ///
@@ -158,7 +160,7 @@ impl Appender {
     /// Dropped while it waits for room, it has done nothing; dropped later, the batch is queued
     /// and becomes durable all the same. Appending it again is safe as long as its runs are live:
     /// each turn that was taken is then refused as already appended. Runs that may have finished
-    /// are asked about with [`Journal::resolve`](crate::Journal::resolve) first: a turn that opens a
+    /// are asked about with [`Journal::resolve`] first: a turn that opens a
     /// run is not compared with finished ones, and would begin it a second time.
     pub async fn append(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let enqueued = poll_fn(|cx| self.0.poll_enqueue(cx, batch)).await?;
