@@ -1,6 +1,7 @@
 //! An actor of your own beside durable workflows: it subscribes to a topic, and publishes.
 //!
-//! The topic delivers to it; whoever spawns it supervises it, as the runtime does with its own parts alone.
+//! The runtime supervises it as it does its own parts. One payment makes the clerk fail: a new clerk goes on with
+//! the payments behind that one, since the subscription outlives the actor.
 //!
 //! ```text
 //!   workflow ──► payments.made ──► Clerk (a ractor actor) ──► letters.ready ──► main
@@ -24,6 +25,9 @@ async fn checkout(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError>
     cx.publish(MADE, paid).await?;
     Ok(paid)
 }
+
+/// A payment of which the clerk cannot write.
+const UNLUCKY: u64 = 13;
 
 async fn pay(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
     Ok(cents)
@@ -64,6 +68,9 @@ impl Actor for Clerk {
     ) -> Result<(), ActorProcessingErr> {
         let mut payments = desk.payments.turn();
         while let Some(payment) = payments.next() {
+            if *payment.payload() == UNLUCKY {
+                return Err("13 cents".into());
+            }
             payments.announce();
             desk.letters
                 .publish(format!("thank you for {} cents", payment.payload()))
@@ -81,8 +88,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut letters = broker
         .subscribe::<String>("letters.ready", SubscriptionConfig::default())?
         .into_receiver();
-    let out = broker.topic::<String>("letters.ready")?.publisher();
-    let (clerk, ended) = Actor::spawn(Some("clerk".into()), Clerk, (inbox, out)).await?;
+    let ready = broker.topic::<String>("letters.ready")?;
 
     // The broker was there before the runtime, so nobody misses what recovered workflows publish.
     let runtime = Runtime::volatile()
@@ -92,12 +98,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .register(CHECKOUT, checkout)
         .start()
         .await?;
-    runtime.start(CHECKOUT, "order-42", 1_999).await?.result().await?;
-    if let Some(letter) = letters.recv().await {
-        println!("{}", letter.payload());
+    // Called for the first clerk, and for each that takes the place of one that failed.
+    runtime.supervise("clerk", move || (Clerk, (inbox.clone(), ready.publisher())))?;
+    for (order, cents) in [("order-42", 1_999), ("order-43", UNLUCKY), ("order-44", 500)] {
+        runtime.start(CHECKOUT, order, cents).await?.result().await?;
+    }
+    for _ in 0..2 {
+        if let Some(letter) = letters.recv().await {
+            println!("{}", letter.payload());
+        }
+    }
+    let parts = runtime.parts();
+    if let Some(clerk) = parts.iter().find(|part| part.name == "actor clerk") {
+        println!("{}: restarted {} time", clerk.name, clerk.restarts);
     }
     runtime.shutdown().await?;
-    clerk.drain()?;
-    ended.await?;
     Ok(())
 }

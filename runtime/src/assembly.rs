@@ -7,7 +7,8 @@
 //! ├── reader n (thread)   restarted
 //! ├── watcher (thread)    restarted
 //! ├── shard 0 ..          restarted: takes a new epoch, recovers its runs from the journal
-//! └── pool <queue> ..     restarted: what runs goes on
+//! ├── pool <queue> ..     restarted: what runs goes on
+//! └── actor <name> ..     restarted: the user's own, see `actors`
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +21,7 @@ use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, Pool, PoolState, TaskQueue, TaskQueues};
+use crate::actors::{Actors, Seat};
 use crate::builder::Opened;
 use crate::host::TokioHost;
 use crate::reader::{Reader, ReaderDoor};
@@ -159,6 +161,7 @@ pub(crate) fn assemble(
         store: opened.store,
         tree: Arc::clone(&tree),
         report,
+        actors: Actors::default(),
         stop,
         presence,
         tokio_host,
@@ -203,6 +206,8 @@ enum Role {
     Watcher,
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
+    /// The keeper of an actor of the user's.
+    Actor(Arc<Seat>),
 }
 
 impl Role {
@@ -213,6 +218,7 @@ impl Role {
             Self::Watcher => "watcher".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),
+            Self::Actor(seat) => seat.part_name(),
         }
     }
 }
@@ -263,6 +269,7 @@ impl Tree {
             Role::Watcher => (Placement::Thread, shared.watch.bell().clone()),
             Role::Shard(index) => (Placement::Actor, self.doors.all()[*index].mailbox.bell().clone()),
             Role::Pool(queue, _) => (Placement::Actor, queue.bell().clone()),
+            Role::Actor(seat) => (Placement::Actor, seat.bell().clone()),
         };
         let part = part.unwrap_or_else(|| self.make(&role));
         let name = role.name();
@@ -332,6 +339,7 @@ impl Tree {
                 shared.config.running_max_of(queue.name),
                 shared.config.limits.payload_bytes_max,
             )),
+            Role::Actor(seat) => seat.keeper(),
         }
     }
 
@@ -355,6 +363,7 @@ impl Tree {
                 });
                 drop(branches);
                 if !is_killed {
+                    self.let_go(name);
                     // A shard that stops by itself may do so because there is no journal any more.
                     self.look_at_journal();
                     return self.announce(name, PartChange::Stopped);
@@ -396,6 +405,32 @@ impl Tree {
                 message: message.into(),
             });
         }
+    }
+
+    /// Starts the keeper of an actor.
+    pub(crate) fn supervise(self: &Arc<Self>, seat: Arc<Seat>) -> Result<(), OpenError> {
+        let name = seat.part_name();
+        let spawned = self.spawn(Role::Actor(seat), None);
+        if spawned.is_err() {
+            self.lock().by_name.remove(&name);
+        }
+        spawned
+    }
+
+    /// Lists an actor that has stopped by itself no more.
+    fn let_go(&self, name: &str) {
+        let mut branches = self.lock();
+        let Some(Branch {
+            role: Role::Actor(seat),
+            ..
+        }) = branches.by_name.get(name)
+        else {
+            return;
+        };
+        let seat = Arc::clone(seat);
+        branches.by_name.remove(name);
+        drop(branches);
+        seat.leave();
     }
 
     /// The epoch under which another owner has taken the partitions of this part, if that is so: it does not
@@ -514,7 +549,12 @@ impl Tree {
                     part: name.clone(),
                     run: self.shared.watch.run_in_hand(index),
                 }),
-                Role::Shard(_) | Role::Timers(_) | Role::Reader(_) | Role::Watcher | Role::Pool(..) => None,
+                Role::Shard(_)
+                | Role::Timers(_)
+                | Role::Reader(_)
+                | Role::Watcher
+                | Role::Pool(..)
+                | Role::Actor(_) => None,
             });
         left.collect()
     }
@@ -550,7 +590,7 @@ impl Branch {
     fn may_restart(&mut self, now: Timestamp, config: &RuntimeConfig) -> bool {
         match self.role {
             Role::Timers(_) => return false,
-            Role::Reader(_) | Role::Watcher | Role::Shard(_) | Role::Pool(..) => {}
+            Role::Reader(_) | Role::Watcher | Role::Shard(_) | Role::Pool(..) | Role::Actor(_) => {}
         }
         self.recent.push_back(now);
         while self

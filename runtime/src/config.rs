@@ -89,7 +89,10 @@ pub struct RuntimeConfig {
     /// then is left behind, and named in the [report](crate::operating::ShutdownReport::left_behind); a disk that does
     /// not answer is an error. Must be longer than [`shutdown_grace`](Self::shutdown_grace).
     pub shutdown_wait_max: Duration,
-    /// How often a shard or pool may fail within [`restart_window`](Self::restart_window) before
+    /// How many actors of your own the runtime [supervises](crate::Runtime::supervise) at once, 1,024 by default.
+    /// At the bound [`SuperviseError::TooMany`](crate::SuperviseError::TooMany).
+    pub actors_len_max: usize,
+    /// How often a shard, pool or supervised actor may fail within [`restart_window`](Self::restart_window) before
     /// the runtime stops, 5 by default.
     pub restarts_max: u32,
     /// The window in which [`restarts_max`](Self::restarts_max) counts, 60 s by default.
@@ -123,6 +126,7 @@ impl Default for RuntimeConfig {
             blocking_threads_max: 64,
             shutdown_grace: Duration::from_secs(10),
             shutdown_wait_max: Duration::from_secs(60),
+            actors_len_max: 1_024,
             restarts_max: 5,
             restart_window: Duration::from_secs(60),
             limits: Limits::default(),

@@ -36,6 +36,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod activity;
+mod actors;
 mod assembly;
 mod builder;
 mod config;
@@ -69,6 +70,7 @@ mod watch;
 pub struct Readme;
 
 pub use activity::{ActivityContext, HeartbeatError};
+pub use actors::{SuperviseError, SupervisedActor};
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
 pub use error::{
@@ -130,6 +132,6 @@ pub mod store {
     };
 }
 
-/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own. Topics deliver
-/// to those; the code that spawns them supervises them.
+/// The topic broker: see [`Runtime::broker`], and its `actor` module for actors of your own, which
+/// [`Runtime::supervise`] takes into the supervision tree.
 pub use millrun_broker as broker;

@@ -13,6 +13,7 @@ use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use crate::actors::Actors;
 use crate::assembly::Tree;
 use crate::builder::RuntimeBuilder;
 use crate::describe::{InstanceDescription, InstanceSummary};
@@ -160,6 +161,8 @@ pub(crate) struct Inner {
     pub(crate) store: Option<OwnStore>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) report: StartupReport,
+    /// The user's own, that are supervised.
+    pub(crate) actors: Actors,
     pub(crate) stop: Arc<StopCell>,
     /// The task by whose end it is known that the host has ended.
     pub(crate) presence: TaskHandle,
@@ -507,7 +510,7 @@ impl Runtime {
     }
 
     /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
-    /// names the pool of each task queue, the lanes of the reader, the shards, the timers, and the watcher, which there
+    /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the lanes of the reader, the shards, the timers, and the watcher, which there
     /// is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]

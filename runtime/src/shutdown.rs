@@ -1,12 +1,12 @@
 //! Stopping gracefully, within one bound.
 //!
 //! ```text
-//!   close the doors ──► activities ──► shards ──► journal ──► broker ──► parts and threads
-//!                       grace           1/2        1/2                    the rest
+//!   close the doors ──► activities ──► shards ──► actors ──► journal ──► broker ──► parts and threads
+//!                       grace           1/2        1/2        1/2                    the rest
 //! ```
 //!
-//! Each stage may take its share of the time that is left: the activities as much as their grace, the shards
-//! and the journal half of it each, and the parts all. What has not ended by then is left behind and named.
+//! Each stage may take its share of the time that is left: the activities as much as their grace, the shards,
+//! the user's actors and the journal half of it each, and the parts all. What has not ended by then is left behind and named.
 //!
 //! Left out on purpose: ending what blocks its thread. Rust has no way to do that; its callers are answered.
 
@@ -27,7 +27,8 @@ pub struct ShutdownReport {
     pub activities_cut: u64,
     /// What had not ended when the time was over, and may hold its thread for as long as the process runs:
     /// a shard whose code blocks, or a blocking activity that ignores its end. What was acknowledged is in
-    /// the file.
+    /// the file. A [supervised](Runtime::supervise) actor that did not end in its time is named too; it is killed,
+    /// and ends at its next await.
     pub left_behind: Vec<LeftBehind>,
 }
 
@@ -112,6 +113,18 @@ impl Runtime {
         time.wait_until(shards_time, || inner.tree.shards_running() == 0)
             .await;
         let mut left_behind = inner.tree.shards_left_behind();
+        let actors_end = shared.host.elapsed().saturating_add(time.get() / 2);
+        for seat in inner.actors.close() {
+            seat.drain();
+            let actor_time = actors_end.saturating_sub(shared.host.elapsed());
+            time.wait_until(actor_time, || seat.has_ended()).await;
+            if !seat.has_ended() {
+                left_behind.push(LeftBehind {
+                    part: seat.part_name(),
+                    run: None,
+                });
+            }
+        }
         shared.reader.close();
         inner.tree.abandon();
         // Of a shard that was left behind, nobody else answers the requests.

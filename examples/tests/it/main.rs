@@ -76,10 +76,13 @@ fn topics_reach_fast_and_slow_subscribers() {
 }
 
 #[test]
-fn actor_gets_what_a_workflow_published() {
+fn actor_gets_what_a_workflow_published_also_behind_its_restart() {
     let directory = tempfile::tempdir().unwrap();
     let out = printed(env!("CARGO_BIN_EXE_actor"), directory.path());
-    assert_eq!(out, "thank you for 1999 cents\n");
+    assert_eq!(
+        out,
+        "thank you for 1999 cents\nthank you for 500 cents\nactor clerk: restarted 1 time\n"
+    );
 }
 
 #[test]

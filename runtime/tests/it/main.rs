@@ -7,6 +7,7 @@
 )]
 
 mod activities;
+mod actors;
 mod asking;
 mod awaiting;
 mod beginnings;
