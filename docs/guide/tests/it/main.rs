@@ -8,6 +8,7 @@
 )]
 
 mod chapters;
+mod glossary;
 
 use std::fs;
 use std::path::Path;
