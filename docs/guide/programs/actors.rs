@@ -32,15 +32,15 @@ struct ItemsSold;
 impl Actor for Shelf {
     type Msg = ItemsSold;
     type State = Stock;
-    type Arguments = (Inbox<Envelope<u64>>, Publisher<()>);
+    type Arguments = (u64, Inbox<Envelope<u64>>, Publisher<()>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<ItemsSold>,
-        (inbox, empty): Self::Arguments,
+        (left, inbox, empty): Self::Arguments,
     ) -> Result<Stock, ActorProcessingErr> {
         let sold = attach(inbox, &myself, || ItemsSold);
-        Ok(Stock { left: 5, sold, empty })
+        Ok(Stock { left, sold, empty })
     }
 
     async fn handle(
@@ -52,7 +52,8 @@ impl Actor for Shelf {
         let mut sold = stock.sold.turn();
         while let Some(envelope) = sold.next() {
             sold.announce(); // what is published from here on names this envelope as its cause
-            stock.left = stock.left.saturating_sub(*envelope.payload());
+            let left = stock.left.checked_sub(*envelope.payload());
+            stock.left = left.ok_or("more was sold than there is")?;
             println!("{} left", stock.left);
             if stock.left == 0 {
                 stock.empty.publish(()).await?;
@@ -72,26 +73,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut empty = broker
         .subscribe::<()>("shelf.empty", SubscriptionConfig::default())?
         .into_receiver();
-    let says_empty = broker.topic::<()>("shelf.empty")?.publisher();
-    let (shelf, ended) = Actor::spawn(Some("shelf".into()), Shelf, (sold, says_empty)).await?;
+    let says_empty = broker.topic::<()>("shelf.empty")?;
 
-    let runtime = Runtime::volatile()
-        .broker(broker)
-        .topic(SOLD)
-        .register(ORDER, order)
-        .start()
-        .await?;
+    let builder = Runtime::volatile().broker(broker).topic(SOLD);
+    let runtime = builder.register(ORDER, order).start().await?;
+    // Called for the first actor, and for each that takes the place of one that failed.
+    runtime.supervise("shelf", move || {
+        (Shelf, (5, sold.clone(), says_empty.publisher()))
+    })?;
     // ANCHOR_END: wiring
-    for (id, items) in [("order-1", 2), ("order-2", 3)] {
+    for (id, items) in [("order-1", 2), ("order-2", 9), ("order-3", 1), ("order-4", 4)] {
         runtime.start(ORDER, id, items).await?.result().await?;
     }
     if empty.recv().await.is_some() {
         println!("the shelf is empty");
     }
-    // ANCHOR: end
-    runtime.shutdown().await?;
-    shelf.drain()?; // takes what is in its inbox, then ends
-    ended.await?;
-    // ANCHOR_END: end
+    // ANCHOR: parts
+    for part in runtime.parts() {
+        if part.name == "actor shelf" {
+            println!("{}: restarted {} time", part.name, part.restarts);
+        }
+    }
+    runtime.shutdown().await?; // actors are drained when the runs, which publish, have ended
+    // ANCHOR_END: parts
     Ok(())
 }
