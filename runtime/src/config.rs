@@ -64,6 +64,11 @@ pub struct RuntimeConfig {
     /// most 64: each lane has a thread. A slow or huge one holds up its lane alone; beyond the bound wake-ups and
     /// callers wait.
     pub readers_len: usize,
+    /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
+    /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
+    /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); those who wait already stay, and come again
+    /// behind each turn of the run as those who come new.
+    pub watchers_len_max: usize,
     /// How many results of finished runs one shard keeps at hand, 4,096 by default: enough for those
     /// who ask soon, and few enough to stay in the processor's caches. Older ones are read from the
     /// store.
@@ -118,6 +123,7 @@ impl Default for RuntimeConfig {
             replay_check_every: 0,
             loads_in_flight_max: 64,
             readers_len: 4,
+            watchers_len_max: 1_024,
             result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
@@ -152,6 +158,7 @@ impl RuntimeConfig {
             ("hot_bytes_max", self.hot_bytes_max),
             ("loads_in_flight_max", self.loads_in_flight_max),
             ("readers_len", self.readers_len),
+            ("watchers_len_max", self.watchers_len_max),
             ("task_queue_len_max", self.task_queue_len_max),
             ("activities_running_max", self.activities_running_max),
             ("blocking_threads_max", self.blocking_threads_max),

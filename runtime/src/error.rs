@@ -328,6 +328,15 @@ pub enum RunError {
     /// The run does not take it at the moment.
     #[error(transparent)]
     Refused(InputRefused),
+    /// As many callers wait at the run with [`until`](crate::RunHandle::until) or
+    /// [`until_described`](crate::RunHandle::until_described) as
+    /// [`watchers_len_max`](crate::RuntimeConfig::watchers_len_max) allows: let some of them share a wait, or try
+    /// again later.
+    #[error("{len_max} callers wait for the run to go on, as many as watchers_len_max allows")]
+    TooManyWatchers {
+        /// How many there may be.
+        len_max: usize,
+    },
     /// The value could not be encoded.
     #[error("the value could not be encoded")]
     Payload(#[from] PayloadError),
@@ -356,7 +365,9 @@ impl RunError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Stopped(_) | Self::Refused(InputRefused::TooManySignals { .. })
+            Self::Stopped(_)
+                | Self::TooManyWatchers { .. }
+                | Self::Refused(InputRefused::TooManySignals { .. })
         )
     }
 }

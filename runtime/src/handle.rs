@@ -293,7 +293,7 @@ impl<O, E> RunHandle<O, E> {
     ///
     /// # Errors
     /// See [`QueryError`]; [`RunError::Finished`] within it when the run has ended and its last answer is not
-    /// as wanted.
+    /// as wanted, [`RunError::TooManyWatchers`] when as many callers wait at the run as may.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -357,7 +357,8 @@ impl<O, E> RunHandle<O, E> {
     ///
     /// # Errors
     /// When there is no such run, it is of another workflow, it has ended and is not as wanted
-    /// ([`RunError::Finished`]), or the runtime has stopped.
+    /// ([`RunError::Finished`]), as many callers wait at it as may ([`RunError::TooManyWatchers`]), or the runtime
+    /// has stopped.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.

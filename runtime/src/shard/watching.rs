@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::Shard;
 use super::answers::Answer;
 use super::message::{Changed, Reply, Target};
+use crate::RunError;
 
 /// Who is told that a run has gone on, by its run.
 pub(super) type Watchers = BTreeMap<RunId, Vec<oneshot::Sender<()>>>;
@@ -23,15 +24,19 @@ pub(super) type Watchers = BTreeMap<RunId, Vec<oneshot::Sender<()>>>;
 impl Shard {
     /// Lists a caller, who looks at the run behind that: so it misses no change.
     pub(super) fn on_watch(&mut self, target: &Target, reply: Reply<Changed>) {
-        let answer = self.find_live(target).map(|run| {
+        let len_max = self.shared.config.watchers_len_max;
+        let answer = self.find_live(target).and_then(|run| {
             let (told, changed) = oneshot::channel();
             let watchers = self.watchers.entry(run).or_default();
-            if watchers.len() == watchers.capacity() {
+            if watchers.len() == watchers.capacity().min(len_max) {
                 // Callers who have given up make room before the list grows.
                 watchers.retain(|watcher| !watcher.is_closed());
             }
+            if watchers.len() >= len_max {
+                return Err(RunError::TooManyWatchers { len_max });
+            }
             watchers.push(told);
-            changed
+            Ok(changed)
         });
         self.effects.answer(Answer::Watched(reply, answer));
     }

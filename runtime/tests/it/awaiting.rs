@@ -212,3 +212,41 @@ async fn names_and_payloads_wait_as_types_do() {
     assert_eq!(answer.decode::<u64>().unwrap(), 1);
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn more_callers_than_may_wait_at_a_run_are_refused_until_others_give_up() {
+    let builder = code(Runtime::volatile()).configure(|config| config.watchers_len_max = 2);
+    let runtime = builder.start().await.unwrap();
+    let run = runtime.start(COUNT, "c", 0).await.unwrap();
+    let (looks, mut looked) = tokio::sync::mpsc::unbounded_channel();
+    let wait = || {
+        let (run, looks) = (run.clone(), looks.clone());
+        tokio::spawn(async move {
+            let enough = |sum: &u64| {
+                looks.send(()).unwrap();
+                *sum >= 10
+            };
+            run.until(SUM, (), enough).await
+        })
+    };
+    let (first, second) = (wait(), wait());
+    for _ in 0..2 {
+        // Whoever looks is listed.
+        looked.recv().await.unwrap();
+    }
+    let third = run.until(SUM, (), |_| true).await.unwrap_err();
+    assert!(
+        matches!(third, QueryError::Run(RunError::TooManyWatchers { len_max: 2 })),
+        "{third}"
+    );
+    let described = run.until_described(|_| true).await.unwrap_err();
+    assert!(matches!(&described, RunError::TooManyWatchers { len_max: 2 }) && described.is_retryable());
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    let third = wait();
+    looked.recv().await.unwrap();
+    run.signal(ADD, 10).await.unwrap();
+    for waiter in [second, third] {
+        assert_eq!(waiter.await.unwrap().unwrap(), 10);
+    }
+}
