@@ -29,6 +29,9 @@
 //! # }
 //! ```
 //!
+//! [The guide](https://github.com/millrun/millrun/blob/main/docs/guide/src/SUMMARY.md) goes by task, from a first
+//! workflow to operating one.
+//!
 //! What a program names is at the root: the runtime and its configuration, definitions, contexts, handles and
 //! their errors. The rest has rooms: [`workflow`], [`builders`], [`operating`], [`store`], [`host`], [`broker`].
 
