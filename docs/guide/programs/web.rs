@@ -95,7 +95,9 @@ impl From<StartError> for Refusal {
             StartError::Id(_) | StartError::Payload(_) | StartError::TooLarge { .. } => {
                 StatusCode::BAD_REQUEST
             }
-            StartError::AlreadyRunning { .. } | StartError::OtherWorkflow { .. } => StatusCode::CONFLICT,
+            StartError::AlreadyRunning { .. }
+            | StartError::AlreadyFinished { .. }
+            | StartError::OtherWorkflow { .. } => StatusCode::CONFLICT,
             error if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
