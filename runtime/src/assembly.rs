@@ -28,7 +28,7 @@ use crate::reader::{Reader, ReaderDoor};
 use crate::recovery;
 use crate::replays::ChangedValues;
 use crate::runtime::{Inner, KillError, PartChange, PartEvent, PartStatus};
-use crate::shard::{Counters, Publisher, Shard, ShardDoors, ShardShared, Topics};
+use crate::shard::{Counters, NamedPublisher, Publisher, Shard, ShardDoors, ShardShared, Topics};
 use crate::shutdown::LeftBehind;
 use crate::stop::StopCell;
 use crate::timers::{Timers, TimersDoor};
@@ -40,6 +40,7 @@ pub(crate) struct Code {
     pub(crate) workflows: BTreeMap<&'static str, Implementation>,
     pub(crate) activities: BTreeMap<&'static str, ActivityImplementation>,
     pub(crate) topics: Vec<Publisher>,
+    pub(crate) named_topics: Vec<NamedPublisher>,
 }
 
 /// Builds all parts on top of an open store, and starts them.
@@ -58,10 +59,8 @@ pub(crate) fn assemble(
     if !broker.has_own_host() {
         broker.run_on(Arc::clone(&host));
     }
-    let topics = Topics::connect(code.topics, &broker).map_err(|(name, error)| OpenError::Topic {
-        name,
-        problem: error.to_string(),
-    })?;
+    let topics = Topics::connect(code.topics, code.named_topics, &broker)
+        .map_err(|(name, problem)| OpenError::Topic { name, problem })?;
     let doors = ShardDoors::new(&broker, shards_len, config.shard_queue_len_max).map_err(|error| {
         OpenError::Topic {
             name: "millrun.reports",

@@ -17,7 +17,7 @@ use crate::assembly::{self, Code};
 use crate::host::{HostConfig, TokioHost};
 use crate::recovery::{self, RecoveredRun, StartupReport};
 use crate::registry::{Definition, Registered, Registration};
-use crate::shard::Publisher;
+use crate::shard::{NamedPublisher, Publisher};
 use crate::upkeep::OwnStore;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
@@ -31,6 +31,7 @@ pub struct RuntimeBuilder {
     host: Option<Arc<dyn Host>>,
     journal: Option<Arc<dyn Journal>>,
     topics: Vec<Publisher>,
+    named_topics: Vec<NamedPublisher>,
     broker: Option<Broker>,
 }
 
@@ -43,6 +44,7 @@ impl RuntimeBuilder {
             host: None,
             journal: None,
             topics: Vec::new(),
+            named_topics: Vec::new(),
             broker: None,
         }
     }
@@ -195,6 +197,21 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Lets workflows [publish](crate::WorkflowContext::publish_to) to topics whose names are known at run time
+    /// only, of those that this filter selects: their payloads are `T`s. A topic that is registered by its own name
+    /// goes by that; of two filters that select it, the first counts.
+    ///
+    /// ```
+    /// use millrun::Runtime;
+    ///
+    /// // One topic for each user.
+    /// let builder = Runtime::volatile().topics::<String>("users.*.notices");
+    /// ```
+    pub fn topics<T: DeserializeOwned + Send + Sync + 'static>(mut self, filter: &'static str) -> Self {
+        self.named_topics.push(NamedPublisher::new::<T>(filter));
+        self
+    }
+
     /// Uses this broker instead of one of the runtime's own: for subscribing before the runtime
     /// starts, and for activities and actors that publish. It belongs to one runtime at a time.
     ///
@@ -286,6 +303,7 @@ impl RuntimeBuilder {
         self.config.check()?;
         let mut code = collect(self.registrations)?;
         code.topics = self.topics;
+        code.named_topics = self.named_topics;
         let (tokio_host, host) = match self.host {
             Some(host) => (None, host),
             None => {
@@ -314,6 +332,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         workflows: BTreeMap::new(),
         activities: BTreeMap::new(),
         topics: Vec::new(),
+        named_topics: Vec::new(),
     };
     for Registration(registered) in registrations {
         let (kind, name, is_new) = match registered {

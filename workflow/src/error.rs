@@ -441,9 +441,16 @@ impl<E: fmt::Display + fmt::Debug> Error for ChildError<E> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishStepError {
-    /// The topic did not take it: it is of another type, or a subscription that refuses was full.
+    /// The topic did not take it: it is of another type, or a subscription that refuses was full. Of a topic that is
+    /// named at run time also: its name is no topic's, or the broker has as many topics as it may.
     #[error("the value was not published: {0}")]
     Refused(String),
+    /// The name of the topic is empty or too long.
+    #[error("the name of a topic has 1 to 255 bytes, this one has {bytes}")]
+    Name {
+        /// How many bytes it has.
+        bytes: usize,
+    },
     /// The run was asked to cancel.
     #[error("the publish was not waited for")]
     Cancelled(#[source] Cancelled),

@@ -94,7 +94,7 @@ pub(super) enum Held {
     Failed(OperationId, u32, Box<AttemptFailure>),
     Dispatch(OperationId),
     /// A value that waited for room in its topic has its turn.
-    Republish(OperationId, &'static str),
+    Republish(OperationId, Name),
 }
 
 impl Entry {

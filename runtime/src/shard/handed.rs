@@ -12,7 +12,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrun_core::{RunId, TaskHandle};
-use millrun_workflow::{OperationId, PublishOutcome};
+use millrun_workflow::{Name, OperationId, PublishOutcome};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Names a publish.
@@ -23,7 +23,7 @@ pub(super) type Key = (RunId, OperationId);
 enum Standing {
     /// A task waits for room.
     Waiting {
-        topic: &'static str,
+        topic: Name,
         /// What stops it; not there yet while it begins.
         task: Option<TaskHandle>,
     },
@@ -41,7 +41,7 @@ impl HandedOver {
     }
 
     /// A task is about to wait for room.
-    pub(super) fn wait(&self, key: Key, topic: &'static str) {
+    pub(super) fn wait(&self, key: Key, topic: Name) {
         self.lock().insert(key, Standing::Waiting { topic, task: None });
     }
 
@@ -71,7 +71,7 @@ impl HandedOver {
 
     /// Nobody waits for it any more: a task that waits for room is stopped. Its topic, if there was
     /// one.
-    pub(super) fn cancel(&self, key: Key) -> Option<&'static str> {
+    pub(super) fn cancel(&self, key: Key) -> Option<Name> {
         let standing = self.lock().remove(&key)?;
         match standing {
             Standing::Waiting { topic, task } => {
@@ -93,7 +93,7 @@ impl HandedOver {
     }
 
     /// Keeps only what is still pending, and gives those that wait for room, each with its topic.
-    pub(super) fn take_over(&self, pending: &FxHashSet<Key>) -> Vec<(Key, &'static str)> {
+    pub(super) fn take_over(&self, pending: &FxHashSet<Key>) -> Vec<(Key, Name)> {
         let gone: Vec<Key> = {
             let listed = self.lock();
             listed
@@ -107,7 +107,7 @@ impl HandedOver {
         }
         let listed = self.lock();
         let waiting = listed.iter().filter_map(|(key, standing)| match standing {
-            Standing::Waiting { topic, .. } => Some((*key, *topic)),
+            Standing::Waiting { topic, .. } => Some((*key, topic.clone())),
             Standing::Ended(_) => None,
         });
         waiting.collect()

@@ -135,7 +135,7 @@ pub(crate) enum ShardMessage {
         operation: OperationId,
         outcome: Result<PublishOutcome, String>,
         /// The topic, if others may wait for it behind this one.
-        topic: Option<&'static str>,
+        topic: Option<Name>,
     },
     AttemptStarted {
         run: RunId,

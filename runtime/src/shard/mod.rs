@@ -68,7 +68,7 @@ pub(crate) use handed::HandedOver;
 pub(crate) use life::Load;
 use line::Spot;
 use publishing::Backlog;
-pub(crate) use publishing::{Publisher, Topics};
+pub(crate) use publishing::{NamedPublisher, Publisher, Topics};
 use results::Results;
 use roster::Roster;
 
@@ -153,10 +153,10 @@ pub(crate) struct Shard {
     /// Runs that end with this turn, each with the one in which it goes on.
     continuing: Vec<(RunId, RunId, Box<Started>)>,
     /// What waits for room in a topic.
-    publishing: BTreeMap<&'static str, Backlog>,
+    publishing: BTreeMap<Name, Backlog>,
     /// Topics whose next value has its turn, whether they are being worked through, and how many
     /// values have had theirs in this turn of the shard.
-    topics_to_feed: VecDeque<&'static str>,
+    topics_to_feed: VecDeque<Name>,
     is_feeding: bool,
     fed_len: usize,
     /// Runs whose code is in memory, those that waited longest first (second chance).

@@ -14,6 +14,7 @@
 //! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
 //! that takes the place of one that failed publishes what that one had decided and not performed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,9 +23,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
-use millrun_broker::{Broker, Headers, PublishError, TopicError};
+use millrun_broker::{Broker, Filter, Headers, PublishError, TopicError, TopicName};
 use millrun_core::{Cause, RunId, panic_message};
-use millrun_workflow::{Moment, OperationId, Payload, Pending, PublishOutcome, PublishScheduled, Topic};
+use millrun_workflow::{
+    Moment, Name, OperationId, Payload, Pending, PublishOutcome, PublishScheduled, Topic,
+};
 use rustc_hash::FxHashSet;
 use serde::de::DeserializeOwned;
 
@@ -61,58 +64,132 @@ impl fmt::Debug for Publisher {
 impl Publisher {
     pub(crate) fn new<T: DeserializeOwned + Send + Sync + 'static>(topic: Topic<T>) -> Self {
         let name = topic.name();
-        let connect = move |broker: &Broker| {
-            let topic = broker.topic::<T>(name)?;
-            let begin = move |value: &Payload, cause: Cause| -> Result<Publishing, String> {
-                let value: T = value.decode().map_err(|error| error.to_string())?;
-                let topic = topic.clone();
-                let headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
-                Ok(Box::pin(async move {
-                    let published = topic.publish_with(headers, value).await;
-                    if let Err(PublishError::Closed(_)) = published {
-                        // The runtime stops. Nobody has the value, and the next process decides about it.
-                        return std::future::pending().await;
-                    }
-                    published
-                        .map(|_| PublishOutcome::Taken)
-                        .map_err(|error| error.to_string())
-                }))
-            };
-            Ok(Arc::new(begin) as Arc<Begin>)
-        };
         Self {
             name,
-            connect: Arc::new(connect),
+            connect: Arc::new(move |broker| connect::<T>(broker, name)),
+        }
+    }
+}
+
+fn connect<T: DeserializeOwned + Send + Sync + 'static>(
+    broker: &Broker,
+    name: &str,
+) -> Result<Arc<Begin>, TopicError> {
+    let topic = broker.topic::<T>(name)?;
+    let begin = move |value: &Payload, cause: Cause| -> Result<Publishing, String> {
+        let value: T = value.decode().map_err(|error| error.to_string())?;
+        let topic = topic.clone();
+        let headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
+        Ok(Box::pin(async move {
+            let published = topic.publish_with(headers, value).await;
+            if let Err(PublishError::Closed(_)) = published {
+                // The runtime stops. Nobody has the value, and the next process decides about it.
+                return std::future::pending().await;
+            }
+            published
+                .map(|_| PublishOutcome::Taken)
+                .map_err(|error| error.to_string())
+        }))
+    };
+    Ok(Arc::new(begin))
+}
+
+type ConnectNamed = dyn Fn(&Broker, &str) -> Result<Arc<Begin>, TopicError> + Send + Sync;
+
+/// How values get to the topics that a filter selects, whose names are known when they are published to. A
+/// cheap clone.
+#[derive(Clone)]
+pub(crate) struct NamedPublisher {
+    filter: &'static str,
+    connect: Arc<ConnectNamed>,
+}
+
+impl fmt::Debug for NamedPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NamedPublisher").field(&self.filter).finish()
+    }
+}
+
+impl NamedPublisher {
+    pub(crate) fn new<T: DeserializeOwned + Send + Sync + 'static>(filter: &'static str) -> Self {
+        Self {
+            filter,
+            connect: Arc::new(|broker, name| connect::<T>(broker, name)),
         }
     }
 }
 
 /// The topics that workflows of a runtime publish to.
-#[derive(Default)]
-pub(crate) struct Topics(BTreeMap<&'static str, Arc<Begin>>);
+pub(crate) struct Topics {
+    by_name: BTreeMap<&'static str, Arc<Begin>>,
+    /// Those that are named at run time. The first that fits counts.
+    by_filter: Vec<(Filter, Arc<ConnectNamed>)>,
+    broker: Broker,
+}
+
+/// A topic that is published to: its name, and how it is. An error says why it cannot be.
+type Found<'a> = (Name, Result<Cow<'a, Arc<Begin>>, String>);
 
 impl fmt::Debug for Topics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set()
+            .entries(self.by_name.keys())
+            .entries(self.by_filter.iter().map(|(filter, _)| filter))
+            .finish()
     }
 }
 
 impl Topics {
     pub(crate) fn connect(
         publishers: Vec<Publisher>,
+        named: Vec<NamedPublisher>,
         broker: &Broker,
-    ) -> Result<Self, (&'static str, TopicError)> {
-        let mut topics = BTreeMap::new();
+    ) -> Result<Self, (&'static str, String)> {
+        let mut by_name = BTreeMap::new();
         for publisher in publishers {
-            let begin = (publisher.connect)(broker).map_err(|error| (publisher.name, error))?;
-            topics.insert(publisher.name, begin);
+            let begin = (publisher.connect)(broker).map_err(|error| (publisher.name, error.to_string()))?;
+            by_name.insert(publisher.name, begin);
         }
-        Ok(Self(topics))
+        let mut by_filter = Vec::with_capacity(named.len());
+        for NamedPublisher { filter, connect } in named {
+            let parsed = Filter::new(filter).map_err(|error| (filter, error.to_string()))?;
+            by_filter.push((parsed, connect));
+        }
+        Ok(Self {
+            by_name,
+            by_filter,
+            broker: broker.clone(),
+        })
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<(&'static str, &Arc<Begin>)> {
-        let (name, begin) = self.0.get_key_value(name)?;
-        Some((name, begin))
+    /// The topic of this name, if the runtime has it or was told of which type it is.
+    fn get(&self, name: &str) -> Option<Found<'_>> {
+        if let Some((name, begin)) = self.by_name.get_key_value(name) {
+            return Some((Cow::Borrowed(name), Ok(Cow::Borrowed(begin))));
+        }
+        if self.by_filter.is_empty() {
+            return None;
+        }
+        let found = match TopicName::new(name) {
+            Ok(topic) => {
+                let mut filters = self.by_filter.iter();
+                let (_, connect) = filters.find(|(filter, _)| filter.matches(&topic))?;
+                let begin = connect(&self.broker, name).map(Cow::Owned);
+                begin.map_err(|error| error.to_string())
+            }
+            // No runtime will ever have it.
+            Err(error) => Err(error.to_string()),
+        };
+        Some((Cow::Owned(name.to_owned()), found))
+    }
+
+    /// Whether a publish to this topic ends here, and does not wait for another runtime.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+            || !self.by_filter.is_empty()
+                && TopicName::new(name).map_or(true, |topic| {
+                    self.by_filter.iter().any(|(filter, _)| filter.matches(&topic))
+                })
     }
 }
 
@@ -155,7 +232,7 @@ impl Shard {
                 .doors
                 .push(run, ShardMessage::PublishParked { run, operation });
         };
-        if let Some(backlog) = self.publishing.get_mut(topic)
+        if let Some(backlog) = self.publishing.get_mut(&topic)
             && backlog.is_busy
         {
             // One that is not known has ended.
@@ -170,11 +247,15 @@ impl Shard {
             run,
             operation: operation.get(),
         };
-        let published = move |outcome, topic| ShardMessage::Published {
+        let published = move |outcome, topic: Option<Name>| ShardMessage::Published {
             run,
             operation,
             outcome,
             topic,
+        };
+        let begin = match begin {
+            Ok(begin) => begin,
+            Err(problem) => return self.doors.push(run, published(Err(problem), None)),
         };
         // A value's own code, which decodes or drops it, may panic.
         let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, cause)));
@@ -193,7 +274,8 @@ impl Shard {
             }
             Poll::Pending => {
                 let (doors, handed) = (self.doors.clone(), Arc::clone(self.handed()));
-                handed.wait(listed, topic);
+                handed.wait(listed, topic.clone());
+                self.publishing.entry(topic.clone()).or_default().turn_of(listed);
                 let wait = async move {
                     let outcome = AssertUnwindSafe(publishing).catch_unwind().await;
                     let outcome = outcome.unwrap_or_else(|panic| Err(panic_message(panic)));
@@ -202,7 +284,6 @@ impl Shard {
                 };
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
                 self.handed().keep_task(listed, task);
-                self.publishing.entry(topic).or_default().turn_of(listed);
                 self.doors
                     .push(run, ShardMessage::PublishParked { run, operation });
             }
@@ -225,23 +306,17 @@ impl Shard {
     }
 
     /// The value at the front has found room, or is given up: the next one has its turn.
-    pub(super) fn on_room(
-        &mut self,
-        topic: &'static str,
-        run: RunId,
-        operation: OperationId,
-        moment: Moment,
-    ) {
+    pub(super) fn on_room(&mut self, topic: &Name, run: RunId, operation: OperationId, moment: Moment) {
         let front = self.publishing.get(topic).and_then(|backlog| backlog.front);
         if front == Some((run, operation)) {
-            self.feed_topic(topic, moment);
+            self.feed_topic(topic.clone(), moment);
         }
     }
 
     /// The value at the front has found room: the next one has its turn, and as long as each finds room
     /// at once, the ones behind it, as many as a turn of the shard may [feed](FED_TURN_MAX).
-    pub(super) fn feed_topic(&mut self, topic: &'static str, moment: Moment) {
-        let Some(backlog) = self.publishing.get_mut(topic) else {
+    pub(super) fn feed_topic(&mut self, topic: Name, moment: Moment) {
+        let Some(backlog) = self.publishing.get_mut(&topic) else {
             return;
         };
         backlog.is_busy = true;
@@ -266,12 +341,12 @@ impl Shard {
         self.is_feeding = false;
     }
 
-    fn feed_next(&mut self, topic: &'static str, moment: Moment) {
-        let Some(backlog) = self.publishing.get_mut(topic) else {
+    fn feed_next(&mut self, topic: Name, moment: Moment) {
+        let Some(backlog) = self.publishing.get_mut(&topic) else {
             return;
         };
         let Some((spot, operation)) = backlog.waiting.pop() else {
-            self.publishing.remove(topic);
+            self.publishing.remove(&topic);
             return;
         };
         match self.entries.run_at(spot) {
@@ -285,13 +360,7 @@ impl Shard {
     }
 
     /// A value whose turn has come, of a run in memory.
-    pub(super) fn republish(
-        &mut self,
-        run: RunId,
-        operation: OperationId,
-        topic: &'static str,
-        moment: Moment,
-    ) {
+    pub(super) fn republish(&mut self, run: RunId, operation: OperationId, topic: Name, moment: Moment) {
         // Another run may by a rare chance be taken for the one that stood in line.
         let is_handed = self.handed().outcome((run, operation)).is_some();
         let scheduled = match self.entries.get(run).map(|entry| &entry.place) {
@@ -302,7 +371,7 @@ impl Shard {
             },
             Some(_) | None => None,
         };
-        if let Some(backlog) = self.publishing.get_mut(topic) {
+        if let Some(backlog) = self.publishing.get_mut(&topic) {
             backlog.is_busy = false;
             backlog.front = None;
         }
@@ -310,7 +379,7 @@ impl Shard {
             self.publish(run, &scheduled);
         }
         let is_free = |backlog: &Backlog| !backlog.is_busy;
-        if self.publishing.get(topic).is_some_and(is_free) {
+        if self.publishing.get(&topic).is_some_and(is_free) {
             self.feed_topic(topic, moment);
         }
     }
@@ -339,7 +408,7 @@ impl Shard {
                 return self.doors.push(run, message);
             }
             None if is_parked || self.is_successor => return self.publish(run, scheduled),
-            None if self.shared.topics.get(&scheduled.topic).is_none() => return,
+            None if !self.shared.topics.has(&scheduled.topic) => return,
             None => {
                 let outcome = Ok(PublishOutcome::Unknown);
                 self.handed().end((run, operation), outcome.clone());

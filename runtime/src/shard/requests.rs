@@ -94,7 +94,7 @@ impl Shard {
             } => {
                 self.with_run(run, Held::Input(Input::Published { operation, outcome }), moment);
                 if let Some(topic) = topic {
-                    self.on_room(topic, run, operation, moment);
+                    self.on_room(&topic, run, operation, moment);
                 }
             }
             ShardMessage::AttemptStarted {
@@ -471,7 +471,7 @@ impl Shard {
             Pending::Activity(activity) => queues
                 .number_for(&activity.scheduled, &mut LastActivity::default())
                 .is_some(),
-            Pending::Publish { scheduled, .. } => topics.get(&scheduled.topic).is_some(),
+            Pending::Publish { scheduled, .. } => topics.has(&scheduled.topic),
             Pending::Child { .. } | Pending::Promise | Pending::Timer { .. } => true,
         };
         let ledger = instance.ledger();

@@ -264,7 +264,35 @@ impl WorkflowContext {
             Arc::clone(&self.shared),
             self.scope.clone(),
             Location::caller(),
-            topic.name(),
+            topic.name().into(),
+            &value,
+        )
+    }
+
+    /// As [`publish`](Self::publish), to a topic whose name is known at run time only: one for each user, say. The
+    /// runtime must have been told of which type the payloads of such topics are, with `RuntimeBuilder::topics`;
+    /// until one is opened that was, the value waits.
+    ///
+    /// A topic is made when it is first published to. The broker bounds how many there are (`topics_max`, 65,536 by
+    /// default), of which those that nobody uses make room; beyond that the publish ends with
+    /// [`PublishStepError::Refused`](crate::PublishStepError::Refused), as it does where the name is no topic's or
+    /// the topic is of another type. A name that is empty or longer than 255 bytes is refused at once.
+    ///
+    /// ```
+    /// use millrun_workflow::{WorkflowContext, WorkflowError};
+    ///
+    /// async fn notify(cx: WorkflowContext, user: u64) -> Result<(), WorkflowError> {
+    ///     cx.publish_to(format!("users.{user}.notices"), "your order has left".to_owned()).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn publish_to<T: Serialize>(&self, topic: impl Into<String>, value: T) -> PublishStep {
+        PublishStep::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            topic.into().into(),
             &value,
         )
     }

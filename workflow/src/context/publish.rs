@@ -13,7 +13,8 @@ use crate::context::Shared;
 use crate::context::scope::Scope;
 use crate::context::shared::Table;
 use crate::context::slots::Resolution;
-use crate::event::{Event, PublishScheduled};
+use crate::definition::NAME_BYTES_MAX;
+use crate::event::{Event, Name, PublishScheduled};
 use crate::{Payload, PayloadError, PublishOutcome, PublishStepError};
 
 /// A value on its way to a topic; made by
@@ -31,7 +32,7 @@ pub struct PublishStep {
 
 #[derive(Debug)]
 struct Request {
-    topic: &'static str,
+    topic: Name,
     value: Result<Payload, PayloadError>,
 }
 
@@ -40,7 +41,7 @@ impl PublishStep {
         shared: Arc<Shared>,
         scope: Scope,
         location: &'static Location<'static>,
-        topic: &'static str,
+        topic: Name,
         value: &T,
     ) -> Self {
         Self {
@@ -55,7 +56,12 @@ impl PublishStep {
 
 impl Request {
     /// The topic and the value, unless something speaks against issuing them.
-    fn admit(self, table: &Table) -> Result<(&'static str, Payload), PublishStepError> {
+    fn admit(self, table: &Table) -> Result<(Name, Payload), PublishStepError> {
+        if self.topic.is_empty() || self.topic.len() > NAME_BYTES_MAX {
+            return Err(PublishStepError::Name {
+                bytes: self.topic.len(),
+            });
+        }
         let value = self.value.map_err(PublishStepError::Payload)?;
         admit_payload(table, value.len())?;
         Ok((self.topic, value))
@@ -80,7 +86,6 @@ impl Future for PublishStep {
             let request = request.take().expect("the first poll finds the request");
             let (topic, value) = request.admit(table)?;
             Ok(move |operation, _, _| {
-                let topic = topic.into();
                 Event::PublishScheduled(Arc::new(PublishScheduled {
                     operation,
                     topic,
