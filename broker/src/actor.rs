@@ -69,7 +69,7 @@ use std::sync::Arc;
 use ractor::{ActorRef, Message};
 
 use crate::envelope::AnyEnvelope;
-use crate::inbox::Batch;
+use crate::inbox::Envelopes;
 use crate::inbox::Inbox;
 
 /// How many batches a turn takes before other messages of the actor get theirs.
@@ -78,7 +78,7 @@ const BATCHES_PER_TURN: u32 = 4;
 /// An inbox that rings for an actor.
 pub struct Attached<E: AnyEnvelope + ?Sized> {
     /// Put down between turns. Dropped before the inbox, which may be closed with its last handle.
-    batch: Batch<E>,
+    batch: Envelopes<E>,
     inbox: Inbox<E>,
 }
 
@@ -116,9 +116,9 @@ impl<E: AnyEnvelope + ?Sized> Attached<E> {
     /// # Cancel safety
     /// Dropping the turn early, by a panic, an error or a kill of the actor, puts what was not
     /// handed out back, and rings.
-    pub fn turn(&mut self) -> Turn<'_, E> {
+    pub fn turn(&mut self) -> ActorTurn<'_, E> {
         self.inbox.bell().answer();
-        Turn {
+        ActorTurn {
             inbox: &self.inbox,
             batch: &mut self.batch,
             batches_left: BATCHES_PER_TURN,
@@ -143,15 +143,15 @@ impl<E: AnyEnvelope + ?Sized> fmt::Debug for Attached<E> {
 
 /// One turn of an attached actor: the envelopes to handle, in order.
 #[must_use = "dropping the turn puts everything back"]
-pub struct Turn<'a, E: AnyEnvelope + ?Sized> {
+pub struct ActorTurn<'a, E: AnyEnvelope + ?Sized> {
     inbox: &'a Inbox<E>,
-    batch: &'a mut Batch<E>,
+    batch: &'a mut Envelopes<E>,
     batches_left: u32,
     /// The inbox was empty: whatever has come since has rung.
     has_seen_all: bool,
 }
 
-impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
+impl<'a, E: AnyEnvelope + ?Sized> ActorTurn<'a, E> {
     /// The inbox, which outlives the turn's loop: `let inbox = turn.inbox();` before it lets the
     /// loop say [`inbox.handling(&envelope)`](Inbox::handling).
     #[must_use]
@@ -162,7 +162,7 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     /// The next envelope, lent until the next call; `None` at the end of the turn.
     ///
     /// Cheaper than [`Iterator::next`] where the envelope went to no other inbox, see
-    /// [`Batch`]. Its payload is dropped at the next call, if nobody else has it; one of a bundle
+    /// [`Envelopes`]. Its payload is dropped at the next call, if nobody else has it; one of a bundle
     /// that inboxes share, with the last of the bundle. Plain bytes may be freed a little later, by the
     /// publisher.
     #[inline]
@@ -196,7 +196,7 @@ impl<'a, E: AnyEnvelope + ?Sized> Turn<'a, E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Iterator for ActorTurn<'_, E> {
     type Item = Arc<E>;
 
     fn next(&mut self) -> Option<Arc<E>> {
@@ -208,7 +208,7 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Turn<'_, E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Drop for ActorTurn<'_, E> {
     fn drop(&mut self) {
         // Whatever is left, here or in the queue, needs another turn.
         self.batch.put_down();
@@ -218,9 +218,9 @@ impl<E: AnyEnvelope + ?Sized> Drop for Turn<'_, E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> fmt::Debug for Turn<'_, E> {
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for ActorTurn<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
+        f.debug_struct("ActorTurn")
             .field("batch", &self.batch)
             .finish_non_exhaustive()
     }

@@ -56,7 +56,7 @@ mod tokio_host;
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
 pub use envelope::{AnyEnvelope, Envelope, Headers, TraceContext};
 pub use id::{EnvelopeId, SubscriptionId, TopicId};
-pub use inbox::{Batch, Handling, Inbox, Receiver};
+pub use inbox::{Envelopes, Handling, Inbox, Receiver};
 pub use inbox::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig, ServiceEnd};
 pub use name::{Filter, NameError, TopicName};
 pub use subscription::{GroupChoice, GroupConfig, Overflow, SubscriptionConfig, SubscriptionStats};

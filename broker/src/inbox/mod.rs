@@ -1,6 +1,6 @@
 //! The receiving end of a subscription.
 
-mod batch;
+mod envelopes;
 mod handling;
 mod receiver;
 mod service;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use millrun_core::Bell;
 
-pub use batch::Batch;
+pub use envelopes::Envelopes;
 pub use handling::Handling;
 pub use receiver::Receiver;
 pub use service::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig, ServiceEnd};
@@ -67,12 +67,12 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
 
     /// Takes all that is queued, see [`Mailbox::take`]. Unlike the other ways to receive, it also
     /// hands out what has expired.
-    pub fn take(&self) -> Batch<E> {
-        Batch::new(self.0.mailbox.take())
+    pub fn take(&self) -> Envelopes<E> {
+        Envelopes::new(self.0.mailbox.take())
     }
 
-    pub(crate) fn empty_batch(&self) -> Batch<E> {
-        Batch::new(self.0.mailbox.empty_hand())
+    pub(crate) fn empty_batch(&self) -> Envelopes<E> {
+        Envelopes::new(self.0.mailbox.empty_hand())
     }
 
     /// The bell that rings when envelopes have come or the inbox was closed. Connect it to the
@@ -154,8 +154,8 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Batch<E> {
-    /// As [`Batch::advance`], to the next one that has not expired.
+impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
+    /// As [`Envelopes::advance`], to the next one that has not expired.
     #[inline]
     pub(crate) fn advance_in(&mut self, inbox: &Inbox<E>) -> bool {
         while self.advance() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::envelope::AnyEnvelope;
-use crate::inbox::Batch;
+use crate::inbox::Envelopes;
 use crate::inbox::Inbox;
 use crate::mailbox::Refilled;
 
@@ -18,7 +18,7 @@ const BATCHES_IN_A_ROW_MAX: u32 = 8;
 /// # Ordering
 /// As [`Inbox`].
 pub struct Receiver<E: AnyEnvelope + ?Sized> {
-    batch: Batch<E>,
+    batch: Envelopes<E>,
     inbox: Inbox<E>,
     batches_in_a_row: u32,
 }
@@ -56,7 +56,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
 
     /// The next envelope, lent until the next call; `None` when the inbox is closed and empty.
     ///
-    /// Cheaper than [`Receiver::recv`] where the envelope went to no other inbox, see [`Batch`]. Its
+    /// Cheaper than [`Receiver::recv`] where the envelope went to no other inbox, see [`Envelopes`]. Its
     /// payload is dropped at the next call or with the receiver, if nobody else has it or shares it.
     /// Plain bytes may be freed a little later, by the publisher.
     ///
@@ -87,7 +87,7 @@ impl<E: AnyEnvelope + ?Sized> Receiver<E> {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub async fn recv_batch(&mut self) -> Option<&mut Batch<E>> {
+    pub async fn recv_batch(&mut self) -> Option<&mut Envelopes<E>> {
         self.batch.take_back();
         let refilled = poll_fn(|cx| {
             // What `recv` or an earlier batch left is finished first.

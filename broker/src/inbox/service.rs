@@ -23,7 +23,7 @@ use millrun_core::TaskHandle;
 use crate::envelope::AnyEnvelope;
 use crate::envelope::Scope;
 use crate::id::EnvelopeId;
-use crate::inbox::Batch;
+use crate::inbox::Envelopes;
 use crate::inbox::Inbox;
 use crate::watch::dead_letter::Undeliverable;
 use crate::watch::monitor::BrokerEvent;
@@ -126,7 +126,7 @@ struct Pool<E: AnyEnvelope + ?Sized> {
     inbox: Inbox<E>,
     failure: FailurePolicy,
     /// Lock order: hand, then sleepers. The bell takes the second only.
-    hand: Mutex<Batch<E>>,
+    hand: Mutex<Envelopes<E>>,
     sleepers: Arc<Mutex<Vec<Option<Waker>>>>,
     progress: Mutex<Progress>,
 }
@@ -291,7 +291,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
     }
 
     /// The next envelope that has not expired. If there are more, another worker is woken for them.
-    fn next_in(&self, hand: &mut Batch<E>) -> Option<Begun<E>> {
+    fn next_in(&self, hand: &mut Envelopes<E>) -> Option<Begun<E>> {
         if hand.is_empty() {
             hand.refill();
         }

@@ -10,7 +10,7 @@ use crate::delivery::Delivery;
 use crate::envelope::Envelope;
 use crate::envelope::{Headers, Mark};
 use crate::id::{EnvelopeId, TopicId};
-use crate::inbox::Batch;
+use crate::inbox::Envelopes;
 use crate::mailbox::{Mailbox, MailboxConfig};
 
 /// Inboxes of numbers, all on one stage.
@@ -54,7 +54,7 @@ impl Scene {
         push(&self.staged, &self.inboxes, number);
     }
 
-    pub(super) fn take(&self, place: usize) -> Batch<Envelope<u32>> {
+    pub(super) fn take(&self, place: usize) -> Envelopes<Envelope<u32>> {
         take(&self.inboxes[place])
     }
 
@@ -85,10 +85,10 @@ pub(super) fn push_to(inbox: &Inbox<u32>, envelope: Arc<Envelope<u32>>) -> Resul
     inbox.try_push(Delivery::Shared(envelope)).map_err(drop)
 }
 
-pub(super) fn take(inbox: &Inbox<u32>) -> Batch<Envelope<u32>> {
-    Batch::new(inbox.take())
+pub(super) fn take(inbox: &Inbox<u32>) -> Envelopes<Envelope<u32>> {
+    Envelopes::new(inbox.take())
 }
 
-pub(super) fn numbers(mut batch: Batch<Envelope<u32>>) -> Vec<u32> {
+pub(super) fn numbers(mut batch: Envelopes<Envelope<u32>>) -> Vec<u32> {
     std::iter::from_fn(|| batch.next_ref().map(|envelope| *envelope.payload())).collect()
 }

@@ -22,9 +22,9 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 /// The driver answers *before* the part looks at its mailboxes, so a push that comes after that
 /// look rings again: no wake-up is lost. A bell that nobody has connected yet remembers its ring.
 #[derive(Clone)]
-pub struct Bell(Arc<State>);
+pub struct Bell(Arc<BellState>);
 
-struct State {
+struct BellState {
     rung: AtomicBool,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
@@ -33,7 +33,7 @@ impl Bell {
     /// A bell that wakes nobody yet.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(State {
+        Self(Arc::new(BellState {
             rung: AtomicBool::new(false),
             wake: Mutex::new(None),
         }))

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrun_broker::mailbox::MailboxConfig;
-use millrun_broker::{Batch, Broker, Envelope, Inbox, Overflow, SubscriptionConfig, TopicHandle};
+use millrun_broker::{Broker, Envelope, Envelopes, Inbox, Overflow, SubscriptionConfig, TopicHandle};
 use millrun_core::Bell;
 use millrun_workflow::ActivityScheduled;
 
@@ -155,7 +155,7 @@ impl TaskQueue {
 pub(super) struct Hand<'a> {
     queue: &'a TaskQueue,
     tasks: VecDeque<ActivityTask>,
-    inbox: Batch<Envelope<ActivityTasks>>,
+    inbox: Envelopes<Envelope<ActivityTasks>>,
     begun_len: usize,
 }
 

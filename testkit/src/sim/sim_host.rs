@@ -14,7 +14,7 @@ use millrun_core::{Host, Next, PartExit, Task, Timestamp, panic_message};
 use super::config::SimConfig;
 use super::seam::Seam;
 use super::trace::{Action, Trace};
-use super::world::{Body, Number, PartBody, Readier, State, Timer, World};
+use super::world::{Body, Number, PartBody, Readier, Timer, World, WorldState};
 
 /// A seeded world of one thread: clock, dice, parts and tasks.
 ///
@@ -371,7 +371,7 @@ impl OneStep<'_> {
     }
 
     /// Puts it back for its next step. One whose life has ended meanwhile is dropped.
-    fn put_back(&self, body: Body, then: impl FnOnce(&mut State)) {
+    fn put_back(&self, body: Body, then: impl FnOnce(&mut WorldState)) {
         let mut state = self.world.lock();
         let mut body = Some(body);
         if let Some(running) = state.running.get_mut(&self.number) {

@@ -14,7 +14,7 @@ use super::trace::{Action, Step, Trace};
 /// Shared by the owner, the hosts it has given out, wakers and bells.
 pub(super) struct World {
     pub(super) config: SimConfig,
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
 }
 
 /// Tells apart whatever runs. Never used twice in one world.
@@ -23,7 +23,7 @@ pub(super) type Number = u64;
 /// A place in the list of timers: the time, then the order in which they were set.
 pub(super) type TimerKey = (Timestamp, u64);
 
-pub(super) struct State {
+pub(super) struct WorldState {
     /// How often the world has crashed.
     pub(super) life: u64,
     pub(super) now: Timestamp,
@@ -75,7 +75,7 @@ pub(super) enum Timer {
 impl World {
     pub(super) fn new(config: SimConfig) -> Self {
         let mut seed = Dice::new(config.seed);
-        let state = State {
+        let state = WorldState {
             life: 0,
             now: config.starts_at,
             order: Dice::new(seed.roll()),
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Adds a part or a task, ready to run.
     pub(super) fn add(&mut self, name: &str, body: Body) -> Number {
         self.last_number += 1;

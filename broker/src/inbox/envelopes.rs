@@ -9,7 +9,7 @@ use crate::mailbox::InHand;
 
 /// What was taken from an [`Inbox`](crate::Inbox) at once: an iterator that hands out envelopes in order.
 ///
-/// [`next_ref`](Batch::next_ref) lends an envelope until the next call. Where that envelope went to
+/// [`next_ref`](Envelopes::next_ref) lends an envelope until the next call. Where that envelope went to
 /// no other inbox, its memory then serves the publisher for another one. That takes a
 /// [`Publisher`](crate::Publisher) and its `publish`, `publish_timeout` or `try_publish`, a topic that
 /// does not retain, and one matching subscription, typed, of no group and with room; with anything
@@ -25,14 +25,14 @@ use crate::mailbox::InHand;
 /// # Ordering
 /// The rest goes back in front of everything that came since.
 #[must_use = "dropping the batch puts everything back"]
-pub struct Batch<E: AnyEnvelope + ?Sized> {
+pub struct Envelopes<E: AnyEnvelope + ?Sized> {
     hand: InHand<Delivery<E>>,
     lent: Option<Delivery<E>>,
     /// Which one of the bundle that is lent.
     at: usize,
 }
 
-impl<E: AnyEnvelope + ?Sized> Batch<E> {
+impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
     pub(crate) const fn new(hand: InHand<Delivery<E>>) -> Self {
         Self {
             hand,
@@ -194,14 +194,14 @@ impl<E: AnyEnvelope + ?Sized> Batch<E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Drop for Batch<E> {
+impl<E: AnyEnvelope + ?Sized> Drop for Envelopes<E> {
     /// What is lent is dropped before the inbox can look idle.
     fn drop(&mut self) {
         self.lay_aside();
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Iterator for Batch<E> {
+impl<E: AnyEnvelope + ?Sized> Iterator for Envelopes<E> {
     type Item = Arc<E>;
 
     fn next(&mut self) -> Option<Arc<E>> {
@@ -217,9 +217,9 @@ impl<E: AnyEnvelope + ?Sized> Iterator for Batch<E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> fmt::Debug for Batch<E> {
+impl<E: AnyEnvelope + ?Sized> fmt::Debug for Envelopes<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch")
+        f.debug_struct("Envelopes")
             .field("left", &self.hand.len())
             .finish_non_exhaustive()
     }
