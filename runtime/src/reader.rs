@@ -10,14 +10,15 @@ use millrun_core::{Bell, Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{FinishedRun, History, ReadError, Record};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
-    ChildFailure, Event, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding, wire,
+    ChildFailure, Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding,
+    wire,
 };
 use tokio::sync::oneshot;
 
 use self::lanes::Lanes;
 use crate::describe::InstanceDescription;
 use crate::shard::{
-    Load, Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Target, UpdateAnswer,
+    Load, Question, ShardDoors, ShardMessage, ShardShared, Standing, StartChild, Story, Target, UpdateAnswer,
     UpdateRefused, check_workflow, child_end,
 };
 use crate::{QueryError, RunError};
@@ -201,14 +202,51 @@ impl Reader {
         Self { shared, shards, lane }
     }
 
-    fn load(&self, run: RunId) -> Result<Events, RunError> {
+    /// What a live run is brought back from: the events behind what was kept of it, if that can be read, and
+    /// all of them otherwise.
+    fn load(&self, run: RunId) -> Result<Story, RunError> {
+        if let Some(story) = self.load_kept(run) {
+            return Ok(story);
+        }
         let history = self.shared.journal.history(run)?;
         let id = history.id.as_str();
         let events = history
             .records
             .iter()
             .map(|record| decode(record, id).map(|event| (event, record.time)));
-        events.collect()
+        let events = events.collect::<Result<_, _>>()?;
+        Ok(Story { kept: None, events })
+    }
+
+    /// What was kept of a run, with all events behind it; `None` if there is nothing, or anything is wrong with
+    /// it: the whole history tells what.
+    fn load_kept(&self, run: RunId) -> Option<Story> {
+        let journal = &self.shared.journal;
+        let snapshot = journal.snapshot(run).ok()??;
+        let kept = match KeptBeginning::decode(&snapshot.bytes) {
+            Ok(kept) if kept.sequence() == snapshot.sequence => Box::new(kept),
+            Ok(_) => return None,
+            Err(error) => {
+                tracing::warn!(%run, %error, "what was kept of a history cannot be read; all of it is read");
+                return None;
+            }
+        };
+        let bytes_max = self.shared.config.journal.history_bytes_max;
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let page = journal.history_page(run, kept.sequence(), bytes_max).ok()?;
+        let last = page.records.last().map_or(kept.sequence(), |last| last.sequence);
+        if last != page.head {
+            return None;
+        }
+        let events = page
+            .records
+            .iter()
+            .map(|record| Ok((decode(record, "")?, record.time)));
+        let events = events.collect::<Result<_, RunError>>().ok()?;
+        Some(Story {
+            kept: Some(kept),
+            events,
+        })
     }
 
     /// The finished run that is meant, if it is of the workflow that is meant.
@@ -325,7 +363,10 @@ impl Reader {
             return;
         };
         counters.replay_checks.fetch_add(1, Ordering::Relaxed);
-        let difference = match self.shared.replay(Some(implementation), run, events) {
+        let difference = match self
+            .shared
+            .replay(Some(implementation), run, Story { kept: None, events })
+        {
             Ok(instance) => match instance.park_reason() {
                 Some(reason) => Some(reason.to_string()),
                 None if instance.changed_values() > 0 => Some(format!(
@@ -361,7 +402,9 @@ impl Reader {
             };
             return Err(QueryError::Unanswered(Unanswered::Parked(reason.to_string())));
         };
-        let instance = self.shared.replay(Some(implementation), run, events)?;
+        let instance = self
+            .shared
+            .replay(Some(implementation), run, Story { kept: None, events })?;
         Ok(instance.query(&question.name, &question.value)?)
     }
 

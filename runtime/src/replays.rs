@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use millrun_core::{RunId, Timestamp};
-use millrun_workflow::{Event, Implementation, Instance};
+use millrun_workflow::{Implementation, Instance};
 
 use crate::RunError;
-use crate::shard::ShardShared;
+use crate::shard::{ShardShared, Story};
 
 /// A workflow whose values have changed is reported again after this time at the earliest.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -54,10 +54,14 @@ impl ShardShared {
         &self,
         implementation: Option<&Implementation>,
         run: RunId,
-        history: Vec<(Event, Timestamp)>,
+        story: Story,
     ) -> Result<Instance, RunError> {
-        let instance = Instance::replay(implementation, run, history, self.config.limits)
-            .map_err(|error| RunError::History(error.to_string()))?;
+        let (events, limits) = (story.events, self.config.limits);
+        let replayed = match story.kept {
+            Some(kept) => Instance::replay_kept(implementation, run, *kept, events, limits),
+            None => Instance::replay(implementation, run, events, limits),
+        };
+        let instance = replayed.map_err(|error| RunError::History(error.to_string()))?;
         let values = instance.changed_values();
         if values > 0
             && let Some(workflow) = implementation.map(Implementation::name)

@@ -7,17 +7,22 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrun_core::Timestamp;
+use millrun_core::{Partition, RunId, Timestamp};
 use serde::de::IgnoredAny;
 
 use crate::event::Event;
-use crate::{Ledger, Payload, wire};
+use crate::{Instance, KeptBeginning, Ledger, Limits, Payload, wire};
 
 /// A name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 3] = [("event", event), ("events", events), ("payload", payload)];
+pub const TARGETS: [Target; 4] = [
+    ("event", event),
+    ("events", events),
+    ("kept", kept),
+    ("payload", payload),
+];
 
 /// One event: its kind (u8), then its body. Every body is also tried as a run's first.
 pub fn event(bytes: &[u8]) {
@@ -51,6 +56,26 @@ fn decoded(kind: u8, body: &Bytes) -> Option<Event> {
     let twice = wire::decode(kind, &again.into(), opens).expect("what was encoded can be decoded");
     assert_eq!(twice, event);
     Some(event)
+}
+
+/// What is kept of a history beside it; a run whose code is not at hand is brought back from it.
+pub fn kept(bytes: &[u8]) {
+    let bytes = Bytes::copy_from_slice(bytes);
+    if let Ok(parts) = wire::decode_kept(&bytes) {
+        let again = wire::encode_kept(&parts).expect("what was decoded can be encoded");
+        let twice = wire::decode_kept(&again.into()).expect("what was encoded can be decoded");
+        assert_eq!(twice.events.len(), parts.events.len());
+    }
+    let Ok(kept) = KeptBeginning::decode(&bytes) else {
+        return;
+    };
+    let run = RunId::new(Partition::of(b"kept"), Timestamp::EPOCH, 1);
+    let (sequence, nothing) = (kept.sequence(), std::iter::empty());
+    let brought_back = Instance::replay_kept(None, run, kept, nothing, Limits::default());
+    assert_eq!(
+        brought_back.map(|instance| instance.sequence()).ok(),
+        Some(sequence)
+    );
 }
 
 /// A user's payload, read as several types.

@@ -1,10 +1,13 @@
 //! What a history says without running its code: the fold of its events.
 
+mod kept;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 
+pub use self::kept::KeptBeginning;
 use crate::event::{
     ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, Started, answer_bytes,
 };

@@ -79,7 +79,8 @@ pub use event::{
 pub use handlers::Unanswered;
 pub use kind::ErrorKind;
 pub use ledger::{
-    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, Ledger, Outcome, Pending, PendingActivity, UpdateStanding,
+    ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, KeptBeginning, Ledger, Outcome, Pending, PendingActivity,
+    UpdateStanding,
 };
 pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, ReplayError, Turn};
 pub use outstanding::Outstanding;

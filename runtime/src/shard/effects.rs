@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use millrun_core::{Offset, Partition, RunId};
+use millrun_persistence::Snapshot;
 use millrun_workflow::{OperationId, PublishScheduled};
 
 use super::answers::Answer;
@@ -22,6 +23,8 @@ pub(super) enum Effect {
     ForgetPublish(RunId, OperationId),
     CancelActivity(CancelledCall),
     Timer(TimerCommand),
+    /// What is kept of a run's history beside it.
+    Keep(Box<Snapshot>),
 }
 
 /// A call that nobody waits for any more.
@@ -42,6 +45,7 @@ impl fmt::Debug for Effect {
             Self::ForgetPublish(..) => "ForgetPublish",
             Self::CancelActivity(_) => "CancelActivity",
             Self::Timer(_) => "Timer",
+            Self::Keep(..) => "Keep",
         })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{RunId, Sequence, Timestamp};
-use millrun_persistence::{Batch, TurnError, TurnHeader};
+use millrun_persistence::{Batch, Snapshot, TurnError, TurnHeader};
 use millrun_workflow::{
     Command, Event, EventError, Input, InputRefused, Instance, Ledger, Moment, Name, OperationId, Outcome,
     ParkReason, Payload, Pending, Turn, wire,
@@ -241,6 +241,7 @@ impl Shard {
     pub(super) fn give_back(&mut self, mut turn: Box<Turn>) {
         turn.events.clear();
         turn.commands.clear();
+        turn.kept = None;
         self.turn = Some(turn);
     }
 
@@ -344,6 +345,11 @@ impl Shard {
         }
         if !self.watchers.is_empty() && !turn.events.is_empty() {
             self.tell_watchers(run);
+        }
+        if let Some((sequence, bytes)) = turn.kept.take() {
+            let bytes = bytes.into();
+            self.effects
+                .push(Effect::Keep(Box::new(Snapshot { run, sequence, bytes })));
         }
         let Some(entry) = self.entries.get_mut(run) else {
             return Ok(());

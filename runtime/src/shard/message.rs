@@ -7,7 +7,8 @@ use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig, TopicHandle};
 use millrun_core::{Bell, Cause, Epoch, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{
-    ChildFailure, Event, Name, OperationId, Outcome, Parent, ParkReason, Payload, PublishOutcome,
+    ChildFailure, Event, KeptBeginning, Name, OperationId, Outcome, Parent, ParkReason, Payload,
+    PublishOutcome,
 };
 use tokio::sync::oneshot;
 
@@ -152,8 +153,16 @@ pub(crate) enum ShardMessage {
     Loaded {
         load: Load,
         /// `None` if the reader failed before it had read it.
-        history: Option<Result<Vec<(Event, Timestamp)>, RunError>>,
+        history: Option<Result<Story, RunError>>,
     },
+}
+
+/// What a run is brought back from.
+#[derive(Debug)]
+pub(crate) struct Story {
+    /// What was kept of the events before, if that is not all of them.
+    pub(crate) kept: Option<Box<KeptBeginning>>,
+    pub(crate) events: Vec<(Event, Timestamp)>,
 }
 
 impl ShardMessage {

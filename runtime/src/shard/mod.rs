@@ -49,7 +49,7 @@ use millrun_workflow::{Implementation, Input, Moment, Name, Started, Turn};
 
 pub(crate) use message::{
     Changed, FirstRequest, Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing,
-    StartChild, StartRequest, StartWith, StartedRun, Target, Tell, UpdateAnswer, UpdateRefused,
+    StartChild, StartRequest, StartWith, StartedRun, Story, Target, Tell, UpdateAnswer, UpdateRefused,
     UpdateRequest, check_workflow,
 };
 
@@ -377,6 +377,13 @@ impl Shard {
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
             Effect::CancelActivity(call) => self.cancelled.push(call),
             Effect::Timer(command) => self.timer_commands.push(command),
+            Effect::Keep(kept) => {
+                let run = kept.run;
+                // The run may have ended since; of one that goes on, the history is enough.
+                if let Err(error) = self.shared.journal.put_snapshot(*kept) {
+                    tracing::debug!(%run, %error, "the beginning of a history is not kept");
+                }
+            }
         }
     }
 

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::Ordering;
 
-use millrun_core::{RunId, Timestamp};
-use millrun_workflow::{Event, Moment};
+use millrun_core::RunId;
+use millrun_workflow::Moment;
 
 use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Loading, Place};
 use super::life::Load;
-use super::message::Standing;
+use super::message::{Standing, Story};
 use crate::RunError;
 
 /// Counts what a run in memory holds now, in place of what it held before.
@@ -58,24 +58,14 @@ impl Shard {
     }
 
     /// A history has been read: the run is brought back, and what waited for it is done.
-    pub(super) fn on_loaded(
-        &mut self,
-        run: RunId,
-        history: Option<Result<Vec<(Event, Timestamp)>, RunError>>,
-        moment: Moment,
-    ) {
+    pub(super) fn on_loaded(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
         self.loads_in_flight -= 1;
         let before = self.effects.work_on(run);
         self.bring_back(run, history, moment);
         self.effects.resume(before);
     }
 
-    fn bring_back(
-        &mut self,
-        run: RunId,
-        history: Option<Result<Vec<(Event, Timestamp)>, RunError>>,
-        moment: Moment,
-    ) {
+    fn bring_back(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
         let Some(history) = history else {
             // The reader's successor tries it, or the runtime stops with the reader.
             return self.loads.push_back(run);
@@ -88,7 +78,7 @@ impl Shard {
             return;
         };
         if let Ok(history) = &history
-            && history.last().is_some_and(|(event, _)| event.is_last())
+            && history.events.last().is_some_and(|(event, _)| event.is_last())
         {
             return self.let_go_ended(run, moment);
         }

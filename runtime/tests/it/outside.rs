@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
+use millrun::host::{HostConfig, TokioHost};
 use millrun::operating::{InstanceStatus, ParkReason, PendingDescription};
+use millrun::store::{Journal, JournalConfig, RedbJournal, Sequence};
 use millrun::workflow::PromiseToken;
 use millrun::{
     Activity, ActivityContext, ActivityError, InputRefused, OpenError, Query, RunError, Runtime, Signal,
     Topic, Workflow, WorkflowContext, WorkflowError,
 };
 
+use millrun_persistence::Snapshot;
 use millrun_testkit::{SimConfig, SimHost};
 
 use crate::support::{Store, described};
@@ -572,4 +575,106 @@ async fn checkpoints_keep_a_history_short_and_survive_a_crash() {
     run.signal(GO, 0).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 1_103);
     runtime.shutdown().await.unwrap();
+}
+
+/// Adds up what it is told, and begins again from the sum after each four.
+async fn adding(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
+    let mut sum = cx.checkpointed().transpose()?.unwrap_or(first);
+    for _ in 0..4 {
+        match cx.receive(GO).await? {
+            0 => return Ok(sum),
+            number => sum += number,
+        }
+    }
+    Ok(cx.checkpoint(&sum).await?)
+}
+
+/// The history is longer than one that can be read at once. What stands behind the last kept checkpoint is
+/// enough; where nothing is kept, the run is not brought back.
+#[tokio::test]
+async fn a_run_that_makes_checkpoints_is_brought_back_however_long_its_history_is() {
+    for (every, is_brought_back) in [(16, true), (0, false)] {
+        let store = Store::new();
+        let builder = |history_bytes_max| {
+            let builder = store.bare().register(COUNT, adding);
+            builder.configure(move |config| {
+                config.limits.kept_beginning_every = every;
+                config.journal.history_bytes_max = history_bytes_max;
+            })
+        };
+        let runtime = builder(1 << 20).start().await.unwrap();
+        let run = runtime.start(COUNT, "c", 0).await.unwrap();
+        for _ in 0..400 {
+            run.signal(GO, 1).await.unwrap();
+        }
+        drop((run, runtime));
+
+        let runtime = builder(8_192).start().await.unwrap();
+        let run = runtime.attach(COUNT, "c").unwrap();
+        assert_eq!(run.signal(GO, 1).await.is_ok(), is_brought_back);
+        if is_brought_back {
+            assert_eq!(runtime.stats().loads, 1);
+            run.signal(GO, 0).await.unwrap();
+            assert_eq!(run.result().await.unwrap(), 401);
+        }
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+/// What is kept is a help: if it cannot be read, or says of another event than its place does, the history is
+/// enough.
+#[tokio::test]
+async fn what_was_kept_of_a_history_may_be_lost_or_spoilt() {
+    let store = Store::new();
+    let builder = || {
+        let builder = store.bare().register(COUNT, adding);
+        builder.configure(|config| config.limits.kept_beginning_every = 16)
+    };
+    let runtime = builder().start().await.unwrap();
+    let run = runtime.start(COUNT, "c", 0).await.unwrap();
+    for _ in 0..100 {
+        run.signal(GO, 1).await.unwrap();
+    }
+    let run_id = run.run_id().unwrap();
+    runtime.shutdown().await.unwrap();
+    let mut sum = 100;
+    for spoil in 0..4 {
+        let owner = TokioHost::spawn(HostConfig::default()).await.unwrap();
+        let config = JournalConfig::default();
+        let journal = RedbJournal::open(store.path(), config, owner.host()).unwrap();
+        let kept = journal.snapshot(run_id).unwrap().unwrap();
+        match spoil {
+            0 => {
+                let bytes = kept.bytes.slice(..kept.bytes.len() - 1);
+                journal.put_snapshot(Snapshot { bytes, ..kept }).unwrap();
+            }
+            1 => {
+                let bytes = [&[9], &kept.bytes[1..]].concat().into();
+                journal.put_snapshot(Snapshot { bytes, ..kept }).unwrap();
+            }
+            2 => {
+                let sequence = Sequence::new(kept.sequence.get() - 1);
+                journal.put_snapshot(Snapshot { sequence, ..kept }).unwrap();
+            }
+            _ => journal.delete_snapshot(run_id).unwrap(),
+        }
+        journal.close().unwrap();
+        drop((journal, owner));
+        let runtime = builder().start().await.unwrap();
+        let run = runtime.attach(COUNT, "c").unwrap();
+        run.signal(GO, 1).await.unwrap();
+        sum += 1;
+        assert_eq!(run.describe().await.unwrap().status, InstanceStatus::Running);
+        if spoil == 3 {
+            run.signal(GO, 0).await.unwrap();
+            assert_eq!(run.result().await.unwrap(), sum);
+        } else {
+            // The next one that is kept is sound again.
+            for _ in 0..20 {
+                run.signal(GO, 1).await.unwrap();
+                sum += 1;
+            }
+        }
+        runtime.shutdown().await.unwrap();
+    }
 }

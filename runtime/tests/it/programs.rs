@@ -155,6 +155,8 @@ fn play(seed: u64, crashes: u64) {
                 if config.limits.strict {
                     config.hot_len_max = 0;
                 }
+                // In two of three, runs are brought back from what is kept at their checkpoints.
+                config.limits.kept_beginning_every = seed % 3;
             })
             .register(STEP, step)
             .register(SEND, move |_: ActivityContext, errand| {

@@ -35,6 +35,10 @@ pub struct Limits {
     /// default; once. Zero reports nothing. Time to end the run, to [continue it as new](crate::WorkflowContext::continue_as_new),
     /// or to make a [checkpoint](crate::WorkflowContext::checkpoint).
     pub history_len_warn: u64,
+    /// In how many events of a history one checkpoint leaves a [kept beginning](crate::KeptBeginning), 256 by
+    /// default: the first one behind each multiple of this. Bringing the run back then needs the events behind
+    /// that checkpoint alone. Zero keeps none: the whole history is read.
+    pub kept_beginning_every: u64,
     /// Whether a replay must also encode each value as it was recorded; off by default. Otherwise a
     /// difference is counted, since a field added with a default must not park every live run. For
     /// tests, and for trying code on old histories.
@@ -58,6 +62,7 @@ impl Default for Limits {
             signals_len_max: 10_000,
             history_len_max: 1_000_000,
             history_len_warn: 50_000,
+            kept_beginning_every: 256,
             strict: false,
             panics_max: 5,
             self_wakes_max: 100_000,

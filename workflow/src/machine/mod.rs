@@ -275,7 +275,11 @@ impl Instance {
                 Event::PublishScheduled(scheduled) => {
                     turn.commands.push(Command::Publish(Arc::clone(scheduled)));
                 }
-                Event::PromiseMade { .. } | Event::Checkpointed(_) => {}
+                Event::PromiseMade { .. } => {}
+                Event::Checkpointed(checkpoint) => {
+                    let every = self.limits.kept_beginning_every;
+                    turn.kept = self.ledger.keep(checkpoint, now, every).or(turn.kept.take());
+                }
                 Event::ChildScheduled(scheduled) => {
                     turn.commands.push(Command::StartChild(Arc::clone(scheduled)));
                 }

@@ -7,6 +7,7 @@ use std::panic::Location;
 use millrun_core::{RunId, Timestamp};
 
 use super::{Instance, Limits, Moment};
+use crate::KeptBeginning;
 use crate::context::Decision;
 use crate::event::{Event, Nondeterminism, ParkReason, is_same_name};
 use crate::registry::Implementation;
@@ -49,11 +50,7 @@ impl Instance {
         history: impl IntoIterator<Item = (Event, Timestamp)>,
         limits: Limits,
     ) -> Result<Self, ReplayError> {
-        let mut history: Vec<_> = history.into_iter().collect();
-        let is_restorable = |(event, _): &(Event, Timestamp)| matches!(event, Event::Checkpointed(checkpoint) if checkpoint.is_whole);
-        // What stands before the last checkpoint is folded, and no code runs for it.
-        let folded_len = history.iter().rposition(is_restorable).map_or(0, |at| at + 1);
-        let behind = history.split_off(folded_len);
+        let (mut history, behind) = split(history);
         if let Some((Event::Checkpointed(checkpoint), time)) = history.pop() {
             let mut instance = Self::fold(run, history, limits)?;
             let event = Event::Checkpointed(checkpoint);
@@ -74,6 +71,42 @@ impl Instance {
         Ok(instance)
     }
 
+    /// As [`replay`](Self::replay), from a kept beginning and the events behind it: gives the instance that the
+    /// whole history would give.
+    ///
+    /// # Errors
+    /// When the events do not go on there, whatever the code.
+    pub fn replay_kept(
+        implementation: Option<&Implementation>,
+        run: RunId,
+        kept: KeptBeginning,
+        behind: impl IntoIterator<Item = (Event, Timestamp)>,
+        limits: Limits,
+    ) -> Result<Self, ReplayError> {
+        let KeptBeginning {
+            ledger,
+            checkpoint,
+            at,
+        } = kept;
+        let bounds = ledger.started().map(|started| started.bounds);
+        let Some(bounds) = bounds else {
+            return Err(ReplayError::NoStart("Checkpointed"));
+        };
+        let mut instance = Self::empty(run, limits.with_bounds(bounds), ledger.started_at());
+        instance.ledger = ledger;
+        let (mut folded, behind) = split(behind);
+        let (first, time) = match folded.pop() {
+            Some((event, time)) => {
+                instance.fold_on(&folded)?;
+                instance.ledger.apply(&event, time);
+                (event, time)
+            }
+            None => (Event::Checkpointed(checkpoint), at),
+        };
+        instance.replay_from(first, time, behind, implementation)?;
+        Ok(instance)
+    }
+
     /// The fold of a history, whose code has not begun.
     fn fold(run: RunId, history: Vec<(Event, Timestamp)>, limits: Limits) -> Result<Self, ReplayError> {
         let Some((Event::Started(started), started_at)) = history.first() else {
@@ -81,17 +114,23 @@ impl Instance {
             return Err(ReplayError::NoStart(label));
         };
         let mut instance = Self::empty(run, limits.with_bounds(started.bounds), *started_at);
-        for (event, time) in &history {
-            let sequence = instance.ledger.sequence().get() + 1;
-            if instance.ledger.outcome().is_some() {
+        instance.fold_on(&history)?;
+        Ok(instance)
+    }
+
+    /// Folds events whose code is not run.
+    fn fold_on(&mut self, history: &[(Event, Timestamp)]) -> Result<(), ReplayError> {
+        for (event, time) in history {
+            let sequence = self.ledger.sequence().get() + 1;
+            if self.ledger.outcome().is_some() {
                 return Err(ReplayError::PastTheEnd { sequence });
             }
             if sequence > 1 && matches!(event, Event::Started(_)) {
                 return Err(ReplayError::StartedTwice { sequence });
             }
-            instance.ledger.apply(event, *time);
+            self.ledger.apply(event, *time);
         }
-        Ok(instance)
+        Ok(())
     }
 
     /// Runs the code from its beginning, `first`, which the ledger has, through all that follows.
@@ -252,6 +291,18 @@ impl Instance {
         }
         Ok(())
     }
+}
+
+/// Events up to a checkpoint and with it, which are folded, and those behind it, for which the code is run.
+type Split = (Vec<(Event, Timestamp)>, Vec<(Event, Timestamp)>);
+
+/// Splits a history behind the last checkpoint from which the code can begin.
+fn split(history: impl IntoIterator<Item = (Event, Timestamp)>) -> Split {
+    let mut history: Vec<_> = history.into_iter().collect();
+    let is_restorable = |(event, _): &(Event, Timestamp)| matches!(event, Event::Checkpointed(checkpoint) if checkpoint.is_whole);
+    let folded_len = history.iter().rposition(is_restorable).map_or(0, |at| at + 1);
+    let behind = history.split_off(folded_len);
+    (history, behind)
 }
 
 /// Moves the decisions that come next in the history into `decisions`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Cause, RunId, Timestamp};
+use millrun_core::{Cause, RunId, Sequence, Timestamp};
 
 use super::spare::Spare;
 use crate::event::{
@@ -31,6 +31,10 @@ pub struct Turn {
     pub events: Vec<Event>,
     /// What is to be done about it, in order.
     pub commands: Vec<Command>,
+    /// What is worth being kept beside the history, once the events are durable: the fold of the history up to
+    /// the event with this sequence, as a [`KeptBeginning`](crate::KeptBeginning) reads it back. Whoever owns the
+    /// turn may drop it.
+    pub kept: Option<(Sequence, Vec<u8>)>,
     pub(super) spare: Spare,
 }
 

@@ -2,5 +2,5 @@
 
 mod v1;
 
-pub(crate) use v1::{Bearing, bearing};
+pub(crate) use v1::{Bearing, KeptParts, Noted, bearing, decode_kept, encode_kept};
 pub use v1::{decode, encode, kind};

@@ -6,6 +6,7 @@
 mod bearing;
 mod body;
 mod family;
+mod kept;
 mod outside;
 mod parts;
 
@@ -24,6 +25,7 @@ pub(crate) use bearing::{Bearing, bearing};
 use family::{
     CauseWire, ChildBody, ChildEndWire, ChildEndedBody, ChildStartedBody, ContinuedBody, OriginWire, run_id,
 };
+pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 use parts::{RecordedWire, payload, raw};

@@ -8,7 +8,8 @@
 //!
 //! Each input is applied to the live instance. When the world is dropped, or asked for the run's
 //! result, [`World::check_replays`] replays every prefix of the history that ends where a turn ended,
-//! applies the next input to the replayed instance, and compares events, commands and state. Histories
+//! applies the next input to the replayed instance, and compares events, commands and state. Where the code has
+//! made a checkpoint, the same is done from what the engine kept there, with the events behind it. Histories
 //! pass through their stored form on the way. Left out are worlds that [say](World::fickle) that their
 //! code does something else each time.
 
@@ -18,11 +19,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{InstanceId, Partition, RunId, Timestamp};
+use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_workflow::{
     Activity, ActivityFailure, ActivityScheduled, ChildScheduled, Command, Event, Implementation, Input,
-    InputRefused, Instance, Ledger, Limits, Moment, OperationId, Outcome, Outstanding, ParkReason, Payload,
-    Signal, Started, Turn, Workflow, WorkflowContext, WorkflowError, wire,
+    InputRefused, Instance, KeptBeginning, Ledger, Limits, Moment, OperationId, Outcome, Outstanding,
+    ParkReason, Payload, Signal, Started, Turn, Workflow, WorkflowContext, WorkflowError, wire,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +47,7 @@ struct Step {
     input: Input,
     moment: Moment,
     commands: Vec<Command>,
+    kept: Option<(Sequence, Vec<u8>)>,
     events_len: usize,
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct World {
     pub(crate) moment: Moment,
     pub(crate) instance: Instance,
     history: Vec<(Event, Timestamp)>,
+    /// What the engine kept at its checkpoints, with how many events it stands for.
+    kept: Vec<(usize, Bytes)>,
     steps: Vec<Step>,
     /// Attempts that have been asked for and not reported, by operation.
     pub(crate) activities: BTreeMap<OperationId, (Arc<ActivityScheduled>, u32)>,
@@ -93,9 +97,10 @@ impl World {
     pub(crate) fn start_as(
         code: Option<Implementation>,
         started: Started,
-        limits: Limits,
+        mut limits: Limits,
         moment: Moment,
     ) -> Self {
+        limits.kept_beginning_every = 1;
         let mut turn = lending();
         let instance = *Instance::start_in(&mut turn, code.as_ref(), run_id(), started, limits, moment);
         let mut world = Self {
@@ -104,6 +109,7 @@ impl World {
             moment,
             instance,
             history: Vec::new(),
+            kept: Vec::new(),
             steps: Vec::new(),
             activities: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -127,6 +133,7 @@ impl World {
             moment: Moment { now, epoch: 2 },
             instance,
             history,
+            kept: Vec::new(),
             steps: Vec::new(),
             activities: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -137,7 +144,11 @@ impl World {
         }
     }
 
-    fn record(&mut self, turn: Turn) {
+    fn record(&mut self, mut turn: Turn) {
+        if let Some((sequence, bytes)) = turn.kept.take() {
+            let len = usize::try_from(sequence.get()).unwrap();
+            self.kept.push((len, bytes.into()));
+        }
         for event in turn.events {
             self.history.push((event, self.moment.now));
         }
@@ -194,6 +205,7 @@ impl World {
             input,
             moment: self.moment,
             commands: turn.commands.clone(),
+            kept: turn.kept.clone(),
             events_len: turn.events.len(),
         });
         self.record(turn);
@@ -289,7 +301,8 @@ impl World {
 
     /// What unloading and waking does: memory is lost, the history is replayed.
     pub(crate) fn reload(&mut self) {
-        self.instance = self.replay(self.code.as_ref(), self.limits, self.history.len());
+        let mut replayed = self.replays(self.code.as_ref(), self.limits, self.history.len());
+        self.instance = replayed.pop().unwrap();
     }
 
     /// Goes on with other code.
@@ -298,9 +311,25 @@ impl World {
         self.reload();
     }
 
-    fn replay(&self, code: Option<&Implementation>, limits: Limits, len: usize) -> Instance {
-        let history = self.history[..len].iter().map(stored);
-        Instance::replay(code, run_id(), history, limits).expect("the world recorded a history")
+    /// The instance that the first `len` events give, from all of them, and from what was kept of them last.
+    fn replays(&self, code: Option<&Implementation>, limits: Limits, len: usize) -> Vec<Instance> {
+        let stored_from = |from: usize| self.history[from..len].iter().map(stored);
+        let whole = Instance::replay(code, run_id(), stored_from(0), limits);
+        let mut replayed = vec![whole.expect("the world recorded a history")];
+        if let Some((from, bytes)) = self.kept.iter().rfind(|(kept_len, _)| *kept_len <= len) {
+            let kept = KeptBeginning::decode(bytes).expect("the engine's own bytes can be read");
+            assert_eq!(kept.sequence().get(), *from as u64);
+            let kept = Instance::replay_kept(code, run_id(), kept, stored_from(*from), limits);
+            let kept = kept.expect("the events go on where it ends");
+            let said = |instance: &Instance| {
+                let ledger = format!("{:?}", instance.ledger());
+                let reasons = (instance.park_reason().cloned(), instance.changed_values());
+                (ledger, reasons, instance.has_code(), instance.memory_bytes())
+            };
+            assert_eq!(said(&kept), said(&replayed[0]), "{len} events, from {from}");
+            replayed.push(kept);
+        }
+        replayed
     }
 
     /// The code panics, or touches its run from outside, at some times and not at others: replays are
@@ -320,21 +349,24 @@ impl World {
             1
         };
         for step in self.steps.iter().rev().step_by(stride) {
-            let mut instance = self.replay(step.code.as_ref(), step.limits, step.from);
-            let mut turn = Turn::default();
-            instance
-                .apply(step.input.clone(), step.moment, &mut turn)
-                .unwrap_or_else(|refused| {
-                    panic!("replayed up to {}, {:?}: {refused}", step.from, step.input)
-                });
-            let events = self.history[step.from..step.from + step.events_len].iter();
-            let events: Vec<_> = events.map(|(event, _)| event.clone()).collect();
-            assert_eq!(turn.events, events, "replayed up to event {}", step.from);
-            assert_eq!(turn.commands, step.commands, "replayed up to event {}", step.from);
-            assert_eq!(instance.changed_values(), 0);
+            for mut instance in self.replays(step.code.as_ref(), step.limits, step.from) {
+                let mut turn = Turn::default();
+                instance
+                    .apply(step.input.clone(), step.moment, &mut turn)
+                    .unwrap_or_else(|refused| {
+                        panic!("replayed up to {}, {:?}: {refused}", step.from, step.input)
+                    });
+                let events = self.history[step.from..step.from + step.events_len].iter();
+                let events: Vec<_> = events.map(|(event, _)| event.clone()).collect();
+                assert_eq!(turn.events, events, "replayed up to event {}", step.from);
+                assert_eq!(turn.commands, step.commands, "replayed up to event {}", step.from);
+                assert_eq!(turn.kept, step.kept, "replayed up to event {}", step.from);
+                assert_eq!(instance.changed_values(), 0);
+            }
         }
-        let replayed = self.replay(self.code.as_ref(), self.limits, self.history.len());
-        let ledgers = [&replayed, &self.instance].map(|instance| format!("{:?}", instance.ledger()));
+        let replayed = self.replays(self.code.as_ref(), self.limits, self.history.len());
+        let replayed = &replayed[0];
+        let ledgers = [replayed, &self.instance].map(|instance| format!("{:?}", instance.ledger()));
         assert_eq!(ledgers[0], ledgers[1]);
         assert_eq!(replayed.park_reason(), self.instance.park_reason());
         self.check_outstanding();

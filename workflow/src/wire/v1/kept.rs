@@ -1,0 +1,158 @@
+//! A kept beginning as bytes: a version, then a MessagePack map with short keys.
+//!
+//! The events in it have the bodies that they have in a history. It always begins with `Started` and ends with
+//! `Checkpointed`; between them stands what tells the outstanding operations.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use millrun_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_bytes::Bytes as Raw;
+
+use super::parts::RecordedWire;
+use super::{decode, encode, kind, read, write};
+use crate::Payload;
+use crate::event::{Event, EventError};
+
+const VERSION: u8 = 1;
+
+/// What a kept beginning consists of.
+#[derive(Debug, PartialEq)]
+pub(crate) struct KeptParts {
+    pub(crate) sequence: u64,
+    pub(crate) is_cancel_requested: bool,
+    pub(crate) events: Vec<Noted>,
+    /// The requests of updates that wait for the code, by name.
+    pub(crate) accepted: Vec<String>,
+    /// The answers to others, the oldest first.
+    pub(crate) answers: Vec<(String, Result<Payload, String>)>,
+}
+
+/// An event, when it was recorded, and how many like it there were.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Noted {
+    pub(crate) event: Event,
+    pub(crate) time: Timestamp,
+    pub(crate) count: u32,
+}
+
+impl Noted {
+    pub(crate) fn once(event: Event, time: Timestamp) -> Self {
+        let count = 1;
+        Self { event, time, count }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptBody<'a> {
+    #[serde(rename = "s")]
+    sequence: u64,
+    #[serde(rename = "i", borrow)]
+    id: Cow<'a, str>,
+    #[serde(rename = "c", default, skip_serializing_if = "std::ops::Not::not")]
+    is_cancel_requested: bool,
+    #[serde(rename = "e", borrow)]
+    events: Vec<NotedBody<'a>>,
+    #[serde(rename = "u", default, skip_serializing_if = "Vec::is_empty")]
+    accepted: Vec<String>,
+    #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<AnswerBody<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NotedBody<'a> {
+    #[serde(rename = "k")]
+    kind: u8,
+    #[serde(rename = "t")]
+    time: u64,
+    #[serde(rename = "n")]
+    count: u32,
+    #[serde(rename = "b", borrow)]
+    body: Cow<'a, Raw>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AnswerBody<'a> {
+    #[serde(rename = "r")]
+    request: String,
+    #[serde(rename = "a", borrow)]
+    answer: RecordedWire<'a>,
+}
+
+/// The bytes of a kept beginning.
+///
+/// # Errors
+/// Never for events that this crate made.
+pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
+    let mut bodies = Vec::with_capacity(parts.events.len());
+    for noted in &parts.events {
+        let mut body = Vec::new();
+        encode(&noted.event, &mut body)?;
+        bodies.push(body);
+    }
+    let events = parts.events.iter().zip(&bodies).map(|(noted, body)| NotedBody {
+        kind: kind(&noted.event),
+        time: noted.time.as_micros(),
+        count: noted.count,
+        body: Cow::Borrowed(Raw::new(body)),
+    });
+    let answers = parts.answers.iter().map(|(request, answer)| AnswerBody {
+        request: request.clone(),
+        answer: RecordedWire::of(answer),
+    });
+    let id = match parts.events.first().map(|noted| &noted.event) {
+        Some(Event::Started(started)) => started.id.as_str(),
+        _ => "",
+    };
+    let mut out = vec![VERSION];
+    write(
+        &mut out,
+        &KeptBody {
+            sequence: parts.sequence,
+            id: Cow::Borrowed(id),
+            is_cancel_requested: parts.is_cancel_requested,
+            events: events.collect(),
+            accepted: parts.accepted.clone(),
+            answers: answers.collect(),
+        },
+    )?;
+    Ok(out)
+}
+
+/// Reads a kept beginning back.
+///
+/// # Errors
+/// When the bytes are none, or of a later version.
+pub(crate) fn decode_kept(bytes: &Bytes) -> Result<KeptParts, EventError> {
+    if bytes.first() != Some(&VERSION) {
+        let version = bytes.first();
+        let message = format!("a kept beginning has version {version:?}, this release knows {VERSION}");
+        return Err(EventError::Malformed(message));
+    }
+    let body = bytes.slice(1..);
+    let kept: KeptBody<'_> = read(&body)?;
+    let mut events = Vec::with_capacity(kept.events.len());
+    for (index, noted) in kept.events.iter().enumerate() {
+        // A copy: what shares the memory of all would keep it for as long as one payload is there.
+        let event = Bytes::copy_from_slice(noted.body.as_ref());
+        let opens = (index == 0).then_some(&*kept.id);
+        events.push(Noted {
+            event: decode(noted.kind, &event, opens)?,
+            time: Timestamp::from_micros(noted.time),
+            count: noted.count,
+        });
+    }
+    let answers = kept.answers.into_iter().map(|answer| {
+        let value = answer.answer.into_event(&body);
+        let alone = |value: Payload| Payload::from_bytes(Bytes::copy_from_slice(value.as_bytes()));
+        (answer.request, value.map(alone))
+    });
+    Ok(KeptParts {
+        sequence: kept.sequence,
+        is_cancel_requested: kept.is_cancel_requested,
+        events,
+        accepted: kept.accepted,
+        answers: answers.collect(),
+    })
+}
