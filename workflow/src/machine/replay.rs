@@ -466,6 +466,9 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
     }
 }
 
+/// How much of a failure's message is told where the code failed and the history did not.
+const FAILURE_CHARS_MAX: usize = 256;
+
 /// A decision in words.
 fn describe(event: &Event, location: Option<&'static Location<'static>>) -> String {
     let what = match event {
@@ -498,6 +501,10 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
         Event::ValueRecorded { name: Some(name), .. } => format!("record of {name:?}"),
         Event::Patched { id } => format!("change {id:?}"),
         Event::UpdateAnswered { request, .. } => format!("answer to update {request:?}"),
+        Event::Failed { error } => {
+            let message: String = error.message.chars().take(FAILURE_CHARS_MAX).collect();
+            format!("a failure: {message}")
+        }
         other => other.label().to_string(),
     };
     location.map_or(what.clone(), |location| format!("{what} at {location}"))
