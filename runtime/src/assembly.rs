@@ -11,7 +11,7 @@
 //! └── actor <name> ..     restarted: the user's own, see `actors`
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use millrun_broker::{Broker, BrokerConfig, TopicHandle};
@@ -39,6 +39,8 @@ use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 pub(crate) struct Code {
     pub(crate) workflows: BTreeMap<&'static str, Implementation>,
     pub(crate) activities: BTreeMap<&'static str, ActivityImplementation>,
+    /// Task queues beside those of the activities.
+    pub(crate) queues: BTreeSet<String>,
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
 }
@@ -70,6 +72,7 @@ pub(crate) fn assemble(
     let queues = Arc::new(TaskQueues::new(
         &broker,
         code.activities,
+        code.queues,
         config.task_queue_len_max,
     )?);
     let threads = Arc::new(Semaphore::new(
@@ -335,7 +338,7 @@ impl Tree {
                 Arc::clone(state),
                 self.doors.clone(),
                 Arc::clone(&shared.host),
-                shared.config.running_max_of(queue.name),
+                shared.config.running_max_of(&queue.name),
                 shared.config.limits.payload_bytes_max,
             )),
             Role::Actor(seat) => seat.keeper(),

@@ -1,6 +1,6 @@
 //! From a path and some code to a running runtime.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ pub struct RuntimeBuilder {
     registrations: Vec<Registration>,
     host: Option<Arc<dyn Host>>,
     journal: Option<Arc<dyn Journal>>,
+    queues: BTreeSet<String>,
     topics: Vec<Publisher>,
     named_topics: Vec<NamedPublisher>,
     broker: Option<Broker>,
@@ -43,6 +44,7 @@ impl RuntimeBuilder {
             registrations: Vec::new(),
             host: None,
             journal: None,
+            queues: BTreeSet::new(),
             topics: Vec::new(),
             named_topics: Vec::new(),
             broker: None,
@@ -183,6 +185,24 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Adds a task queue beside those of the registered activities: one for each tenant, say, which a call
+    /// [names](crate::workflow::Call::on_queue) at run time. Any registered activity may be called there. Each
+    /// queue has a pool and a concurrency limit of its own
+    /// ([`queue_running_max`](RuntimeConfig::queue_running_max)), so that calls of one hold up no other's. Naming one
+    /// twice is naming it once. How many there may be is
+    /// [`named_queues_len_max`](RuntimeConfig::named_queues_len_max).
+    ///
+    /// ```
+    /// use millrun::Runtime;
+    ///
+    /// let tenants = ["acme", "globex"]; // as a file of the program's says, perhaps
+    /// let builder = tenants.iter().fold(Runtime::volatile(), |builder, tenant| builder.queue(*tenant));
+    /// ```
+    pub fn queue(mut self, name: impl Into<String>) -> Self {
+        self.queues.insert(name.into());
+        self
+    }
+
     /// Lets workflows [publish](crate::WorkflowContext::publish) to this topic. Publishes to one that
     /// is not registered wait, as calls of activities do that are not.
     ///
@@ -302,6 +322,17 @@ impl RuntimeBuilder {
     pub async fn start(self) -> Result<Runtime, OpenError> {
         self.config.check()?;
         let mut code = collect(self.registrations)?;
+        if self.queues.len() > self.config.named_queues_len_max {
+            let problem = format!(
+                "must be at least {}, as many queues as are named",
+                self.queues.len()
+            );
+            return Err(OpenError::Config {
+                field: "named_queues_len_max",
+                problem,
+            });
+        }
+        code.queues = self.queues;
         code.topics = self.topics;
         code.named_topics = self.named_topics;
         let (tokio_host, host) = match self.host {
@@ -331,6 +362,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
     let mut code = Code {
         workflows: BTreeMap::new(),
         activities: BTreeMap::new(),
+        queues: BTreeSet::new(),
         topics: Vec::new(),
         named_topics: Vec::new(),
     };

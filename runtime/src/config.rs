@@ -81,8 +81,11 @@ pub struct RuntimeConfig {
     pub task_queue_len_max: usize,
     /// How many activities of one task queue run at once, 4,096 by default.
     pub activities_running_max: usize,
-    /// How many of certain task queues, by name, instead; empty by default. A name that no registered
-    /// activity has as its queue is passed over.
+    /// How many task queues may be [added by name](crate::RuntimeBuilder::queue), 1,024 by default: each has a pool.
+    /// With more of them a runtime does not start: [`OpenError::Config`].
+    pub named_queues_len_max: usize,
+    /// How many of certain task queues, by name, instead; empty by default. A name of no queue of the runtime's
+    /// is passed over.
     pub queue_running_max: BTreeMap<String, usize>,
     /// How many threads blocking activities have in all queues together, 64 by default. At the bound
     /// further attempts wait for a thread, and their time runs: they count as begun.
@@ -128,6 +131,7 @@ impl Default for RuntimeConfig {
             result_cache_bytes_max: 32 << 20,
             task_queue_len_max: 4_096,
             activities_running_max: 4_096,
+            named_queues_len_max: 1_024,
             queue_running_max: BTreeMap::new(),
             blocking_threads_max: 64,
             shutdown_grace: Duration::from_secs(10),

@@ -94,7 +94,7 @@ pub enum OpenError {
     #[error("the task queue {name:?} cannot be named like this: {problem}")]
     QueueName {
         /// The name.
-        name: &'static str,
+        name: String,
         /// What is wrong with it.
         problem: String,
     },

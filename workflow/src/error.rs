@@ -309,6 +309,11 @@ pub enum CallError<E> {
         /// The limit, [`RETRY_KINDS_MAX`](crate::RETRY_KINDS_MAX).
         len_max: usize,
     },
+    /// The name of the call's task queue is empty or too long.
+    QueueName {
+        /// How many bytes it has.
+        bytes: usize,
+    },
 }
 
 impl<E: fmt::Display> fmt::Display for CallError<E> {
@@ -337,6 +342,12 @@ impl<E: fmt::Display> fmt::Display for CallError<E> {
                     "a call may have retry policies for {len_max} kinds of errors: put some together"
                 )
             }
+            Self::QueueName { bytes } => {
+                write!(
+                    f,
+                    "the name of a task queue has 1 to 255 bytes, this one has {bytes}"
+                )
+            }
         }
     }
 }
@@ -351,7 +362,8 @@ impl<E: fmt::Display + fmt::Debug> Error for CallError<E> {
             | Self::Panicked(_)
             | Self::TooLarge { .. }
             | Self::TooManyPending { .. }
-            | Self::TooManyKinds { .. } => None,
+            | Self::TooManyKinds { .. }
+            | Self::QueueName { .. } => None,
         }
     }
 }

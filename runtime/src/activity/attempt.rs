@@ -153,7 +153,7 @@ mod tests {
         let broker = Broker::new(BrokerConfig::default(), host.host());
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let threads = Arc::new(Semaphore::new(1));
-        let queue = TaskQueue::new(&broker, "default", 1).unwrap();
+        let queue = TaskQueue::new(&broker, "default".into(), 1).unwrap();
         let pool = PoolState::new(Arc::new(queue), host.host(), doors, 1_024, threads);
         let pool = Arc::new(pool);
         test(&|input| ActivityContext::new(task(1, input), Arc::clone(&pool)));

@@ -192,7 +192,7 @@ mod tests {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
         let broker = Broker::new(BrokerConfig::default(), host.host());
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
-        let queue = Arc::new(TaskQueue::new(&broker, "default", 300).unwrap());
+        let queue = Arc::new(TaskQueue::new(&broker, "default".into(), 300).unwrap());
         let threads = Arc::new(Semaphore::new(1));
         let pool = PoolState::new(Arc::clone(&queue), host.host(), doors, 1_024, threads);
         let mut state = 11_u64;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrun_broker::mailbox::MailboxConfig;
 use millrun_broker::{Broker, Envelope, Envelopes, Inbox, Overflow, SubscriptionConfig, TopicHandle};
 use millrun_core::Bell;
-use millrun_workflow::ActivityScheduled;
+use millrun_workflow::{ActivityScheduled, Name};
 
 use super::{ActivityImplementation, ActivityTask};
 use crate::OpenError;
@@ -30,7 +30,7 @@ pub(crate) type ActivityTasks = Vec<ActivityTask>;
 /// One task queue: a topic, and the inbox that its pool works through.
 #[derive(Debug)]
 pub(crate) struct TaskQueue {
-    pub(crate) name: &'static str,
+    pub(crate) name: Name,
     inbox: Inbox<Envelope<ActivityTasks>>,
     topic: TopicHandle<ActivityTasks>,
     len_max: usize,
@@ -44,8 +44,11 @@ pub(crate) struct TaskQueue {
 }
 
 impl TaskQueue {
-    pub(super) fn new(broker: &Broker, name: &'static str, len_max: usize) -> Result<Self, OpenError> {
-        let invalid = |problem: String| OpenError::QueueName { name, problem };
+    pub(super) fn new(broker: &Broker, name: Name, len_max: usize) -> Result<Self, OpenError> {
+        let invalid = |problem: String| OpenError::QueueName {
+            name: name.to_string(),
+            problem,
+        };
         let topic_name = format!("millrun.tasks.{name}");
         let config = SubscriptionConfig {
             name: format!("pool {name}"),
@@ -205,10 +208,12 @@ impl TaskQueues {
     pub(crate) fn new(
         broker: &Broker,
         activities: BTreeMap<&'static str, ActivityImplementation>,
+        named: BTreeSet<String>,
         len_max: usize,
     ) -> Result<Self, OpenError> {
         let names = activities.values().map(|activity| activity.queue);
-        let names: BTreeSet<_> = names.chain([millrun_workflow::DEFAULT_QUEUE]).collect();
+        let names = names.chain([millrun_workflow::DEFAULT_QUEUE]).map(Name::Borrowed);
+        let names: BTreeSet<_> = names.chain(named.into_iter().map(Name::Owned)).collect();
         let activities = activities.into_values().map(|activity| {
             let number = names.iter().position(|name| *name == activity.queue);
             (activity, number.expect("the queue of each activity is listed"))
@@ -238,7 +243,7 @@ impl TaskQueues {
 
     /// The number of the queue of this name.
     pub(crate) fn number_of(&self, queue: &str) -> Option<usize> {
-        self.queues.binary_search_by(|one| one.name.cmp(queue)).ok()
+        self.queues.binary_search_by(|one| (*one.name).cmp(queue)).ok()
     }
 
     /// An activity that is registered, and its number, below [`activities_len`](Self::activities_len).
@@ -298,7 +303,7 @@ mod tests {
     async fn with_queue(len_max: usize, test: impl FnOnce(&TaskQueue)) {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
         let broker = Broker::new(BrokerConfig::default(), host.host());
-        test(&TaskQueue::new(&broker, "default", len_max).unwrap());
+        test(&TaskQueue::new(&broker, "default".into(), len_max).unwrap());
     }
 
     #[tokio::test]
@@ -360,7 +365,7 @@ mod tests {
     async fn tasks_are_taken_also_if_somebody_who_listens_has_no_room() {
         let host = TokioHost::spawn(HostConfig::default()).await.unwrap();
         let broker = Broker::new(BrokerConfig::default(), host.host());
-        let queue = TaskQueue::new(&broker, "default", 200).unwrap();
+        let queue = TaskQueue::new(&broker, "default".into(), 200).unwrap();
         let small = SubscriptionConfig {
             inbox: MailboxConfig {
                 capacity: 1,

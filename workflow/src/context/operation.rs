@@ -18,7 +18,8 @@ use crate::context::requests;
 use crate::context::scope::Scope;
 use crate::context::shared::{Shared, Table};
 use crate::context::slots::Resolution;
-use crate::event::{ActivityFailure, ActivityScheduled, Event};
+use crate::definition::NAME_BYTES_MAX;
+use crate::event::{ActivityFailure, ActivityScheduled, Event, Name};
 use crate::{
     Activity, CallError, Cancelled, ErrorKind, OperationId, Payload, PayloadError, Retry, Signal,
     SignalError, TypedError,
@@ -292,11 +293,13 @@ impl<O, E> Call<O, E> {
         self.with(|request| request.heartbeat = Some(timeout))
     }
 
-    /// Puts the call into another task queue than the activity's own. A runtime has the queues of the
-    /// activities that are registered with it; a call in any other waits in its history until a
+    /// Puts the call into another task queue than the activity's own; its name may be known at run time only:
+    /// one for each tenant, say. A runtime has the queues of the activities that are registered with it, and those
+    /// that it was given by `RuntimeBuilder::queue`; a call in any other waits in its history until a
     /// runtime is opened that has that queue, as a warning and `describe` say, or until one of its
-    /// timeouts is over. No effect once polled.
-    pub fn on_queue(self, queue: &'static str) -> Self {
+    /// timeouts is over. A name that is empty or longer than 255 bytes is
+    /// [refused](CallError::QueueName). No effect once polled.
+    pub fn on_queue(self, queue: impl Into<Name>) -> Self {
         self.with(|request| request.queue = queue.into())
     }
 }
@@ -343,6 +346,11 @@ fn admit<E>(
     if request.retry_on.as_ref().map_or(0, |policies| policies.len()) > RETRY_KINDS_MAX {
         return Err(CallError::TooManyKinds {
             len_max: RETRY_KINDS_MAX,
+        });
+    }
+    if request.queue.is_empty() || request.queue.len() > NAME_BYTES_MAX {
+        return Err(CallError::QueueName {
+            bytes: request.queue.len(),
         });
     }
     admit_payload(table, request.input.len())?;
