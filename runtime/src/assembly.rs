@@ -6,7 +6,7 @@
 //! ├── timers              failure stops the runtime
 //! ├── reader n (thread)   restarted
 //! ├── watcher (thread)    restarted
-//! ├── shard 0 ..          restarted: takes a new epoch, recovers its runs from the journal
+//! ├── shard 0 ..          restarted: claims its partitions anew, and gets its runs with them
 //! ├── pool <queue> ..     restarted: what runs goes on
 //! └── actor <name> ..     restarted: the user's own, see `actors`
 //! ```
@@ -15,20 +15,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use millrun_broker::{Broker, BrokerConfig, TopicHandle};
-use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, PartExit, PartHandle, Placement, Timestamp};
-use millrun_persistence::{Batch, FailureKind, ReadError};
+use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, PartHandle, Placement, Timestamp};
+use millrun_persistence::{ClaimNews, ClaimNumber, ClaimRefused, FailureKind, Granted};
 use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, Pool, PoolState, TaskQueue, TaskQueues};
 use crate::actors::{Actors, Seat};
 use crate::builder::Opened;
+use crate::claims::Claims;
 use crate::host::TokioHost;
 use crate::reader::{Reader, ReaderDoor};
-use crate::recovery;
+use crate::recovery::{self, Histories};
 use crate::replays::ChangedValues;
 use crate::runtime::{Inner, KillError, PartChange, PartEvent, PartStatus};
-use crate::shard::{Counters, NamedPublisher, Publisher, Shard, ShardDoors, ShardShared, Topics};
+use crate::shard::{Counters, EpochTable, NamedPublisher, Publisher, Shard, ShardDoors, ShardShared, Topics};
 use crate::shutdown::LeftBehind;
 use crate::stop::StopCell;
 use crate::timers::{Timers, TimersDoor};
@@ -100,6 +101,11 @@ pub(crate) fn assemble(
         name: "millrun.parts",
         problem: error.to_string(),
     })?;
+    let bells = doors
+        .all()
+        .iter()
+        .map(|door| door.mailbox.bell().clone())
+        .collect();
     let (timers_bell, readers_len) = (Bell::new(), config.readers_len);
     let shared = Arc::new(ShardShared {
         host: Arc::clone(&host),
@@ -115,6 +121,7 @@ pub(crate) fn assemble(
         counters: Counters::default(),
         changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
+        claims: Claims::new(opened.claimant, opened.news_bell, bells),
         lost: OnceLock::new(),
     });
     let stop = Arc::new(StopCell::default());
@@ -140,7 +147,9 @@ pub(crate) fn assemble(
             .filter(|run| !shared.workflows.contains_key(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
-        let mut shard = Shard::new(Arc::clone(&shared), &doors, index, opened.epoch);
+        let owned = opened.owned.iter().copied();
+        let owned = owned.filter(|(partition, _)| doors.index_of(*partition) == index);
+        let mut shard = Shard::new(Arc::clone(&shared), &doors, index, EpochTable::new(owned));
         shard.seed(runs, host.now());
         tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
     }
@@ -610,8 +619,8 @@ impl Branch {
     }
 }
 
-/// A shard that takes the place of one that failed: it takes a new epoch, waits until all that
-/// its predecessor queued is durable, and recovers its runs.
+/// A shard that takes the place of one that failed: it claims its partitions once more, and begins when it is told
+/// what was found in them.
 #[derive(Debug)]
 struct RestartedShard {
     shared: Arc<ShardShared>,
@@ -623,7 +632,7 @@ struct RestartedShard {
 #[derive(Debug)]
 enum Stage {
     New,
-    Waiting { epoch: Epoch, until: Offset },
+    Claiming(ClaimNumber),
     Running(Box<Shard>),
 }
 
@@ -637,14 +646,30 @@ impl RestartedShard {
         }
     }
 
-    fn recover(&self, epoch: Epoch, now: Timestamp) -> Result<Shard, ReadError> {
-        let shards_len = self.shared.config.shards_len;
-        let journal = self.shared.journal.as_ref();
-        let (mut shards, _) = recovery::recover(journal, shards_len, shards_len)?;
-        let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epoch);
-        let runs = std::mem::take(&mut shards[self.index]);
-        shard.succeed(runs, &shards, now);
-        Ok(shard)
+    fn claim(&self) -> ClaimNumber {
+        let partitions = recovery::partitions_of(self.index, self.shared.config.shards_len);
+        let (journal, fold) = (self.shared.journal.as_ref(), Box::<Histories>::default());
+        self.shared.claims.claim(journal, self.index, partitions, fold)
+    }
+
+    /// What the journal answered to this claim, if it has. What it told the predecessor concerns nobody any more.
+    fn answer(&self, claimed: ClaimNumber) -> Option<Result<Granted, ClaimRefused>> {
+        let news = self.shared.claims.take_news(self.index);
+        news.into_iter().find_map(|news| match news {
+            ClaimNews::Granted(granted) if granted.claim == claimed => Some(Ok(granted)),
+            ClaimNews::Refused { claim, error } if claim == claimed => Some(Err(error)),
+            _ => None,
+        })
+    }
+
+    fn succeed(&self, mut granted: Granted, now: Timestamp) -> Shard {
+        let owned = granted.partitions.iter();
+        let epochs = EpochTable::new(owned.map(|owned| (owned.partition, owned.epoch)));
+        let (folds, report) = (granted.take_folds(), granted.report);
+        let (mut shards, _) = recovery::by_shard(folds, 1, report);
+        let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epochs);
+        shard.succeed(shards.pop().unwrap_or_default(), now);
+        shard
     }
 
     /// Without a journal nobody gets an answer: dropping the questions tells them that the runtime stopped.
@@ -657,41 +682,25 @@ impl RestartedShard {
 impl Part for RestartedShard {
     fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
         if let Stage::New = self.stage {
-            let partitions = recovery::partitions_of(self.index, self.shared.config.shards_len);
-            let Ok(epoch) = self.shared.journal.take_over(&partitions) else {
-                return self.give_up();
-            };
-            // The offset of a batch without turns is that of the last one queued before it: when it is
-            // durable, so is the epoch, and numbers of attempts are given that no other process gives.
-            let Ok(queued) = self.shared.journal.enqueue(&Batch::new()) else {
-                return Next::Again;
-            };
-            self.shared
-                .journal
-                .watch(self.doors.all()[self.index].mailbox.bell().clone());
-            self.stage = Stage::Waiting {
-                epoch,
-                until: queued.offset,
-            };
+            self.stage = Stage::Claiming(self.claim());
         }
-        if let Stage::Waiting { epoch, until } = self.stage {
-            if self.shared.journal.failure().is_some() {
-                return self.give_up();
-            }
-            if self.shared.journal.high_watermark() < until {
-                return Next::Idle;
-            }
-            let shard = match self.recover(epoch, now) {
-                Ok(shard) => shard,
-                Err(_) if self.shared.journal.failure().is_some() => return self.give_up(),
+        if let Stage::Claiming(claimed) = self.stage {
+            // All that the predecessor queued is durable with the answer, and so are the epochs: numbers of
+            // attempts are given that no other process gives.
+            let granted = match self.answer(claimed) {
+                None if self.shared.journal.failure().is_some() => return self.give_up(),
+                None => return Next::Idle,
+                Some(Ok(granted)) => granted,
+                Some(Err(_)) if self.shared.journal.failure().is_some() => return self.give_up(),
                 // Another one tries, as after any other failure, or the runtime stops.
-                Err(error) => panic!("its runs cannot be read: {error}"),
+                Some(Err(ClaimRefused::Unreadable(error))) => panic!("its runs cannot be read: {error}"),
+                Some(Err(error)) => panic!("its partitions cannot be claimed: {error}"),
             };
-            self.stage = Stage::Running(Box::new(shard));
+            self.stage = Stage::Running(Box::new(self.succeed(granted, now)));
         }
         match &mut self.stage {
             Stage::Running(shard) => shard.turn(now, budget),
-            Stage::New | Stage::Waiting { .. } => Next::Again,
+            Stage::New | Stage::Claiming(_) => Next::Again,
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrun_broker::Broker;
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
-use millrun_persistence::{Claimant, Durability, Fold, Journal, MemoryJournal, Owner, RedbJournal};
+use millrun_persistence::{Claimant, Durability, Fold, Granted, Journal, MemoryJournal, Owner, RedbJournal};
 use millrun_workflow::{Activity, Topic, TypedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -352,6 +353,7 @@ impl RuntimeBuilder {
             journal: self.journal,
             config: self.config.clone(),
             host: Arc::clone(&host),
+            news_bell: Bell::new(),
         };
         let opened = open(opener).await?;
         assembly::assemble(host, tokio_host, self.config, code, self.broker, opened)
@@ -389,7 +391,11 @@ pub(crate) struct Opened {
     pub(crate) journal: Arc<dyn Journal>,
     /// The journal, if it was opened by its path.
     pub(crate) store: Option<OwnStore>,
-    pub(crate) epoch: Epoch,
+    pub(crate) claimant: Claimant,
+    /// Rings when there is news for the claimant.
+    pub(crate) news_bell: Bell,
+    /// What is owned.
+    pub(crate) owned: Vec<(Partition, Epoch)>,
     pub(crate) shards: Vec<Vec<RecoveredRun>>,
     pub(crate) report: StartupReport,
 }
@@ -401,31 +407,64 @@ struct Opener {
     journal: Option<Arc<dyn Journal>>,
     config: RuntimeConfig,
     host: Arc<dyn Host>,
+    news_bell: Bell,
 }
 
-/// The replay actor: it has one turn, and then leaves.
+/// An open store whose partitions have been claimed.
+struct Claiming {
+    started: Duration,
+    journal: Arc<dyn Journal>,
+    store: Option<OwnStore>,
+    claimant: Claimant,
+}
+
+/// The replay actor: it claims in its first turn, and leaves in the one in which it has the answer.
 struct OpenerPart {
-    work: Option<(Opener, oneshot::Sender<Result<Opened, OpenError>>)>,
+    opener: Opener,
+    claiming: Option<Claiming>,
+    reply: Option<oneshot::Sender<Result<Opened, OpenError>>>,
+}
+
+impl OpenerPart {
+    fn go_on(&mut self) -> Result<Option<Opened>, OpenError> {
+        let claiming = match self.claiming.take() {
+            Some(claiming) => claiming,
+            None => self.opener.open()?,
+        };
+        self.opener.news_bell.answer();
+        match recovery::granted(&claiming.claimant) {
+            Some(granted) => Ok(Some(self.opener.opened(claiming, granted?))),
+            None => {
+                self.claiming = Some(claiming);
+                Ok(None)
+            }
+        }
+    }
 }
 
 impl Part for OpenerPart {
     fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
-        if let Some((opener, reply)) = self.work.take() {
+        let Some(opened) = self.go_on().transpose() else {
+            return Next::Idle;
+        };
+        if let Some(reply) = self.reply.take() {
             // If nobody waits any more, the store is closed by dropping it.
-            drop(reply.send(opener.open()));
+            drop(reply.send(opened));
         }
         Next::Stop
     }
 }
 
 async fn open(opener: Opener) -> Result<Opened, OpenError> {
-    let host = Arc::clone(&opener.host);
+    let (host, bell) = (Arc::clone(&opener.host), opener.news_bell.clone());
     let (reply, answer) = oneshot::channel();
     let part = OpenerPart {
-        work: Some((opener, reply)),
+        opener,
+        claiming: None,
+        reply: Some(reply),
     };
     let on_exit = Box::new(|exit: PartExit| tracing::debug!(?exit, "the replay actor has left"));
-    let _handle = host.spawn_part("replay", Placement::Thread, Bell::new(), Box::new(part), on_exit)?;
+    let _handle = host.spawn_part("replay", Placement::Thread, bell, Box::new(part), on_exit)?;
     answer.await.unwrap_or_else(|_| {
         let message = "it ended without having opened the store".into();
         Err(OpenError::Stopped(StopCause::Part {
@@ -436,33 +475,24 @@ async fn open(opener: Opener) -> Result<Opened, OpenError> {
 }
 
 impl Opener {
-    fn open(self) -> Result<Opened, OpenError> {
+    /// Opens the store and claims all partitions. A journal that was given is taken from its former owner, who must
+    /// not add to what is read.
+    fn open(&mut self) -> Result<Claiming, OpenError> {
         let started = self.host.elapsed();
-        let shards_len = self.config.shards_len;
         let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let all: Vec<Partition> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
-        let own = |journal: &dyn Journal| journal.take_over(&all).map_err(StopCause::Journal);
+        let claimant = Claimant::new(Owner::new(self.host.random()), self.news_bell.clone());
+        let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
+        let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
+        let claim = claimant.claim(all, folds);
         let mut store = None;
-        let (journal, epoch, (shards, mut report)): (Arc<dyn Journal>, _, _) = match (self.journal, self.path)
-        {
+        let journal: Arc<dyn Journal> = match (self.journal.take(), self.path.take()) {
             (None, Some(path)) => {
                 let (config, host) = (self.config.journal.clone(), Arc::clone(&self.host));
-                let histories = recovery::lanes(shards_len, lanes_len).into_iter();
-                let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
-                let claimant = Claimant::new(Owner::new(host.random()), Bell::new());
-                let claim = claimant.claim(all.clone(), folds);
                 let journal = RedbJournal::open_claiming(&path, config, host, claim, &mut recovery::tell)?;
-                let mut granted = recovery::granted(&claimant)?;
-                // The first epoch of an opening is the same for all.
-                let epoch = granted
-                    .partitions
-                    .first()
-                    .map_or(Epoch::ZERO, |owned| owned.epoch);
-                let (histories, report) = (granted.take_folds(), granted.report);
-                let recovered = recovery::by_shard(histories, shards_len, report);
                 let journal = Arc::new(journal);
                 store = Some(OwnStore::new(Arc::clone(&journal)));
-                (journal, epoch, recovered)
+                journal
             }
             (journal, _) => {
                 let mut config = self.config.journal.clone();
@@ -471,20 +501,39 @@ impl Opener {
                     Some(journal) => journal,
                     None => Arc::new(MemoryJournal::new(config)?),
                 };
-                // Whoever owned it before must not add to what is read.
-                let epoch = own(&*journal)?;
-                let recovered = recovery::recover(&*journal, shards_len, lanes_len)?;
-                (journal, epoch, recovered)
+                journal.take_from(claim);
+                journal
             }
         };
-        report.elapsed = self.host.elapsed().saturating_sub(started);
-        Ok(Opened {
+        Ok(Claiming {
+            started,
             journal,
             store,
-            epoch,
+            claimant,
+        })
+    }
+
+    /// Makes of what was granted what shards begin with.
+    fn opened(&self, claiming: Claiming, mut granted: Granted) -> Opened {
+        let Claiming {
+            started,
+            journal,
+            store,
+            claimant,
+        } = claiming;
+        let (histories, found) = (granted.take_folds(), granted.report);
+        let (shards, mut report) = recovery::by_shard(histories, self.config.shards_len, found);
+        report.elapsed = self.host.elapsed().saturating_sub(started);
+        let owned = granted.partitions.iter();
+        Opened {
+            journal,
+            store,
+            claimant,
+            news_bell: self.news_bell.clone(),
+            owned: owned.map(|owned| (owned.partition, owned.epoch)).collect(),
             shards,
             report,
-        })
+        }
     }
 }
 

@@ -42,6 +42,7 @@ mod activity;
 mod actors;
 mod assembly;
 mod builder;
+mod claims;
 mod config;
 mod describe;
 mod error;

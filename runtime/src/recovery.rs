@@ -1,9 +1,8 @@
-//! Rebuilding from the journal what was alive: the replay actor's work at open, and that of a
-//! shard that starts over.
+//! Rebuilding from the journal what was alive in the partitions that are claimed: the replay actor's work at open,
+//! and that of a shard that starts over.
 //!
 //! ```text
-//!   open:      log ──► Fold (by number) ─┐
-//!   restart:   log ──► Lane (by run) ────┴─► Histories ──► RecoveredRun, by shard
+//!   claim ──► log ──► Fold (by number): Histories ──► RecoveredRun, by shard
 //! ```
 //!
 //! What is [`Outstanding`] is gathered from each history, without running any code: that tells the
@@ -14,11 +13,9 @@ use std::time::Duration;
 
 use millrun_core::{InstanceId, Partition, RunId, Timestamp};
 use millrun_persistence::{
-    ClaimNews, ClaimRefused, Claimant, Fold, Granted, Journal, Lane, Progress, ReadError, RecordView,
-    RecoveryReport,
+    ClaimNews, ClaimRefused, Claimant, Fold, Granted, Progress, ReadError, RecordView, RecoveryReport,
 };
 use millrun_workflow::{Ledger, Name, OperationId, Outstanding, Parent, ParkReason, Pending, Started};
-use rustc_hash::FxHashMap;
 
 /// What is known of a live run without its code.
 #[derive(Debug)]
@@ -165,16 +162,14 @@ pub(crate) fn lanes(shards_len: usize, lanes_len: usize) -> Vec<Histories> {
     (0..lanes_len).map(|_| Histories::default()).collect()
 }
 
-/// What was answered to a claim that a store was opened with.
-pub(crate) fn granted(claimant: &Claimant) -> Result<Granted, ClaimRefused> {
+/// What was answered to the claim that a runtime begins with, if it was.
+pub(crate) fn granted(claimant: &Claimant) -> Option<Result<Granted, ClaimRefused>> {
     let mut answers = claimant.take_news().into_iter().filter_map(|news| match news {
         ClaimNews::Granted(granted) => Some(Ok(granted)),
         ClaimNews::Refused { error, .. } => Some(Err(error)),
         _ => None,
     });
-    answers
-        .next()
-        .expect("the claim is answered when the store is open")
+    answers.next()
 }
 
 /// Says how far it is.
@@ -185,30 +180,6 @@ pub(crate) fn tell(progress: Progress) {
         records = progress.records,
         "recovering"
     );
-}
-
-/// Reads the live runs of a journal that is open, as they are at one moment; gives them by shard.
-pub(crate) fn recover(
-    journal: &dyn Journal,
-    shards_len: usize,
-    lanes_len: usize,
-) -> Result<(Vec<Vec<RecoveredRun>>, StartupReport), ReadError> {
-    let mut histories = lanes(shards_len, lanes_len);
-    let report = {
-        let mut visitors: Vec<_> = histories
-            .iter_mut()
-            .map(|histories| {
-                let mut numbers = FxHashMap::default();
-                move |record: RecordView<'_>| {
-                    let next = numbers.len();
-                    histories.record(*numbers.entry(record.run).or_insert(next), record);
-                }
-            })
-            .collect();
-        let mut lanes: Vec<Lane<'_>> = visitors.iter_mut().map(|visitor| visitor as Lane<'_>).collect();
-        journal.recover(&mut lanes, &mut tell)?
-    };
-    Ok(by_shard(histories, shards_len, report))
 }
 
 /// Makes of histories what shards begin with.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millrun_broker::mailbox::{Mailbox, MailboxConfig};
-use millrun_core::{Bell, Epoch, Next, Part, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::OperationId;
 
 use crate::shard::{ShardDoors, ShardMessage};
@@ -23,10 +23,10 @@ pub(crate) enum Alarm {
 }
 
 /// What is told to the timers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum TimerCommand {
-    /// The shard of this number has begun a life: what it had set in earlier ones is void.
-    Begin(usize, Epoch),
+    /// A shard has these partitions from now on, under these epochs: what was set for them before is void.
+    Begin(Vec<(Partition, Epoch)>),
     Set(Timestamp, RunId, Alarm),
     Clear(Timestamp, RunId, Alarm),
 }
@@ -59,8 +59,8 @@ pub(crate) struct Timers {
     door: TimersDoor,
     shards: ShardDoors,
     deadlines: BTreeSet<(Timestamp, RunId, Alarm)>,
-    /// The present life of each shard that has set any.
-    lives: BTreeMap<usize, Epoch>,
+    /// The present epoch of each partition that has been owned.
+    lives: BTreeMap<Partition, Epoch>,
 }
 
 impl Timers {
@@ -75,11 +75,15 @@ impl Timers {
 
     fn obey(&mut self, command: TimerCommand) {
         match command {
-            TimerCommand::Begin(shard, life) => {
-                if self.lives.insert(shard, life).is_some() {
-                    let doors = &self.shards;
+            TimerCommand::Begin(partitions) => {
+                let lives = &mut self.lives;
+                let begun: BTreeSet<_> = partitions
+                    .into_iter()
+                    .filter_map(|(partition, epoch)| lives.insert(partition, epoch).map(|_| partition))
+                    .collect();
+                if !begun.is_empty() {
                     self.deadlines
-                        .retain(|(_, run, _)| doors.index_of(run.partition()) != shard);
+                        .retain(|(_, run, _)| !begun.contains(&run.partition()));
                 }
             }
             TimerCommand::Set(deadline, run, alarm) => {
@@ -93,7 +97,7 @@ impl Timers {
 
     fn tell(&self, run: RunId, alarm: Alarm) {
         // Whoever sets a timer has begun before.
-        let Some(&life) = self.lives.get(&self.shards.index_of(run.partition())) else {
+        let Some(&life) = self.lives.get(&run.partition()) else {
             return;
         };
         let message = match alarm {

@@ -17,6 +17,7 @@ use rustc_hash::FxHashSet;
 use super::Shard;
 use super::effects::CancelledCall;
 use super::entry::{Held, Place};
+use super::owned::of_no_run;
 use crate::activity::ActivityTask;
 
 /// What is on its way from a shard to one task queue.
@@ -150,7 +151,7 @@ impl Shard {
     /// Tasks of runs that are not in memory have to be read first, and have their places meanwhile.
     fn feed_queue(&mut self, number: usize, now: Timestamp) {
         const FED_MAX: usize = 256;
-        let moment = self.moment(now);
+        let moment = of_no_run(now);
         let Some(queue) = self.shared.queues.all().get(number).cloned() else {
             return;
         };

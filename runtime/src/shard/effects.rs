@@ -19,6 +19,10 @@ pub(super) enum Effect {
     Send(Partition, Box<ShardMessage>),
     Publish(RunId, Arc<PublishScheduled>),
     CancelPublish(RunId, OperationId),
+    /// The end of a child is durable in its parent's history.
+    ForgetCall(RunId, OperationId),
+    /// The end of a run that has called children is durable.
+    ForgetCalls(RunId),
     /// The outcome of a publish is durable.
     ForgetPublish(RunId, OperationId),
     CancelActivity(CancelledCall),
@@ -42,6 +46,8 @@ impl fmt::Debug for Effect {
             Self::Send(..) => "Send",
             Self::Publish(..) => "Publish",
             Self::CancelPublish(..) => "CancelPublish",
+            Self::ForgetCall(..) => "ForgetCall",
+            Self::ForgetCalls(_) => "ForgetCalls",
             Self::ForgetPublish(..) => "ForgetPublish",
             Self::CancelActivity(_) => "CancelActivity",
             Self::Timer(_) => "Timer",
@@ -108,6 +114,12 @@ impl Effects {
     pub(super) fn push(&mut self, effect: Effect) {
         self.others.push(effect);
         self.others_of.push(self.present);
+    }
+
+    /// As [`push`](Self::push), for what was decided durably before: it holds whatever is refused now.
+    pub(super) fn push_decided(&mut self, effect: Effect) {
+        self.others.push(effect);
+        self.others_of.push(Behalf::default());
     }
 
     pub(super) fn is_empty(&self) -> bool {

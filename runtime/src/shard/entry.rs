@@ -93,6 +93,8 @@ pub(super) enum Held {
     /// A failed attempt, and what it said last.
     Failed(OperationId, u32, Box<AttemptFailure>),
     Dispatch(OperationId),
+    /// The shard of a child that it waits for has begun anew: the child is asked for again.
+    CallAgain(OperationId),
     /// A value that waited for room in its topic has its turn.
     Republish(OperationId, Name),
 }
@@ -250,9 +252,12 @@ impl Held {
     pub(super) fn is_from_outside(&self) -> bool {
         match self {
             Self::Tell(..) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
-            Self::Input(_) | Self::Failed(..) | Self::Resume | Self::Dispatch(_) | Self::Republish(..) => {
-                false
-            }
+            Self::Input(_)
+            | Self::Failed(..)
+            | Self::Resume
+            | Self::Dispatch(_)
+            | Self::CallAgain(_)
+            | Self::Republish(..) => false,
         }
     }
 

@@ -11,9 +11,9 @@
 //! Each of these may be lost with a crash, and is sent again by recovery: a parent asks for its
 //! pending children again, and each shard tells the others which children its runs wait for, so
 //! that one whose parent has gone is closed all the same. The call names the child: asked for twice,
-//! it is begun once. A shard that takes the place of one that failed also asks itself for the children that
-//! runs of other shards wait for, and closes those that they do not: its predecessor may have had such a
-//! message in hand, or an answer to one.
+//! it is begun once. A shard that takes the place of one that failed says so to the others, which do the same
+//! for the children that [their runs wait for](super::calls) there: its predecessor may have had such a message in
+//! hand, or an answer to one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -168,6 +168,7 @@ impl Shard {
         let workflow = WorkflowName::of(&started);
         let mut turn = self.turn.take().unwrap_or_default();
         let limits = self.shared.config.limits;
+        let moment = self.moment_of(run, moment.now);
         let reason = ParkReason::Stuck { message };
         let instance = Instance::start_parked(run, started, reason, limits, moment, &mut turn);
         let entry = Entry::new(run, id, workflow, Place::Hot(Box::new(instance)));
@@ -292,44 +293,6 @@ impl Shard {
             // Refused only when the runtime has stopped. Whatever this shard decides from now on
             // comes behind it.
             drop(door.mailbox.push_reserved(message));
-        }
-    }
-
-    /// Of what runs of other shards had asked for here, the predecessor may have taken a part with it: asks
-    /// again for the children that they wait for. Gives the children here that they wait for no longer.
-    pub(super) fn take_over_children<'a>(
-        &self,
-        runs: &[RecoveredRun],
-        others: impl Iterator<Item = &'a RecoveredRun>,
-    ) -> Vec<(RunId, ParentClose)> {
-        let mut awaited = BTreeSet::new();
-        for other in others {
-            for (operation, pending, _) in &other.pending {
-                if let Pending::Child { scheduled, run } = pending
-                    && self.doors.index_of(scheduled.id.partition()) == self.index
-                {
-                    awaited.insert((other.run, *operation));
-                    if let Effect::Send(partition, message) = start_child(other.run, scheduled, *run) {
-                        self.doors.push_to(partition, *message);
-                    }
-                }
-            }
-        }
-        // A child was begun after its parent's decision was durable: both were read at one moment.
-        let is_orphan = |parent: &Parent| {
-            self.doors.index_of(parent.run.partition()) != self.index
-                && !awaited.contains(&(parent.run, parent.operation))
-        };
-        let children = runs
-            .iter()
-            .filter_map(|run| Some((run.run, run.parent.as_deref()?)));
-        let orphans = children.filter(|(_, parent)| is_orphan(parent));
-        orphans.map(|(run, parent)| (run, parent.on_close)).collect()
-    }
-
-    pub(super) fn close_orphans(&mut self, orphans: Vec<(RunId, ParentClose)>, moment: Moment) {
-        for (run, on_close) in orphans {
-            self.close(run, on_close, moment);
         }
     }
 

@@ -96,7 +96,12 @@ impl Shard {
                 self.effects.answer(Answer::Update(reply, refused));
             }
             // Late: the run has ended.
-            Held::Input(_) | Held::Failed(..) | Held::Resume | Held::Dispatch(_) | Held::Republish(..) => {}
+            Held::Input(_)
+            | Held::Failed(..)
+            | Held::Resume
+            | Held::Dispatch(_)
+            | Held::CallAgain(_)
+            | Held::Republish(..) => {}
         }
     }
 
@@ -139,6 +144,12 @@ impl Shard {
                     self.effects.push(Effect::ForgetPublish(run, operation));
                 }
             }
+            Held::Input(input @ Input::ChildEnded { operation, .. }) => {
+                let applied = self.apply(run, input, moment, Sender::Inside);
+                if !matches!(applied, Err(RunError::Turn(_))) {
+                    self.effects.push(Effect::ForgetCall(run, operation));
+                }
+            }
             Held::Input(input) => self.apply_quietly(run, input, moment),
             Held::Failed(operation, attempt, failed) => {
                 let AttemptFailure {
@@ -171,11 +182,12 @@ impl Shard {
             Held::Query(question, reply) => self.answer_query(run, &question, reply),
             Held::Update(request, reply) => self.update(run, request, reply, moment),
             Held::Describe(reply) => {
-                let description = self.describe(run, moment).ok_or(RunError::NotFound);
+                let description = self.describe(run).ok_or(RunError::NotFound);
                 self.effects
                     .answer(Answer::Describe(reply, description.map(Box::new)));
             }
             Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
+            Held::CallAgain(operation) => self.call_again(run, operation),
             Held::Dispatch(operation) => {
                 if let Some(task) = self.task_of(run, operation, moment) {
                     self.send_loaded(task);
@@ -253,6 +265,7 @@ impl Shard {
         moment: Moment,
         sender: Sender,
     ) -> Result<(), RunError> {
+        let moment = self.moment_of(run, moment.now);
         let Some(Entry {
             place: Place::Hot(instance),
             ..
@@ -336,7 +349,7 @@ impl Shard {
             let header = TurnHeader {
                 run,
                 head,
-                epoch: self.epoch,
+                epoch: self.epoch_of(run),
                 time: moment.now,
                 opens,
             };
@@ -432,6 +445,9 @@ impl Shard {
                             self.effects.push(tell_parent(parent, &outcome));
                         }
                     }
+                    if !self.calls.is_empty() {
+                        self.effects.push(Effect::ForgetCalls(run));
+                    }
                     self.children_len -= usize::from(entry.parent().is_some());
                     if matches!(entry.place, Place::Hot(_)) {
                         self.hot_len -= 1;
@@ -476,7 +492,7 @@ impl Shard {
         };
         match instance.ledger().pending_operation(operation)? {
             Pending::Activity(activity) if activity.retry_at.is_none_or(|at| at <= moment.now) => {
-                let attempt = activity.attempt(moment.epoch);
+                let attempt = activity.attempt(self.epoch_of(run).get());
                 let scheduled = Arc::clone(&activity.scheduled);
                 Some(ActivityTask {
                     run,
@@ -534,7 +550,7 @@ impl Shard {
                         .push(TimerCommand::Set(deadline, run, Alarm::Operation(operation)));
                 }
                 (None, Pending::Activity(activity)) => {
-                    let attempt = activity.attempt(self.epoch.get());
+                    let attempt = activity.attempt(self.epoch_of(run).get());
                     let start_by = activity.start_by(since);
                     let scheduled = activity.scheduled;
                     self.stage_task(ActivityTask {
@@ -554,6 +570,7 @@ impl Shard {
                     },
                 ) => {
                     if let Effect::Send(partition, message) = start_child(run, &scheduled, known) {
+                        self.note_call(&message);
                         self.doors.push_to(partition, *message);
                     }
                 }

@@ -18,8 +18,8 @@ use millrun_core::{Epoch, RunId};
 
 use super::message::ShardMessage;
 
-/// A request for the history of a run, and the life of the shard that waits for it: its epoch, which no two
-/// lives of a shard share.
+/// A request for the history of a run, and the life of the shard that waits for it: the epoch of the run's
+/// partition, which no two lives of a shard share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) run: RunId,
@@ -27,13 +27,13 @@ pub(crate) struct Load {
 }
 
 impl ShardMessage {
-    /// The only life of the shard that may believe this; `None` if any may. A new kind of message has to
+    /// The run that it is about, and the only life of its shard that may believe it; `None` if any may. A new kind of message has to
     /// decide here.
     #[inline]
-    pub(super) fn life(&self) -> Option<Epoch> {
+    pub(super) fn life(&self) -> Option<(RunId, Epoch)> {
         match self {
             // A history is what the run was when it was read.
-            Self::Loaded { load, .. } => Some(load.life),
+            Self::Loaded { load, .. } => Some((load.run, load.life)),
             // Requests: nobody has begun to work on them.
             Self::Start(_)
             | Self::StartWith(_)
@@ -46,12 +46,13 @@ impl ShardMessage {
             | Self::List { .. } => None,
             // A life that begins sets its timers anew, and begins at once what is due: an attempt that was due
             // for its predecessor too would be started twice under one number.
-            Self::TimerFired { life, .. } | Self::ResumeDue { life, .. } => Some(*life),
+            Self::TimerFired { run, life, .. } | Self::ResumeDue { run, life } => Some((*run, *life)),
             // Durable facts about a parent's operation: taken once, while it is pending.
             Self::StartChild(_)
             | Self::ChildStarted { .. }
             | Self::ChildEnded { .. }
             | Self::CloseChild { .. }
+            | Self::Begun { .. }
             | Self::Orphans { .. } => None,
             // What a topic did with a value does not depend on the shard that handed it over.
             Self::PublishParked { .. } | Self::Published { .. } => None,

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::life::Load;
 use crate::activity::{ActivityReport, ActivityReports};
+use crate::claims::shard_of;
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
@@ -122,7 +123,11 @@ pub(crate) enum ShardMessage {
         parent: RunId,
         operation: OperationId,
     },
-    /// A shard has begun: of the children of its runs, it knows that these are waited for.
+    /// A shard has begun anew: the children that are waited for there are asked for again.
+    Begun {
+        shard: usize,
+    },
+    /// A shard has begun, or another one has: of the children of its runs, it knows that these are waited for.
     Orphans {
         shard: usize,
         awaited: Arc<BTreeSet<(RunId, OperationId)>>,
@@ -357,7 +362,7 @@ impl ShardDoors {
 
     /// The number of the shard that hosts a partition.
     pub(crate) fn index_of(&self, partition: Partition) -> usize {
-        usize::from(partition.index()) % self.0.len()
+        shard_of(partition, self.0.len())
     }
 
     /// The shard that hosts a partition. Nothing stored depends on this.

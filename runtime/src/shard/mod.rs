@@ -18,6 +18,7 @@
 
 mod answers;
 mod asleep;
+mod calls;
 mod dispatch;
 mod effects;
 mod entry;
@@ -28,6 +29,7 @@ mod instances;
 mod life;
 mod line;
 mod message;
+mod owned;
 mod publishing;
 mod questions;
 mod refused;
@@ -45,7 +47,7 @@ use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{Implementation, Input, Moment, Name, Started, Turn};
+use millrun_workflow::{Implementation, Input, Name, Started, Turn};
 
 pub(crate) use message::{
     Changed, FirstRequest, Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing,
@@ -55,18 +57,22 @@ pub(crate) use message::{
 
 use crate::RuntimeConfig;
 use crate::activity::{ActivityReports, LastActivity, PoolState, TaskQueues};
+use crate::claims::Claims;
 use crate::reader::ReaderDoor;
 use crate::recovery::RecoveredRun;
 use crate::replays::ChangedValues;
 use crate::timers::{TimerCommand, TimersDoor};
 use crate::watch::Watch;
 use answers::Outbox;
+use calls::Calls;
 use dispatch::Outlet;
 use effects::{CancelledCall, Effect, Effects, InFlight};
 pub(crate) use family::child_end;
 pub(crate) use handed::HandedOver;
 pub(crate) use life::Load;
 use line::Spot;
+pub(crate) use owned::EpochTable;
+use owned::of_no_run;
 use publishing::Backlog;
 pub(crate) use publishing::{NamedPublisher, Publisher, Topics};
 use results::Results;
@@ -92,6 +98,8 @@ pub(crate) struct ShardShared {
     pub(crate) changed_values: ChangedValues,
     /// What each shard has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,
+    /// What is owned, and the news of it.
+    pub(crate) claims: Claims,
     /// The first shard whose partitions another owner has taken, and the epoch under which.
     pub(crate) lost: OnceLock<(usize, Epoch)>,
 }
@@ -140,7 +148,7 @@ pub(crate) struct Shard {
     /// The doors of all shards, and which of them is this one's.
     doors: ShardDoors,
     index: usize,
-    epoch: Epoch,
+    epochs: EpochTable,
     /// Whether it has taken the place of one that failed.
     is_successor: bool,
     /// The runs at hand.
@@ -150,6 +158,8 @@ pub(crate) struct Shard {
     tally: Tally,
     /// How many of the live runs are children.
     children_len: usize,
+    /// The children that runs here have asked for and wait for.
+    calls: Calls,
     /// Runs that end with this turn, each with the one in which it goes on.
     continuing: Vec<(RunId, RunId, Box<Started>)>,
     /// What waits for room in a topic.
@@ -202,7 +212,12 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(shared: Arc<ShardShared>, doors: &ShardDoors, index: usize, epoch: Epoch) -> Self {
+    pub(crate) fn new(
+        shared: Arc<ShardShared>,
+        doors: &ShardDoors,
+        index: usize,
+        epochs: EpochTable,
+    ) -> Self {
         let door = &doors.all()[index];
         let batch = shared.journal.batch(shared.config.journal.turn_bytes_max);
         let bell = door.mailbox.bell().clone();
@@ -216,12 +231,13 @@ impl Shard {
             bell,
             doors: doors.clone(),
             index,
-            epoch,
+            epochs,
             is_successor: false,
             entries: Roster::default(),
             live_len: 0,
             tally: Tally::default(),
             children_len: 0,
+            calls: Calls::default(),
             continuing: Vec::new(),
             publishing: BTreeMap::new(),
             topics_to_feed: VecDeque::new(),
@@ -254,21 +270,18 @@ impl Shard {
         }
     }
 
-    /// Takes in what recovery found after a predecessor of this opening had failed, and what it found of the
-    /// runs of the `others`, which live on.
-    pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, others: &[Vec<RecoveredRun>], now: Timestamp) {
+    /// Takes in what recovery found after a predecessor of this opening had failed.
+    pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
         self.is_successor = true;
         self.take_over_publishes(&runs);
-        let others = others.iter().flatten();
-        let orphans = self.take_over_children(&runs, others);
         self.seed(runs, now);
-        self.close_orphans(orphans, self.moment(now));
+        self.ask_for_calls();
     }
 
     /// Takes in what recovery found.
     pub(crate) fn seed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
         self.timer_commands
-            .push(TimerCommand::Begin(self.index, self.epoch));
+            .push(TimerCommand::Begin(self.epochs.owned().collect()));
         self.announce_awaited(&runs);
         for run in runs {
             self.seed_run(run, now);
@@ -305,13 +318,6 @@ impl Shard {
             // Wraps if there are fewer.
             let more = hot.wrapping_sub(std::mem::replace(&mut self.tally.hot, hot));
             self.shared.counters.hot.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
-    fn moment(&self, now: Timestamp) -> Moment {
-        Moment {
-            now,
-            epoch: self.epoch.get(),
         }
     }
 
@@ -371,7 +377,12 @@ impl Shard {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Send(partition, message) => self.doors.push_to(partition, *message),
+            Effect::Send(partition, message) => {
+                self.note_call(&message);
+                self.doors.push_to(partition, *message);
+            }
+            Effect::ForgetCall(run, operation) => self.calls.forget(run, operation),
+            Effect::ForgetCalls(run) => self.calls.forget_all(run),
             Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
@@ -402,7 +413,7 @@ impl Shard {
         let mut messages = self.mailbox.take();
         // The time is asked for behind the messages: a timer that is among them was due before it
         // was sent, and must not look early.
-        let moment = self.moment(self.shared.host.now());
+        let moment = of_no_run(self.shared.host.now());
         self.shared.watch.begin(self.index, moment.now);
         let mut left = budget;
         while left > 0
@@ -460,6 +471,7 @@ impl Part for Shard {
             return Next::Stop;
         }
         self.reports.bell().answer();
+        self.hear_news();
         self.perform_durable();
         self.feed_queues(now);
         self.start_loads();
@@ -468,7 +480,7 @@ impl Part for Shard {
         }
         self.fed_len = 0;
         if !self.topics_to_feed.is_empty() {
-            self.feed_topics(self.moment(now));
+            self.feed_topics(of_no_run(now));
         }
         let is_more = self.sweep(budget) || !self.topics_to_feed.is_empty();
         let is_flushed = self.flush();

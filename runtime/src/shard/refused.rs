@@ -61,7 +61,7 @@ impl Shard {
     /// Forgets what is known of a run beyond its history, and has that read.
     fn read_again(&mut self, run: RunId, error: &TurnRefused) {
         // Told in any case: a journal that refuses this says why when it is read.
-        let told = self.shared.journal.read_again(run, self.epoch);
+        let told = self.shared.journal.read_again(run, self.epoch_of(run));
         tracing::debug!(%run, ?told, "a run is read again");
         let (kept, applied) = std::mem::take(&mut self.applied)
             .into_iter()

@@ -26,7 +26,9 @@ fn with_cause(started: Started, cause: Option<Box<Cause>>) -> Started {
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
-        if message.life().is_some_and(|life| life != self.epoch) {
+        if let Some((run, life)) = message.life()
+            && life != self.epoch_of(run)
+        {
             return;
         }
         match message {
@@ -82,6 +84,7 @@ impl Shard {
                 parent,
                 operation,
             } => self.on_close_child(&id, parent, operation, moment),
+            ShardMessage::Begun { shard } => self.on_begun(shard, moment),
             ShardMessage::Orphans { shard, awaited } => self.on_orphans(shard, &awaited, moment),
             ShardMessage::PublishParked { run, operation } => {
                 self.with_run(run, Held::Input(Input::PublishParked { operation }), moment);
@@ -297,7 +300,7 @@ impl Shard {
         let UpdateRequest { request, name, input } = update;
         let key = (run, request.clone());
         let input = Input::Update { request, name, input };
-        if let Err(refused) = instance.apply(input, moment, &mut turn) {
+        if let Err(refused) = instance.apply(input, self.moment_of(run, moment.now), &mut turn) {
             self.give_back(turn);
             let refused = UpdateRefused::Run(RunError::from(refused));
             self.effects.answer(Answer::Update(reply, Err(refused)));
@@ -324,6 +327,7 @@ impl Shard {
         let limits = self.shared.config.limits;
         let mut turn = self.turn.take().unwrap_or_default();
         self.shared.watch.run(self.index, run);
+        let moment = self.moment_of(run, moment.now);
         let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
         (instance, turn)
     }
@@ -461,7 +465,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn describe(&self, run: RunId, moment: Moment) -> Option<InstanceDescription> {
+    pub(super) fn describe(&self, run: RunId) -> Option<InstanceDescription> {
         let entry = self.entries.get(run)?;
         let Place::Hot(instance) = &entry.place else {
             return None;
@@ -475,7 +479,7 @@ impl Shard {
             Pending::Child { .. } | Pending::Promise | Pending::Timer { .. } => true,
         };
         let ledger = instance.ledger();
-        let mut description = InstanceDescription::of(run, ledger, moment.epoch, is_known)?;
+        let mut description = InstanceDescription::of(run, ledger, self.epoch_of(run).get(), is_known)?;
         description.status = self
             .shared
             .status(&entry.workflow, entry.has_ended(), entry.is_parked);

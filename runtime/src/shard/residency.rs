@@ -52,7 +52,7 @@ impl Shard {
                 continue;
             }
             self.loads_in_flight += 1;
-            let life = self.epoch;
+            let life = self.epoch_of(run);
             self.shared.reader.load(Load { run, life });
         }
     }

@@ -351,6 +351,8 @@ fn journal_of(world: &SimHost, inner: &Arc<MemoryJournal>, story: &Arc<Story>) -
             story.fails.fetch_add(1, Ordering::Relaxed);
         }
         if fails_at == 0 {
+            // What a stranger has queued is to become durable all the same.
+            bell.ring();
             fail();
         }
         let enqueued = journal.enqueue(batch);

@@ -9,7 +9,7 @@ use millrun::Timestamp;
 use millrun::host::Bell;
 use millrun_core::Sequence;
 use millrun_persistence::{
-    Batch, Claim, Claimant, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal,
+    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal,
     JournalFailure, Lane, Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnHeader,
     TurnRefused,
 };
@@ -138,6 +138,16 @@ impl Journal for Tapped {
     }
 
     fn claim(&self, claim: Claim) {
+        let one_less = |left: u64| left.checked_sub(1);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.unreadable.fetch_update(set, get, one_less).is_ok() {
+            let error = ReadError::Damaged {
+                run: None,
+                position: 7,
+                cause: "as told".into(),
+            };
+            return drop(claim.refuse(ClaimRefused::Unreadable(error)));
+        }
         self.inner.claim(claim);
     }
 
@@ -205,15 +215,6 @@ impl Journal for Tapped {
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
-        let one_less = |left: u64| left.checked_sub(1);
-        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
-        if self.unreadable.fetch_update(set, get, one_less).is_ok() {
-            return Err(ReadError::Damaged {
-                run: None,
-                position: 7,
-                cause: "as told".into(),
-            });
-        }
         self.inner.recover(lanes, progress)
     }
 
