@@ -18,7 +18,7 @@ use crate::assembly::{self, Code};
 use crate::host::{HostConfig, TokioHost};
 use crate::recovery::{self, RecoveredRun, StartupReport};
 use crate::registry::{Definition, Registered, Registration};
-use crate::shard::{NamedPublisher, Publisher};
+use crate::topics::{NamedPublisher, Publisher};
 use crate::upkeep::OwnStore;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 

@@ -11,10 +11,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
-use crate::runtime::Inner;
-use crate::shard::{
-    Changed, Question, ShardMessage, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+use crate::follow::Followed;
+use crate::mail::{
+    Changed, Question, Request, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
+use crate::runtime::Inner;
 use crate::updated::Decoder;
 use crate::workflow::Unanswered;
 use crate::{QueryError, ResultError, RunError, UpdateError};
@@ -200,21 +201,14 @@ impl<O, E> RunHandle<O, E> {
     }
 
     pub(crate) async fn tell(&self, what: Tell) -> Result<(), RunError> {
-        let mut target = self.target.clone();
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let message = ShardMessage::Tell {
-                target: target.clone(),
-                what: what.clone(),
-                reply,
-            };
-            match self.inner.ask(&target, message, answer).await {
-                Err(RunError::NotFound) => match self.inner.next_run(&target).await? {
-                    Some(next) => target = Target::Run(next),
-                    None => return Err(RunError::Finished),
-                },
-                answer => return answer,
-            }
+        let request = |target, reply| Request::Tell {
+            target,
+            what: what.clone(),
+            reply,
+        };
+        match self.inner.follow(self.target.clone(), request).await? {
+            Followed::Answered(()) => Ok(()),
+            Followed::Gone(_) => Err(RunError::Finished),
         }
     }
 
@@ -236,24 +230,17 @@ impl<O, E> RunHandle<O, E> {
     }
 
     pub(crate) async fn ask(&self, question: Question) -> Result<Payload, QueryError> {
-        let mut target = self.target.clone();
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let message = ShardMessage::Query {
-                target: target.clone(),
-                question: question.clone(),
-                reply,
-            };
-            match self.inner.ask(&target, message, answer).await {
-                Err(QueryError::Run(RunError::NotFound | RunError::Finished)) => {
-                    if let Some(next) = self.inner.next_run(&target).await? {
-                        target = Target::Run(next);
-                        continue;
-                    }
-                    let answer = self.inner.shared.reader.query(target, question);
-                    return self.inner.read(answer).await;
-                }
-                answer => return answer,
+        let request = |target, reply| Request::Query {
+            target,
+            question: question.clone(),
+            reply,
+        };
+        match self.inner.follow(self.target.clone(), request).await? {
+            Followed::Answered(answer) => Ok(answer),
+            Followed::Gone(last) => {
+                self.inner
+                    .read(self.inner.shared.reader.query(last, question))
+                    .await
             }
         }
     }
@@ -378,21 +365,10 @@ impl<O, E> RunHandle<O, E> {
 
     /// What tells that the run has gone on since this returned; `None` if it has ended.
     async fn changed(&self) -> Result<Option<Changed>, RunError> {
-        let mut target = self.target.clone();
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let message = ShardMessage::Watch {
-                target: target.clone(),
-                reply,
-            };
-            match self.inner.ask(&target, message, answer).await {
-                Ok(changed) => return Ok(Some(changed)),
-                Err(RunError::NotFound | RunError::Finished) => match self.inner.next_run(&target).await? {
-                    Some(next) => target = Target::Run(next),
-                    None => return Ok(None),
-                },
-                Err(error) => return Err(error),
-            }
+        let request = |target, reply| Request::Watch { target, reply };
+        match self.inner.follow(self.target.clone(), request).await? {
+            Followed::Answered(changed) => Ok(Some(changed)),
+            Followed::Gone(_) => Ok(None),
         }
     }
 
@@ -443,26 +419,17 @@ impl<O, E> RunHandle<O, E> {
         Decoder::typed().decode(self.ask_update(request).await)
     }
 
-    pub(crate) async fn ask_update(&self, request: UpdateRequest) -> Result<UpdateAnswer, UpdateRefused> {
-        let mut target = self.target.clone();
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let message = ShardMessage::Update {
-                target: target.clone(),
-                request: request.clone(),
-                reply,
-            };
-            match self.inner.ask(&target, message, answer).await {
-                Err(UpdateRefused::Run(RunError::NotFound | RunError::Finished)) => {
-                    let next = self.inner.next_run(&target).await;
-                    if let Some(next) = next.map_err(UpdateRefused::Run)? {
-                        target = Target::Run(next);
-                        continue;
-                    }
-                    let answer = self.inner.shared.reader.update(target, request.request);
-                    return self.inner.read(answer).await;
-                }
-                answer => return answer,
+    pub(crate) async fn ask_update(&self, update: UpdateRequest) -> Result<UpdateAnswer, UpdateRefused> {
+        let request = |target, reply| Request::Update {
+            target,
+            request: update.clone(),
+            reply,
+        };
+        match self.inner.follow(self.target.clone(), request).await? {
+            Followed::Answered(answer) => Ok(answer),
+            Followed::Gone(last) => {
+                let answer = self.inner.shared.reader.update(last, update.request);
+                self.inner.read(answer).await
             }
         }
     }
@@ -492,7 +459,7 @@ impl<O, E> RunHandle<O, E> {
         let mut target = self.target.clone();
         loop {
             let (reply, answer) = oneshot::channel();
-            let question = ShardMessage::Await {
+            let question = Request::Await {
                 target: target.clone(),
                 reply,
             };
@@ -510,23 +477,11 @@ impl<O, E> RunHandle<O, E> {
 
 impl Inner {
     /// What a run does, or the one in which it goes on.
-    pub(crate) async fn describe(&self, mut target: Target) -> Result<InstanceDescription, RunError> {
-        loop {
-            let (reply, answer) = oneshot::channel();
-            let question = ShardMessage::Describe {
-                target: target.clone(),
-                reply,
-            };
-            match self.ask(&target, question, answer).await {
-                Err(RunError::NotFound | RunError::Finished) => {
-                    if let Some(next) = self.next_run(&target).await? {
-                        target = Target::Run(next);
-                        continue;
-                    }
-                    return self.read(self.shared.reader.describe(target)).await;
-                }
-                answer => return answer,
-            }
+    pub(crate) async fn describe(&self, target: Target) -> Result<InstanceDescription, RunError> {
+        let request = |target, reply| Request::Describe { target, reply };
+        match self.follow(target, request).await? {
+            Followed::Answered(description) => Ok(description),
+            Followed::Gone(last) => self.read(self.shared.reader.describe(last)).await,
         }
     }
 }

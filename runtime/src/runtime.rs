@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_broker::Broker;
-use millrun_broker::mailbox::TryPushError;
 use millrun_core::{InstanceId, InstanceIdError, RunId, TaskHandle};
 use millrun_persistence::{FinishedRun, Journal, ReadError, Retention};
 use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
@@ -18,8 +17,9 @@ use crate::assembly::Tree;
 use crate::builder::RuntimeBuilder;
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::host::TokioHost;
+use crate::mail::{Latest, Request, ShardDoor, ShardDoors, Standing, Target, Tell};
 use crate::recovery::StartupReport;
-use crate::shard::{Latest, ShardDoor, ShardDoors, ShardMessage, ShardShared, Standing, Target, Tell};
+use crate::shared::ShardShared;
 use crate::stop::StopCell;
 use crate::upkeep::{OwnStore, StoreHandle};
 use crate::{RunError, RunHandle, StopCause, UntypedHandle};
@@ -190,30 +190,30 @@ impl Inner {
         }
     }
 
-    /// Sends a message to a shard, which may mean waiting for room, and waits for the answer.
+    /// Sends a request to a shard, which may mean waiting for room, and waits for the answer.
     pub(crate) async fn ask<T, E: From<StopCause>>(
         &self,
         target: &Target,
-        message: ShardMessage,
+        request: Request,
         answer: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
-        self.ask_at(self.doors.of_target(target), message, answer).await
+        self.ask_at(self.doors.of_target(target), request, answer).await
     }
 
     /// As [`ask`](Self::ask), at this door.
     pub(crate) async fn ask_at<T, E: From<StopCause>>(
         &self,
         door: &ShardDoor,
-        message: ShardMessage,
+        request: Request,
         answer: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
         if self.stop.is_closing() {
             return Err(StopCause::Shutdown.into());
         }
         // The message is large, and is moved once more for each future that holds it.
-        let is_pushed = match door.mailbox.try_push(message) {
-            Err(TryPushError::Full(message)) => door.mailbox.push(message).await.is_ok(),
-            pushed => pushed.is_ok(),
+        let is_pushed = match door.try_push(request) {
+            Ok(()) => true,
+            Err(request) => door.push(request).await,
         };
         if !is_pushed {
             return Err(self.stop_cause().into());
@@ -400,7 +400,7 @@ impl Runtime {
             operation: token.operation(),
             end,
         };
-        let message = ShardMessage::Tell {
+        let message = Request::Tell {
             target: target.clone(),
             what,
             reply,
@@ -427,7 +427,7 @@ impl Runtime {
         let mut all = Vec::new();
         for door in self.inner.doors.all() {
             let (reply, answer) = oneshot::channel();
-            let question = ShardMessage::List {
+            let question = Request::List {
                 after: after.cloned(),
                 len_max,
                 reply,

@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::handle::End;
+use crate::mail::{Reply, Request, StartRequest, StartedRun, Target};
 use crate::runtime::Inner;
-use crate::shard::{Reply, ShardMessage, StartRequest, StartedRun, Target};
 use crate::updated::Decoder;
 use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
 
@@ -467,9 +467,9 @@ fn handle_of<H>(inner: &Arc<Inner>, id: InstanceId, run: RunId, end: Option<End>
 async fn ask<T, E: From<crate::StopCause>>(
     inner: &Inner,
     id: &InstanceId,
-    message: ShardMessage,
+    request: Request,
     answer: oneshot::Receiver<Result<T, E>>,
 ) -> Result<T, E> {
     let door = inner.doors.of(id.partition());
-    inner.ask_at(door, message, answer).await
+    inner.ask_at(door, request, answer).await
 }

@@ -7,7 +7,7 @@ use millrun_workflow::{Name, Payload, RunFailure};
 
 use crate::describe::InstanceDescription;
 use crate::handle::ended;
-use crate::shard::{Question, Tell, UpdateRequest};
+use crate::mail::{Question, Tell, UpdateRequest};
 use crate::updated::Decoder;
 use crate::{QueryError, ResultError, RunError, RunHandle, UpdateError};
 

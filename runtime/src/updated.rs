@@ -3,7 +3,7 @@
 use millrun_workflow::{InputRefused, Payload, PayloadError};
 use serde::de::DeserializeOwned;
 
-use crate::shard::{UpdateAnswer, UpdateRefused};
+use crate::mail::{UpdateAnswer, UpdateRefused};
 use crate::{RunError, UpdateError};
 
 /// How the answer to an update and its rejection are decoded.

@@ -144,7 +144,7 @@ mod tests {
     use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
-    use crate::shard::ShardDoors;
+    use crate::mail::ShardDoors;
 
     const ACT: Activity<u32, u32> = Activity::named("step");
 

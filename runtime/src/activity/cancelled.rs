@@ -107,7 +107,7 @@ mod tests {
     use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
-    use crate::shard::ShardDoors;
+    use crate::mail::ShardDoors;
 
     fn key(number: u32) -> Key {
         let id = InstanceId::new("order-1").unwrap();

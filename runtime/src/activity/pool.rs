@@ -23,7 +23,7 @@ use super::{
     ActivityContext, ActivityReport, ActivityTask, AttemptOutcome, LastActivity, PoolState, TaskQueue,
     TaskQueues, attempt,
 };
-use crate::shard::ShardDoors;
+use crate::mail::ShardDoors;
 
 /// How long a turn runs attempts itself, those apart that are measured together with its last. Then others
 /// have their turn.

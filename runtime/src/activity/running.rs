@@ -15,8 +15,8 @@ use super::attempt_list::{Attempt, AttemptList, Key};
 use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
+use crate::mail::{PartitionMessage, ShardDoors};
 use crate::runtime::Inner;
-use crate::shard::{ShardDoors, ShardMessage};
 
 /// The attempts of one task queue.
 #[derive(Debug)]
@@ -299,7 +299,7 @@ impl PoolState {
 
     /// Tells a run that an attempt has begun.
     pub(super) fn tell_started(&self, (run, operation): Key, attempt: u32) {
-        let message = ShardMessage::AttemptStarted {
+        let message = PartitionMessage::AttemptStarted {
             run,
             operation,
             attempt,
@@ -324,7 +324,7 @@ impl PoolState {
             attempt.hear(details, now)
         };
         if let Some(details) = told {
-            let message = ShardMessage::Heartbeat {
+            let message = PartitionMessage::Heartbeat {
                 run,
                 operation,
                 attempt: task.attempt,

@@ -23,8 +23,8 @@ use millrun_core::{Host, panic_message};
 use millrun_workflow::Payload;
 use tokio::sync::{mpsc, oneshot};
 
-use super::message::{Changed, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
 use crate::describe::{InstanceDescription, InstanceSummary};
+use crate::mail::{Changed, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
 use crate::{QueryError, RunError, StartError};
 
 /// So few are sent where they are: handing them over would cost as much, and take longer.

@@ -20,7 +20,7 @@ use millrun_workflow::{Moment, OperationId, Parent, Pending};
 use super::Shard;
 use super::entry::{Held, Place};
 use super::family::start_child;
-use super::message::ShardMessage;
+use crate::mail::PartitionMessage;
 
 /// Each call with the partition of its child.
 #[derive(Debug, Default)]
@@ -57,13 +57,13 @@ impl Calls {
 
 impl Shard {
     /// Notes what a message does to the list, which is sent since what it says is durable.
-    pub(super) fn note_call(&mut self, message: &ShardMessage) {
+    pub(super) fn note_call(&mut self, message: &PartitionMessage) {
         match message {
-            ShardMessage::StartChild(child) => {
+            PartitionMessage::StartChild(child) => {
                 let Parent { run, operation, .. } = child.parent;
                 self.calls.insert(run, operation, child.id.partition());
             }
-            ShardMessage::CloseChild {
+            PartitionMessage::CloseChild {
                 parent, operation, ..
             } => self.calls.forget(*parent, *operation),
             _ => {}
@@ -75,11 +75,7 @@ impl Shard {
     pub(super) fn ask_for_calls(&self) {
         let others = self.doors.all().iter().enumerate();
         for (_, door) in others.filter(|(index, _)| *index != self.index) {
-            // Refused only when the runtime has stopped.
-            drop(
-                door.mailbox
-                    .push_reserved(ShardMessage::Begun { shard: self.index }),
-            );
+            door.push_reserved(PartitionMessage::Begun { shard: self.index });
         }
     }
 
@@ -87,11 +83,11 @@ impl Shard {
     /// for these again. What is decided from now on comes behind it.
     pub(super) fn on_begun(&mut self, shard: usize, moment: Moment) {
         let calls = self.calls.of(|child| self.doors.index_of(child) == shard);
-        let message = ShardMessage::Orphans {
+        let message = PartitionMessage::Orphans {
             shard: self.index,
             awaited: Arc::new(calls.clone()),
         };
-        drop(self.doors.all()[shard].mailbox.push_reserved(message));
+        self.doors.all()[shard].push_reserved(message);
         for (run, operation) in calls {
             self.with_run(run, Held::CallAgain(operation), moment);
         }

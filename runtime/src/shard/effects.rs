@@ -9,14 +9,14 @@ use millrun_persistence::Snapshot;
 use millrun_workflow::{OperationId, PublishScheduled};
 
 use super::answers::Answer;
-use super::message::ShardMessage;
 use crate::activity::ActivityTask;
+use crate::mail::PartitionMessage;
 use crate::timers::TimerCommand;
 
 /// One thing to do, of those that most runs do not need.
 pub(super) enum Effect {
     /// A message to whoever hosts the partition.
-    Send(Partition, Box<ShardMessage>),
+    Send(Partition, Box<PartitionMessage>),
     Publish(RunId, Arc<PublishScheduled>),
     CancelPublish(RunId, OperationId),
     /// The end of a child is durable in its parent's history.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, Payload, Started};
 
-use super::message::{Question, Reply, Standing, Tell, UpdateReply, UpdateRequest};
 use super::results::ResultNumber;
 use crate::QueryError;
 use crate::activity::AttemptFailure;
 use crate::describe::InstanceDescription;
+use crate::mail::{Question, Reply, Standing, Tell, UpdateReply, UpdateRequest};
 
 /// One run.
 #[derive(Debug)]
@@ -97,6 +97,15 @@ pub(super) enum Held {
     CallAgain(OperationId),
     /// A value that waited for room in its topic has its turn.
     Republish(OperationId, Name),
+}
+
+/// Who an input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// Somebody who gets an answer, and asks again if there is none.
+    Outside,
+    /// A part of the runtime, which does not send it again.
+    Inside,
 }
 
 impl Entry {

@@ -22,33 +22,20 @@ use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
     ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
-    ParkReason, Payload, Pending, Started,
+    ParkReason, Pending, Started,
 };
 
 use super::Shard;
 use super::answers::Answer;
 use super::effects::Effect;
 use super::entry::{Entry, Held, Place, WorkflowName};
-use super::message::{ShardMessage, Standing, StartChild};
 use super::roster::Known;
 use crate::RunError;
+use crate::mail::{PartitionMessage, Standing, StartChild, child_end};
 use crate::recovery::RecoveredRun;
 
 /// How often an instance may go on in another run within one turn.
 const CONTINUED_MAX: usize = 100;
-
-/// What a run's end is to its parent; `None` if it goes on.
-pub(crate) fn child_end(outcome: &Outcome) -> Option<Result<Payload, ChildFailure>> {
-    match outcome {
-        Outcome::Completed(value) => Some(Ok(value.clone())),
-        Outcome::Failed(error) => Some(Err(ChildFailure::Failed(error.clone()))),
-        Outcome::Cancelled(error) => Some(Err(ChildFailure::Cancelled(error.clone()))),
-        Outcome::Terminated(reason) => Some(Err(ChildFailure::Terminated {
-            reason: reason.clone(),
-        })),
-        Outcome::Continued(_) => None,
-    }
-}
 
 /// Tells a parent how its child ended.
 pub(super) fn tell_parent(parent: &Parent, outcome: &Outcome) -> Effect {
@@ -56,7 +43,7 @@ pub(super) fn tell_parent(parent: &Parent, outcome: &Outcome) -> Effect {
         let message = "it goes on in another run".into();
         Err(ChildFailure::NotStarted { message })
     });
-    let message = ShardMessage::ChildEnded {
+    let message = PartitionMessage::ChildEnded {
         run: parent.run,
         operation: parent.operation,
         end,
@@ -79,13 +66,13 @@ pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<
         known,
         looked_at: None,
     };
-    let message = ShardMessage::StartChild(Box::new(request));
+    let message = PartitionMessage::StartChild(Box::new(request));
     Effect::Send(scheduled.id.partition(), Box::new(message))
 }
 
 /// Says that nobody waits for a child any more.
 pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
-    let message = ShardMessage::CloseChild {
+    let message = PartitionMessage::CloseChild {
         id: scheduled.id.clone(),
         parent: run,
         operation: scheduled.operation,
@@ -239,7 +226,7 @@ impl Shard {
     }
 
     pub(super) fn refuse_child(&mut self, parent: &Parent, message: String) {
-        let message = ShardMessage::ChildEnded {
+        let message = PartitionMessage::ChildEnded {
             run: parent.run,
             operation: parent.operation,
             end: Err(ChildFailure::NotStarted { message }),
@@ -286,13 +273,12 @@ impl Shard {
             .collect();
         let awaited = Arc::new(awaited);
         for door in self.doors.all() {
-            let message = ShardMessage::Orphans {
+            let message = PartitionMessage::Orphans {
                 shard: self.index,
                 awaited: Arc::clone(&awaited),
             };
-            // Refused only when the runtime has stopped. Whatever this shard decides from now on
-            // comes behind it.
-            drop(door.mailbox.push_reserved(message));
+            // All that this shard decides from now on comes behind it.
+            door.push_reserved(message);
         }
     }
 
@@ -339,7 +325,7 @@ fn is_child_of(entry: &Known<'_>, parent: &Parent) -> bool {
 
 /// Tells a parent that its child runs.
 fn child_started(parent: &Parent, child: RunId) -> Effect {
-    let message = ShardMessage::ChildStarted {
+    let message = PartitionMessage::ChildStarted {
         run: parent.run,
         operation: parent.operation,
         child,

@@ -13,12 +13,12 @@ use millrun_workflow::{
 use super::Shard;
 use super::answers::Answer;
 use super::effects::{CancelledCall, Effect};
-use super::entry::{Entry, Held, Loading, Place, WorkflowName};
+use super::entry::{Entry, Held, Loading, Place, Sender, WorkflowName};
 use super::family::{check_beginning, close_child, start_child, tell_parent};
-use super::message::{Standing, Tell, UpdateRefused};
 use super::questions::{answer_updates, tell_parked};
 use super::residency::weigh;
 use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
+use crate::mail::{Standing, Tell, UpdateRefused};
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
 use crate::{QueryError, RunError};
@@ -608,15 +608,6 @@ impl Shard {
             Err(failure) => Held::Failed(operation, attempt, failure),
         }
     }
-}
-
-/// Who an input comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sender {
-    /// Somebody who gets an answer, and asks again if there is none.
-    Outside,
-    /// A part of the runtime, which does not send it again.
-    Inside,
 }
 
 /// Whether nobody sends an input again while the run's shard lives, and its run waits for it.

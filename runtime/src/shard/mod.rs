@@ -23,12 +23,9 @@ mod dispatch;
 mod effects;
 mod entry;
 mod family;
-mod handed;
 mod id_hash;
 mod instances;
-mod life;
 mod line;
-mod message;
 mod owned;
 mod publishing;
 mod questions;
@@ -40,92 +37,33 @@ mod roster;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
-use millrun_core::{Bell, Epoch, Host, Next, Offset, Part, RunId, Timestamp};
-use millrun_persistence::{Batch, EnqueueError, Journal};
-use millrun_workflow::{Implementation, Input, Name, Started, Turn};
+use millrun_core::{Bell, Epoch, Next, Offset, Part, RunId, Timestamp};
+use millrun_persistence::{Batch, EnqueueError};
+use millrun_workflow::{Input, Name, Started, Turn};
 
-pub(crate) use message::{
-    Changed, FirstRequest, Latest, Question, Reply, ShardDoor, ShardDoors, ShardMessage, Standing,
-    StartChild, StartRequest, StartWith, StartedRun, Story, Target, Tell, UpdateAnswer, UpdateRefused,
-    UpdateRequest, check_workflow,
-};
-
-use crate::RuntimeConfig;
-use crate::activity::{ActivityReports, LastActivity, PoolState, TaskQueues};
-use crate::claims::Claims;
-use crate::reader::ReaderDoor;
+use crate::activity::{ActivityReports, LastActivity};
+use crate::mail::{ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
-use crate::replays::ChangedValues;
-use crate::timers::{TimerCommand, TimersDoor};
-use crate::watch::Watch;
+use crate::shared::ShardShared;
+use crate::timers::TimerCommand;
 use answers::Outbox;
 use calls::Calls;
 use dispatch::Outlet;
 use effects::{CancelledCall, Effect, Effects, InFlight};
-pub(crate) use family::child_end;
-pub(crate) use handed::HandedOver;
-pub(crate) use life::Load;
 use line::Spot;
 pub(crate) use owned::EpochTable;
 use owned::of_no_run;
 use publishing::Backlog;
-pub(crate) use publishing::{NamedPublisher, Publisher, Topics};
 use results::Results;
 use roster::Roster;
 
 /// In a sweep that leaves reports behind, a request that begins a run counts as so many others.
 const BEGINNING_COST: usize = 16;
-
-/// What all shards share.
-#[derive(Debug)]
-pub(crate) struct ShardShared {
-    pub(crate) host: Arc<dyn Host>,
-    pub(crate) journal: Arc<dyn Journal>,
-    pub(crate) config: RuntimeConfig,
-    pub(crate) workflows: BTreeMap<&'static str, Implementation>,
-    pub(crate) topics: Topics,
-    pub(crate) queues: Arc<TaskQueues>,
-    pub(crate) pools: Vec<Arc<PoolState>>,
-    pub(crate) timers: TimersDoor,
-    pub(crate) reader: ReaderDoor,
-    pub(crate) watch: Arc<Watch>,
-    pub(crate) counters: Counters,
-    pub(crate) changed_values: ChangedValues,
-    /// What each shard has handed to topics.
-    pub(crate) handed: Vec<Arc<HandedOver>>,
-    /// What is owned, and the news of it.
-    pub(crate) claims: Claims,
-    /// The first shard whose partitions another owner has taken, and the epoch under which.
-    pub(crate) lost: OnceLock<(usize, Epoch)>,
-}
-
-impl ShardShared {
-    /// The pool of a task queue.
-    fn pool(&self, queue: &str) -> Option<&Arc<PoolState>> {
-        let mut pools = self.queues.all().iter().zip(&self.pools);
-        pools.find_map(|(one, pool)| (one.name == queue).then_some(pool))
-    }
-}
-
-/// What has happened since the runtime was started.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) started: AtomicU64,
-    pub(crate) finished: AtomicU64,
-    pub(crate) live: AtomicU64,
-    pub(crate) hot: AtomicU64,
-    pub(crate) loads: AtomicU64,
-    pub(crate) parked: AtomicU64,
-    pub(crate) events: AtomicU64,
-    pub(crate) long_histories: AtomicU64,
-    pub(crate) replay_checks: AtomicU64,
-    pub(crate) replay_differences: AtomicU64,
-}
 
 /// What one shard has counted since it last told all, and how many live runs, and runs with their code in
 /// memory, it told of then.

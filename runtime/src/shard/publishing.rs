@@ -14,184 +14,25 @@
 //! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
 //! that takes the place of one that failed publishes what that one had decided and not performed.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
-use millrun_broker::{Broker, Filter, Headers, PublishError, TopicError, TopicName};
 use millrun_core::{Cause, RunId, panic_message};
-use millrun_workflow::{
-    Moment, Name, OperationId, Payload, Pending, PublishOutcome, PublishScheduled, Topic,
-};
+use millrun_workflow::{Moment, Name, OperationId, Pending, PublishOutcome, PublishScheduled};
 use rustc_hash::FxHashSet;
-use serde::de::DeserializeOwned;
 
 use super::Shard;
 use super::entry::{Held, Place};
-use super::handed::HandedOver;
 use super::line::Line;
-use super::message::ShardMessage;
+use crate::handed::HandedOver;
+use crate::mail::PartitionMessage;
 use crate::recovery::RecoveredRun;
 
 /// How many values that have waited for room a shard publishes in one turn, so that those who ask
 /// something meanwhile get their answers; the rest has the next turns.
 const FED_TURN_MAX: usize = 256;
-
-type Publishing = Pin<Box<dyn Future<Output = Result<PublishOutcome, String>> + Send>>;
-
-type Begin = dyn Fn(&Payload, Cause) -> Result<Publishing, String> + Send + Sync;
-
-type Connect = dyn Fn(&Broker) -> Result<Arc<Begin>, TopicError> + Send + Sync;
-
-/// How values get from a history to a topic of the broker. A cheap clone.
-#[derive(Clone)]
-pub(crate) struct Publisher {
-    pub(crate) name: &'static str,
-    connect: Arc<Connect>,
-}
-
-impl fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Publisher").field(&self.name).finish()
-    }
-}
-
-impl Publisher {
-    pub(crate) fn new<T: DeserializeOwned + Send + Sync + 'static>(topic: Topic<T>) -> Self {
-        let name = topic.name();
-        Self {
-            name,
-            connect: Arc::new(move |broker| connect::<T>(broker, name)),
-        }
-    }
-}
-
-fn connect<T: DeserializeOwned + Send + Sync + 'static>(
-    broker: &Broker,
-    name: &str,
-) -> Result<Arc<Begin>, TopicError> {
-    let topic = broker.topic::<T>(name)?;
-    let begin = move |value: &Payload, cause: Cause| -> Result<Publishing, String> {
-        let value: T = value.decode().map_err(|error| error.to_string())?;
-        let topic = topic.clone();
-        let headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
-        Ok(Box::pin(async move {
-            let published = topic.publish_with(headers, value).await;
-            if let Err(PublishError::Closed(_)) = published {
-                // The runtime stops. Nobody has the value, and the next process decides about it.
-                return std::future::pending().await;
-            }
-            published
-                .map(|_| PublishOutcome::Taken)
-                .map_err(|error| error.to_string())
-        }))
-    };
-    Ok(Arc::new(begin))
-}
-
-type ConnectNamed = dyn Fn(&Broker, &str) -> Result<Arc<Begin>, TopicError> + Send + Sync;
-
-/// How values get to the topics that a filter selects, whose names are known when they are published to. A
-/// cheap clone.
-#[derive(Clone)]
-pub(crate) struct NamedPublisher {
-    filter: &'static str,
-    connect: Arc<ConnectNamed>,
-}
-
-impl fmt::Debug for NamedPublisher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NamedPublisher").field(&self.filter).finish()
-    }
-}
-
-impl NamedPublisher {
-    pub(crate) fn new<T: DeserializeOwned + Send + Sync + 'static>(filter: &'static str) -> Self {
-        Self {
-            filter,
-            connect: Arc::new(|broker, name| connect::<T>(broker, name)),
-        }
-    }
-}
-
-/// The topics that workflows of a runtime publish to.
-pub(crate) struct Topics {
-    by_name: BTreeMap<&'static str, Arc<Begin>>,
-    /// Those that are named at run time. The first that fits counts.
-    by_filter: Vec<(Filter, Arc<ConnectNamed>)>,
-    broker: Broker,
-}
-
-/// A topic that is published to: its name, and how it is. An error says why it cannot be.
-type Found<'a> = (Name, Result<Cow<'a, Arc<Begin>>, String>);
-
-impl fmt::Debug for Topics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set()
-            .entries(self.by_name.keys())
-            .entries(self.by_filter.iter().map(|(filter, _)| filter))
-            .finish()
-    }
-}
-
-impl Topics {
-    pub(crate) fn connect(
-        publishers: Vec<Publisher>,
-        named: Vec<NamedPublisher>,
-        broker: &Broker,
-    ) -> Result<Self, (&'static str, String)> {
-        let mut by_name = BTreeMap::new();
-        for publisher in publishers {
-            let begin = (publisher.connect)(broker).map_err(|error| (publisher.name, error.to_string()))?;
-            by_name.insert(publisher.name, begin);
-        }
-        let mut by_filter = Vec::with_capacity(named.len());
-        for NamedPublisher { filter, connect } in named {
-            let parsed = Filter::new(filter).map_err(|error| (filter, error.to_string()))?;
-            by_filter.push((parsed, connect));
-        }
-        Ok(Self {
-            by_name,
-            by_filter,
-            broker: broker.clone(),
-        })
-    }
-
-    /// The topic of this name, if the runtime has it or was told of which type it is.
-    fn get(&self, name: &str) -> Option<Found<'_>> {
-        if let Some((name, begin)) = self.by_name.get_key_value(name) {
-            return Some((Cow::Borrowed(name), Ok(Cow::Borrowed(begin))));
-        }
-        if self.by_filter.is_empty() {
-            return None;
-        }
-        let found = match TopicName::new(name) {
-            Ok(topic) => {
-                let mut filters = self.by_filter.iter();
-                let (_, connect) = filters.find(|(filter, _)| filter.matches(&topic))?;
-                let begin = connect(&self.broker, name).map(Cow::Owned);
-                begin.map_err(|error| error.to_string())
-            }
-            // No runtime will ever have it.
-            Err(error) => Err(error.to_string()),
-        };
-        Some((Cow::Owned(name.to_owned()), found))
-    }
-
-    /// Whether a publish to this topic ends here, and does not wait for another runtime.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
-            || !self.by_filter.is_empty()
-                && TopicName::new(name).map_or(true, |topic| {
-                    self.by_filter.iter().any(|(filter, _)| filter.matches(&topic))
-                })
-    }
-}
 
 /// What waits for room in one topic.
 #[derive(Debug, Default)]
@@ -230,7 +71,7 @@ impl Shard {
             // Its history says so, or the next process would not know that nobody has had it.
             return self
                 .doors
-                .push(run, ShardMessage::PublishParked { run, operation });
+                .push(run, PartitionMessage::PublishParked { run, operation });
         };
         if let Some(backlog) = self.publishing.get_mut(&topic)
             && backlog.is_busy
@@ -241,13 +82,13 @@ impl Shard {
             }
             return self
                 .doors
-                .push(run, ShardMessage::PublishParked { run, operation });
+                .push(run, PartitionMessage::PublishParked { run, operation });
         }
         let cause = Cause {
             run,
             operation: operation.get(),
         };
-        let published = move |outcome, topic: Option<Name>| ShardMessage::Published {
+        let published = move |outcome, topic: Option<Name>| PartitionMessage::Published {
             run,
             operation,
             outcome,
@@ -285,7 +126,7 @@ impl Shard {
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
                 self.handed().keep_task(listed, task);
                 self.doors
-                    .push(run, ShardMessage::PublishParked { run, operation });
+                    .push(run, PartitionMessage::PublishParked { run, operation });
             }
         }
     }
@@ -294,7 +135,7 @@ impl Shard {
     /// turn comes.
     pub(super) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
         if let Some(topic) = self.handed().cancel((run, operation)) {
-            let message = ShardMessage::Published {
+            let message = PartitionMessage::Published {
                 run,
                 operation,
                 outcome: Ok(PublishOutcome::Unknown),
@@ -404,7 +245,7 @@ impl Shard {
         let outcome = match self.handed().outcome((run, operation)) {
             Some(Some(outcome)) => outcome,
             Some(None) => {
-                let message = ShardMessage::PublishParked { run, operation };
+                let message = PartitionMessage::PublishParked { run, operation };
                 return self.doors.push(run, message);
             }
             None if is_parked || self.is_successor => return self.publish(run, scheduled),
@@ -415,7 +256,7 @@ impl Shard {
                 outcome
             }
         };
-        let message = ShardMessage::Published {
+        let message = PartitionMessage::Published {
             run,
             operation,
             outcome,

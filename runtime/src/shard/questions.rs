@@ -14,9 +14,8 @@ use millrun_workflow::{Event, Input, InputRefused, Moment, ParkReason, Payload, 
 use super::Shard;
 use super::answers::Answer;
 use super::effects::Effects;
-use super::entry::Place;
-use super::instances::Sender;
-use super::message::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
+use super::entry::{Place, Sender};
+use crate::mail::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
 use crate::{QueryError, RunError};
 
 impl Shard {

@@ -4,16 +4,18 @@ use millrun_core::{Cause, InstanceId, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
+use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Place, WorkflowName};
-use super::message::{
-    FirstRequest, ShardMessage, Standing, StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused,
-    UpdateReply, UpdateRequest, check_workflow,
-};
 use super::questions::drop_waiting;
-use super::{Reply, Shard, ShardShared};
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
+use crate::mail::Reply;
+use crate::mail::{
+    FirstRequest, PartitionMessage, Request, ShardMessage, Standing, StartRequest, StartWith, StartedRun,
+    Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, check_workflow,
+};
+use crate::shared::ShardShared;
 use crate::{OnConflict, RunError, StartError};
 
 /// A beginning with what caused it, if somebody said so.
@@ -26,33 +28,40 @@ fn with_cause(started: Started, cause: Option<Box<Cause>>) -> Started {
 
 impl Shard {
     pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
-        if let Some((run, life)) = message.life()
-            && life != self.epoch_of(run)
-        {
-            return;
-        }
         match message {
-            ShardMessage::Start(request) => self.on_start(request, moment),
-            ShardMessage::StartWith(request) => self.on_start_with(*request, moment),
-            ShardMessage::Tell { target, what, reply } => {
+            ShardMessage::Request(request) => self.on_request(request, moment),
+            ShardMessage::Partition(message) => {
+                let is_for_this_life = |(run, life)| self.epoch_of(run) == life;
+                if message.life().is_none_or(is_for_this_life) {
+                    self.on_partition_message(message, moment);
+                }
+            }
+        }
+    }
+
+    fn on_request(&mut self, request: Request, moment: Moment) {
+        match request {
+            Request::Start(request) => self.on_start(request, moment),
+            Request::StartWith(request) => self.on_start_with(*request, moment),
+            Request::Tell { target, what, reply } => {
                 self.with_target(&target, Held::Tell(what, reply), moment);
             }
-            ShardMessage::Await { target, reply } => self.on_await(&target, reply, moment),
-            ShardMessage::Describe { target, reply } => {
+            Request::Await { target, reply } => self.on_await(&target, reply, moment),
+            Request::Describe { target, reply } => {
                 self.with_target(&target, Held::Describe(reply), moment);
             }
-            ShardMessage::Watch { target, reply } => self.on_watch(&target, reply),
-            ShardMessage::Query {
+            Request::Watch { target, reply } => self.on_watch(&target, reply),
+            Request::Query {
                 target,
                 question,
                 reply,
             } => self.with_target(&target, Held::Query(question, reply), moment),
-            ShardMessage::Update {
+            Request::Update {
                 target,
                 request,
                 reply,
             } => self.with_target(&target, Held::Update(request, reply), moment),
-            ShardMessage::List {
+            Request::List {
                 after,
                 len_max,
                 reply,
@@ -60,12 +69,17 @@ impl Shard {
                 let list = self.list(after, len_max);
                 self.effects.answer(Answer::List(reply, list));
             }
-            ShardMessage::TimerFired { run, operation, .. } => {
+        }
+    }
+
+    fn on_partition_message(&mut self, message: PartitionMessage, moment: Moment) {
+        match message {
+            PartitionMessage::TimerFired { run, operation, .. } => {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
             }
-            ShardMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
-            ShardMessage::StartChild(request) => self.on_start_child(*request, moment),
-            ShardMessage::ChildStarted {
+            PartitionMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
+            PartitionMessage::StartChild(request) => self.on_start_child(*request, moment),
+            PartitionMessage::ChildStarted {
                 run,
                 operation,
                 child,
@@ -76,20 +90,20 @@ impl Shard {
                 };
                 self.with_run(run, Held::Input(input), moment);
             }
-            ShardMessage::ChildEnded { run, operation, end } => {
+            PartitionMessage::ChildEnded { run, operation, end } => {
                 self.with_run(run, Held::Input(Input::ChildEnded { operation, end }), moment);
             }
-            ShardMessage::CloseChild {
+            PartitionMessage::CloseChild {
                 id,
                 parent,
                 operation,
             } => self.on_close_child(&id, parent, operation, moment),
-            ShardMessage::Begun { shard } => self.on_begun(shard, moment),
-            ShardMessage::Orphans { shard, awaited } => self.on_orphans(shard, &awaited, moment),
-            ShardMessage::PublishParked { run, operation } => {
+            PartitionMessage::Begun { shard } => self.on_begun(shard, moment),
+            PartitionMessage::Orphans { shard, awaited } => self.on_orphans(shard, &awaited, moment),
+            PartitionMessage::PublishParked { run, operation } => {
                 self.with_run(run, Held::Input(Input::PublishParked { operation }), moment);
             }
-            ShardMessage::Published {
+            PartitionMessage::Published {
                 run,
                 operation,
                 outcome,
@@ -100,7 +114,7 @@ impl Shard {
                     self.on_room(&topic, run, operation, moment);
                 }
             }
-            ShardMessage::AttemptStarted {
+            PartitionMessage::AttemptStarted {
                 run,
                 operation,
                 attempt,
@@ -108,7 +122,7 @@ impl Shard {
                 let input = Input::AttemptStarted { operation, attempt };
                 self.with_run(run, Held::Input(input), moment);
             }
-            ShardMessage::Heartbeat {
+            PartitionMessage::Heartbeat {
                 run,
                 operation,
                 attempt,
@@ -121,7 +135,7 @@ impl Shard {
                 };
                 self.with_run(run, Held::Input(input), moment);
             }
-            ShardMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
+            PartitionMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
         }
     }
 

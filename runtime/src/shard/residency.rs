@@ -9,9 +9,9 @@ use millrun_workflow::Moment;
 use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Loading, Place};
-use super::life::Load;
-use super::message::{Standing, Story};
 use crate::RunError;
+use crate::mail::Standing;
+use crate::mail::{Load, Story};
 
 /// Counts what a run in memory holds now, in place of what it held before.
 pub(super) fn weigh(entry: &mut Entry, hot_bytes: &mut usize) {

@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use super::Shard;
 use super::answers::Answer;
-use super::message::{Changed, Reply, Target};
 use crate::RunError;
+use crate::mail::{Changed, Reply, Target};
 
 /// Who is told that a run has gone on, by its run.
 pub(super) type Watchers = BTreeMap<RunId, Vec<oneshot::Sender<()>>>;

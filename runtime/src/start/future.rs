@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use millrun_broker::mailbox::TryPushError;
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::Name;
 use tokio::sync::oneshot;
@@ -22,8 +21,8 @@ use tokio::sync::oneshot;
 use super::{Asked, MakeHandle, OnConflict, Start, ask, handle_of};
 use crate::StartError;
 use crate::handle::End;
+use crate::mail::{Request, StartedRun};
 use crate::runtime::Inner;
-use crate::shard::{ShardMessage, StartedRun};
 use crate::stop::UnlessOver;
 
 /// A [`Start`] that is awaited.
@@ -80,15 +79,15 @@ impl<'a, H> Starting<'a, H> {
         let (reply, answer) = oneshot::channel();
         let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
         let (request, end) = asked.request(on_conflict, reply);
-        let message = ShardMessage::Start(request);
         let waiting = Waiting { id, workflow, end };
+        let request = Request::Start(request);
         let refused = if inner.stop.is_closing() {
-            message
+            request
         } else {
             let door = inner.doors.of(waiting.id.partition());
-            match door.mailbox.try_push(message) {
+            match door.try_push(request) {
                 Ok(()) => return Step::Waiting(waiting, inner.stop.unless_over(answer)),
-                Err(TryPushError::Full(message) | TryPushError::Closed(message)) => message,
+                Err(request) => request,
             }
         };
         let (id, workflow) = (waiting.id.clone(), waiting.workflow.clone());

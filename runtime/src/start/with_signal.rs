@@ -8,7 +8,7 @@ use millrun_workflow::{InputRefused, Name, Payload};
 use tokio::sync::oneshot;
 
 use super::{OnConflict, Start, ask, handle_of};
-use crate::shard::{FirstRequest, ShardMessage, StartWith};
+use crate::mail::{FirstRequest, Request, StartWith};
 use crate::{RunError, StartWithSignalError};
 
 /// A start with a signal, performed when it is awaited. Made by [`Start::with_signal`] and
@@ -64,8 +64,8 @@ impl<'a, H> StartWithSignal<'a, H> {
                 value: value.clone(),
                 reply: told,
             };
-            let message = ShardMessage::StartWith(Box::new(StartWith { start: request, with }));
-            let started = ask(inner, &id, message, answer).await?;
+            let request = Request::StartWith(Box::new(StartWith { start: request, with }));
+            let started = ask(inner, &id, request, answer).await?;
             let run = inner.checked(started, workflow, on_conflict).await?;
             match inner.answered(taken).await {
                 Ok(()) => return Ok(handle_of(inner, id, run, Some(end), handle)),

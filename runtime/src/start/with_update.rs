@@ -17,10 +17,8 @@ use tokio::sync::oneshot;
 
 use super::{Asked, OnConflict, Start, handle_of};
 use crate::handle::End;
+use crate::mail::{FirstRequest, Request, StartWith, Target, UpdateAnswer, UpdateRefused, UpdateRequest};
 use crate::runtime::Inner;
-use crate::shard::{
-    FirstRequest, ShardMessage, StartWith, Target, UpdateAnswer, UpdateRefused, UpdateRequest,
-};
 use crate::updated::Decoder;
 use crate::{RunError, RunHandle, StartError, StartWithUpdateError, UpdateError};
 
@@ -155,8 +153,8 @@ impl Inner {
         let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
         let (start, end) = asked.request(on_conflict, reply);
         let with = FirstRequest::Update { update, reply: told };
-        let message = ShardMessage::StartWith(Box::new(StartWith { start, with }));
-        self.send(&id, message).await?;
+        self.send(&id, Request::StartWith(Box::new(StartWith { start, with })))
+            .await?;
         match self.stop.unless_over(answer).await {
             Some(Ok(started)) => {
                 let run = self.checked(started?, workflow, on_conflict).await?;
@@ -172,13 +170,16 @@ impl Inner {
         }
     }
 
-    /// Sends a message to the shard of an id, which may mean waiting for room.
-    async fn send(&self, id: &InstanceId, message: ShardMessage) -> Result<(), StartError> {
+    /// Sends a request to the shard of an id, which may mean waiting for room.
+    async fn send(&self, id: &InstanceId, request: Request) -> Result<(), StartError> {
         if self.stop.is_closing() {
             return Err(crate::StopCause::Shutdown.into());
         }
         let door = self.doors.of(id.partition());
-        let pushed = door.mailbox.push(message).await;
-        pushed.map_err(|_| self.stop_cause().into())
+        if door.push(request).await {
+            Ok(())
+        } else {
+            Err(self.stop_cause().into())
+        }
     }
 }

@@ -16,7 +16,7 @@ use millrun_workflow::{Name, OperationId, PublishOutcome};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Names a publish.
-pub(super) type Key = (RunId, OperationId);
+pub(crate) type Key = (RunId, OperationId);
 
 /// How a publish stands that was handed to its topic.
 #[derive(Debug)]
@@ -41,37 +41,37 @@ impl HandedOver {
     }
 
     /// A task is about to wait for room.
-    pub(super) fn wait(&self, key: Key, topic: Name) {
+    pub(crate) fn wait(&self, key: Key, topic: Name) {
         self.lock().insert(key, Standing::Waiting { topic, task: None });
     }
 
     /// The task runs; or has ended by now.
-    pub(super) fn keep_task(&self, key: Key, handle: TaskHandle) {
+    pub(crate) fn keep_task(&self, key: Key, handle: TaskHandle) {
         if let Some(Standing::Waiting { task, .. }) = self.lock().get_mut(&key) {
             *task = Some(handle);
         }
     }
 
     /// The topic took it, or refused it.
-    pub(super) fn end(&self, key: Key, outcome: Result<PublishOutcome, String>) {
+    pub(crate) fn end(&self, key: Key, outcome: Result<PublishOutcome, String>) {
         self.lock().insert(key, Standing::Ended(outcome));
     }
 
     /// The task that waited has ended. If nobody waits for it any more, neither does this list.
-    pub(super) fn end_wait(&self, key: Key, outcome: Result<PublishOutcome, String>) {
+    pub(crate) fn end_wait(&self, key: Key, outcome: Result<PublishOutcome, String>) {
         if let Some(standing) = self.lock().get_mut(&key) {
             *standing = Standing::Ended(outcome);
         }
     }
 
     /// The run's history knows the outcome.
-    pub(super) fn forget(&self, key: Key) {
+    pub(crate) fn forget(&self, key: Key) {
         self.lock().remove(&key);
     }
 
     /// Nobody waits for it any more: a task that waits for room is stopped. Its topic, if there was
     /// one.
-    pub(super) fn cancel(&self, key: Key) -> Option<Name> {
+    pub(crate) fn cancel(&self, key: Key) -> Option<Name> {
         let standing = self.lock().remove(&key)?;
         match standing {
             Standing::Waiting { topic, task } => {
@@ -85,7 +85,7 @@ impl HandedOver {
     }
 
     /// The outcome of a publish, if it was handed over; `None` inside if a task waits for room.
-    pub(super) fn outcome(&self, key: Key) -> Option<Option<Result<PublishOutcome, String>>> {
+    pub(crate) fn outcome(&self, key: Key) -> Option<Option<Result<PublishOutcome, String>>> {
         self.lock().get(&key).map(|standing| match standing {
             Standing::Waiting { .. } => None,
             Standing::Ended(outcome) => Some(outcome.clone()),
@@ -93,7 +93,7 @@ impl HandedOver {
     }
 
     /// Keeps only what is still pending, and gives those that wait for room, each with its topic.
-    pub(super) fn take_over(&self, pending: &FxHashSet<Key>) -> Vec<(Key, Name)> {
+    pub(crate) fn take_over(&self, pending: &FxHashSet<Key>) -> Vec<(Key, Name)> {
         let gone: Vec<Key> = {
             let listed = self.lock();
             listed

@@ -1,0 +1,66 @@
+//! Asking a run that may have gone on in another.
+//!
+//! ```text
+//!   request ──► run ── not live ──► did it go on in another? ─┬─ yes ──► the same request to that one
+//!                                                             └─ no ──► Gone: the last of the chain
+//! ```
+
+use tokio::sync::oneshot;
+
+use crate::mail::{Reply, Request, Target, UpdateRefused};
+use crate::runtime::Inner;
+use crate::{QueryError, RunError, StopCause};
+
+/// What came of a request to a chain of runs.
+pub(crate) enum Followed<T> {
+    Answered(T),
+    /// No run of the chain is live; this is the last one.
+    Gone(Target),
+}
+
+/// An error of a request to a run.
+pub(crate) trait RunRequestError: From<StopCause> + From<RunError> {
+    /// Whether it says that the run is not live.
+    fn is_gone(&self) -> bool;
+}
+
+impl RunRequestError for RunError {
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::NotFound | Self::Finished)
+    }
+}
+
+impl RunRequestError for QueryError {
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Run(error) if error.is_gone())
+    }
+}
+
+impl RunRequestError for UpdateRefused {
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Run(error) if error.is_gone())
+    }
+}
+
+impl Inner {
+    /// Asks the run that is meant and, if that has gone on in another, that one, up to the last of the chain.
+    ///
+    /// # Errors
+    /// Those of the request that do not say that a run is not live, and those of reading how a run ended.
+    pub(crate) async fn follow<T, E: RunRequestError>(
+        &self,
+        mut target: Target,
+        request: impl Fn(Target, Reply<T, E>) -> Request,
+    ) -> Result<Followed<T>, E> {
+        loop {
+            let (reply, answer) = oneshot::channel();
+            match self.ask(&target, request(target.clone(), reply), answer).await {
+                Err(error) if error.is_gone() => match self.next_run(&target).await? {
+                    Some(next) => target = Target::Run(next),
+                    None => return Ok(Followed::Gone(target)),
+                },
+                answer => return answer.map(Followed::Answered),
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What clients ask of a shard: each request carries the way of its answer.
+
+use millrun_core::{Cause, InstanceId, RunId};
+use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload};
+use tokio::sync::oneshot;
+
+use super::target::Target;
+use crate::operating::{InstanceDescription, InstanceSummary};
+use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
+
+/// What a client asks of a shard, and where the answer goes. Each waits for room in the shard's mailbox.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Start(StartRequest),
+    StartWith(Box<StartWith>),
+    Tell {
+        target: Target,
+        what: Tell,
+        reply: Reply<()>,
+    },
+    Await {
+        target: Target,
+        reply: Reply<Standing>,
+    },
+    Describe {
+        target: Target,
+        reply: Reply<InstanceDescription>,
+    },
+    /// Somebody wants to be told when the run goes on.
+    Watch {
+        target: Target,
+        reply: Reply<Changed>,
+    },
+    Query {
+        target: Target,
+        question: Question,
+        reply: Reply<Payload, QueryError>,
+    },
+    Update {
+        target: Target,
+        request: UpdateRequest,
+        reply: UpdateReply,
+    },
+    List {
+        after: Option<InstanceId>,
+        len_max: usize,
+        reply: Reply<Vec<InstanceSummary>>,
+    },
+}
+
+/// Where an answer goes. Sent only when everything it depends on is durable.
+pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
+
+/// How a run stands, to those who wait for its result.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    Ended(Outcome),
+    Parked(ParkReason),
+}
+
+/// A start, complete.
+#[derive(Debug)]
+pub(crate) struct StartRequest {
+    pub(crate) id: InstanceId,
+    pub(crate) workflow: Name,
+    pub(crate) input: Payload,
+    pub(crate) cause: Option<Box<Cause>>,
+    pub(crate) on_conflict: OnConflict,
+    pub(crate) reply: Reply<StartedRun, StartError>,
+    /// Where the end of a run that begins with this is told.
+    pub(crate) end: Reply<Standing>,
+}
+
+/// A start that brings a request, which goes to the run that is there if there is one.
+#[derive(Debug)]
+pub(crate) struct StartWith {
+    pub(crate) start: StartRequest,
+    pub(crate) with: FirstRequest,
+}
+
+/// What a start brings, and where it is said what became of that.
+#[derive(Debug)]
+pub(crate) enum FirstRequest {
+    Signal {
+        name: Name,
+        value: Payload,
+        reply: Reply<()>,
+    },
+    /// A run that begins is not started if it refuses this: the start's reply is dropped then.
+    Update {
+        update: UpdateRequest,
+        reply: UpdateReply,
+    },
+}
+
+/// The run that a start led to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartedRun {
+    pub(crate) run: RunId,
+    /// Whether it is known to be a run of the workflow that was asked for.
+    pub(crate) is_checked: bool,
+}
+
+/// A question about a run's state.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) name: Name,
+    pub(crate) value: Payload,
+}
+
+/// A request to change a run's state.
+#[derive(Clone, Debug)]
+pub(crate) struct UpdateRequest {
+    pub(crate) request: String,
+    pub(crate) name: Name,
+    pub(crate) input: Payload,
+}
+
+/// What an update was answered: a value, or why it could not be performed.
+pub(crate) type UpdateAnswer = Result<Payload, String>;
+
+/// Where the answer to an update goes.
+pub(crate) type UpdateReply = Reply<UpdateAnswer, UpdateRefused>;
+
+/// Why an update has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum UpdateRefused {
+    /// It is recorded, and waits for the run's code.
+    Parked(ParkReason),
+    Run(RunError),
+}
+
+impl From<RunError> for UpdateRefused {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<StopCause> for UpdateRefused {
+    fn from(cause: StopCause) -> Self {
+        Self::Run(cause.into())
+    }
+}
+
+/// Tells that a run has gone on, once; dropped, it tells that nobody knows.
+pub(crate) type Changed = oneshot::Receiver<()>;
+
+/// What may be said to a run from outside.
+#[derive(Clone, Debug)]
+pub(crate) enum Tell {
+    Signal {
+        name: Name,
+        value: Payload,
+        cause: Option<Box<Cause>>,
+    },
+    Cancel {
+        reason: String,
+    },
+    Terminate {
+        reason: String,
+    },
+    Pause {
+        reason: String,
+    },
+    Settle {
+        operation: OperationId,
+        end: Result<Payload, String>,
+    },
+    Resume,
+}

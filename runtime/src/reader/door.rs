@@ -1,0 +1,138 @@
+//! What is asked of the readers, and the door through which.
+
+use millrun_core::{Bell, RunId};
+use millrun_persistence::FinishedRun;
+use millrun_workflow::{Name, Payload};
+use tokio::sync::oneshot;
+
+use super::lanes::Lanes;
+use crate::mail::{Load, Question, Standing, StartChild, Target, UpdateAnswer, UpdateRefused};
+use crate::operating::InstanceDescription;
+use crate::{QueryError, RunError};
+
+/// Something to be read.
+#[derive(Debug)]
+pub(super) enum ReadRequest {
+    /// The history of a run that is woken; it goes to the run's shard.
+    Load(Load),
+    /// How a finished run ended.
+    Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
+    /// Whether a finished run is of an instance that began as this workflow.
+    CheckWorkflow(RunId, Name, oneshot::Sender<Result<(), RunError>>),
+    /// Whether a finished run is this child.
+    Child(RunId, Box<StartChild>),
+    /// Replay a finished run, to see that its code still makes the same of it.
+    Check(RunId),
+    /// What there is to say about a finished run.
+    Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
+    /// A question to the state that a finished run ended with: it is replayed, without effects.
+    Query(Target, Question, oneshot::Sender<Result<Payload, QueryError>>),
+    /// What a finished run answered to an update.
+    Update(
+        Target,
+        String,
+        oneshot::Sender<Result<UpdateAnswer, UpdateRefused>>,
+    ),
+    /// So many finished runs behind the one named.
+    ListFinished(
+        Option<RunId>,
+        usize,
+        oneshot::Sender<Result<Vec<FinishedRun>, RunError>>,
+    ),
+}
+
+/// The door of the reader. A cheap clone.
+#[derive(Clone, Debug)]
+pub(crate) struct ReaderDoor {
+    pub(super) lanes: Lanes<ReadRequest>,
+}
+
+impl ReaderDoor {
+    /// A door to so many lanes.
+    pub(crate) fn new(lanes_len: usize) -> Self {
+        Self {
+            lanes: Lanes::new(lanes_len),
+        }
+    }
+
+    /// The bell of the lane's part.
+    pub(crate) fn bell(&self, lane: usize) -> &Bell {
+        self.lanes.bell(lane)
+    }
+
+    /// Asks for a history; the shard bounds how many are under way.
+    pub(crate) fn load(&self, load: Load) {
+        // Refused only when the runtime has stopped.
+        drop(self.lanes.requests().push_reserved(ReadRequest::Load(load)));
+    }
+
+    /// Asks whether a finished run is this child; the answer goes to its parent, or back to the
+    /// shard, which then begins it.
+    pub(crate) fn child(&self, finished: RunId, request: StartChild) {
+        // The place is that of the call. Refused only when the runtime has stopped.
+        let request = ReadRequest::Child(finished, Box::new(request));
+        drop(self.lanes.requests().push_reserved(request));
+    }
+
+    /// Has a finished run replayed and compared; passed over when the reader is behind.
+    pub(crate) fn check(&self, run: RunId) {
+        drop(self.lanes.requests().try_push(ReadRequest::Check(run)));
+    }
+
+    /// Asks how a finished run ended; waits for room. `None` if the runtime has stopped.
+    pub(crate) async fn outcome(&self, target: Target) -> Option<Result<Standing, RunError>> {
+        self.ask(|reply| ReadRequest::Outcome(target, reply)).await
+    }
+
+    /// Asks whether a finished run is of an instance that began as this workflow; as
+    /// [`outcome`](Self::outcome).
+    pub(crate) async fn check_workflow(&self, run: RunId, workflow: Name) -> Option<Result<(), RunError>> {
+        self.ask(|reply| ReadRequest::CheckWorkflow(run, workflow, reply))
+            .await
+    }
+
+    /// Asks for the description of a finished run; as [`outcome`](Self::outcome).
+    pub(crate) async fn describe(&self, target: Target) -> Option<Result<InstanceDescription, RunError>> {
+        self.ask(|reply| ReadRequest::Describe(target, reply)).await
+    }
+
+    /// Asks the state of a finished run; as [`outcome`](Self::outcome).
+    pub(crate) async fn query(
+        &self,
+        target: Target,
+        question: Question,
+    ) -> Option<Result<Payload, QueryError>> {
+        self.ask(|reply| ReadRequest::Query(target, question, reply))
+            .await
+    }
+
+    /// Asks what a finished run answered to an update; as [`outcome`](Self::outcome).
+    pub(crate) async fn update(
+        &self,
+        target: Target,
+        request: String,
+    ) -> Option<Result<UpdateAnswer, UpdateRefused>> {
+        self.ask(|reply| ReadRequest::Update(target, request, reply))
+            .await
+    }
+
+    /// Asks for finished runs, the earliest ended first; as [`outcome`](Self::outcome).
+    pub(crate) async fn list_finished(
+        &self,
+        after: Option<RunId>,
+        len_max: usize,
+    ) -> Option<Result<Vec<FinishedRun>, RunError>> {
+        self.ask(|reply| ReadRequest::ListFinished(after, len_max, reply))
+            .await
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> ReadRequest) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.lanes.requests().push(request(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    pub(crate) fn close(&self) {
+        self.lanes.close();
+    }
+}

@@ -1,0 +1,65 @@
+//! What the parts of one runtime share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use millrun_core::{Epoch, Host};
+use millrun_persistence::Journal;
+use millrun_workflow::Implementation;
+
+use crate::RuntimeConfig;
+use crate::activity::{PoolState, TaskQueues};
+use crate::changed_values::ChangedValues;
+use crate::claims::Claims;
+use crate::handed::HandedOver;
+use crate::reader::door::ReaderDoor;
+use crate::timers::TimersDoor;
+use crate::topics::Topics;
+use crate::watch::Watch;
+
+/// What all shards share.
+#[derive(Debug)]
+pub(crate) struct ShardShared {
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) config: RuntimeConfig,
+    pub(crate) workflows: BTreeMap<&'static str, Implementation>,
+    pub(crate) topics: Topics,
+    pub(crate) queues: Arc<TaskQueues>,
+    pub(crate) pools: Vec<Arc<PoolState>>,
+    pub(crate) timers: TimersDoor,
+    pub(crate) reader: ReaderDoor,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) counters: Counters,
+    pub(crate) changed_values: ChangedValues,
+    /// What each shard has handed to topics.
+    pub(crate) handed: Vec<Arc<HandedOver>>,
+    /// What is owned, and the news of it.
+    pub(crate) claims: Claims,
+    /// The first shard whose partitions another owner has taken, and the epoch under which.
+    pub(crate) lost: OnceLock<(usize, Epoch)>,
+}
+
+impl ShardShared {
+    /// The pool of a task queue.
+    pub(crate) fn pool(&self, queue: &str) -> Option<&Arc<PoolState>> {
+        let mut pools = self.queues.all().iter().zip(&self.pools);
+        pools.find_map(|(one, pool)| (one.name == queue).then_some(pool))
+    }
+}
+
+/// What has happened since the runtime was started.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) started: AtomicU64,
+    pub(crate) finished: AtomicU64,
+    pub(crate) live: AtomicU64,
+    pub(crate) hot: AtomicU64,
+    pub(crate) loads: AtomicU64,
+    pub(crate) parked: AtomicU64,
+    pub(crate) events: AtomicU64,
+    pub(crate) long_histories: AtomicU64,
+    pub(crate) replay_checks: AtomicU64,
+    pub(crate) replay_differences: AtomicU64,
+}
