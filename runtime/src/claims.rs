@@ -75,7 +75,9 @@ impl Claims {
     /// What a shard has been told and has not taken yet, in order. Two loads if that is nothing.
     #[inline]
     pub(crate) fn take_news(&self, shard: usize) -> Vec<ClaimNews> {
-        if !self.claimant.has_news() && !self.has_news[shard].load(Ordering::Acquire) {
+        // The bell, not the list: news is on the list before it rings. If it were taken without an answer to the ring,
+        // that would stand unanswered, and no later one would wake anybody.
+        if !self.bell.has_rung() && !self.has_news[shard].load(Ordering::Acquire) {
             return Vec::new();
         }
         self.hand_out(shard)
@@ -111,4 +113,53 @@ impl Claims {
 /// The number of the shard that hosts a partition, of so many. Nothing stored depends on this.
 pub(crate) fn shard_of(partition: Partition, shards_len: usize) -> usize {
     usize::from(partition.index()) % shards_len
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use millrun_core::Epoch;
+    use millrun_persistence::Owner;
+
+    use super::*;
+
+    /// A shard was woken by something else between the moment at which its news was put on the list and the ring of
+    /// the bell. It took the news, nobody answered the ring, and the shard that was restarted next was not woken when
+    /// its claim was answered: all its callers waited for ever.
+    #[test]
+    fn a_ring_that_comes_behind_its_news_leaves_the_bell_able_to_ring() {
+        let (bell, shard_bell) = (Bell::new(), Bell::new());
+        let claimant = Claimant::new(Owner::new(1), bell.clone());
+        let claims = Claims::new(claimant.clone(), bell, vec![shard_bell.clone()]);
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&woken);
+        shard_bell.connect(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        let partition = Partition::from_index(3).unwrap();
+        let lost = |epoch| ClaimNews::Lost {
+            partition,
+            current: Epoch::new(epoch),
+        };
+        let mut heard = 0;
+        for epoch in 1..5 {
+            let ringing = claimant.tell(lost(epoch));
+            if epoch % 2 == 1 {
+                // A turn for another reason.
+                heard += claims.take_news(0).len();
+            }
+            let before = woken.load(Ordering::SeqCst);
+            drop(ringing);
+            assert_eq!(
+                woken.load(Ordering::SeqCst),
+                before + 1,
+                "news {epoch} woke nobody"
+            );
+            shard_bell.answer();
+            heard += claims.take_news(0).len();
+            assert_eq!(heard as u64, epoch);
+        }
+    }
 }

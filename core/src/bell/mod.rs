@@ -86,6 +86,18 @@ impl Bell {
         }
     }
 
+    /// Whether it has rung and was not answered yet: one load, for a part that looks for work of a bell which does
+    /// not drive it.
+    ///
+    /// # Ordering
+    /// Work that was put down before the ring is seen after this has said so, if the bell is answered before the
+    /// look.
+    #[inline]
+    #[must_use]
+    pub fn has_rung(&self) -> bool {
+        self.0.rung.load(Ordering::SeqCst)
+    }
+
     /// Called by the driver, right before a turn: silences the bell and says whether it had rung.
     pub fn answer(&self) -> bool {
         self.0.rung.swap(false, Ordering::SeqCst)
@@ -125,7 +137,9 @@ mod tests {
         bell.ring();
         bell.ring();
         assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert!(bell.has_rung());
         assert!(bell.answer());
+        assert!(!bell.has_rung());
         assert!(!bell.answer());
         bell.ring();
         assert_eq!(woken.load(Ordering::SeqCst), 2);
