@@ -1,5 +1,5 @@
 //! A run with children: a juror each, taken in the order in which they vote. Three equal votes of
-//! five decide, and whoever has not voted by then is not waited for.
+//! five decide, and jurors who have not voted by then are not waited for.
 //!
 //! The order is part of the history, so that a replay counts the same votes.
 

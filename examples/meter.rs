@@ -2,7 +2,7 @@
 //!
 //! A checkpoint lets the code begin again from a typed state: what stands before it is not replayed any
 //! more. Going on in another run also lets the file forget it, once retention drops the former run. Either
-//! way, readings that have come and were not taken go along, and whoever waits for the meter need not know.
+//! way, readings that have come and were not taken go along, and a caller that waits for the meter need not know.
 
 use std::error::Error;
 

@@ -52,7 +52,7 @@ impl ThreadArguments {
     }
 }
 
-/// An async runtime with so many worker threads.
+/// An async runtime with `threads` worker threads.
 ///
 /// # Errors
 /// When the system has no threads left.

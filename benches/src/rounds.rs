@@ -33,7 +33,7 @@ impl Spread {
 }
 
 impl Spread {
-    /// The shares at which the distribution of so many values is kept: 50%, closer and closer to
+    /// The shares at which the distribution of `values` values is kept: 50%, closer and closer to
     /// all, as long as a value is beyond, at most 99.995%.
     pub fn quantiles(values: u64) -> impl Iterator<Item = f64> {
         (0..17)
@@ -47,7 +47,7 @@ impl Spread {
 pub struct Turns {
     /// Whether once before, unmeasured, in the round before the first.
     pub is_warmed: bool,
-    /// Then once in each of so many rounds.
+    /// How many rounds follow, with one measurement each.
     pub rounds: usize,
 }
 

@@ -34,7 +34,7 @@ const LOCK: &str = "lock";
 const MARK: &str = "A store of millrun's benchmarks. It may be removed when its process has ended.\n";
 /// The usual exit code of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
-/// Whoever still writes into a folder may add a file while it is removed.
+/// A process that still writes into a folder may add a file while it is removed.
 const REMOVALS_MAX: usize = 5;
 
 static BEGUN: Once = Once::new();
@@ -123,7 +123,7 @@ fn remove_left_over(folder: &Path) {
     }
 }
 
-/// Whether the lock is one of these and nobody holds it, or the folder is empty: then whoever removed it
+/// Whether the lock is one of these and nobody holds it, or the folder is empty: then the process that removed it
 /// was killed after the lock.
 fn is_left_over(path: &Path) -> bool {
     let lock = path.join(LOCK);

@@ -33,7 +33,7 @@ pub trait Host: Send + Sync + fmt::Debug + 'static {
     fn random(&self) -> u64;
 
     /// Runs a future. It is not awaited by anyone: it reports through what it captured. When the host ends,
-    /// and when it has ended, the future is dropped: whoever must know of that learns it so.
+    /// and when it has ended, the future is dropped, and what it captured with it.
     fn spawn(&self, name: &'static str, task: Task) -> TaskHandle;
 
     /// Does some work of a task's on the thread of the caller, a part: what it starts or asks of its

@@ -37,7 +37,7 @@ pub(crate) async fn requested() -> io::Result<()> {
 /// How long an end takes beyond what activities may: for the shards, the disk, and threads that are slow.
 const STOP_BEYOND: Duration = Duration::from_secs(50);
 
-/// Lets activities take so many seconds to end.
+/// Sets how many seconds activities have to end in.
 pub(crate) fn allow(config: &mut RuntimeConfig, seconds: u16) {
     config.shutdown_grace = Duration::from_secs(seconds.into());
     config.shutdown_wait_max = config.shutdown_grace + STOP_BEYOND;

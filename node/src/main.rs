@@ -37,7 +37,7 @@ async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            // Whoever closed the pipe does not want to hear more.
+            // The reader of the pipe has closed it and wants no more.
             let output = error.downcast_ref::<OutputError>();
             if !output.is_some_and(OutputError::is_reader_gone) {
                 output::note(format_args!("millrun: {}", with_sources(error.as_ref())));

@@ -8,7 +8,7 @@
 //!                                 Expired: the last ones that were dropped, by name only
 //! ```
 //!
-//! Numbers count the runs that have closed. An instance id is kept as a 64-bit hash; whoever looks
+//! Numbers count the runs that have closed. An instance id is kept as a 64-bit hash; a caller that looks
 //! one up reads the id itself from the run's first record.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::numbers::{self, Numbers};
 use crate::wire::settled::run_hash;
 
-/// In so many parts an index grows.
+/// The number of parts in which an index grows.
 const INDEX_PARTS: usize = 16;
 
 #[derive(Debug)]

@@ -110,7 +110,7 @@ pub fn history(bytes: &[u8]) {
 /// What stands behind the checksums: the input is cut into frames and rows whose lengths and
 /// checksums are then made to hold, as if a broken writer had written them.
 ///
-/// Each frame is a length (u16, little-endian) and so many bytes, header included.
+/// Each frame is a length (u16, little-endian) and that many bytes, header included.
 pub fn sealed(mut bytes: &[u8]) {
     let (mut frames, mut count) = (Vec::new(), 0);
     while let Some((len, rest)) = bytes.split_first_chunk::<2>() {

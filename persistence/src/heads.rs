@@ -38,7 +38,7 @@ fn hash_of(run: RunId) -> u64 {
     FxBuildHasher.hash_one(run)
 }
 
-/// A number is small where it is made: there is memory for so many runs.
+/// A number is no larger than the count of runs, for which there is memory.
 pub(crate) const fn index_of(number: u32) -> usize {
     number as usize
 }

@@ -58,7 +58,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// [`EnqueueError::Failed`]: the journal takes nothing any more.
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError>;
 
-    /// As [`enqueue`](Self::enqueue), for whoever holds a lock meanwhile: the bells are rung when the
+    /// As [`enqueue`](Self::enqueue), for a caller that holds a lock meanwhile: the bells are rung when the
     /// [`Ringing`] is dropped, which is done once the lock is free. A bell may call anybody's code, and
     /// that code may want the lock.
     ///
@@ -96,7 +96,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
 
     /// Rings `bell` after each advance of the watermark, when there is room again after
     /// [`EnqueueError::Full`], and after a failure. There may be many watchers; each is kept as
-    /// long as the journal, so whoever is restarted watches on with the bell it had.
+    /// long as the journal, so a part that is restarted watches on with the bell it had.
     fn watch(&self, bell: Bell);
 
     /// Claims partitions that are free, or that the claimant's [owner](crate::Owner) has. Never waits: the
@@ -151,7 +151,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// As [`history`](Self::history), but for the length.
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError>;
 
-    /// Whether the turns of a batch, whose append has an unknown outcome, are durable: for whoever
+    /// Whether the turns of a batch, whose append has an unknown outcome, are durable: for a caller that
     /// was cut off between enqueueing it and the watermark, usually by a crash. Asked of the
     /// journal that was opened after that, each answer is final; asked of the journal that took the
     /// batch, queued turns are [`Resolved::Absent`] until they are durable.
@@ -355,7 +355,7 @@ pub struct Stats {
     pub archived_runs: u64,
     /// The archive could not be written when it was tried last, so nothing is dropped.
     pub is_archive_failing: bool,
-    /// The disk is full: a commit waits for room, and whoever waits for it waits too, for at most
+    /// The disk is full: a commit waits for room, and its callers wait too, for at most
     /// [`disk_full_wait_max`](crate::JournalConfig::disk_full_wait_max).
     pub is_disk_full: bool,
     /// Rows that say what may be dropped, or that would be dropped, cannot be read: retention has

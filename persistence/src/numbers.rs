@@ -9,12 +9,12 @@
 //! where as many are let go as are put. One table of millions would be moved all at once when it grows;
 //! here that is a part of them, and the others stay where they are.
 //!
-//! What a number stands for is not known here: whoever looks for one says which it is among those of one
-//! tag, and whoever puts one says which are kept. The others are not looked for one by one: they stay
+//! What a number stands for is not known here: the caller that looks for one says which it is among those of one
+//! tag, and the caller that puts one says which are kept. The others are not looked for one by one: they stay
 //! where they are, never to be the one that is looked for, until their part is full. The tags let a table
 //! grow without asking.
 //!
-//! Left out: giving memory back, which whoever lets many go will need again.
+//! Left out: giving memory back; a table that has shrunk usually grows again.
 
 use hashbrown::HashTable;
 
@@ -32,7 +32,7 @@ struct Slot {
 }
 
 impl Numbers {
-    /// None, in so many parts.
+    /// An empty table, in `parts` parts.
     pub(crate) fn in_parts(parts: usize) -> Self {
         Self {
             parts: vec![HashTable::new(); parts.max(1)],

@@ -115,7 +115,7 @@ impl HistoryPage {
     }
 }
 
-/// The state of a live run after one of its records, folded and encoded by whoever owns it.
+/// The state of a live run after one of its records, folded and encoded by its owner.
 ///
 /// It saves reading the records up to there. It can always be made again from the history, so it may
 /// be lost or deleted at any time.

@@ -209,7 +209,7 @@ impl Drop for Presence {
     }
 }
 
-/// The journal is a part like others to whoever looks at the tree; it starts and ends by itself.
+/// The tree shows the journal as a part like others; it starts and ends by itself.
 const JOURNAL: &str = "journal";
 
 /// What a part is, and what is needed to make it again.
@@ -455,7 +455,7 @@ impl Tree {
         (Role::Shard(*shard).name() == name).then_some(*epoch)
     }
 
-    /// Tells whoever listens; nobody need have room for it.
+    /// Publishes the change; a subscriber without room misses it.
     fn announce(&self, name: &str, change: PartChange) {
         let part = name.into();
         drop(self.events.try_publish(PartEvent { part, change }));
@@ -511,7 +511,7 @@ impl Tree {
             self.shared.journal.begin_close();
         }
         self.close_broker();
-        // Whoever still waits does so for what blocks its thread, or has just been told.
+        // Callers that still wait do so for code that blocks its thread, or have just been told.
         self.stop.answer_nobody();
     }
 
@@ -525,7 +525,7 @@ impl Tree {
 
     /// Stops all parts, and restarts none, and all activities.
     pub(crate) fn abandon(&self) {
-        // A thread cannot be stopped: its code is told, and whoever waits for it need not wait long.
+        // A thread cannot be stopped: its code is told, so that those who wait for it need not wait long.
         for pool in &self.shared.pools {
             pool.cut_off();
         }
@@ -541,7 +541,7 @@ impl Tree {
         self.stop.abandon();
     }
 
-    /// How many shards run, or soon will: whoever waits for their ends waits for successors too.
+    /// How many shards run, or soon will: a wait for their ends includes their successors.
     pub(crate) fn shards_running(&self) -> usize {
         let branches = self.lock();
         let shards = branches

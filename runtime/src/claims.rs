@@ -110,7 +110,7 @@ impl Claims {
     }
 }
 
-/// The number of the shard that hosts a partition, of so many. Nothing stored depends on this.
+/// The number of the shard that hosts a partition, of `shards_len`. Nothing stored depends on this.
 pub(crate) fn shard_of(partition: Partition, shards_len: usize) -> usize {
     usize::from(partition.index()) % shards_len
 }

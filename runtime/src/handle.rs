@@ -501,7 +501,7 @@ impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
     }
 }
 
-/// What a standing is to whoever asks for the result.
+/// What a standing is to a caller that asks for the result.
 pub(crate) fn ended(standing: Standing) -> Result<Payload, ResultError<RunFailure>> {
     match standing {
         Standing::Ended(Outcome::Completed(value)) => Ok(value),

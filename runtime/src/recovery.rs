@@ -58,7 +58,7 @@ pub struct StartupReport {
     /// Time from opening the file to being ready.
     pub elapsed: Duration,
     /// Runs that do not run because their history is damaged, with what is wrong. Their ids stay taken:
-    /// whoever asks for one is told of the damage. A record with a valid checksum that is no event, and says
+    /// a caller that asks for one is told of the damage. A record with a valid checksum that is no event, and says
     /// nothing of what is outstanding, is found when its run is read.
     pub damaged: Vec<(Option<RunId>, String)>,
 }
@@ -134,7 +134,7 @@ impl RecoveredRun {
         })
     }
 
-    /// A run of which a record cannot be understood: it keeps its id and its children, and whoever asks
+    /// A run of which a record cannot be understood: it keeps its id and its children, and a caller that asks
     /// something of it is told why it does not run.
     fn stuck(run: RunId, history: &History, message: String) -> Option<Self> {
         let ledger = history.outstanding.ledger().ok();

@@ -30,12 +30,12 @@ use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 /// - [`shutdown`](Self::shutdown) ends it gracefully.
 /// - Dropping the last clone, handles included, is a crash: it loses nothing that was acknowledged, and
 ///   lets go of the file.
-/// - The end of the tokio runtime that it was started on: nothing can run any more. Whoever still holds a
+/// - The end of the tokio runtime that it was started on: nothing can run any more. A caller that still holds a
 ///   handle, on another tokio runtime or on a plain thread, is told so; the file is let go of with the last
 ///   handle. A current-thread runtime that nobody drives has not ended: all waits until somebody does.
 /// - A failure of the journal, or of a part that cannot or must not be restarted.
 ///
-/// Whoever asks something then, and whoever waits for an answer, gets `Stopped` with the [`StopCause`];
+/// Every call made after the end, and every call that waits for an answer then, gets `Stopped` with the [`StopCause`];
 /// [`stopped`](Self::stopped) waits for it. All but the first two are logged once, at `ERROR`. The broker
 /// that the runtime made is [closed](Broker::close) with it; one that it was [given](RuntimeBuilder::broker)
 /// stays open.
@@ -150,7 +150,7 @@ pub enum KillError {
 }
 
 /// What all handles share. It begins two cache lines behind the count of those: every start and every end
-/// of a handle writes to that, and whoever then reads here would have to fetch it from another core.
+/// of a handle writes to that, and a thread that then reads here would have to fetch it from another core.
 #[repr(align(128))]
 pub(crate) struct Inner {
     pub(crate) shared: Arc<ShardShared>,
@@ -287,8 +287,8 @@ impl Runtime {
     ///
     /// Finished runs are retained up to smaller bounds than on disk, those of
     /// [`Retention::in_memory`](crate::store::Retention::in_memory): `config.journal.retention` sets others,
-    /// and so does [`RuntimeBuilder::config`], which replaces them all. Mind that whoever asks for a
-    /// result later than retention allows, perhaps because his task got no turn meanwhile, is told that
+    /// and so does [`RuntimeBuilder::config`], which replaces them all. Mind that a caller that asks for a
+    /// result later than retention allows, perhaps because its task got no turn meanwhile, is told that
     /// it has expired or is not known, and that a start repeated after that begins another run. The
     /// handle of the start itself keeps the result of a run that stayed in memory and did not go on in
     /// another.
@@ -325,7 +325,7 @@ impl Runtime {
         self.latest(id, Some(workflow.name()))
     }
 
-    /// As [`attach`](Self::attach), whatever the workflow: for whoever operates instances by their ids.
+    /// As [`attach`](Self::attach), for an instance of any workflow: for operators, who know instances by their ids.
     ///
     /// # Errors
     /// When `id` is no instance id.
@@ -463,7 +463,7 @@ impl Runtime {
     }
 
     /// The topic broker that the runtime's own parts use too: tasks travel on
-    /// `millrun.tasks.<queue>`, several to an envelope (whoever else listens there and has no room misses
+    /// `millrun.tasks.<queue>`, several to an envelope (another listener that has no room misses
     /// them), reports on `millrun.reports.<shard>`. Names that begin with `millrun.` are the runtime's;
     /// all others are free to use. Topics are in memory.
     #[must_use]

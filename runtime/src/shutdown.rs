@@ -77,7 +77,7 @@ impl Runtime {
     ///
     /// It takes no longer than [`shutdown_wait_max`](crate::RuntimeConfig::shutdown_wait_max). Workflow code
     /// that blocks its thread is left behind then, and so is a blocking activity that ignores its end: the
-    /// [report](ShutdownReport::left_behind) names them, and whoever waits for an answer of theirs gets
+    /// [report](ShutdownReport::left_behind) names them, and callers that wait for their answers get
     /// [`StopCause::Shutdown`].
     ///
     /// Subscriptions of the [broker](Self::broker) that the runtime made end: consumers take what is in their

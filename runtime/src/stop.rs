@@ -6,11 +6,11 @@
 //!                                                                   └─► callers that still wait
 //! ```
 //!
-//! Whoever asks something waits for a sender that a shard or the reader holds, and is told when that is
+//! A caller waits for a sender that a shard or the reader holds, and is told when that is
 //! dropped. Code that blocks its thread drops nothing; so each caller that has to wait is also
 //! [listed](Waiting), and told at the end.
 //!
-//! Invariant: the first cause is the one that counts; whoever is told of the end finds it set.
+//! Invariant: the first cause is the one that counts; all that are told of the end find it set.
 
 use std::cell::Cell;
 use std::fmt;
@@ -127,7 +127,7 @@ impl<F: Future + Unpin> Future for UnlessOver<'_, F> {
 /// Several lists, each for some threads, so that callers on several threads seldom meet.
 const LISTS: usize = 16;
 
-/// Callers that wait for an answer. How many there are is bounded by whoever spawns them; each costs
+/// Callers that wait for an answer. Their number is bounded by the program that spawns them; each costs
 /// 16 bytes here.
 struct Waiting([Padded; LISTS]);
 

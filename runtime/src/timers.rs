@@ -96,7 +96,7 @@ impl Timers {
     }
 
     fn tell(&self, run: RunId, alarm: Alarm) {
-        // Whoever sets a timer has begun before.
+        // A shard begins before it sets a timer.
         let Some(&life) = self.lives.get(&run.partition()) else {
             return;
         };

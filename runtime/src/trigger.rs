@@ -442,7 +442,7 @@ async fn work<T, V, F, D>(
         let mut by_id: BTreeMap<String, Vec<Asked<V>>> = BTreeMap::new();
         let more = std::iter::from_fn(|| envelopes.try_recv()).take(BATCH_MAX - 1);
         for envelope in std::iter::once(first).chain(more) {
-            // The code of whoever made the trigger or the payload may panic.
+            // The trigger's code and the payload's may panic.
             let envelope = Given(Some(envelope));
             let Some(lent) = &envelope.0 else { continue };
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {

@@ -1,4 +1,4 @@
-//! A handle to an instance of any workflow, for whoever operates instances by their ids.
+//! A handle to an instance of any workflow, for operators, who know instances by their ids.
 
 use std::fmt;
 

@@ -234,7 +234,7 @@ pub struct Cancelled {
 }
 
 impl Cancelled {
-    /// Why the run was asked to cancel, in the words of whoever asked; cut at
+    /// Why the run was asked to cancel, in the words of the caller; cut at
     /// [`text_bytes_max`](crate::Limits::text_bytes_max). `None` if no reason was given, if a scope was
     /// cancelled and not the run, and in runs that were begun or asked by releases that kept the reason from
     /// the code.
@@ -489,7 +489,7 @@ pub enum PublishStepError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromiseError {
-    /// Whoever was to keep it settled it with this error.
+    /// The promise was broken with this error.
     #[error("the promise was not kept: {0}")]
     Failed(String),
     /// The run was asked to cancel.

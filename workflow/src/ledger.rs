@@ -14,7 +14,7 @@ use crate::event::{
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
-/// The state of a run as far as its events tell, whoever's code made them.
+/// The state of a run as far as its events tell, without its code.
 ///
 /// Recovery, descriptions, and instances whose code is not at hand work with this alone; the
 /// [machine](crate::Instance) keeps one beside the code and consults it before each input.
@@ -383,7 +383,7 @@ impl Ledger {
             .map_or(0, |updates| updates.answered.len() * ANSWER_BYTES + updates.bytes)
     }
 
-    /// The latest answers that have together at most so many bytes, the oldest first.
+    /// The latest answers that together have at most `bytes_max` bytes, the oldest first.
     pub(crate) fn answers(&self, bytes_max: usize) -> Vec<(String, Result<Payload, String>)> {
         let Some(updates) = &self.updates else {
             return Vec::new();

@@ -8,7 +8,7 @@ use serde::{Deserializer as _, Serialize};
 
 /// An encoded value: one byte that names the codec, then the value's bytes. A cheap clone.
 ///
-/// A value is encoded once, when it is decided; the journal and whoever receives it share these
+/// A value is encoded once, when it is decided; the journal and all receivers share these
 /// bytes, and user code always sees the decoded value, live as in replay.
 #[derive(Clone)]
 pub struct Payload(Held);

@@ -156,7 +156,7 @@ impl Retry {
 }
 
 impl Retry {
-    /// A pause that follows so many shorter ones, before it is varied.
+    /// The pause that follows `shorter` shorter ones, before it is varied.
     fn plain_pause(&self, shorter: u32) -> Duration {
         if self.growth_percent == Self::DOUBLING {
             let pause = self

@@ -1,4 +1,4 @@
-//! Names of promises, for whoever settles them.
+//! Tokens: the names of promises, for those outside who keep or break them.
 
 use std::fmt;
 use std::str::FromStr;

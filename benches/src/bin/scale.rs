@@ -25,7 +25,7 @@ struct Arguments {
     /// How long the sustained run lasts, in minutes.
     #[arg(long, default_value_t = 5)]
     minutes: u64,
-    /// Measures so many waiting instances, prints the row and ends: each level gets a process of
+    /// Measures this many waiting instances, prints the row and ends: each level gets a process of
     /// its own, since its memory is measured.
     #[arg(long, value_name = "N")]
     waiting_level: Option<u64>,

@@ -14,7 +14,7 @@ pub(super) const WAITING: Workflow<(), u64> = Workflow::named("figures.waiting")
 pub(super) const GO: Signal<u64> = Signal::named("figures.go");
 /// As many steps as its input says, then waits for [`GO`]; gives the sum of both.
 pub(super) const LONG: Workflow<u64, u64> = Workflow::named("figures.long");
-/// So many times so many steps at once, then waits for [`GO`]; gives the number of steps and the
+/// Input (rounds, width): in each round `width` steps at once, then waits for [`GO`]; gives the number of steps and the
 /// signal's value.
 pub(super) const WIDE: Workflow<(u64, u64), u64> = Workflow::named("figures.wide");
 /// Takes as many [`TICK`]s as its input says, each the next one of its client; gives their number.

@@ -110,7 +110,7 @@ fn begun(
     Ok((child, said))
 }
 
-/// Says a line, and waits for being killed, or for the end of whoever would have done it.
+/// Says a line, and waits to be killed, or for the end of the process that would have done it.
 fn say_and_wait(line: &str) -> Result<(), BenchError> {
     println!("{line}");
     std::io::stdout().flush().map_err(failed)?;

@@ -92,13 +92,13 @@ pub fn measure(path: HotPath, folder: &Path) -> Result<Row, BenchError> {
     })
 }
 
-/// Instructions of a whole process that takes the path so many times.
+/// Instructions of a whole process that takes the path `operations` times.
 fn count(path: HotPath, operations: u64, folder: &Path) -> Result<i64, BenchError> {
     let text = run(path, operations, folder)?;
     total(&text).ok_or_else(|| BenchError::failed("valgrind", "it wrote no totals"))
 }
 
-/// What callgrind writes about a whole process that takes the path so many times.
+/// What callgrind writes about a whole process that takes the path `operations` times.
 pub(super) fn run(path: HotPath, operations: u64, folder: &Path) -> Result<String, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("valgrind", error);
     let value = path.to_possible_value();

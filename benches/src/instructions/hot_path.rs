@@ -22,7 +22,7 @@ use crate::{BenchError, store_in, workers};
 const TURNS_PER_COMMIT: u64 = 1_000;
 /// How many runs of [`HotPath::OneStep`] there are at a time.
 const RUNS_AT_A_TIME: usize = 64;
-/// How many of [`HotPath::Durable`], on so many worker threads.
+/// How many runs of [`HotPath::Durable`] go on at a time, and on how many worker threads.
 const DURABLE_AT_A_TIME: usize = 1_024;
 const DURABLE_THREADS: usize = 2;
 const PAYLOAD_BYTES: usize = 32;
@@ -66,7 +66,7 @@ impl HotPath {
         }
     }
 
-    /// Takes it so many times; a store on disk lies in `folder`.
+    /// Takes the path `operations` times; a store on disk lies in `folder`.
     ///
     /// # Errors
     /// When something arrives wrongly or not at all.

@@ -1,6 +1,6 @@
 //! Where the microseconds of a durable run go: perf's samples by thread and owner.
 //!
-//! A sampler looks so many times a second at what each processor does. A sample stands for a slice of
+//! A sampler looks at a fixed rate at what each processor does. A sample stands for a slice of
 //! processor time; waiting, for the disk or for work, has none.
 
 use std::collections::BTreeMap;

@@ -98,7 +98,7 @@ pub(super) async fn append(
     })
 }
 
-/// Bytes written since there were so many; zero where that is not known.
+/// Bytes written since the count stood at `before`; zero where that is not known.
 pub(super) fn written_since(before: Option<u64>) -> u64 {
     written_bytes()
         .zip(before)

@@ -263,7 +263,7 @@ fn append(
                 number += 1;
             }
             loop {
-                // Whoever waits must not look between the two, and miss it.
+                // A waiter must not look between the two, and miss it.
                 let mut waiting = lock(waiting);
                 match journal.enqueue(&batch) {
                     Err(EnqueueError::Full) => {

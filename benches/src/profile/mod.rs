@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   perf record ── bench-SUITE ARGS ──► stacks ──► perf script ──► tree of calls ──► SVG
-//!   (so many times a second, with a copy of each stack)             by thread
+//!   (at a fixed rate, with a copy of each stack)                    by thread
 //! ```
 //!
 //! A stack is found by its copy and the program's unwind tables, so that the program is the one that

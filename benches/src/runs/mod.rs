@@ -1,4 +1,4 @@
-//! Runs of workflows, whoever's: closed loops of clients, what they took, and rows of that.
+//! Runs of workflows of any engine: closed loops of clients, what they took, and rows of that.
 //!
 //! This part knows no engine, so that programs for others' engines can use it.
 

@@ -130,7 +130,7 @@ impl Workload {
 }
 
 /// Measures each setting of a peer on all workloads: `sample` runs one workload on a store of its
-/// own in the folder, with so many worker threads. The title names the peer and its store. Prints tables and writes results as every suite
+/// own in the folder, with `threads` worker threads. The title names the peer and its store. Prints tables and writes results as every suite
 /// does, and says which engines were not run, and why; so it does of a workload at which the peer
 /// fails, which has no row.
 ///

@@ -1,4 +1,4 @@
-//! A closed loop: so many clients, each starting its next operation when the last one is done.
+//! A closed loop: a fixed number of clients, each starting its next operation when the last one is done.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Sample {
 
 /// Runs the loop on the current tokio runtime. Each operation gets a number that no other has. If
 /// the time is too short for as many operations as there are clients, it is prolonged until there
-/// are so many: otherwise what counts would depend on where in its round a client was.
+/// are as many: otherwise what counts would depend on where in its round a client was.
 ///
 /// # Errors
 /// The first error of an operation ends it all; so does a loop that completed nothing.
@@ -75,7 +75,7 @@ where
     let counts_from = Instant::now() + load.warm_up;
     let ends = counts_from + load.measured;
     let enough = load.concurrency as u64;
-    // Several, unless they may run out: then each goes to whoever is free.
+    // Several, unless they may run out: then each goes to a client that is free.
     let at_a_time = if load.runs_max == u64::MAX { 16 } else { 1 };
     let mut clients = JoinSet::new();
     for _ in 0..load.concurrency {

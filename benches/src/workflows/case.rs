@@ -312,7 +312,7 @@ impl Effort {
         }
     }
 
-    /// How many bare commits are timed where so many in a row count as one.
+    /// How many bare commits are timed where `in_a_row` commits count as one.
     pub(super) fn commits(&self, in_a_row: u64) -> u64 {
         self.repeats * in_a_row.max(20)
     }

@@ -130,7 +130,7 @@ pub fn fibonacci(n: u64) -> u64 {
     }
 }
 
-/// Every workload with both kinds of activity, synced and relaxed, for so many worker threads.
+/// Every workload with both kinds of activity, synced and relaxed, for `threads` worker threads.
 #[must_use]
 pub fn suite(quick: bool, threads: usize) -> Vec<Case> {
     let started = Instant::now();

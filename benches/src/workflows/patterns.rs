@@ -7,7 +7,7 @@ use crate::{Axis, Chart, LineChart, Table, approximate, grouped};
 /// The levels of the scaling table.
 const LEVELS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Simple, parallel and pipeline, each with so many iterations; then parallel at each level.
+/// Simple, parallel and pipeline, each with `iterations` iterations; then parallel at each level.
 #[must_use]
 pub fn suite(iterations: u64, concurrency: u32) -> Vec<Case> {
     let parallel = |concurrency| {

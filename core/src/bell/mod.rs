@@ -10,7 +10,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Wakes one [`Part`](crate::Part). A cheap clone; all clones ring the same bell.
 ///
-/// Whoever puts something into a part's mailbox rings afterwards. Ringing a bell that already
+/// A sender rings after it has put something into a part's mailbox. Ringing a bell that already
 /// rings costs one atomic operation; only the first ring wakes anybody.
 ///
 /// ```text
@@ -77,7 +77,7 @@ impl Bell {
     /// work, after its [answer](Bell::answer). Costs a load if the bell rings already.
     ///
     /// # Ordering
-    /// If the driver's look came before the work, its answer is known to whoever took the lock after
+    /// If the driver's look came before the work, its answer is known to the thread that took the lock after
     /// it, and the bell is seen silent; else the driver has seen the work.
     #[inline]
     pub fn ring_after_lock(&self) {

@@ -1,7 +1,7 @@
 //! The ledger: what really happened, written down outside the store.
 //!
 //! Each line is one fact, appended with a single write right after the fact: a process that is
-//! killed leaves whole lines and at most one torn one, at the end. Whoever opens the ledger next
+//! killed leaves whole lines and at most one torn one, at the end. The process that opens the ledger next
 //! ends that line first, so that it stands alone.
 //!
 //! ```text

@@ -216,7 +216,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Waits until so many runs have ended, and says how far the worker is then. `None` when it
+    /// Waits until `ended` runs have ended, and says how far the worker is then. `None` when it
     /// has ended itself, all done.
     async fn run_until(&mut self, ended: u64) -> Result<Option<At>, Box<dyn Error>> {
         while let Some(line) = self.next_line().await? {

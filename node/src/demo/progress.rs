@@ -2,7 +2,7 @@
 //!
 //! What was done before an interruption is not done again, so it is not seen being done: a tree
 //! that goes on begins at the first chunk that is not complete, and a chunk that ends counts
-//! for all its files, whoever digested them.
+//! for all its files, whichever worker digested them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

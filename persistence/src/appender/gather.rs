@@ -368,7 +368,7 @@ impl Gathering {
     }
 
     /// Takes out those whose turns are durable until there are `most`, and enqueues what was gathered
-    /// if it `sends` or had found the journal full. After a failure all are taken out, and whoever asks
+    /// if it `sends` or had found the journal full. After a failure all are taken out, and one that asks
     /// later is told of it at once.
     pub(crate) fn turn(
         &self,

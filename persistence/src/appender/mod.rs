@@ -14,8 +14,8 @@
 //! half of the lists: while one wakes, other threads run what the other has woken.
 //!
 //! Invariants: a list is sorted by offset, so that those who are to be woken are its beginning, however
-//! many wait behind them. When a part ends, whoever waits is told so, and whoever comes later. What was
-//! gathered is enqueued by its part's next turn but one at the latest: in between, whoever is ready to run
+//! many wait behind them. When a part ends, its waiters are told so, and all that come later. What was
+//! gathered is enqueued by its part's next turn but one at the latest: in between, tasks that are ready to run
 //! may add to it. A gathering's lock is taken before the journal's.
 //! Left out on purpose: fairness among those who found the journal full.
 
@@ -39,7 +39,7 @@ use gather::{Gathering, Place};
 
 /// Appends batches to a journal and waits until they are durable. A cheap clone.
 ///
-/// The number of waiting callers is bounded by whoever spawns them; each costs about 32 bytes here.
+/// The number of waiting callers is bounded by the program that spawns them; each costs about 32 bytes here.
 #[derive(Clone, Debug)]
 pub struct Appender(Arc<Inner>);
 

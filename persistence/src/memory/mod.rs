@@ -121,7 +121,7 @@ impl MemoryJournal {
         let end = state.finished.end();
         while !is_unwanted(&state) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
             drop(state);
-            // Otherwise it would be taken again before whoever waits for it has woken up.
+            // Otherwise it would be taken again before a thread that waits for it has woken up.
             thread::yield_now();
             state = self.lock();
         }

@@ -41,16 +41,16 @@ use crate::finished::IdHash;
 use crate::numbers::{self, Numbers};
 use crate::wire::settled::run_hash;
 
-/// A block has at most so many bytes of frames, and has room for them from the beginning.
+/// A block has at most this many bytes of frames, and has room for them from the beginning.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A block has at most so many runs.
+/// A block has at most this many runs.
 const BLOCK_LEN_MAX: usize = 4_096;
 
 /// The frames of a run that has more bytes are not copied into a block.
 const COPY_BYTES_MAX: usize = BLOCK_BYTES / 4;
 
-/// An index grows in parts of about so many names, and in so many parts at most.
+/// An index grows in parts of about `PART_LEN` names, and in `PARTS_MAX` parts at most.
 const PART_LEN: usize = 1_024;
 const PARTS_MAX: usize = 512;
 
@@ -298,7 +298,7 @@ impl Block {
         self.first + self.runs.len() as u64
     }
 
-    /// Whether it takes one more run, with so many bytes of frames.
+    /// Whether it takes one more run, with `bytes` bytes of frames.
     fn has_room(&self, bytes: usize) -> bool {
         let is_copied = bytes <= COPY_BYTES_MAX;
         self.runs.len() < BLOCK_LEN_MAX && !(is_copied && self.bytes.len() + bytes > BLOCK_BYTES)

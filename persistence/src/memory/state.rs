@@ -21,11 +21,11 @@ use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::v1;
 
-/// So many buffers of runs that have closed wait for those that open, of so many bytes at most each.
+/// How many buffers of runs that have finished are kept for runs that open, and of how many bytes each, at most.
 const SPARE_LEN_MAX: usize = 1_024;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
-/// A run opens in a buffer of at most so many times what it has: it may stay there for long.
+/// A run opens in a buffer of at most this many times its bytes: it may stay there for long.
 const SPARE_FACTOR_MAX: usize = 4;
 
 #[derive(Debug)]

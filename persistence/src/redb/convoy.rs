@@ -10,7 +10,7 @@
 //! idle meanwhile: then the next commit goes as soon as a quarter of them is there, and the others
 //! work while it syncs.
 //!
-//! Whoever puts the turns of many into one batch, as a shard does, has gathered them already, and is
+//! A caller that puts the turns of many into one batch, as a shard does, has gathered them already, and is
 //! busy with the next batch: where hundreds of turns come in few batches, nobody is waited for.
 //!
 //! ```text
@@ -43,8 +43,7 @@ pub(crate) struct Convoy {
 }
 
 impl Convoy {
-    /// Notes the end of a commit of so many batches, with so many `turns` in all, at the time `now`,
-    /// that took `took`.
+    /// Notes that a commit has ended at the time `now`, after `took`: `acknowledged` batches with `turns` turns.
     pub(crate) fn committed(
         &mut self,
         (acknowledged, turns): (usize, usize),

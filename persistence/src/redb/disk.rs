@@ -168,7 +168,7 @@ impl Disk for FileDisk {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.cut(self.file.metadata()?.len());
         self.check_cut()?;
-        // Whoever asks for a loss meanwhile must not take this for a cut.
+        // A thread that looks for a loss meanwhile must not take this for a cut.
         self.len.fetch_min(len, Ordering::AcqRel);
         self.file.set_len(len)?;
         self.len.store(len, Ordering::Release);
@@ -241,7 +241,7 @@ mod tests {
         assert!(!other.try_lock().unwrap());
         drop(disk);
         assert!(other.try_lock().unwrap());
-        // Whoever has not got the lock does not take it from whoever has.
+        // A process that has not got the lock does not take it from the one that has.
         drop(FileDisk::open(&path).unwrap());
         assert!(!FileDisk::open(&path).unwrap().try_lock().unwrap());
     }

@@ -59,7 +59,7 @@ impl Filter {
         }
     }
 
-    /// All bits are compared before it is decided: whoever asks many filters, and nearly always is
+    /// All bits are compared before it is decided: a caller that asks many filters, and nearly always is
     /// told no, then waits for their memory at the same time and not one after the other.
     pub(crate) fn may_contain(&self, sought: &Sought) -> bool {
         let Block(words) = &self.blocks[self.block(sought.upper)];

@@ -218,7 +218,7 @@ fn attribute(shares: &mut [Share<'_>], damaged: &mut Damaged, strays: Vec<Damage
         // What a damaged header names need not exist.
         let error = Damage { run: None, ..stray }.into_error();
         if part.is_empty() || is_listed {
-            // Whoever has lost something is named already.
+            // A run that has lost something is named already.
             let is_named = shares.iter().any(|share| share.damaged.names(position));
             if !is_named {
                 damaged.places.push(error);

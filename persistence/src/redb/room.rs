@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A write that was refused for want of room has promised nothing, so the same call can be made again, and
-//! redb never hears of the refusal. Whoever waits for the commit waits meanwhile, and so does whoever comes
+//! redb never hears of the refusal. Callers that wait for the commit wait meanwhile, and so do those that come
 //! once the buffer is full: nothing that was acknowledged is touched. A *sync* that fails is another matter, even
 //! for want of room: the system may have dropped what was written before, and would report success the next
 //! time. It stops the journal, as any other failure does.

@@ -65,7 +65,7 @@ enum Planned {
 const INDEX_BYTES_PER_RUN: u64 = 256;
 /// What a commit takes along of the index, in bytes, however few runs have closed in it.
 const INDEX_STEP_BYTES: usize = 32 << 10;
-/// When so many times `unsettled_len_max` wait to be settled, commits take along twice what has closed,
+/// When this many times `unsettled_len_max` wait to be settled, commits take along twice what has closed,
 /// whatever that takes: memory is bounded, and not how long a commit takes that closes hundreds of runs.
 const BEHIND: u64 = 24;
 /// How far behind a slice the ends of its runs are looked for.

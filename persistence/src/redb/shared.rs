@@ -82,7 +82,7 @@ impl Shared {
         store.clone().ok_or_else(JournalFailure::closed)
     }
 
-    /// Compacts the store if nobody reads it; whoever wants to read waits meanwhile. Returns the
+    /// Compacts the store if nobody reads it; readers wait meanwhile. Returns the
     /// store for its writer.
     pub(crate) fn compact(&self) -> (Option<Arc<Store>>, Result<(), JournalFailure>) {
         let mut place = self.store.write().unwrap_or_else(PoisonError::into_inner);
@@ -181,8 +181,8 @@ impl Shared {
                 has_let_go = true;
             }
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever begins to close from here on sees that the writer has ended, and lets go of the file;
-            // whoever did so just before has not.
+            // A thread that begins to close from here on sees that the writer has ended, and lets go of the file;
+            // one that did so just before has not.
             if has_let_go || !is_closing() {
                 *ended = true;
                 break;

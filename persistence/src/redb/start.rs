@@ -208,7 +208,7 @@ struct Share {
 }
 
 impl Share {
-    /// One for each fold of a claim; so many that take no notice, if it has none.
+    /// One for each fold of a claim; if it has none, `lanes` shares without a fold.
     fn all(claim: &mut Claim, lanes: usize) -> Vec<Self> {
         let mut is_claimed = vec![false; usize::from(Partition::COUNT)];
         for partition in claim.partitions() {

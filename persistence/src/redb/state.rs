@@ -77,7 +77,7 @@ impl Unlisted {
     }
 }
 
-/// A stretch of the log is listed with a commit when so many runs have had turns in it,
+/// A stretch of the log is listed with a commit when this many runs have had turns in it,
 const UNLISTED_LEN_MAX: usize = 4_096;
 /// or when it is as long as this.
 const UNLISTED_BYTES_MAX: u64 = 4 << 20;

@@ -32,7 +32,7 @@ use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
 use crate::wire::inventory::{Listed, in_order};
 
-/// Of so many runs it is looked up at once what is to be listed, under the lock.
+/// For how many runs at a time the writer looks up, under the lock, what is to be listed.
 const LISTED_AT_ONCE: usize = 256;
 /// Why the writer has its store.
 const KEPT: &str = "the store is kept until the writer ends";

@@ -249,7 +249,7 @@ impl Disk for Asking {
     }
 }
 
-/// Whoever is told that the journal is closed may open the file at once.
+/// A caller that is told that the journal is closed may open the file at once.
 #[test]
 fn a_journal_is_closed_when_its_file_is_free_and_not_before() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ const WAITING_NANOS: u32 = 40_000;
 /// within two dozen others.
 const SLOWEST_NANOS: u32 = 1_000_000;
 
-/// How many attempts are measured together at most: so many that are not quick any more may be run before
+/// How many attempts are measured together at most: this many that are not quick any more may be run before
 /// that is known.
 const STRETCH_LEN_MAX: u32 = 4;
 

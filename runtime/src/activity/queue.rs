@@ -78,7 +78,7 @@ impl TaskQueue {
         })
     }
 
-    /// Rings for whoever works the queue off.
+    /// The bell of the pool that works the queue off.
     pub(crate) fn bell(&self) -> &Bell {
         self.inbox.bell()
     }
@@ -165,11 +165,11 @@ pub(super) struct Hand<'a> {
 impl Iterator for Hand<'_> {
     type Item = ActivityTask;
 
-    /// The next task, which belongs to whoever has it.
+    /// The next task; it is the caller's from now on.
     fn next(&mut self) -> Option<ActivityTask> {
         while self.tasks.is_empty() {
             let tasks = self.inbox.next()?.into_payload();
-            // Whoever else subscribed to the topic has the envelope too.
+            // Other subscribers of the topic have the envelope too.
             self.tasks = tasks.unwrap_or_else(|envelope| envelope.payload().clone()).into();
         }
         self.begun_len += 1;

@@ -11,7 +11,7 @@
 //! eighth slower until the wall clock has caught up, so that the time never runs backwards and never stands.
 //!
 //! Nothing polls for it: a look happens within a call of [`Clock::now`], about a second after the last look.
-//! Whoever waits for a time looks again after [`WAIT_MAX`].
+//! A wait for a time looks again after [`WAIT_MAX`].
 //!
 //! Invariant: of two calls of [`Clock::now`], one after the other on whichever threads, the second shows no
 //! earlier time. A caller reads the monotonic clock while the line stands still; a look reads it while no
@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A look is not believed if the thread was interrupted in it for longer.
 const LOOK_MAX: Duration = Duration::from_millis(1);
 
-/// While the time is ahead of the wall clock, it loses one part in so many.
+/// While the time is ahead of the wall clock, it loses one part in this many.
 const SLOWED_BY: u64 = 8;
 
 /// The longest single wait. The monotonic clock, by which threads and tasks wait, does not count while the

@@ -15,7 +15,7 @@
 //! ([`own_thread`](HostConfig::own_thread)); tasks are always the caller's.
 //!
 //! A part is woken in one way only: its [`Bell`]. The first turn, a turn that
-//! wants another ([`Next::Again`]), a deadline and whoever filled its mailbox
+//! wants another ([`Next::Again`]), a deadline and a sender that filled its mailbox
 //! all ring it, so that many reasons make one turn. A thread whose waits are mostly short looks for a
 //! ring for a moment before it sleeps (`patience`).
 //!
@@ -24,7 +24,7 @@
 //! - The exit callback of a part is called exactly once, after the part has been dropped, however
 //!   it ended: stop, panic, kill, or the end of the tokio runtime.
 //! - No lock of this module is held while a part, a task or a callback runs.
-//! - Whoever waits on another tokio runtime, or on a plain thread, goes on when this one has ended: nothing
+//! - A wait on another tokio runtime, or on a plain thread, goes on when this one has ended: nothing
 //!   that is handed out asks for tokio where it may be gone (`sleep`).
 //! - Stopping is never starved: an actor looks at its stop signal before each turn, and
 //!   a turn that wants another one goes through the mailbox.

@@ -1,6 +1,6 @@
 //! A thread of the host's own for parts that are actors, with a small tokio runtime on it.
 //!
-//! On the workers of a multi-thread runtime a part moves to the core of whoever rang for it last, and
+//! On the workers of a multi-thread runtime a part moves to the core of the thread that rang for it last, and
 //! all it has in memory has to follow. With a thread of its own it stays, and the parts that wake each
 //! other most wake on a thread that is awake already.
 

@@ -1,7 +1,7 @@
 //! How long a thread looks for work before it sleeps.
 //!
 //! Waking a thread that sleeps takes 10 to 60 us, more where its core has gone idle: up to a third of a
-//! commit. Whoever answers within that time finds this thread awake. Between two looks it lets others
+//! commit. An answer within that time finds this thread awake. Between two looks it lets others
 //! run.
 //!
 //! It looks only where that has paid: three of four of the latest waits were short. What it costs at

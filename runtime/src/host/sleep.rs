@@ -9,7 +9,7 @@
 //! current-thread runtime. A shutdown, or a question with a deadline, may be awaited on another runtime or on
 //! a plain thread, and must end then too.
 //!
-//! Invariant: on the host's own runtime, whoever polls is a task of it, and those are gone before its timers.
+//! Invariant: on the host's own runtime, a sleep is polled by a task of it, and its tasks are gone before its timers.
 //! The thread starts with the first who sleeps outside, and ends with the host.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub(super) async fn sleep_until(deadline: Timestamp, clock: Clock, tokio: Handle
         let mut sleep = pin!(tokio::time::sleep_until(clock.instant(deadline).into()));
         let mut is_first = true;
         poll_fn(|cx| {
-            // Whoever awaits it may have gone elsewhere with it.
+            // The future may have been moved to another runtime, or to none.
             if mem::take(&mut is_first) || is_inside() {
                 sleep.as_mut().poll(cx)
             } else {

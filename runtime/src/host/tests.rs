@@ -608,7 +608,7 @@ fn a_host_that_is_dropped_ends_its_own_thread_even_from_there() {
     });
 }
 
-/// Whoever slept on a plain thread used a timer of the host's tokio runtime: it panicked when that had ended,
+/// A sleep on a plain thread used a timer of the host's tokio runtime: it panicked when that had ended,
 /// and never went off on a current-thread runtime that nobody drove.
 #[test]
 fn a_sleep_ends_in_time_on_any_executor_whether_or_not_the_host_is_driven() {

@@ -125,7 +125,7 @@ impl ShardDoors {
         self.push_to(run.partition(), message);
     }
 
-    /// As [`push`](Self::push), to whoever hosts a partition.
+    /// As [`push`](Self::push), to the shard that hosts a partition.
     pub(crate) fn push_to(&self, partition: Partition, message: PartitionMessage) {
         self.of(partition).push_reserved(message);
     }
@@ -152,7 +152,7 @@ impl ShardDoors {
                 refused.push((shard, reports));
             } else if let Err(error) = self.0[shard].reports.try_publish(reports) {
                 let reports = error.into_refused().into_payload();
-                // Whoever else subscribed to the topic has the envelope too.
+                // Other subscribers of the topic have the envelope too.
                 let reports = reports.unwrap_or_else(|envelope| envelope.payload().clone());
                 refused.push((shard, reports));
             }

@@ -48,7 +48,7 @@ pub(crate) struct ReaderDoor {
 }
 
 impl ReaderDoor {
-    /// A door to so many lanes.
+    /// A door to `lanes_len` lanes.
     pub(crate) fn new(lanes_len: usize) -> Self {
         Self {
             lanes: Lanes::new(lanes_len),

@@ -316,7 +316,7 @@ impl Reader {
                 let history = Some(self.load(load.run));
                 owed.pay(PartitionMessage::Loaded { load, history });
             }
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             ReadRequest::Outcome(target, reply) => {
                 let outcome = self.run_of(&target).and_then(|run| self.outcome(run));
                 drop(reply.send(outcome.map(Standing::Ended)));

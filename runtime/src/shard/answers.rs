@@ -12,7 +12,7 @@
 //!
 //! Invariants: a durable answer is sent, whatever becomes of the task: dropping a list sends it. At most
 //! [`QUEUE_LEN_MAX`] lists wait for the task; while it is behind, the shard sends others itself. So answers
-//! may overtake each other: whoever waits for one asks the next question only then, and is not affected.
+//! may overtake each other: a caller that waits for one asks its next question only then, and is not affected.
 
 use std::fmt;
 use std::mem;
@@ -33,7 +33,7 @@ const DIRECT_LEN_MAX: usize = 4;
 /// So many lists of answers wait for the task at most.
 const QUEUE_LEN_MAX: usize = 256;
 
-/// So many emptied lists wait to be filled again, for so many answers each at most.
+/// How many emptied lists are kept to be filled again, and for how many answers each, at most.
 const SPARE_LEN_MAX: usize = 16;
 const SPARE_CAPACITY_MAX: usize = 1_024;
 
@@ -174,7 +174,7 @@ mod tests {
 
     type Told = oneshot::Receiver<Result<(), RunError>>;
 
-    /// Sends so many answers at once.
+    /// Sends the first `len` answers together.
     fn send(outbox: &mut Outbox, len: usize) -> Vec<Told> {
         let (replies, waiting): (Vec<_>, _) = (0..len).map(|_| oneshot::channel()).unzip();
         let answers = replies.into_iter().map(|reply| Answer::Tell(reply, Ok(())));

@@ -16,7 +16,7 @@ use super::entry::{Entry, WorkflowName};
 /// More names of workflows than these are not numbered: runs of others stay as they are.
 const NAMES_LEN_MAX: usize = 256;
 
-/// Ids of up to so many bytes stand in place.
+/// Ids of up to this many bytes stand in place.
 const IN_PLACE_MAX: usize = 22;
 
 #[derive(Debug)]

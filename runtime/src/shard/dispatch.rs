@@ -49,7 +49,7 @@ impl Shard {
         }
     }
 
-    /// Says once of each activity and queue that calls wait for them; of so many at most.
+    /// Logs once for each activity and queue that calls wait for them; for `WARNED_LEN_MAX` at most.
     fn warn_of(&mut self, task: &ActivityTask) {
         const WARNED_LEN_MAX: usize = 64;
         let (activity, queue) = (&task.scheduled.activity, &task.scheduled.queue);
@@ -107,7 +107,7 @@ impl Shard {
         }
     }
 
-    /// Drops what was cancelled out of the backlogs, where that are so many that looking at all costs little
+    /// Removes cancelled calls from the backlogs, once they are so many that looking at all costs little
     /// for each: their pools never had a task of theirs, and need not remember them. The others are passed
     /// over when their turn comes. The predecessor of a successor may have left a task of the same call in
     /// the queue.

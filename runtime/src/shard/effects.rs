@@ -15,7 +15,7 @@ use crate::timers::TimerCommand;
 
 /// One thing to do, of those that most runs do not need.
 pub(super) enum Effect {
-    /// A message to whoever hosts the partition.
+    /// A message to the shard that hosts the partition.
     Send(Partition, Box<PartitionMessage>),
     Publish(RunId, Arc<PublishScheduled>),
     CancelPublish(RunId, OperationId),
@@ -156,7 +156,7 @@ impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
     pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Effects) {
-        // It is accepted, whoever wanted it.
+        // It is accepted, from any sender.
         effects.answers_of.clear();
         effects.others_of.clear();
         let mut empty = self.spare.pop().unwrap_or_default();

@@ -31,7 +31,7 @@ pub(super) struct Entry {
     pub(super) is_touched: bool,
     /// Stands in the list of those with code in memory.
     pub(super) is_listed: bool,
-    /// The first who waits is whoever started it, and perhaps does not ask.
+    /// The first waiter is the caller that started the run, and perhaps does not ask.
     is_waiter_starter: bool,
 }
 
@@ -127,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// As it is, for a run whose end is told to whoever started it.
+    /// The same entry, with the caller that started the run listed to be told of its end.
     #[inline]
     pub(super) fn with_starter(mut self, end: Option<Reply<Standing>>) -> Self {
         self.is_waiter_starter = end.is_some();
@@ -135,7 +135,7 @@ impl Entry {
         self
     }
 
-    /// Lets go of whoever started it, who asks then, if he wants to know: nobody need be waiting there.
+    /// Drops the caller that started the run from the list; it asks if it wants to know, and need not be waiting.
     pub(super) fn forget_starter(&mut self) {
         if std::mem::take(&mut self.is_waiter_starter) {
             self.waiter = None;

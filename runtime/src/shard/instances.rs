@@ -83,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// Says that a run cannot be reached to whoever asks.
+    /// Tells a caller that a run cannot be reached.
     pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
         match held {
             Held::Tell(_, reply) => self.effects.answer(Answer::Tell(reply, Err(error))),
@@ -275,7 +275,7 @@ impl Shard {
         };
         let head = instance.sequence();
         let mut turn = self.turn.take().unwrap_or_default();
-        // Whoever sent the others has an answer, or asks again.
+        // The senders of the others have an answer, or ask again.
         if sender == Sender::Inside {
             self.applied.push((run, input.clone()));
         }

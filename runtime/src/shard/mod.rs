@@ -62,7 +62,7 @@ use publishing::Backlog;
 use results::Results;
 use roster::Roster;
 
-/// In a sweep that leaves reports behind, a request that begins a run counts as so many others.
+/// In a sweep that leaves reports behind, a request that begins a run counts as this many others.
 const BEGINNING_COST: usize = 16;
 
 /// What one shard has counted since it last told all, and how many live runs, and runs with their code in
@@ -358,7 +358,7 @@ impl Shard {
             && self.batch.bytes() < bytes_max
             && let Some(envelope) = reports.next()
         {
-            // Whoever else subscribed to the topic has the envelope too.
+            // Other subscribers of the topic have the envelope too.
             let reports = envelope
                 .into_payload()
                 .unwrap_or_else(|envelope| envelope.payload().clone());

@@ -37,7 +37,7 @@ const FED_TURN_MAX: usize = 256;
 /// What waits for room in one topic.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// Somebody has his turn, or is about to: whoever comes new stands in line.
+    /// A publish has its turn, or is about to: new ones stand in line.
     is_busy: bool,
     /// The value that waits with a task, or whose history is being read.
     front: Option<(RunId, OperationId)>,
@@ -163,7 +163,7 @@ impl Shard {
         backlog.is_busy = true;
         backlog.front = None;
         self.topics_to_feed.push_back(topic);
-        // Whoever is at it already comes to this one too: thousands in a row must not nest.
+        // The loop that is feeding comes to this topic too: thousands in a row must not nest.
         if !self.is_feeding {
             self.feed_topics(moment);
         }

@@ -6,8 +6,8 @@
 //!                └ others: as ever                                               have told it in the sweep
 //! ```
 //!
-//! Nothing of it has left: effects wait for their sweep. Of those who asked in the sweep, whoever asked this
-//! run is told to ask again, and nothing of theirs is recorded. This is no failure of the shard.
+//! Nothing of it has left: effects wait for their sweep. Callers that asked in the sweep something of this
+//! run are told to ask again, and nothing of theirs is recorded. This is no failure of the shard.
 //!
 //! A fenced turn is another matter: the partitions have another owner. What is here is dropped, the shard
 //! ends, and does not take them back.

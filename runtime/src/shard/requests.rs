@@ -457,7 +457,7 @@ impl Shard {
                     let standing = Ok(Standing::Ended(outcome.clone()));
                     self.effects.answer(Answer::Standing(reply, standing));
                 }
-                // Whoever asked looks among the finished runs.
+                // The caller looks among the finished runs.
                 None => {
                     let answer = Answer::Standing(reply, Err(RunError::NotFound));
                     self.effects.answer(answer);

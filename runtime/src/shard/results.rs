@@ -79,7 +79,7 @@ impl Results {
         Some(kept.run)
     }
 
-    /// Lets go of the oldest result, if more than so many, or of more bytes, are durable. Whose it was.
+    /// Drops the oldest result, and names its run, if more than `len_max` durable results are kept, or more than `bytes_max` of them.
     pub(super) fn let_go(&mut self, len_max: usize, bytes_max: usize) -> Option<RunId> {
         if self.durable_len <= len_max && self.durable_bytes <= bytes_max {
             return None;

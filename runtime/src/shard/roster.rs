@@ -8,7 +8,7 @@
 //!
 //! A million runs that wait are a million slots here, so these stand side by side in one list, and
 //! what finds them holds four bytes for each. Those that are [asleep](super::asleep) have nothing
-//! else; whoever wants to change one wakes it. The order of ids is made when somebody asks for a list,
+//! else; a change to one wakes it. The order of ids is made when somebody asks for a list,
 //! from what has come in since the last one: starts and ends are many, lists are few.
 
 use std::cell::Cell;
@@ -27,7 +27,7 @@ use super::id_hash::IdHasher;
 use super::line::Spot;
 use super::results::ResultNumber;
 
-/// More entries of the past than of the present, by so many, are let go of.
+/// Entries of the past are dropped when they outnumber those of the present by this many.
 const SLACK: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) struct Roster {
     hasher: IdHasher,
     /// In order. Some may be the latest no more.
     sorted: BTreeMap<InstanceId, RunId>,
-    /// Slots that were filled since the last list; `None` if there was none, or if these are so many
+    /// Slots that were filled since the last list; `None` if there was none, or if there are so many slots
     /// that looking at all costs no more.
     unsorted: Option<Vec<u32>>,
     /// The run that was found last, and is awake: often the next one, too.

@@ -231,7 +231,7 @@ async fn more_callers_than_may_wait_at_a_run_are_refused_until_others_give_up() 
     };
     let (first, second) = (wait(), wait());
     for _ in 0..2 {
-        // Whoever looks is listed.
+        // A caller that has looked is listed.
         looked.recv().await.unwrap();
     }
     let third = run.until(SUM, (), |_| true).await.unwrap_err();

@@ -54,7 +54,7 @@ async fn hangs(_cx: ActivityContext, (): ()) -> Result<u64, ActivityError> {
     std::future::pending().await
 }
 
-/// A world that begins so many seconds later than others.
+/// A world that begins `later` seconds later than others.
 fn world(seed: u64, later: u64) -> SimHost {
     let mut config = SimConfig::seeded(seed);
     config.starts_at = config.starts_at + Duration::from_secs(later);

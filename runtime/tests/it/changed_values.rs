@@ -66,7 +66,7 @@ impl Subscriber for Warned {
 }
 
 /// A field was added to what an activity is asked for, and every run in flight encoded it anew in each replay.
-/// The engine compared the values all along, but whoever brought the runs back did not look at what it had
+/// The engine compared the values all along, but the shard that brought the runs back did not look at what it had
 /// found: only the check of a sample of finished runs did, which is off by default.
 #[test]
 fn values_that_changed_are_counted_in_every_replay_and_warned_of_once_a_minute() {

@@ -21,7 +21,7 @@ const ITEM: Signal<u64> = Signal::named("item");
 const LEN: Query<Vec<u64>, (), usize> = Query::named("len");
 const ADD: Update<Vec<u64>, u64, usize> = Update::named("add");
 
-/// Ends with so many items.
+/// Ends when it has `len` items.
 async fn basket(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
     let items = cx.state(Vec::new());
     while items.read(Vec::len) < len {

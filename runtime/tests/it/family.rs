@@ -241,7 +241,7 @@ async fn an_id_that_is_taken_is_reported_to_the_parent() {
     runtime.shutdown().await.unwrap();
 }
 
-/// Whoever waited for the former run was handed to the next when that had already ended, and waited
+/// A caller that waited for the former run was handed to the next when that had already ended, and waited
 /// for ever. A random program found it.
 #[tokio::test]
 async fn whoever_waits_is_answered_when_the_next_run_ends_in_its_first_turn() {

@@ -2,7 +2,7 @@
 //! is there in the end.
 //!
 //! The child is this test binary, told by a variable in its environment to work instead of test.
-//! It says on its standard output what was acknowledged; whoever reads it is not killed.
+//! It says on its standard output what was acknowledged; the parent, which reads that, is not killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -22,7 +22,7 @@ const COUNT: Workflow<u64, u64> = Workflow::named("count");
 const HOLD: Activity<u64, u64> = Activity::named("hold");
 const CALL_HOLD: Workflow<u64, u64> = Workflow::named("call-hold");
 
-/// Adds so many signals.
+/// Adds `len` signals.
 async fn count(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
     let mut sum = 0;
     for _ in 0..len {

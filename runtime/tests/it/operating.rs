@@ -1,4 +1,4 @@
-//! What whoever runs a runtime sees and does: kills, budgets, slow code, replays of a sample.
+//! What the operator of a runtime sees and does: kills, budgets, slow code, replays of a sample.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -221,7 +221,7 @@ async fn an_instance_that_is_larger_than_the_budget_by_itself_stays_until_anothe
 /// The runs that reports of slow code have named.
 type Reports = Arc<Mutex<Vec<String>>>;
 
-/// Whoever listens to the traces of the watcher, and to nothing else.
+/// A listener to the traces of the watcher, and to nothing else.
 struct Listener(Reports);
 
 impl Subscriber for Listener {
@@ -461,7 +461,7 @@ fn no_step_waits_for_a_poll() {
                 .unwrap();
             assert_eq!(run.result().await.unwrap(), number * 4);
         }
-        // Time moves only when nothing can run: whoever polls lets it.
+        // Time moves only when nothing can run: a poll lets it.
         assert_eq!(host.now(), before);
         runtime.shutdown().await.unwrap();
     };

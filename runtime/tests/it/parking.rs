@@ -66,7 +66,7 @@ async fn code_that_does_not_fit_the_history_parks_the_run_and_loses_nothing() {
     runtime.shutdown().await.unwrap();
     drop((run, runtime));
 
-    // Whoever asks right after a restart, before the run has been read, is told as well.
+    // A caller that asks right after a restart, before the run has been read, is told as well.
     let builder = store
         .bare()
         .register(DOUBLE, crate::support::double)
@@ -77,7 +77,7 @@ async fn code_that_does_not_fit_the_history_parks_the_run_and_loses_nothing() {
     runtime.shutdown().await.unwrap();
     drop(runtime);
 
-    // And whoever asks for a run whose code is not there at all.
+    // And one that asks for a run whose code is not there at all.
     let runtime = store.bare().start().await.unwrap();
     let answer = runtime.attach(FLOW, "f").unwrap().result().await;
     assert!(matches!(answer, Err(ResultError::Parked(_))), "{answer:?}");
@@ -256,7 +256,7 @@ async fn awaiting_a_task_parks_the_run_at_once_or_when_the_task_wakes_it() {
             while !has_run.load(Ordering::SeqCst) {
                 tokio::task::yield_now().await;
             }
-            // Whoever looks is told at once; it is parked by the next thing that happens to the run.
+            // A description tells it at once; the run is parked by the next thing that happens to the run.
             let touched = described(&run, |run| run.will_park.is_some()).await;
             assert_eq!((touched.status, touched.parked), (InstanceStatus::Running, None));
             assert!(touched.will_park.unwrap().to_string().contains(expected));

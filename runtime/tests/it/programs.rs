@@ -2,7 +2,7 @@
 //! crashes after a random number of steps: every start that was acknowledged ends with the value that its program has,
 //! nothing is published twice, and nobody is left behind.
 //!
-//! The programs are made so that their values do not depend on time: a race is worth the same whoever
+//! The programs are made so that their values do not depend on time: a race is worth the same whichever side
 //! wins it. Whatever comes from outside (signals, updates, kept promises) is sent by an activity, which
 //! is tried again until it was acknowledged.
 

@@ -1,4 +1,4 @@
-//! Reads that take long: whoever wants something else does not wait for them.
+//! Reads that take long: callers that want something else do not wait for them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn journal() -> Arc<Tapped> {
     Tapped::new(Arc::new(journal), |journal, batch| journal.enqueue(batch))
 }
 
-/// A runtime that keeps no instance in memory, and reads so many histories at once.
+/// A runtime that keeps no instance in memory, and reads `readers_len` histories at once.
 async fn runtime(journal: &Arc<Tapped>, readers_len: usize) -> Runtime {
     Runtime::volatile()
         .journal(Arc::clone(journal) as Arc<dyn Journal>)
@@ -35,7 +35,7 @@ async fn runtime(journal: &Arc<Tapped>, readers_len: usize) -> Runtime {
         .unwrap()
 }
 
-/// Waits until so many reads are held up.
+/// Waits until `reads` reads are held up.
 async fn held_up(journal: &Tapped, reads: usize) {
     while journal.waiting_reads() < reads {
         tokio::task::yield_now().await;

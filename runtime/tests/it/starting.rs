@@ -17,7 +17,7 @@ const ITEM: Signal<u64> = Signal::named("item");
 const GO: Signal<()> = Signal::named("go");
 const BATCH: Workflow<usize, Vec<u64>> = Workflow::named("batch");
 
-/// The first so many items.
+/// The first `len` items.
 async fn batch(cx: WorkflowContext, len: usize) -> Result<Vec<u64>, WorkflowError> {
     let mut items = Vec::new();
     while items.len() < len {

@@ -64,7 +64,7 @@ impl Tapped {
         self.hangs_at.store(at, Ordering::SeqCst);
     }
 
-    /// From now on, whoever reads the history of this run waits.
+    /// From now on, reads of this run's history wait.
     pub(crate) fn slow_down(&self, run: millrun::RunId) {
         self.slow.state.lock().unwrap().runs.insert(run);
     }
@@ -84,7 +84,7 @@ impl Tapped {
         self.hangs_at.load(Ordering::SeqCst) != NOT_HANGING
     }
 
-    /// From now on, so many recoveries fail.
+    /// The next `len` recoveries fail.
     pub(crate) fn fail_recoveries(&self, len: u64) {
         self.unreadable.store(len, Ordering::SeqCst);
     }

@@ -35,7 +35,7 @@ impl Gate {
         }
     }
 
-    /// Whoever opens it says so before.
+    /// Called by the code that opens it, before it does.
     fn enter(&self) {
         self.is_entered.store(true, Ordering::SeqCst);
     }
@@ -79,7 +79,7 @@ async fn code_that_blocks_holds_up_nobody_else() {
         let id = format!("b-{number}");
         runs.push(runtime.start(CALL_BLOCK, &id, number).await.unwrap());
     }
-    // On a current-thread runtime: whoever blocked it would block this.
+    // On a current-thread runtime: code that blocked it would block this.
     while inside.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
@@ -163,7 +163,7 @@ async fn code_that_blocks_learns_that_its_time_is_up() {
 }
 
 /// Code that looks whether anybody waits for it went on for ever when its runtime went, and kept
-/// whoever let the runtime go waiting for as long as threads are waited for.
+/// the caller that dropped the runtime waiting for as long as threads are waited for.
 #[tokio::test]
 async fn code_that_blocks_learns_that_its_runtime_goes() {
     for is_polite in [true, false] {

@@ -21,7 +21,7 @@ const COLLECT: Workflow<usize, Vec<String>> = Workflow::named("collect");
 const CLEAN_UP: Workflow<u64, u64> = Workflow::named("clean-up");
 const FAN_OUT: Workflow<u64, u64> = Workflow::named("fan-out");
 
-/// Waits for an approval, at most so many milliseconds.
+/// Waits for an approval, at most `patience_ms` milliseconds.
 async fn wait(cx: WorkflowContext, patience_ms: u64) -> Result<String, WorkflowError> {
     match cx
         .race(cx.receive(APPROVED), cx.sleep(Duration::from_millis(patience_ms)))

@@ -208,7 +208,7 @@ impl Book {
         });
     }
 
-    /// All that was delivered there has been taken, and whoever took it has come back.
+    /// All that was delivered there has been taken, and its reader has come back for more.
     fn take_all(&mut self, subscription: SubscriptionId) {
         for envelope in self.queued.remove(&subscription).unwrap_or_default() {
             let entry = self.entries.get_mut(&envelope);

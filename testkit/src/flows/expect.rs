@@ -92,7 +92,7 @@ impl FlowRecorder {
         );
     }
 
-    /// Asserts that so many envelopes were published to topics that the filter selects.
+    /// Asserts how many envelopes were published to the topics that the filter selects.
     ///
     /// # Panics
     /// If not, with a list of those that were; or when `filter` is not one.

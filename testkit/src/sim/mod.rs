@@ -20,7 +20,7 @@
 //! - After a [crash](SimHost::crash) nothing of the former life gets another turn or poll, and
 //!   its hosts start nothing.
 //!
-//! Left out on purpose: the disk. A simulated one belongs to whoever implements storage; it can
+//! Left out on purpose: the disk. A simulated one belongs to the implementation of a store; it can
 //! share the seed. Wakes from other threads work, but their moment is not the seed's choice, so
 //! a test that uses threads of its own loses repeatability.
 

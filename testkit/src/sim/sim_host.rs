@@ -285,7 +285,7 @@ impl SimHost {
         }
     }
 
-    /// Wakes whoever waited for a time that has come.
+    /// Wakes all that waited for a time that has come.
     fn fire_due(&self) {
         loop {
             let mut state = self.world.lock();

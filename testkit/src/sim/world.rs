@@ -68,7 +68,7 @@ pub(super) enum Timer {
     Part(Number),
     /// A part that sees to something then, if the clock gets there.
     Idle(Number),
-    /// Whoever awaits a sleep.
+    /// A task that awaits a sleep.
     Sleeper(Waker),
 }
 

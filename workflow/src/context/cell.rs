@@ -33,7 +33,7 @@ impl fmt::Debug for Cell {
 }
 
 impl Drop for Cell {
-    /// The state's own destructor may panic; whoever lets go of the run is not to suffer for it.
+    /// The state's own destructor may panic; the shard that drops the run must not.
     fn drop(&mut self) {
         let state = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         let state = std::mem::replace(state, Box::new(()));
@@ -55,7 +55,7 @@ impl Cell {
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut (dyn Any + Send)) -> R) -> R {
         match self.0.try_lock() {
             Ok(mut state) => look(&mut **state),
-            // Whoever panicked inside has parked the run; its state is made anew.
+            // The closure that panicked inside has parked the run; its state is made anew.
             Err(TryLockError::Poisoned(poisoned)) => look(&mut **poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => panic!("the run's state was used from inside its own closure"),
         }

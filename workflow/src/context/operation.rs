@@ -150,7 +150,7 @@ pub(super) enum Unadmitted {
     TooManyPending { len_max: usize },
 }
 
-/// Whether the run's bounds leave room for one more operation, with a payload of so many bytes.
+/// Whether the run's bounds leave room for one more operation, with a payload of `bytes` bytes.
 pub(super) fn admit_payload(table: &Table, bytes: usize) -> Result<(), Unadmitted> {
     let (bytes_max, len_max) = (table.bounds.payload_bytes_max, table.bounds.pending_len_max);
     if bytes > bytes_max {

@@ -41,7 +41,7 @@ impl<T> Promise<T> {
         }
     }
 
-    /// Names the promise for whoever is to settle it: hand it to an activity, say.
+    /// Names the promise for the one who is to keep or break it: hand it to an activity, say.
     #[must_use]
     pub fn token(&self) -> PromiseToken {
         self.token

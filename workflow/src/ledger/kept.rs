@@ -96,7 +96,7 @@ impl KeptBeginning {
 
 impl Ledger {
     /// What is to be kept of the history when `checkpoint` is recorded now; `None` as long as nothing is to be:
-    /// once in so many events. The ledger does not have the checkpoint yet.
+    /// once in `kept_beginning_every` events. The ledger does not have the checkpoint yet.
     pub(crate) fn keep(
         &self,
         checkpoint: &Checkpoint,

@@ -111,7 +111,7 @@ impl Instance {
 
     pub(super) fn announce_parking(&self, reason: ParkReason, moment: Moment, turn: &mut Turn) {
         if let ParkReason::Paused { .. } = reason {
-            // Whoever waits goes on waiting.
+            // A paused run keeps its callers waiting.
         } else if let Some(at) = self.limits.resume_at(&reason, moment.now) {
             turn.commands.push(Command::ResumeAt { at });
         } else {

@@ -201,7 +201,7 @@ impl Instance {
         }
         if instance.ledger.outcome().is_some() {
             instance.code = None;
-            // Of a difference, whoever asks the state it ended with is to know.
+            // A run parked for a difference still answers queries, and those are told what was not recorded.
             instance.unrecorded = instance.unrecorded.take().filter(|_| is_different);
         }
         instance.changed_values = check.changed_values;

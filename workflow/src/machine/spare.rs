@@ -13,7 +13,7 @@ use crate::registry::Implementation;
 /// How many ended instances leave their memory at most, one or two kilobytes each.
 const INSTANCES_MAX: usize = 256;
 
-/// What a turn lends to whoever is polled, or begins, next.
+/// Buffers that a turn lends to the code it polls or begins next.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     /// For decisions: an instance that waits has no memory of its own for them.

@@ -32,7 +32,7 @@ pub struct Turn {
     /// What is to be done about it, in order.
     pub commands: Vec<Command>,
     /// What is worth being kept beside the history, once the events are durable: the fold of the history up to
-    /// the event with this sequence, as a [`KeptBeginning`](crate::KeptBeginning) reads it back. Whoever owns the
+    /// the event with this sequence, as a [`KeptBeginning`](crate::KeptBeginning) reads it back. The owner of the
     /// turn may drop it.
     pub kept: Option<(Sequence, Vec<u8>)>,
     pub(super) spare: Spare,
@@ -145,8 +145,8 @@ pub enum Input {
         /// Which attempt.
         attempt: u32,
     },
-    /// An attempt of an activity says how far it is. Each is an event: whoever passes heartbeats
-    /// on passes on a few per timeout, not every one.
+    /// An attempt of an activity says how far it is. Each is an event: a pool passes
+    /// on a few heartbeats per timeout, not every one.
     Heartbeat {
         /// The call.
         operation: OperationId,

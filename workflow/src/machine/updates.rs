@@ -93,7 +93,7 @@ impl Instance {
         }
     }
 
-    /// Performs an update on the state. Its answer is a decision; whoever waits for a condition
+    /// Performs an update on the state. Its answer is a decision; code that waits for a condition
     /// is to be woken.
     pub(super) fn perform_update(
         &self,

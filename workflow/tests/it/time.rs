@@ -24,7 +24,7 @@ fn at(second: u64) -> Timestamp {
     Timestamp::from_micros(second * 1_000_000)
 }
 
-/// The times, in seconds, at which the run began and each of so many signals came.
+/// The times, in seconds, at which the run began and each signal came.
 fn times() -> Implementation {
     Implementation::new(TIMES, async |cx: WorkflowContext, signals: usize| {
         let seconds = || cx.now().as_micros() / 1_000_000;

@@ -43,7 +43,7 @@ fn a_thousand_calls_are_polled_twice_each() {
         }
     });
     let mut world = World::start(code, &1_000_u64);
-    // From the last to the first: the worst order for whoever scans.
+    // From the last to the first: the worst order for a scan.
     (1..=1_000)
         .rev()
         .for_each(|number| world.complete(number, &u64::from(number)));
@@ -157,7 +157,7 @@ impl Wake for Inline {
     }
 }
 
-/// What the code asks for: by name, with a payload of so many bytes.
+/// What the code asks for: by name, with a payload of `len` bytes.
 async fn ask(cx: WorkflowContext, what: &str, len: usize) -> Result<(), String> {
     const LONG: Activity<String, ()> = Activity::named("long");
     const CHILD: Workflow<String, ()> = Workflow::named("child");

@@ -3,7 +3,7 @@
 //! Twice: with its default options, and with those that were fastest among some dozen that were tried:
 //! for a single run one dispatcher of each kind that polls every millisecond; for dozens eight of each,
 //! every 50 ms, since those that poll more often keep each other from the database; for a thousand four
-//! of each, every 100 ms (with other settings some of so many runs fail). Its SQLite store
+//! of each, every 100 ms (with other settings some of the runs fail). Its SQLite store
 //! survives a killed process but does not sync each commit, so the machine losing power may lose
 //! acknowledged work; rows say `no sync`. A client learns of a result by polling the store.
 //! `--quick` leaves out 1,024 at a time.
@@ -61,7 +61,7 @@ fn quiet() -> RuntimeOptions {
     options
 }
 
-/// Polling so often, with so many dispatchers of each kind.
+/// Polling every `poll_ms`, with `dispatchers` dispatchers of each kind.
 fn tuned(poll_ms: u64, dispatchers: usize) -> RuntimeOptions {
     RuntimeOptions {
         dispatcher_min_poll_interval: Duration::from_millis(poll_ms),

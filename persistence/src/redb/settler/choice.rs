@@ -65,7 +65,7 @@ mod tests {
     use crate::config::Retention;
     use crate::redb::closed::Settled;
 
-    /// How many are merged of sorted runs of one level, with so many pairs each, if 100,000 runs are
+    /// How many sorted runs of one level, with `sizes` pairs each, are merged if 100,000 runs are
     /// retained.
     fn merged(sizes: &[u64]) -> Option<usize> {
         merged_from(sizes).map(|(_, count)| count)

@@ -30,7 +30,7 @@ use crate::error::JournalFailure;
 use crate::finished::{Finished, Place};
 use crate::wire::settled::{self, Manifest, Pair};
 
-/// From so many sorted runs on, merging has its turn after each flush, however many runs wait meanwhile.
+/// From this many sorted runs on, merging has its turn after each flush, however many runs wait meanwhile.
 const CROWDED_LEN: usize = 64;
 /// How many rows are removed at a time, at most.
 const REMOVED_LEN_MAX: usize = 64;

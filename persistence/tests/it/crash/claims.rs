@@ -139,7 +139,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Nothing yet. The store retains so many finished runs; so many turns are in hand at a time.
+    /// Nothing yet. The store retains `retained` finished runs; `in_hand` turns are in hand at a time.
     pub(super) fn new(seed: u64, retained: usize, in_hand: usize) -> Self {
         Self {
             seed,

@@ -78,7 +78,7 @@ pub(crate) struct Plan {
     pub(crate) is_full: bool,
     /// A failing write has written half of its bytes before.
     pub(crate) is_short: bool,
-    /// One in so many syncs does nothing and says that all is well.
+    /// One in this many syncs does nothing and says that all is well.
     pub(crate) lies_one_in: Option<u64>,
 }
 

@@ -37,10 +37,10 @@ const SEED: &str = "MILLRUN_KILL_SEED";
 const THREADS: u64 = 16;
 /// How many finished runs are retained.
 const RETAINED: usize = 200;
-/// Each thread has at most so many live runs. More begin than end; without a bound, what a life reads
+/// Each thread has at most this many live runs. More begin than end; without a bound, what a life reads
 /// back would grow from kill to kill, to seconds after a thousand.
 const LIVE_MAX: usize = 64;
-/// Each thread has at most so many turns in hand.
+/// Each thread has at most this many turns in hand.
 const TURNS_MAX: u64 = 3;
 
 /// Small bounds, so that everything that upkeep does happens all the time.

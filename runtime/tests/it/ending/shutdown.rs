@@ -54,7 +54,7 @@ fn a_shutdown_may_be_awaited_anywhere_also_while_nobody_drives_the_host() {
 }
 
 /// Workflow code that blocked its shard held a shutdown up for a minute, which then reported that all was
-/// well; whoever had started the run, or asked the shard, was never answered. Our tests shut down a shard
+/// well; the callers that had started the run, or asked the shard, were never answered. Our tests shut down a shard
 /// that was stuck in a seeded world, where nothing can be in its hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_names_the_code_that_blocks_and_answers_its_callers() {

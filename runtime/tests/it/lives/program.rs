@@ -30,7 +30,7 @@ pub(super) struct Book {
 pub(super) enum Round {
     /// Takes signals until this one has come.
     HearUpTo(u64),
-    /// Waits until so many updates have been made.
+    /// Waits until this many updates have been made.
     ChangeUpTo(u64),
     /// Calls these instances, all at once.
     Children(Vec<Plan>),
@@ -206,7 +206,7 @@ impl Dice {
         Round::Children((0..1 + self.below(3)).map(|number| plan(self, number)).collect())
     }
 
-    /// A program that takes so many signals and updates.
+    /// A program that takes `tells` signals and `changes` updates.
     pub(super) fn plan(&mut self, id: &str, tells: u64, changes: u64) -> Plan {
         let mut rounds = Vec::new();
         for at in 0..3 + usize::try_from(self.below(4)).unwrap() {

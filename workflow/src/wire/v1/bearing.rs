@@ -1,6 +1,6 @@
 //! What a record has to do with the operations of its run, told from its kind and its first bytes.
 //!
-//! Whoever wants to know what is outstanding reads millions of records of which few matter: those of
+//! Recovery looks for what is outstanding in millions of records of which few matter: those of
 //! operations that have ended do not, and need not be decoded. Each body that concerns an operation
 //! begins with its number; a body that does not begin so was not written by this release, and is
 //! decoded whole.

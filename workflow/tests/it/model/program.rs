@@ -50,7 +50,7 @@ pub(super) enum Program {
     Join(Vec<Program>),
     Race(Box<Program>, Box<Program>),
     Shield(Box<Program>),
-    /// A join set of leaves: so many results are taken, then the rest is finished or dropped.
+    /// A join set of leaves: some results are taken, then the rest is finished or dropped.
     Set {
         leaves: Vec<Program>,
         taken: usize,
