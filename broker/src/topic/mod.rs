@@ -3,6 +3,7 @@
 mod ask;
 mod config;
 pub(crate) mod core;
+mod in_a_row;
 pub(crate) mod line;
 pub(crate) mod offer;
 mod outcome;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::core::TopicCore;
 use super::offer::{Patience, Pending};
 use super::outcome::{PublishError, Published};
-use super::publisher::{PUBLISHES_IN_A_ROW_MAX, Publisher};
+use super::publisher::Publisher;
 use crate::clock::Alarm;
 use crate::delivery::Delivery;
 use crate::envelope::{Envelope, Headers};
@@ -106,20 +106,6 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         let envelope = self.seal(headers, payload);
         Publish::new(Source::Publisher(self), envelope)
     }
-
-    /// Whether others should run first. It says so once in a while to a publisher that never
-    /// waits.
-    #[inline]
-    fn should_yield(&mut self) -> bool {
-        let left = self.left_in_a_row_mut();
-        // Counted down, which takes two instructions.
-        *left -= 1;
-        if *left > 0 {
-            return false;
-        }
-        *left = PUBLISHES_IN_A_ROW_MAX;
-        true
-    }
 }
 
 impl<T: Send + Sync + 'static> TopicCore<T> {
@@ -143,7 +129,7 @@ impl<T: Send + Sync + 'static> Future for Publish<'_, T> {
             let id = envelope.id();
             let handed_out = match &mut this.source {
                 Source::Publisher(publisher) => {
-                    if publisher.should_yield() {
+                    if publisher.in_a_row.should_yield() {
                         this.envelope = Some(envelope);
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
@@ -170,7 +156,7 @@ impl<T: Send + Sync + 'static> Publish<'_, T> {
             .expect("a future is not polled after it was ready");
         if pending.poll(self.hub(), cx).is_pending() {
             if let Source::Publisher(publisher) = &mut self.source {
-                *publisher.left_in_a_row_mut() = PUBLISHES_IN_A_ROW_MAX;
+                publisher.in_a_row.begin();
             }
             self.pending = Some((id, pending));
             return Poll::Pending;

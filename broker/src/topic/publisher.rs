@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use super::core::TopicCore;
+use super::in_a_row::InARow;
 use super::offer::{Offer, Patience, Pending};
 use super::outcome::{PublishError, Published, RefusedEnvelope};
 use super::route::{Boxes, Route, Target};
@@ -16,9 +17,6 @@ use crate::envelope::{Headers, Mark};
 use crate::id::{EnvelopeId, TopicId};
 use crate::mailbox::{Mailbox, TryPushError};
 use crate::name::TopicName;
-
-/// After how many publishes in a row that did not wait a publisher lets other tasks run once.
-pub(crate) const PUBLISHES_IN_A_ROW_MAX: u32 = 512;
 
 /// How many ids a publisher takes from the broker at once.
 const ID_BLOCK: u64 = 1_024;
@@ -47,8 +45,7 @@ pub struct Publisher<T> {
     only: Option<Mailbox<Delivery<Envelope<T>>>>,
     ids: Ids,
     boxes: Boxes<T>,
-    /// How many more publishes may follow each other before others run once.
-    left_in_a_row: u32,
+    pub(super) in_a_row: InARow,
     topic_id: TopicId,
     pub(super) weigh: fn(&T) -> usize,
     clock: Arc<Clock>,
@@ -73,7 +70,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
                 spent: None,
                 are_wanted: false,
             },
-            left_in_a_row: PUBLISHES_IN_A_ROW_MAX,
+            in_a_row: InARow::new(),
             topic_id: topic.id(),
             weigh: topic.weigh(),
             clock: Arc::clone(topic.hub().clock()),
@@ -200,10 +197,6 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     pub(crate) fn core(&self) -> &TopicCore<T> {
         &self.topic
-    }
-
-    pub(crate) const fn left_in_a_row_mut(&mut self) -> &mut u32 {
-        &mut self.left_in_a_row
     }
 
     #[inline]
