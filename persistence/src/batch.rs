@@ -70,6 +70,8 @@ pub(crate) struct TurnSpan {
     /// Of the checksums of its frames, if they are set.
     pub(crate) digest: u32,
     pub(crate) opens: bool,
+    /// All records of the run before it go once it is durable.
+    pub(crate) trims: bool,
     pub(crate) closes: bool,
     /// It is refused if the turn before it is.
     pub(crate) is_tied: bool,
@@ -195,6 +197,8 @@ impl Batch {
             epoch: header.epoch,
             time: header.time,
             opens: header.opens.cloned(),
+            kept: None,
+            is_beginning: false,
             records: 0,
             open: start,
             end: start,
@@ -253,6 +257,10 @@ pub struct TurnWriter<'b> {
     epoch: Epoch,
     time: Timestamp,
     opens: Option<InstanceId>,
+    /// What takes the place of all records before the turn, if it trims its run.
+    kept: Option<Box<[u8]>>,
+    /// It trims a run of which nothing else is there.
+    is_beginning: bool,
     records: u64,
     /// Where the last record's frame begins, which is completed when it is known whether another follows.
     open: usize,
@@ -265,6 +273,43 @@ pub struct TurnWriter<'b> {
 }
 
 impl TurnWriter<'_> {
+    /// The turn trims its run: once it is durable, all records before it are gone, and `kept` is handed out
+    /// with the turn's first record in their place (see [`Trimmed`](crate::Trimmed)). `kept` counts to the size
+    /// of the turn. Sequence numbers go on as before.
+    ///
+    /// It is said before the first record, with the id of the run's instance, and of a turn that neither
+    /// opens nor closes its run; otherwise [`finish`](Self::finish) gives [`TurnError::TrimMismatch`].
+    ///
+    /// ```
+    /// # use std::convert::Infallible;
+    /// # use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
+    /// # use millrun_persistence::{Batch, TurnHeader};
+    /// # let id = InstanceId::new("order-42")?;
+    /// # let time = Timestamp::from_micros(1_700_000_000_000_000);
+    /// # let run = RunId::new(id.partition(), time, 1);
+    /// # let mut batch = Batch::new();
+    /// let (head, epoch) = (Sequence::new(1_000), Epoch::new(1));
+    /// let mut turn = batch.turn(TurnHeader { run, head, epoch, time, opens: None });
+    /// turn.trim(&id, b"the fold of a thousand records");
+    /// turn.record(9, |body| { body.extend_from_slice(b"checkpoint"); Ok::<_, Infallible>(()) })?;
+    /// turn.finish(false)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trim(&mut self, id: &InstanceId, kept: &[u8]) {
+        if self.records > 0 || self.opens.is_some() {
+            self.problem.get_or_insert(TurnError::TrimMismatch);
+            return;
+        }
+        self.opens = Some(id.clone());
+        self.kept = Some(kept.into());
+    }
+
+    /// As [`trim`](Self::trim), of a run of which there is nothing yet: it comes from another store.
+    pub(crate) fn begin_trimmed(&mut self, kept: &[u8]) {
+        self.kept = Some(kept.into());
+        self.is_beginning = true;
+    }
+
     /// Appends one record. `kind` is not interpreted; `body` encodes the record straight into the
     /// buffer it is given, behind what is there already, and must only append.
     ///
@@ -300,6 +345,12 @@ impl TurnWriter<'_> {
         };
         let bytes = &mut self.batch.bytes;
         let frame = v1::begin(bytes, &header, id, flags);
+        if self.records == 0
+            && let Some(kept) = &self.kept
+        {
+            v1::end(&mut bytes[frame..], v1::TRIMS);
+            v1::put_kept(bytes, kept);
+        }
         let body_start = bytes.len();
         let outcome = body(bytes);
         assert!(
@@ -345,7 +396,11 @@ impl TurnWriter<'_> {
         if self.records == 0 {
             return Err(TurnError::Empty);
         }
-        if self.opens.is_some() != (self.head == Sequence::ZERO) {
+        let trims = self.kept.is_some();
+        if trims && ((closes && !self.is_beginning) || self.head == Sequence::ZERO) {
+            return Err(TurnError::TrimMismatch);
+        }
+        if self.opens.is_some() != (trims || self.head == Sequence::ZERO) {
             return Err(TurnError::OpensMismatch);
         }
         if self
@@ -367,7 +422,8 @@ impl TurnWriter<'_> {
             epoch: self.epoch,
             time: self.time,
             digest: self.digest,
-            opens: self.opens.is_some(),
+            opens: self.opens.is_some() && (!trims || self.is_beginning),
+            trims,
             closes,
             is_tied: false,
         });

@@ -156,7 +156,7 @@ impl Owned {
 pub struct PartitionReport {
     /// Live runs that the folds have seen.
     pub live_runs: u64,
-    /// Records of these.
+    /// Records of these. Those that a run was [trimmed](crate::TurnWriter::trim) of may be counted.
     pub records: u64,
     /// Runs that the folds have not seen because a record of theirs is damaged, with what is wrong.
     pub damaged: Vec<ReadError>,

@@ -25,6 +25,9 @@ pub enum TurnError {
     /// The run would have more than 2^32 − 1 records.
     #[error("the run has too many records")]
     TooManyRecords,
+    /// A turn trims its run before its first record, and neither opens nor closes it.
+    #[error("a turn trims its run before its first record, and neither opens nor closes the run")]
+    TrimMismatch,
     /// A turn opens its run exactly when the run's head is zero.
     #[error("a turn must carry the instance id if it is the first of its run, and only then")]
     OpensMismatch,

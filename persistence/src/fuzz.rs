@@ -4,8 +4,10 @@
 //! error, must not read beyond what it was given, and must give back what was encoded. They run
 //! under a coverage-guided fuzzer, and in this crate's tests on mutations of its golden files.
 
+use bytes::Bytes;
 use millrun_core::RunId;
 
+use crate::record::Trimmed;
 use crate::redb::{scan_any, walk_row};
 use crate::scan;
 use crate::wire::{inventory, kept_head, ndjson, piece, settled as rows, snapshot, superblock, v1};
@@ -48,6 +50,9 @@ pub fn frame(bytes: &[u8]) {
     };
     let mut again = Vec::new();
     v1::begin(&mut again, &header, frame.id, frame.flags);
+    if let Some(kept) = frame.kept {
+        v1::put_kept(&mut again, kept);
+    }
     again.extend_from_slice(frame.body);
     v1::end(&mut again, 0);
     v1::seal(&mut again);
@@ -97,8 +102,9 @@ pub fn row(bytes: &[u8]) {
 pub fn history(bytes: &[u8]) {
     let Ok(frame) = v1::read(bytes) else { return };
     if let Ok(history) = scan::history(frame.run, &[(0, bytes::Bytes::copy_from_slice(bytes))]) {
+        let first = history.trimmed.map_or(1, |trimmed| trimmed.before.get());
         assert!(
-            (1..)
+            (first..)
                 .zip(&history.records)
                 .all(|(number, record)| record.sequence.get() == number)
         );
@@ -207,6 +213,9 @@ pub fn line(bytes: &[u8]) {
     ndjson::read_header(bytes).ok();
     let Ok(found) = ndjson::read(bytes) else { return };
     let mut again = Vec::new();
-    ndjson::put(&mut again, found.run, found.id.as_deref(), &found.record);
+    let kept = found.kept.clone().map(Bytes::from);
+    let trimmed = kept.map(|kept| Trimmed::new(found.record.sequence, kept));
+    let first = found.id.as_deref().map(|id| (id, trimmed.as_ref()));
+    ndjson::put(&mut again, found.run, first, &found.record);
     assert_eq!(ndjson::read(&again), Ok(found));
 }

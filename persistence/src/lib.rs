@@ -68,7 +68,7 @@ pub use fold::Fold;
 pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
 pub use memory::MemoryJournal;
 pub use owners::OwnerTable;
-pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot};
+pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot, Trimmed};
 pub use redb::{
     BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, RedbJournal, Verified, import,
 };

@@ -14,8 +14,10 @@ pub struct RecordView<'a> {
     pub kind: u8,
     /// When its turn was taken.
     pub time: Timestamp,
-    /// The instance's id, in the first record of a run.
+    /// The instance's id, in the first record of a run, and in one with which it was trimmed.
     pub opens: Option<&'a str>,
+    /// What is [kept](Trimmed::kept) of the records before this one, if the run was trimmed of them.
+    pub kept: Option<&'a [u8]>,
     /// Whether it is the last record of its run.
     pub closes: bool,
     /// As the writer encoded it.
@@ -61,8 +63,29 @@ impl Record {
     }
 }
 
-/// The durable records of one run: sequence 1 first, without gaps.
+/// What stands in the place of records that a run was [trimmed](crate::TurnWriter::trim) of: the run is trimmed
+/// before the record [`before`](Self::before).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trimmed {
+    /// The first record that is there: the first of the turn that has trimmed the run.
+    pub before: Sequence,
+    /// What that turn carries in the place of all records before it, as the run's owner encoded it.
+    pub kept: Bytes,
+}
+
+impl Trimmed {
+    /// Of a run whose first record that is there is `before`, and carries `kept`.
+    #[must_use]
+    pub fn new(before: Sequence, kept: Bytes) -> Self {
+        Self { before, kept }
+    }
+}
+
+/// The durable records of one run, without gaps: sequence 1 first, or the first of the turn with which it was
+/// trimmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct History {
     /// Whose history it is.
     pub run: RunId,
@@ -70,9 +93,22 @@ pub struct History {
     pub id: InstanceId,
     /// All records, never empty.
     pub records: Vec<Record>,
+    /// What stands in the place of those that the run was trimmed of; `None` if it was not.
+    pub trimmed: Option<Trimmed>,
 }
 
 impl History {
+    /// The whole history of a run.
+    #[must_use]
+    pub fn new(run: RunId, id: InstanceId, records: Vec<Record>, trimmed: Option<Trimmed>) -> Self {
+        Self {
+            run,
+            id,
+            records,
+            trimmed,
+        }
+    }
+
     /// The sequence number of the last record.
     #[must_use]
     pub fn head(&self) -> Sequence {
@@ -97,13 +133,27 @@ pub struct HistoryPage {
     pub records: Vec<Record>,
     /// The sequence number of the run's last durable record.
     pub head: Sequence,
+    /// What stands in the place of the records that the run was trimmed of, if the page begins with the first
+    /// record that is there: those between it and the record that was asked for are gone.
+    pub trimmed: Option<Trimmed>,
 }
 
 impl HistoryPage {
     /// A page of these records, which are consecutive, of a run whose last durable record is `head`.
     #[must_use]
     pub fn new(records: Vec<Record>, head: Sequence) -> Self {
-        Self { records, head }
+        let trimmed = None;
+        Self {
+            records,
+            head,
+            trimmed,
+        }
+    }
+
+    /// The same page, if it begins with the record with which the run was trimmed.
+    #[must_use]
+    pub fn with_trimmed(self, trimmed: Option<Trimmed>) -> Self {
+        Self { trimmed, ..self }
     }
 
     /// Whether no record follows.

@@ -26,7 +26,8 @@ pub enum Resolved {
         /// The run's last durable sequence number.
         head: Sequence,
     },
-    /// Its run is not known, or has been dropped: nobody can tell.
+    /// Its run is not known, or has been dropped or [trimmed](crate::TurnWriter::trim) behind the turn: nobody
+    /// can tell.
     Unknown,
 }
 
@@ -43,6 +44,10 @@ fn resolve_turn<J: Journal + ?Sized>(journal: &J, turn: TurnView<'_>) -> Result<
     };
     if page.head == turn.head() {
         return Ok(Resolved::Absent);
+    }
+    let expected = turn.head().next();
+    if page.trimmed.is_some_and(|trimmed| trimmed.before > expected) {
+        return Ok(Resolved::Unknown);
     }
     let mut records = page.records.iter();
     let is_there = turn

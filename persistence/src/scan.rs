@@ -6,7 +6,7 @@ use millrun_core::{InstanceId, RunId, Sequence};
 use crate::error::ReadError;
 use crate::finished::IdHash;
 use crate::journal::Lane;
-use crate::record::{History, Record, RecordView};
+use crate::record::{History, Record, RecordView, Trimmed};
 use crate::wire::v1::{self, Frame};
 
 /// What a ledger must know of a run's last turn.
@@ -20,10 +20,11 @@ pub(crate) struct LastTurn {
 impl LastTurn {
     /// Takes in the next record of the run.
     pub(crate) fn push(&mut self, frame: &Frame<'_>) {
+        let sequence = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
         if frame.has(v1::TURN_FIRST) {
-            (self.before, self.digest) = (self.last, 0);
+            (self.before, self.digest) = (sequence.saturating_sub(1), 0);
         }
-        self.last = u32::try_from(frame.sequence.get()).expect("a frame holds 32 bits of sequence");
+        self.last = sequence;
         self.digest = v1::digest(self.digest, frame.checksum);
     }
 }
@@ -70,15 +71,18 @@ pub(crate) fn id_hash(bytes: &[u8]) -> IdHash {
 /// Decodes the history of `run` from pieces of the log, each with its position, that hold its
 /// turns in order and nothing else.
 pub(crate) fn history(run: RunId, pieces: &[(u64, Bytes)]) -> Result<History, ReadError> {
-    let mut id = None;
+    let (mut id, mut trimmed, mut before) = (None, None, 0);
     let mut records = Vec::new();
     for (position, bytes) in pieces {
         let mut at = 0;
         while at < bytes.len() {
             let here = position + at as u64;
             let frame = v1::read(&bytes[at..]).map_err(|error| damaged(run, here, &error))?;
-            check_order(run, &frame, records.len() as u64, here)?;
-            if records.is_empty() {
+            check_order(run, &frame, before, here)?;
+            before = frame.sequence.get();
+            if frame.has(v1::OPENS) {
+                records.clear();
+                trimmed = of_trimmed(&frame);
                 id = frame.id.and_then(|id| InstanceId::new(id).ok());
             }
             let body_end = at + frame.len;
@@ -93,18 +97,25 @@ pub(crate) fn history(run: RunId, pieces: &[(u64, Bytes)]) -> Result<History, Re
         }
     }
     let id = id.ok_or(ReadError::UnknownRun { run })?;
-    Ok(History { run, id, records })
+    Ok(History::new(run, id, records, trimmed))
+}
+
+/// What stands in the place of the records before this one, if it trims its run.
+fn of_trimmed(frame: &Frame<'_>) -> Option<Trimmed> {
+    let kept = Bytes::copy_from_slice(frame.kept?);
+    Some(Trimmed::new(frame.sequence, kept))
 }
 
 /// Decodes the records of `run` behind `after` from pieces of the log, as [`history`] does, until
-/// they have `bytes_max` bytes. The first piece may begin anywhere up to there.
+/// they have `bytes_max` bytes. The first piece may begin anywhere up to there. Gives what stands in the place of
+/// those before, too, if the run was trimmed of them.
 pub(crate) fn page(
     run: RunId,
     pieces: &[(u64, Bytes)],
     after: Sequence,
     bytes_max: usize,
-) -> Result<Vec<Record>, ReadError> {
-    let (mut records, mut total, mut before) = (Vec::new(), 0, None);
+) -> Result<(Vec<Record>, Option<Trimmed>), ReadError> {
+    let (mut records, mut total, mut before, mut trimmed) = (Vec::new(), 0, None, None);
     for (position, bytes) in pieces {
         let mut at = 0;
         while at < bytes.len() {
@@ -112,14 +123,17 @@ pub(crate) fn page(
             let frame = v1::read(&bytes[at..]).map_err(|error| damaged(run, here, &error))?;
             let known = before.unwrap_or_else(|| (frame.sequence.get() - 1).min(after.get()));
             check_order(run, &frame, known, here)?;
-            before = Some(known + 1);
+            before = Some(frame.sequence.get());
             at += frame.len;
             if frame.sequence <= after {
                 continue;
             }
+            if frame.has(v1::TRIMS) {
+                (records, total, trimmed) = (Vec::new(), 0, of_trimmed(&frame));
+            }
             total += frame.len;
             if total > bytes_max && !records.is_empty() {
-                return Ok(records);
+                return Ok((records, trimmed));
             }
             records.push(Record {
                 sequence: frame.sequence,
@@ -130,17 +144,18 @@ pub(crate) fn page(
             });
         }
     }
-    Ok(records)
+    Ok((records, trimmed))
 }
 
 /// Hands each record of a run to `lane`; returns how many there were.
 pub(crate) fn visit(run: RunId, bytes: &[u8], lane: &mut Lane<'_>) -> Result<u64, ReadError> {
-    let (mut at, mut records) = (0, 0);
+    let (mut at, mut records, mut before) = (0, 0, 0);
     while at < bytes.len() {
         let frame = v1::read(&bytes[at..]).map_err(|error| damaged(run, at as u64, &error))?;
-        check_order(run, &frame, records, at as u64)?;
+        check_order(run, &frame, before, at as u64)?;
         lane(view(&frame));
         records += 1;
+        before = frame.sequence.get();
         at += frame.len;
     }
     Ok(records)
@@ -153,15 +168,17 @@ pub(crate) fn view<'a>(frame: &Frame<'a>) -> RecordView<'a> {
         kind: frame.kind,
         time: frame.time,
         opens: frame.id,
+        kept: frame.kept,
         closes: frame.has(v1::CLOSES),
         body: frame.body,
     }
 }
 
-/// The frame must be the next of its run after `records` records.
-fn check_order(run: RunId, frame: &Frame<'_>, records: u64, position: u64) -> Result<(), ReadError> {
-    let expected = Sequence::new(records + 1);
-    if frame.run != run || frame.sequence != expected || (records == 0) != frame.has(v1::OPENS) {
+/// The frame must be the next of its run behind the record `before`, or trim the run.
+fn check_order(run: RunId, frame: &Frame<'_>, before: u64, position: u64) -> Result<(), ReadError> {
+    let expected = Sequence::new(before + 1);
+    let is_next = frame.sequence == expected && (before == 0) == frame.has(v1::OPENS);
+    if frame.run != run || !(is_next || frame.has(v1::TRIMS)) {
         let cause = format!(
             "expected sequence {expected}, found {} of run {}",
             frame.sequence, frame.run

@@ -289,6 +289,7 @@ mod tests {
                 kind,
                 time: Timestamp::EPOCH,
                 opens: (sequence == 1).then_some(id.as_str()),
+                kept: None,
                 closes: false,
                 body,
             };

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
-    FinishedRun, OwnerTable, ReadError, Record, Retention, Snapshot, TurnRefused, TurnView,
+    FinishedRun, OwnerTable, ReadError, Record, RecordView, Retention, Snapshot, Trimmed, TurnRefused,
+    TurnView,
 };
 
 use crate::lines::{Entry, Turn, run_of, snapshot_of};
@@ -152,6 +153,10 @@ impl Stored {
     fn last(&self) -> &Turn {
         self.turns.last().expect("a run is entered with its first turn")
     }
+
+    fn trimmed(&self) -> Option<Trimmed> {
+        self.turns.first()?.trimmed()
+    }
 }
 
 impl Books {
@@ -175,6 +180,7 @@ impl Books {
 
     fn enter_turn(&mut self, turn: Turn, retention: &Retention) {
         let (run, now, closes) = (turn.run(), turn.time(), turn.closes);
+        // What the run is trimmed of goes as if it had not been there.
         if let Some(id) = turn.id() {
             let (turns, bytes, snapshot) = (Vec::new(), 0, None);
             self.runs.insert(
@@ -245,14 +251,17 @@ impl Books {
         })
     }
 
-    /// Id, size and records of a run, and the sequence number of the last one.
-    pub(crate) fn history(
-        &self,
-        run: RunId,
-    ) -> Result<(&InstanceId, u64, impl Iterator<Item = Record>, Sequence), ReadError> {
+    /// Id and size of a run's records, and what stands in the place of those that it was trimmed of.
+    pub(crate) fn describe(&self, run: RunId) -> Result<(&InstanceId, u64, Option<Trimmed>), ReadError> {
+        let stored = self.stored(run)?;
+        Ok((&stored.id, stored.bytes, stored.trimmed()))
+    }
+
+    /// The records of a run, and the sequence number of the last one.
+    pub(crate) fn history(&self, run: RunId) -> Result<(impl Iterator<Item = Record>, Sequence), ReadError> {
         let stored = self.stored(run)?;
         let records = stored.turns.iter().flat_map(Turn::records);
-        Ok((&stored.id, stored.bytes, records, stored.last().last()))
+        Ok((records, stored.last().last()))
     }
 
     pub(crate) fn snapshot(&self, run: RunId) -> Option<Snapshot> {
@@ -283,10 +292,32 @@ impl Books {
         FinishedRun::new(run, stored.id.clone(), last.time(), last.last())
     }
 
-    /// Every live run with its id and its records.
-    pub(crate) fn live(&self) -> impl Iterator<Item = (RunId, &InstanceId, impl Iterator<Item = Record>)> {
+    /// Every live run.
+    pub(crate) fn live(&self) -> impl Iterator<Item = RunId> {
         let live = self.runs.iter().filter(|(_, stored)| !stored.last().closes);
-        live.map(|(run, stored)| (*run, &stored.id, stored.turns.iter().flat_map(Turn::records)))
+        live.map(|(run, _)| *run)
+    }
+
+    /// Hands out all records of a run.
+    pub(crate) fn visit(&self, run: RunId, visit: &mut dyn FnMut(RecordView<'_>)) {
+        let Some(stored) = self.runs.get(&run) else { return };
+        let trimmed = stored.trimmed();
+        for (number, record) in stored.turns.iter().flat_map(Turn::records).enumerate() {
+            let is_first = number == 0;
+            visit(RecordView {
+                run,
+                sequence: record.sequence,
+                kind: record.kind,
+                time: record.time,
+                opens: is_first.then_some(stored.id.as_str()),
+                kept: trimmed
+                    .as_ref()
+                    .filter(|_| is_first)
+                    .map(|trimmed| &trimmed.kept[..]),
+                closes: record.closes,
+                body: &record.body,
+            });
+        }
     }
 
     pub(crate) fn finished_len(&self) -> u64 {

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use millrun_core::{Epoch, Offset, Partition, Sequence};
+use millrun_core::{Epoch, Offset, Partition};
 use millrun_persistence::{
-    Claim, ClaimRefused, JournalFailure, Owned, OwnerTable, PartitionReport, RecordView, RecoveryReport,
-    Ringing,
+    Claim, ClaimRefused, JournalFailure, Owned, OwnerTable, PartitionReport, RecoveryReport, Ringing,
 };
 
 use crate::books::Books;
@@ -59,7 +58,7 @@ impl Pending {
         let mut report = RecoveryReport::default();
         report.finished_runs = books.finished_len();
         let folds = self.claim.folds();
-        for (number, (run, id, records)) in books.live().enumerate() {
+        for (number, run) in books.live().enumerate() {
             let partition = run.partition();
             let Some((_, part)) = parts.get_mut(&partition) else {
                 continue;
@@ -67,25 +66,14 @@ impl Pending {
             part.live_runs += 1;
             report.live_runs += 1;
             let fold = usize::from(partition.index()).checked_rem(folds.len());
-            for record in records {
+            books.visit(run, &mut |record| {
                 part.records += 1;
                 report.records += 1;
                 report.bytes += record.body.len() as u64;
                 if let Some(fold) = fold {
-                    folds[fold].record(
-                        number,
-                        RecordView {
-                            run,
-                            sequence: record.sequence,
-                            kind: record.kind,
-                            time: record.time,
-                            opens: (record.sequence == Sequence::ZERO.next()).then_some(id.as_str()),
-                            closes: record.closes,
-                            body: &record.body,
-                        },
-                    );
+                    folds[fold].record(number, record);
                 }
-            }
+            });
         }
         let owned = parts.into_iter();
         let owned = owned.map(|(partition, (epoch, report))| Owned::new(partition, epoch, report));

@@ -29,7 +29,7 @@ use std::thread::{self, JoinHandle};
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, History,
-    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, RecordView,
+    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, Record,
     RecoveryReport, Refused, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError, TurnRefused,
 };
 
@@ -338,19 +338,20 @@ impl Journal for FileJournal {
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let state = self.readable()?;
-        let (id, bytes, records, _) = state.books.history(run)?;
-        let (id, max) = (id.clone(), self.config.history_bytes_max);
+        let (id, bytes, trimmed) = state.books.describe(run)?;
+        let max = self.config.history_bytes_max;
         if bytes > max {
             return Err(ReadError::TooLong { run, bytes, max });
         }
-        let records = records.collect();
-        Ok(History { run, id, records })
+        let (records, _) = state.books.history(run)?;
+        Ok(History::new(run, id.clone(), records.collect(), trimmed))
     }
 
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let state = self.readable()?;
-        let (_, _, records, head) = state.books.history(run)?;
-        let (mut page, mut bytes) = (Vec::new(), 0);
+        let (_, _, trimmed) = state.books.describe(run)?;
+        let (records, head) = state.books.history(run)?;
+        let (mut page, mut bytes) = (Vec::<Record>::new(), 0);
         for record in records.filter(|record| record.sequence > after) {
             bytes += record.body.len();
             if bytes > bytes_max && !page.is_empty() {
@@ -358,7 +359,9 @@ impl Journal for FileJournal {
             }
             page.push(record);
         }
-        Ok(HistoryPage::new(page, head))
+        let first = page.first().map(|record| record.sequence);
+        let trimmed = trimmed.filter(|trimmed| first == Some(trimmed.before));
+        Ok(HistoryPage::new(page, head).with_trimmed(trimmed))
     }
 
     fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
@@ -407,22 +410,14 @@ impl Journal for FileJournal {
         let state = self.readable()?;
         let mut report = RecoveryReport::default();
         report.finished_runs = state.books.finished_len();
-        for (run, id, records) in state.books.live() {
+        for run in state.books.live() {
             let lane = usize::from(run.partition().index()) % lanes.len();
             report.live_runs += 1;
-            for record in records {
+            state.books.visit(run, &mut |record| {
                 report.records += 1;
                 report.bytes += record.body.len() as u64;
-                lanes[lane](RecordView {
-                    run,
-                    sequence: record.sequence,
-                    kind: record.kind,
-                    time: record.time,
-                    opens: (record.sequence == Sequence::ZERO.next()).then_some(id.as_str()),
-                    closes: record.closes,
-                    body: &record.body,
-                });
-            }
+                lanes[lane](record);
+            });
         }
         progress(Progress {
             bytes_done: report.bytes,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-use millrun_persistence::{Record, Snapshot, StoreError, TurnView};
+use millrun_persistence::{Record, Snapshot, StoreError, Trimmed, TurnView};
 use serde::{Deserialize, Serialize};
 
 /// What a line consists of.
@@ -33,8 +33,11 @@ pub(crate) enum Entry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Turn {
     run: u128,
-    /// The id of the run's instance, in its first turn.
+    /// The id of the run's instance, in the first turn that is there.
     pub(crate) opens: Option<String>,
+    /// What stands in the place of all records before the turn, if it trims its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<Bytes>,
     head: u64,
     time: u64,
     pub(crate) closes: bool,
@@ -45,9 +48,11 @@ pub(crate) struct Turn {
 impl Turn {
     pub(crate) fn of(turn: &TurnView<'_>) -> Self {
         let records = turn.records();
+        let first = turn.records().next();
         Self {
             run: turn.run().bits(),
-            opens: turn.opens().map(str::to_owned),
+            opens: first.and_then(|record| record.opens).map(str::to_owned),
+            kept: turn.trims().map(Bytes::copy_from_slice),
             head: turn.head().get(),
             time: turn.time().as_micros(),
             closes: turn.closes(),
@@ -77,9 +82,20 @@ impl Turn {
         Timestamp::from_micros(self.time)
     }
 
+    /// What stands in the place of all records before it.
+    pub(crate) fn trimmed(&self) -> Option<Trimmed> {
+        let kept = self.kept.clone()?;
+        Some(Trimmed::new(self.head().next(), kept))
+    }
+
     /// Its size for the bounds on histories and retention: bodies, and a little for each record.
     pub(crate) fn bytes(&self) -> u64 {
-        self.records.iter().map(|(_, body)| body.len() as u64 + 48).sum()
+        let kept = self.kept.as_ref().map_or(0, |kept| kept.len() as u64);
+        kept + self
+            .records
+            .iter()
+            .map(|(_, body)| body.len() as u64 + 48)
+            .sum::<u64>()
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record> {

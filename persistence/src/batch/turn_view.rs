@@ -57,7 +57,20 @@ impl<'a> TurnView<'a> {
     /// The id of the run's instance, if the turn is the run's first.
     #[must_use]
     pub fn opens(&self) -> Option<&'a str> {
+        if self.span.trims {
+            return None;
+        }
         self.records().next()?.opens
+    }
+
+    /// What takes the place of all records of the run before the turn, if it [trims](super::TurnWriter::trim)
+    /// its run: once the turn is durable, those are not handed out any more.
+    #[must_use]
+    pub fn trims(&self) -> Option<&'a [u8]> {
+        if !self.span.trims {
+            return None;
+        }
+        self.records().next()?.kept
     }
 
     /// Whether the run has finished with this turn.
@@ -108,6 +121,7 @@ impl<'a> Iterator for TurnRecords<'a> {
             kind: frame.kind,
             time: frame.time,
             opens: frame.id,
+            kept: frame.kept,
             closes: frame.has(v1::CLOSES),
             body: frame.body,
         })

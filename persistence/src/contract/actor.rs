@@ -8,7 +8,7 @@ use super::Subject;
 use crate::batch::{Batch, TurnHeader};
 use crate::error::TurnRefused;
 use crate::journal::Journal;
-use crate::record::History;
+use crate::record::{History, Trimmed};
 
 /// Writes the turns of one run and knows what it has written.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Author {
     pub time: Timestamp,
     /// The bodies of all records that it has written.
     pub written: Vec<Vec<u8>>,
+    /// Of how many of them its run was trimmed.
+    pub trimmed: usize,
 }
 
 impl Author {
@@ -46,6 +48,7 @@ impl Author {
             epoch,
             time,
             written: Vec::new(),
+            trimmed: 0,
         }
     }
 
@@ -54,6 +57,33 @@ impl Author {
     /// # Panics
     /// When the batch refuses it.
     pub fn put(&mut self, batch: &mut Batch, bodies: &[&[u8]], closes: bool) -> usize {
+        self.put_turn(batch, bodies, closes, None)
+    }
+
+    /// Puts a turn into `batch` that trims its run of all that was written before; returns its index. What it
+    /// carries in their place is [`kept`](Self::kept).
+    ///
+    /// # Panics
+    /// When the batch refuses it.
+    pub fn put_trimming(&mut self, batch: &mut Batch, bodies: &[&[u8]]) -> usize {
+        self.trimmed = self.written.len();
+        let kept = self.kept();
+        self.put_turn(batch, bodies, false, Some(&kept))
+    }
+
+    /// What stands in the place of the records that its run was trimmed of.
+    #[must_use]
+    pub fn kept(&self) -> Vec<u8> {
+        format!("{} records of {}", self.trimmed, self.id).into_bytes()
+    }
+
+    /// The bodies of the records that its run was not trimmed of.
+    #[must_use]
+    pub fn left(&self) -> &[Vec<u8>] {
+        self.written.get(self.trimmed..).unwrap_or_default()
+    }
+
+    fn put_turn(&mut self, batch: &mut Batch, bodies: &[&[u8]], closes: bool, kept: Option<&[u8]>) -> usize {
         let opens = (self.head == Sequence::ZERO).then_some(&self.id);
         let header = TurnHeader {
             run: self.run,
@@ -63,6 +93,9 @@ impl Author {
             opens,
         };
         let mut turn = batch.turn(header);
+        if let Some(kept) = kept {
+            turn.trim(&self.id, kept);
+        }
         for (kind, body) in (1..).zip(bodies) {
             let encode = |buffer: &mut Vec<u8>| {
                 buffer.extend_from_slice(body);
@@ -105,7 +138,24 @@ impl Author {
         offset
     }
 
-    /// The journal must give back exactly what was written.
+    /// Appends a turn that trims its run and must be accepted, and returns when it is durable.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn append_trimming<S: Subject>(
+        &mut self,
+        subject: &S,
+        journal: &S::Journal,
+        bodies: &[&[u8]],
+    ) -> Offset {
+        let mut batch = Batch::new();
+        self.put_trimming(&mut batch, bodies);
+        let offset = accepted(journal, &batch);
+        subject.settle(journal, offset);
+        offset
+    }
+
+    /// The journal must give back exactly what was written, and its run was not trimmed of.
     ///
     /// # Panics
     /// When it does not.
@@ -116,14 +166,17 @@ impl Author {
             .iter()
             .map(|record| record.body.to_vec())
             .collect();
-        assert_eq!(bodies, self.written, "the history of {}", self.id);
+        assert_eq!(bodies, self.left(), "the history of {}", self.id);
         let sequences: Vec<_> = history
             .records
             .iter()
             .map(|record| record.sequence.get())
             .collect();
-        let expected: Vec<_> = (1..=self.written.len() as u64).collect();
-        assert_eq!(sequences, expected, "sequences begin at 1 and have no gaps");
+        let before = self.trimmed as u64;
+        let expected: Vec<_> = (before + 1..=self.written.len() as u64).collect();
+        assert_eq!(sequences, expected, "sequences go on and have no gaps");
+        let trimmed = (before > 0).then(|| Trimmed::new(Sequence::new(before + 1), self.kept().into()));
+        assert_eq!(history.trimmed, trimmed, "what {} was trimmed of", self.id);
         assert_eq!((&history.id, history.run), (&self.id, self.run));
         history
     }

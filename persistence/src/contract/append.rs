@@ -371,6 +371,7 @@ fn a_turn_that_is_tied_to_a_refused_one_is_refused_with_it<S: Subject>(subject: 
         run: RunId::new(former.id.partition(), former.time, unique),
         head: Sequence::ZERO,
         written: Vec::new(),
+        trimmed: 0,
         ..former.clone()
     };
     let (mut next, mut third, mut free) = (of(&former, 2), of(&former, 3), of(&former, 4));

@@ -39,7 +39,7 @@ fn open<S: Subject>(subject: &S) -> S::Journal {
 }
 
 /// A claimant that waits for its news.
-struct Part {
+pub(super) struct Part {
     claimant: Claimant,
     rung: Arc<(Mutex<bool>, Condvar)>,
     /// Heard while something else was waited for.
@@ -47,7 +47,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(owner: u64) -> Self {
+    pub(super) fn new(owner: u64) -> Self {
         let rung = Arc::new((Mutex::new(false), Condvar::new()));
         let (ring, bell) = (Arc::clone(&rung), Bell::new());
         let answer = bell.clone();
@@ -98,6 +98,15 @@ impl Part {
         let number = claim.number();
         journal.claim(claim);
         self.answer(number)
+    }
+
+    /// What a claim with this fold, which must be granted, hands out.
+    pub(super) fn fold<F: Fold>(&mut self, journal: &impl Journal, partitions: &[Partition], fold: F) -> F {
+        let claim = self.claimant.claim(partitions.to_vec(), vec![Box::new(fold)]);
+        let number = claim.number();
+        journal.claim(claim);
+        let mut granted = self.answer(number).expect("it is granted");
+        granted.take_folds::<F>().pop().expect("it had one fold")
     }
 
     /// Claims one partition, which must be granted.

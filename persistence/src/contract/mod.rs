@@ -13,6 +13,7 @@ mod lifetime;
 mod limits;
 mod reading;
 mod snapshots;
+mod trimming;
 
 pub use actor::Author;
 
@@ -74,6 +75,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(limits::cases());
     cases.extend(lifetime::cases());
     cases.extend(snapshots::cases());
+    cases.extend(trimming::cases());
     cases
 }
 

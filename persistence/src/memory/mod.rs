@@ -247,10 +247,8 @@ impl Journal for MemoryJournal {
         let mut frames = frames.to_vec();
         drop(state);
         v1::seal_all(&mut frames);
-        Ok(HistoryPage {
-            records: scan::page(run, &[(0, frames.into())], after, bytes_max)?,
-            head,
-        })
+        let (records, trimmed) = scan::page(run, &[(0, frames.into())], after, bytes_max)?;
+        Ok(HistoryPage::new(records, head).with_trimmed(trimmed))
     }
 
     fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
@@ -386,12 +384,13 @@ fn found(close: Close, frames: &[u8]) -> FinishedRun {
 
 /// Of all frames of a run, which have no gaps, those of a page, and the sequence of the last.
 fn page(frames: &[u8], after: Sequence, bytes_max: usize) -> (&[u8], Sequence) {
-    let (mut at, mut sequence) = (0, 0);
+    let mut sequence = frames.get(..1).map_or(0, |_| v1::sequence(frames) - 1);
+    let mut at = 0;
     let (mut start, mut end) = (frames.len(), frames.len());
     while at < frames.len() {
         sequence += 1;
         let next = at + v1::len(&frames[at..]);
-        if sequence == after.get() + 1 {
+        if sequence > after.get() && start == frames.len() {
             start = at;
         } else if sequence > after.get() && end == frames.len() && next - start > bytes_max {
             end = at;

@@ -62,6 +62,8 @@ pub(super) struct Frames {
     bytes: Vec<u8>,
     /// How many of the bytes are durable.
     durable: usize,
+    /// How many of the bytes the run is trimmed of once the rest is durable.
+    trimmed: usize,
 }
 
 impl State {
@@ -109,6 +111,7 @@ impl State {
             let frames = Frames {
                 durable: durable.len(),
                 bytes: durable,
+                trimmed: 0,
             };
             self.ledger.restore(run, last, frames);
         }
@@ -132,6 +135,9 @@ impl State {
                 {
                     stored.bytes = buffer;
                 }
+                if turn.trims {
+                    stored.trimmed = stored.bytes.len();
+                }
                 stored.bytes.extend_from_slice(frames);
                 if !is_held {
                     stored.durable = stored.bytes.len();
@@ -148,7 +154,7 @@ impl State {
                     self.queued_turns += 1;
                     self.queued_bytes += frames.len();
                     self.live_bytes += frames.len() as u64;
-                    if turn.closes && !self.snapshots.is_empty() {
+                    if (turn.closes || turn.trims) && !self.snapshots.is_empty() {
                         self.snapshots.remove(&turn.run);
                     }
                     match ended {
@@ -161,7 +167,7 @@ impl State {
                             };
                             self.closing.push((close, stored));
                         }
-                        None if self.is_held => self.touched.push(turn.run),
+                        None if self.is_held || turn.trims => self.touched.push(turn.run),
                         None => {}
                     }
                 }
@@ -174,10 +180,12 @@ impl State {
     pub(super) fn commit(&mut self) {
         for run in self.touched.drain(..) {
             if let Some(head) = self.ledger.head_mut(run) {
+                self.live_bytes -= head.place.trim();
                 head.place.durable = head.place.bytes.len();
             }
         }
-        for (close, frames) in self.closing.drain(..) {
+        for (close, mut frames) in self.closing.drain(..) {
+            self.live_bytes -= frames.trim();
             self.live_bytes -= frames.bytes.len() as u64;
             let given_back = self.finished.add(close, frames.bytes);
             self.dropped += self.finished.trim(close.closed_at);
@@ -238,6 +246,13 @@ impl State {
 }
 
 impl Frames {
+    /// Lets go of what the run was trimmed of; says how many bytes that were.
+    fn trim(&mut self) -> u64 {
+        let trimmed = std::mem::take(&mut self.trimmed);
+        self.bytes.drain(..trimmed);
+        trimmed as u64
+    }
+
     fn durable(&self) -> &[u8] {
         &self.bytes[..self.durable]
     }

@@ -135,18 +135,19 @@ impl Archiver {
         while after < finished.head {
             let page = log::page(moment, run, &finished.place, end, (after.get(), PAGE_BYTES))
                 .and_then(|(pieces, _)| scan::page(run, &pieces, after, PAGE_BYTES));
-            let records = match page {
-                Ok(records) => records,
+            let (records, trimmed) = match page {
+                Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
             let Some(last) = records.last() else {
                 let cause = "the history ends too early";
                 return Ok(Err(scan::damaged(run, finished.place.last, &cause)));
             };
+            // The first record that is there has the id.
+            let mut first = (after == Sequence::ZERO).then_some((id.as_str(), trimmed.as_ref()));
             after = last.sequence;
             for record in &records {
-                let id = (record.sequence.get() == 1).then_some(id.as_str());
-                ndjson::put(&mut lines, run, id, record);
+                ndjson::put(&mut lines, run, first.take(), record);
             }
             self.append(&lines)?;
             lines.clear();

@@ -176,9 +176,9 @@ impl ClaimReader {
                 let low = moment.opened()?.low;
                 let live = state.live_of(&given);
                 let span = state.span_of(live.iter().copied(), low);
-                (live, span, moment)
+                (state.wanted(live), span, moment)
             };
-            if live.is_empty() || claim.folds().is_empty() {
+            if live.runs.is_empty() || claim.folds().is_empty() {
                 return Ok(0);
             }
             recover::fold(&moment, &live, span, claim.folds())?;

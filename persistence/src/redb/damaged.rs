@@ -102,6 +102,15 @@ impl Damaged {
         }
     }
 
+    /// Lets go of what is wrong with a run of which nothing is needed before what comes now; whether anything was.
+    pub(crate) fn forgive(&mut self, run: RunId) -> bool {
+        let was_there = self.runs.remove(&run).is_some();
+        if was_there {
+            self.ids.retain(|_, of| *of != run);
+        }
+        was_there
+    }
+
     /// Takes out the runs for which `is_kept` says no.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(RunId, &Quarantined) -> bool) {
         self.runs.retain(|run, quarantined| is_kept(*run, quarantined));

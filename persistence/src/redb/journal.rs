@@ -99,10 +99,8 @@ impl Journal for RedbJournal {
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let (place, end, moment) = self.place(run)?;
         let (pieces, head) = log::page(&moment, run, &place, end, (after.get(), bytes_max))?;
-        Ok(HistoryPage {
-            records: scan::page(run, &pieces, after, bytes_max)?,
-            head: Sequence::new(head),
-        })
+        let (records, trimmed) = scan::page(run, &pieces, after, bytes_max)?;
+        Ok(HistoryPage::new(records, Sequence::new(head)).with_trimmed(trimmed))
     }
 
     fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
@@ -213,12 +211,13 @@ impl Journal for RedbJournal {
         let ((live, finished_runs, span, damaged), moment) = self.moment_from(|state, low| {
             let damaged = state.damaged.list();
             let finished_runs = state.closed.len();
-            (state.live(), finished_runs, state.live_span(low), damaged)
+            let live = state.wanted(state.live());
+            (live, finished_runs, state.live_span(low), damaged)
         })?;
         let host = &*self.shared.host;
         let records = recover::recover(&moment, &live, span, lanes, host, progress)?;
         Ok(RecoveryReport {
-            live_runs: live.len() as u64,
+            live_runs: live.runs.len() as u64,
             finished_runs,
             records,
             bytes: span.end - span.from,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants: the rows of a run, one behind the other, are its turns in order without gaps; they go
-//! together. What cannot be read is not overwritten.
+//! together, also when a turn comes that trims the run. What cannot be read is not overwritten.
 //!
 //! Left out: which turns are moved, and when; see `settle`.
 
@@ -134,17 +134,13 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
     let (mut kept, mut more) = (txn.open_table(KEPT)?, txn.open_table(KEPT_MORE)?);
     let mut heads = txn.open_table(KEPT_HEADS)?;
     let mut removed = 0;
-    let mut remove = |row: &[u8]| removed += row.len().saturating_sub(piece::HEADER_BYTES) as u64;
     for run in &slice.gone {
-        if let Some(row) = kept.remove(run.bits())? {
-            remove(row.value());
-        }
-        for row in more.extract_from_if(all_of(*run), |_, _| true)? {
-            remove(row?.1.value());
-        }
-        heads.remove(run.bits())?;
+        removed += remove(*run, (&mut kept, &mut more, &mut heads))?;
     }
     for (run, frames) in &slice.moved {
+        if v1::read(frames).is_ok_and(|first| first.has(v1::TRIMS)) {
+            removed += remove(*run, (&mut kept, &mut more, &mut heads))?;
+        }
         let last = more.range(all_of(*run))?.next_back().transpose()?;
         let last = last.map(|(key, row)| (key.value(), row.value().to_vec()));
         let (key, row) = match last {
@@ -174,6 +170,27 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
         }
         put_head(&mut heads, *run, frames, has_before)?;
     }
+    Ok(removed)
+}
+
+/// The tables of kept turns.
+type Tables<'a, 'txn> = (
+    &'a mut redb::Table<'txn, u128, &'static [u8]>,
+    &'a mut redb::Table<'txn, (u128, u64), &'static [u8]>,
+    &'a mut redb::Table<'txn, u128, &'static [u8]>,
+);
+
+/// Takes away all kept turns of a run, and gives their size.
+fn remove(run: RunId, (kept, more, heads): Tables<'_, '_>) -> Result<u64, redb::Error> {
+    let bytes = |row: &[u8]| row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+    let mut removed = 0;
+    if let Some(row) = kept.remove(run.bits())? {
+        removed += bytes(row.value());
+    }
+    for row in more.extract_from_if(all_of(run), |_, _| true)? {
+        removed += bytes(row?.1.value());
+    }
+    heads.remove(run.bits())?;
     Ok(removed)
 }
 

@@ -1,8 +1,8 @@
 //! Reads the turns of one run, trusting nothing that it finds.
 //!
 //! ```text
-//!   moved out of the log │ low ... turn ◄─back── turn ◄─back── last ... end
-//!      (see `kept`)        │                                    └─ known from the run's place
+//!   moved out of the log │ low ... first ◄─back── turn ◄─back── last ... end
+//!      (see `kept`)        │         └─ known from the run's place ─┘
 //! ```
 //!
 //! Invariants: what is returned is the whole of what was asked for, in order, or an error; a back-pointer
@@ -38,10 +38,10 @@ pub(crate) fn turns(
         pieces.extend(kept(store, run, 0, usize::MAX)?);
     }
     if place.last >= low {
-        match follow(store, run, (place.last, moved), low)? {
+        match follow(store, run, place, (moved, low))? {
             Some(turns) => pieces.extend(turns),
             // A back-pointer leads nowhere: they are hints, so look at everything instead.
-            None => sweep(store, run, (low, end), place.last, &mut pieces)?,
+            None => sweep(store, run, (low, end), place, &mut pieces)?,
         }
     }
     Ok(pieces)
@@ -74,7 +74,7 @@ pub(crate) fn page(
     let last = turn_at(store, run, place.last)?;
     if after == 0 && pieces.is_empty() {
         let first = turn_at(store, run, place.first)?;
-        let first = first.filter(|turn| turn.first == 1 && turn.bytes.len() > bytes_max);
+        let first = first.filter(|turn| turn.bytes.len() > bytes_max);
         pieces.extend(first.map(|turn| (place.first, turn.bytes)));
         is_whole = pieces.is_empty();
     }
@@ -85,7 +85,7 @@ pub(crate) fn page(
     {
         return Ok((pieces, last.last));
     }
-    let starts = starts(store, run, (place.last, moved.max(after)), low)?;
+    let starts = starts(store, run, place, (moved.max(after), low))?;
     let (Some(starts), Some(last)) = (starts, last) else {
         // A back-pointer leads nowhere: look at everything instead.
         let pieces = turns(store, run, place, end)?;
@@ -114,16 +114,16 @@ pub(crate) fn page(
 fn starts(
     store: &Moment,
     run: RunId,
-    (last, after): (u64, u64),
-    low: u64,
+    place: &Place,
+    (after, low): (u64, u64),
 ) -> Result<Option<Vec<u64>>, JournalFailure> {
-    let (mut starts, mut position) = (Vec::new(), last);
+    let (mut starts, mut position) = (Vec::new(), place.last);
     loop {
         let Some((first, back)) = turn_head(store, run, position)? else {
             return Ok(None);
         };
         starts.push(position);
-        if first <= after + 1 {
+        if first <= after + 1 || position == place.first {
             return Ok(Some(starts));
         }
         if back >= position || back < low {
@@ -194,16 +194,16 @@ fn missing(run: RunId) -> ReadError {
     scan::damaged(run, 0, &"the kept turns of the run are missing")
 }
 
-/// Follows the back-pointers from the last turn, at `last`, to the first that was not moved: the one
-/// behind the record `moved`. `None` if one does not lead to the run's previous turn.
+/// Follows the back-pointers from the last turn to the first that was not moved: the one behind the record
+/// `moved`, or the first of all. `None` if one does not lead to the run's previous turn.
 fn follow(
     store: &Moment,
     run: RunId,
-    (last, moved): (u64, u32),
-    low: u64,
+    place: &Place,
+    (moved, low): (u32, u64),
 ) -> Result<Option<Vec<(u64, Bytes)>>, ReadError> {
     let mut turns = Vec::new();
-    let mut position = last;
+    let mut position = place.last;
     let mut expected = None;
     loop {
         let Some(turn) = turn_at(store, run, position)? else {
@@ -215,7 +215,8 @@ fn follow(
         let before = turn.first - 1;
         let back = turn.back;
         turns.push((position, turn.bytes));
-        if before == u64::from(moved) {
+        // What stands before the first, the run was trimmed of.
+        if before == u64::from(moved) || position == place.first {
             turns.reverse();
             return Ok(Some(turns));
         }
@@ -282,24 +283,26 @@ fn turn_at(store: &Moment, run: RunId, position: u64) -> Result<Option<TurnBytes
     }))
 }
 
-/// Finds the run's frames by looking at the whole log. Its last turn, at `last`, must be among them.
+/// Finds the run's frames by looking at the whole log, as far as the run was not trimmed of them. Its last turn
+/// must be among them.
 fn sweep(
     store: &Moment,
     run: RunId,
     (low, end): (u64, u64),
-    last: u64,
+    &Place { first, last, .. }: &Place,
     pieces: &mut Vec<(u64, Bytes)>,
 ) -> Result<(), ReadError> {
     let mut problem = None;
     let (mut has_last, mut is_whole) = (false, false);
     store.rows(low, &mut |key, row| {
         walk(key, row, &mut |position, frame| match frame {
-            Ok((frame, bytes)) if frame.run == run && position < end => {
+            Ok((frame, bytes)) if frame.run == run && (first..end).contains(&position) => {
                 has_last |= position == last;
                 is_whole = frame.has(v1::TURN_LAST);
                 pieces.push((position, Bytes::copy_from_slice(bytes)));
             }
             Ok(_) => {}
+            Err(damage) if damage.end <= first => {}
             Err(damage) if damage.run.is_none_or(|of| of == run) => {
                 let run = Some(run);
                 problem.get_or_insert(Damage { run, ..damage }.into_error());

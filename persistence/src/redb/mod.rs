@@ -56,7 +56,7 @@ mod zero_ahead;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::RunId;
 
 pub use self::disk::{Disk, FileDisk};
 #[cfg(feature = "fuzz")]
@@ -142,12 +142,6 @@ impl RedbJournal {
             None if is_expired => Err(ReadError::Expired { run }),
             None => Err(ReadError::UnknownRun { run }),
         }
-    }
-
-    /// The id of a run's instance.
-    fn instance_id(&self, run: RunId) -> Result<InstanceId, ReadError> {
-        let (place, _, moment) = self.place(run)?;
-        log::instance_id(&moment, run, &place)
     }
 }
 

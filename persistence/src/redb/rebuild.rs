@@ -8,20 +8,26 @@
 //!     │                             or a turn that the inventory lists and the log has not
 //!     └── a later record ──► the rest of a run that was dropped, or quarantined if its previous
 //!                            turn should still be there
+//!
+//!   anything ── a record that trims the run ──► live, from there on
 //! ```
+//!
+//! What a run was trimmed of is dead, whatever is wrong with it. It may still stand in the log, and among the kept
+//! turns as long as the run's first turn has not been moved there.
 //!
 //! Finished runs that are settled are not collected: the index says where they stand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millrun_core::{InstanceId, RunId};
-use rustc_hash::FxHashSet;
+use millrun_core::{InstanceId, RunId, Sequence};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::damaged::Damaged;
 use super::frames::{self, Damage};
 use super::lanes::{Row, Source, Span, each_row};
 use super::listing::Listing;
 use super::moment::{Moment, Opened};
+use super::recover::Trims;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::fold::{Fold, Nothing};
@@ -48,6 +54,12 @@ pub(crate) struct Rebuilt {
     pub(crate) closed: Vec<Finished<Place>>,
     /// Runs that are settled, or were dropped, and of which turns are kept outside of the log.
     pub(crate) kept: FxHashSet<RunId>,
+    /// Runs that were trimmed in the log, and of which dead turns may be kept outside of it.
+    pub(crate) superseded: Vec<RunId>,
+    /// Where in the log runs were trimmed.
+    pub(crate) trims: Trims,
+    /// The first records of runs that were trimmed, of which something is left.
+    pub(crate) trimmed: Vec<(RunId, Sequence)>,
     /// Bytes of turns that are kept outside of the log.
     pub(crate) kept_bytes: u64,
     pub(crate) damaged: Damaged,
@@ -83,8 +95,12 @@ struct Share<'a> {
     live: Heads<Live>,
     /// Runs that closed, with where their last record stands: `None` if it was moved.
     closed: Vec<(Option<u64>, Finished<Place>)>,
-    /// Runs that were dropped, of which the log still has a rest.
-    rests: FxHashSet<RunId>,
+    /// Runs that were dropped, or trimmed, of which the log still has a rest, with the last record of that: what
+    /// does not follow it is none.
+    rests: FxHashMap<RunId, u64>,
+    superseded: Vec<RunId>,
+    /// The records with which runs were trimmed, with their places in the log.
+    trims: FxHashMap<RunId, (Option<u64>, Sequence)>,
     damaged: Damaged,
     /// Damage of which it has to be found out whose it can be.
     strays: Vec<Damage>,
@@ -180,6 +196,9 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         live: Vec::with_capacity(shares.len()),
         closed: Vec::new(),
         kept: FxHashSet::default(),
+        superseded: Vec::new(),
+        trims: Trims::default(),
+        trimmed: Vec::new(),
         kept_bytes: 0,
         damaged: Damaged::default(),
         records: 0,
@@ -199,6 +218,11 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         rebuilt.damaged.extend(share.damaged);
         rebuilt.records += share.records;
         rebuilt.kept.extend(share.kept);
+        rebuilt.superseded.append(&mut share.superseded);
+        for (run, (position, sequence)) in share.trims {
+            rebuilt.trims.extend(position.map(|position| (run, position)));
+            rebuilt.trimmed.push((run, sequence));
+        }
         rebuilt.kept_bytes += share.kept_bytes;
         closed.append(&mut share.closed);
     }
@@ -282,7 +306,9 @@ impl<'a> Share<'a> {
             kept_bytes: 0,
             live: Heads::default(),
             closed: Vec::new(),
-            rests: FxHashSet::default(),
+            rests: FxHashMap::default(),
+            superseded: Vec::new(),
+            trims: FxHashMap::default(),
             damaged: Damaged::default(),
             strays: Vec::new(),
             listing: Listing::default(),
@@ -333,7 +359,7 @@ impl<'a> Share<'a> {
             if self.live.at(number).1.fits(frame) {
                 return self.take(number, position, frame);
             }
-        } else if self.damaged.has(frame.run) {
+        } else if self.damaged.has(frame.run) && !frame.has(v1::TRIMS) {
             if frame.has(v1::CLOSES) {
                 self.damaged.closes(frame.run, position.unwrap_or(0));
             }
@@ -341,8 +367,11 @@ impl<'a> Share<'a> {
         } else if frame.has(v1::OPENS) && frame.sequence.get() == 1 {
             let number = self.live.add(frame.run, Live::default());
             return self.take(number, position, frame);
-        } else if self.is_rest(frame) {
+        } else if !frame.has(v1::TRIMS) && self.is_rest(frame) {
             return;
+        }
+        if frame.has(v1::TRIMS) {
+            return self.begin_anew(known, position, frame);
         }
         let number = known.unwrap_or_else(|| self.live.add(frame.run, Live::default()));
         let expected = self.live.at(number).1.turn.last + 1;
@@ -352,6 +381,23 @@ impl<'a> Share<'a> {
         if frame.has(v1::CLOSES) {
             self.damaged.closes(frame.run, position.unwrap_or(0));
         }
+    }
+
+    /// Takes in a record that trims its run.
+    fn begin_anew(&mut self, known: Option<u32>, position: Option<u64>, frame: &Frame<'_>) {
+        let run = frame.run;
+        let was_moved = match known {
+            Some(number) => self.remove(number).place.first < self.low,
+            // It is not known how much of it there was.
+            None => self.damaged.forgive(run),
+        };
+        if was_moved && position.is_some() {
+            self.superseded.push(run);
+        }
+        self.rests.remove(&run);
+        self.trims.insert(run, (position, frame.sequence));
+        let number = self.live.add(run, Live::default());
+        self.take(number, position, frame);
     }
 
     /// Takes in the next record of a run that is known.
@@ -397,15 +443,20 @@ impl<'a> Share<'a> {
         self.closed.push((position, finished));
     }
 
-    /// Whether a frame in the middle of an unknown run is what is left of a run that was dropped:
-    /// then its previous turn stood below where the log begins now, or was such a rest itself.
+    /// Whether a frame in the middle of an unknown run is what is left of a run that was dropped, or
+    /// trimmed: then its previous turn stood below where the log begins now, or it follows such a rest itself.
     fn is_rest(&mut self, frame: &Frame<'_>) -> bool {
-        let is_known = self.rests.contains(&frame.run);
+        let sequence = frame.sequence.get();
         let begins = frame.has(v1::TURN_FIRST) && frame.back < self.low;
-        if begins && !is_known {
-            self.rests.insert(frame.run);
+        let last = self.rests.get_mut(&frame.run);
+        if let Some(last) = last.filter(|last| begins || **last + 1 == sequence) {
+            *last = sequence;
+            return true;
         }
-        is_known || begins
+        if begins {
+            self.rests.insert(frame.run, sequence);
+        }
+        begins
     }
 
     /// Notes damage, in a row that is all of the run `of`, if it is.

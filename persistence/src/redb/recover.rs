@@ -19,14 +19,32 @@ use crate::scan;
 /// The least time between two reports of progress.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// The runs whose records are wanted.
+/// Runs.
 pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;
+
+/// Where in the log the turns stand with which runs were trimmed.
+pub(crate) type Trims = HashMap<RunId, u64, FxBuildHasher>;
+
+/// The runs whose records are wanted, as far as they were not trimmed of them.
+pub(crate) struct Wanted {
+    pub(crate) runs: Runs,
+    pub(crate) trims: Trims,
+}
+
+impl Wanted {
+    /// Whether the record of a run that stands there is wanted. What was moved out of the log of a run that was
+    /// trimmed within it is on its way out.
+    fn has(&self, run: RunId, source: Source, position: u64) -> bool {
+        let is_there = |trimmed: &u64| matches!(source, Source::Log(_)) && position >= *trimmed;
+        self.runs.contains(&run) && self.trims.get(&run).is_none_or(is_there)
+    }
+}
 
 /// Feeds the folds with all records of `live`, which stand in `span`: with a thread for each, if there are
 /// several.
 pub(crate) fn fold(
     moment: &Moment,
-    live: &Runs,
+    live: &Wanted,
     span: Span,
     folds: &mut [Box<dyn Fold>],
 ) -> Result<(), ReadError> {
@@ -52,16 +70,16 @@ pub(crate) fn fold(
 }
 
 /// Visits the records of `live` in a row.
-fn each_of(live: &Runs, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) {
+fn each_of(live: &Wanted, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) {
     // Frames of other runs need not be checked.
     let wanted: Vec<u32> = frames::runs(row)
-        .filter_map(|(start, run)| live.contains(&run).then_some(start))
+        .filter_map(|(start, run)| live.runs.contains(&run).then_some(start))
         .collect();
     let row = row.only(&wanted);
-    frames::walk_share(&row, &mut |_, found| {
+    frames::walk_share(&row, &mut |position, found| {
         // Damage was put down to its runs when the store was opened.
         if let Ok((frame, _)) = found
-            && live.contains(&frame.run)
+            && live.has(frame.run, row.source, position)
         {
             visit(scan::view(&frame));
         }
@@ -71,7 +89,7 @@ fn each_of(live: &Runs, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) {
 /// Calls the lanes with all records of `live`, which stand in `span`; returns how many.
 pub(crate) fn recover(
     moment: &Moment,
-    live: &Runs,
+    live: &Wanted,
     span: Span,
     lanes: &mut [Lane<'_>],
     host: &dyn Host,

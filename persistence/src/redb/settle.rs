@@ -13,7 +13,8 @@
 //! runs that are live, retained or quarantined are moved; each turn is moved once. Kept turns
 //! of a run that retention has dropped go before, or with, the next slice: otherwise a crash could
 //! find the beginning of a run whose end is gone. No slice goes beyond what is settled: what is
-//! known of finished runs then stands in the log or in settled rows, at every moment.
+//! known of finished runs then stands in the log or in settled rows, at every moment. The same holds of the kept
+//! turns of a run that was trimmed since: without what it goes on with in the log they would pass for all of it.
 //!
 //! Damaged rows are never dropped: settling stops before them until the store is mended.
 
@@ -251,7 +252,7 @@ impl Settling {
             return Ok(None);
         };
         let moved = match needed(&moment, shared, &slice)? {
-            Some(needed) => slice.turns_of(&moment, &needed)?,
+            Some(needed) => slice.turns_of(&moment, &needed, shared)?,
             None => None,
         };
         let Some(moved) = moved else {
@@ -297,7 +298,7 @@ fn load_ahead(store: &Store, shared: &Shared) -> Result<(), JournalFailure> {
 /// Notes that a slice has left, after the commit that it left with. `removed` bytes of kept turns
 /// went with it.
 pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut State) {
-    state.low = slice.low;
+    state.begins_at(slice.low);
     let moved: u64 = slice.moved.iter().map(|(_, frames)| frames.len() as u64).sum();
     state.kept_bytes = (state.kept_bytes + moved).saturating_sub(removed);
     if let Some(settled) = slice.index.settled.take() {
@@ -350,9 +351,20 @@ impl Beginning {
         Ok((!is_damaged).then_some(beginning))
     }
 
-    /// The frames of these runs, in order; `None` if a row is damaged. The rows are read and checked
-    /// again for it: mostly nothing in them is needed.
-    fn turns_of(&self, moment: &Moment, runs: &FxHashSet<RunId>) -> Result<Option<Moved>, JournalFailure> {
+    /// The frames of these runs, in order, as far as the runs were not trimmed of them; `None` if a row is
+    /// damaged. The rows are read and checked again for it: mostly nothing in them is needed.
+    fn turns_of(
+        &self,
+        moment: &Moment,
+        runs: &FxHashSet<RunId>,
+        shared: &Shared,
+    ) -> Result<Option<Moved>, JournalFailure> {
+        let state = shared.lock();
+        let trims = runs
+            .iter()
+            .filter_map(|run| Some((*run, state.trimmed_at(*run)?)));
+        let trims: FxHashMap<_, _> = trims.collect();
+        drop(state);
         let mut moved: FxHashMap<RunId, Vec<u8>> = FxHashMap::default();
         let (Some(first), false) = (self.rows.first(), runs.is_empty()) else {
             return Ok(Some(Vec::new()));
@@ -362,7 +374,10 @@ impl Beginning {
             if key >= self.end {
                 return false;
             }
-            frames::walk(key, row, &mut |_, found| match found {
+            let is_dead =
+                |run: &RunId, position: u64| trims.get(run).is_some_and(|trimmed| position < *trimmed);
+            frames::walk(key, row, &mut |position, found| match found {
+                Ok((frame, _)) if is_dead(&frame.run, position) => {}
                 Ok((frame, bytes)) if runs.contains(&frame.run) => {
                     moved.entry(frame.run).or_default().extend_from_slice(bytes);
                 }

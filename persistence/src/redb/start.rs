@@ -275,7 +275,9 @@ impl Read {
         let mut kept = std::mem::take(&mut rebuilt.kept);
         index.remove_retained(&moment, &mut kept)?;
         let mut gone: Vec<_> = kept.into_iter().collect();
+        gone.append(&mut rebuilt.superseded);
         gone.sort_unstable();
+        gone.dedup();
         let mut closed = ClosedRuns::new(config.retention, index.settled, index.first);
         closed.age = AgeClock::reading(config.retention.age_step_max, moment.aged()?);
         if config.archive.is_some() {

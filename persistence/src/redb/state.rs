@@ -16,11 +16,11 @@ use std::time::Duration;
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
 use super::claims::Claims;
-use super::closed::{ClosedRuns, Trim};
+use super::closed::{self, ClosedRuns};
 use super::damaged::Damaged;
 use super::lanes::Span;
 use super::rebuild::Rebuilt;
-use super::recover::Runs;
+use super::recover::{Runs, Trims, Wanted};
 use super::snapshots::{SnapshotRows, Snapshots};
 use crate::batch::{Batch, TurnSpan};
 use crate::claim::{Claim, ClaimRefused, Claimant};
@@ -48,6 +48,8 @@ pub(crate) struct Segment {
     pub(crate) offset: Offset,
     /// Runs that close in it.
     pub(crate) closing: Vec<Finished<Place>>,
+    /// Runs that are trimmed in it.
+    pub(crate) trims: Vec<Trim>,
     /// Snapshots that go with it.
     pub(crate) snapshots: SnapshotRows,
     /// How many openings the store counts from then on, if partitions were taken over.
@@ -58,6 +60,16 @@ pub(crate) struct Segment {
     pub(crate) unlisted: Option<Unlisted>,
     /// Where the log began when the segment was sealed.
     pub(crate) low: u64,
+}
+
+/// A turn with which a run is trimmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trim {
+    pub(crate) run: RunId,
+    /// Where it begins.
+    pub(crate) position: u64,
+    /// Where the run's records stood before it.
+    pub(crate) before: Place,
 }
 
 /// The runs that have had turns in a stretch of the log that is not listed in its inventory yet.
@@ -146,8 +158,11 @@ pub(crate) struct State {
     pub(crate) kept_bytes: u64,
     /// Where the log begins.
     pub(crate) low: u64,
-    /// Runs that are not retained any more, and whose kept turns can go.
+    /// Runs that are not retained any more, or were trimmed, and whose kept turns can go.
     pub(crate) gone: Vec<RunId>,
+    /// Where in the log the turns begin with which runs were trimmed, as far as they are durable: what stands
+    /// before of those runs is dead.
+    trims: Trims,
     /// A damaged row stands where the log begins.
     pub(crate) is_settling_blocked: bool,
     commits: u64,
@@ -228,6 +243,7 @@ impl State {
             kept_bytes: rebuilt.kept_bytes,
             low: rebuilt.low,
             gone,
+            trims: rebuilt.trims,
             is_settling_blocked: false,
             commits: 0,
             turns: 0,
@@ -273,12 +289,21 @@ impl State {
         let open = &mut self.open;
         let position = open.end();
         let mut back = v1::NO_BACK;
+        let trims = &mut open.trims;
         let put = |place: &mut Place| {
             if turn.opens {
                 place.first = position;
                 place.id = scan::id_hash(frames);
             } else {
                 back = place.last;
+                if turn.trims {
+                    trims.push(Trim {
+                        run: turn.run,
+                        position,
+                        before: *place,
+                    });
+                    (place.first, place.bytes) = (position, 0);
+                }
             }
             place.last = position;
             place.bytes += frames.len() as u64;
@@ -371,7 +396,8 @@ impl State {
         }
         self.open.aged = self.closed.age.next_to_store();
         let closing = self.open.closing.iter().map(|closed| closed.run);
-        self.open.snapshots = self.snapshots.seal(closing);
+        let trimmed = self.open.trims.iter().map(|trim| trim.run);
+        self.open.snapshots = self.snapshots.seal(closing.chain(trimmed));
         self.open.low = self.low;
         let end = self.open.end();
         let is_long = end.saturating_sub(self.unlisted.from) >= UNLISTED_BYTES_MAX;
@@ -405,6 +431,13 @@ impl State {
         self.turns += segment.turns as u64;
         self.bytes += segment.bytes.len() as u64;
         self.last_commit = took;
+        for trim in &segment.trims {
+            self.live_bytes -= trim.before.bytes;
+            self.trims.insert(trim.run, trim.position);
+            if trim.before.first < self.low {
+                self.gone.push(trim.run);
+            }
+        }
         for closed in &segment.closing {
             self.live_bytes -= closed.bytes;
             self.closed.waiting.add(*closed);
@@ -421,13 +454,33 @@ impl State {
     }
 
     /// Lets go of finished runs that retention does not keep, as far as they are known.
-    pub(crate) fn trim(&mut self, now: Timestamp) -> Trim {
+    pub(crate) fn trim(&mut self, now: Timestamp) -> closed::Trim {
         let (low, gone) = (self.low, &mut self.gone);
         self.closed.trim(now, |dropped| {
             if dropped.place.first < low {
                 gone.push(dropped.run);
             }
         })
+    }
+
+    /// Notes that the log begins at `low` now.
+    pub(super) fn begins_at(&mut self, low: u64) {
+        self.low = low;
+        self.trims.retain(|_, position| *position >= low);
+    }
+
+    /// Where of a run what stands before is dead, if it was trimmed in the log.
+    pub(super) fn trimmed_at(&self, run: RunId) -> Option<u64> {
+        self.trims.get(&run).copied()
+    }
+
+    /// What is wanted of these runs: what they were not trimmed of.
+    pub(super) fn wanted(&self, runs: Runs) -> Wanted {
+        let trims = self.trims.iter().filter(|(run, _)| runs.contains(run));
+        Wanted {
+            trims: trims.map(|(run, position)| (*run, *position)).collect(),
+            runs,
+        }
     }
 
     /// Gives a claim its partitions, under new epochs.
@@ -535,12 +588,22 @@ impl State {
         let place = live
             .or_else(|| self.closing(run))
             .or_else(|| self.closed.waiting.run(run).map(|finished| &finished.place))?;
+        let place = self.before_trim(run).unwrap_or(place);
         let mut last = place.last;
         while last != v1::NO_BACK && last >= self.durable_end() {
             let sealed = self.sealed.as_ref().and_then(|sealed| sealed.at(last));
             last = v1::back(sealed.or_else(|| self.open.at(last))?)?;
         }
         (last != v1::NO_BACK).then_some(Place { last, ..*place })
+    }
+
+    /// The place of a run before the first turn that trims it and is queued.
+    fn before_trim(&self, run: RunId) -> Option<&Place> {
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.trims);
+        sealed
+            .chain(&self.open.trims)
+            .find(|trim| trim.run == run)
+            .map(|trim| &trim.before)
     }
 
     /// The place of a run that closes in a batch that is queued.

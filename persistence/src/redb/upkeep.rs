@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use millrun_core::{RunId, Sequence};
+
 use super::RedbJournal;
 use super::index::Index;
 use super::moment::{LogKey, Moment};
@@ -23,6 +25,9 @@ pub struct Verified {
     pub records: u64,
     /// Bytes of the log.
     pub bytes: u64,
+    /// Runs that were trimmed, each with the first record that is there: live ones, finished ones that are
+    /// retained, and dropped ones that still stand in the log.
+    pub trimmed: Vec<(RunId, Sequence)>,
     /// Everything that is wrong; empty if the store is sound.
     pub damaged: Vec<ReadError>,
 }
@@ -56,6 +61,8 @@ impl RedbJournal {
         let moment = store.moment()?;
         let found = rebuild::rebuild(&moment, Known::Everything, store.lanes())?;
         let mut damaged = found.damaged.list();
+        let mut trimmed = found.trimmed;
+        trimmed.sort_unstable();
         match Index::read(&moment) {
             Ok(_) => {}
             Err(ReadError::Failed(failure)) => return Err(failure.into()),
@@ -64,6 +71,7 @@ impl RedbJournal {
         Ok(Verified {
             records: found.records,
             bytes: found.end.saturating_sub(found.low),
+            trimmed,
             damaged,
         })
     }

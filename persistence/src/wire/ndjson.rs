@@ -10,12 +10,14 @@
 //! end there was cut off. Then one line per record; the records of a run follow one another, in order. `run` has 32 hexadecimal
 //! digits, `time_us` is in microseconds since the Unix epoch, `id` stands in the first record of a run,
 //! `closes` in the last one of a run that has finished. `kind` and `body` (base64, RFC 4648, section 4)
-//! are the writer's. A last line without its end is what a crash has left of it, and is ignored.
+//! are the writer's. If the first record of a run has another `sequence` than 1, the run is trimmed before it, and
+//! `kept` (base64) stands in the place of the records before; a release that does not know trimmed runs refuses
+//! the line. A last line without its end is what a crash has left of it, and is ignored.
 
 use millrun_core::{RunId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::record::Record;
+use crate::record::{Record, Trimmed};
 
 const FORMAT: &str = "millrun histories";
 const VERSION: u32 = 1;
@@ -39,6 +41,8 @@ struct Line {
     kind: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     closes: bool,
     body: String,
@@ -49,6 +53,8 @@ struct Line {
 pub(crate) struct LineRecord {
     pub(crate) run: RunId,
     pub(crate) id: Option<String>,
+    /// What stands in the place of the records before it.
+    pub(crate) kept: Option<Vec<u8>>,
     pub(crate) record: Record,
 }
 
@@ -81,14 +87,16 @@ pub(crate) fn read_header(line: &[u8]) -> Result<bool, String> {
     }
 }
 
-/// The line of a record; `id` for the first of its run.
-pub(crate) fn put(out: &mut Vec<u8>, run: RunId, id: Option<&str>, record: &Record) {
+/// The line of a record; with the id, and what the run was trimmed of, for the first of its run.
+pub(crate) fn put(out: &mut Vec<u8>, run: RunId, first: Option<(&str, Option<&Trimmed>)>, record: &Record) {
+    let kept = first.and_then(|(_, trimmed)| trimmed);
     let line = Line {
         run: format!("{:032x}", run.bits()),
         sequence: record.sequence.get(),
         time_us: record.time.as_micros(),
         kind: record.kind,
-        id: id.map(str::to_owned),
+        id: first.map(|(id, _)| id.to_owned()),
+        kept: kept.map(|trimmed| base64(&trimmed.kept)),
         closes: record.closes,
         body: base64(&record.body),
     };
@@ -104,9 +112,16 @@ pub(crate) fn read(line: &[u8]) -> Result<LineRecord, String> {
         .and_then(RunId::from_bits)
         .ok_or_else(|| format!("{} is no run", line.run))?;
     let body = from_base64(&line.body).ok_or("the body is not base64")?;
+    let kept = line
+        .kept
+        .map(|kept| from_base64(&kept).ok_or("what is kept is not base64"));
+    if kept.is_some() && line.id.is_none() {
+        return Err("what is kept stands in the first line of a run, beside the id".to_owned());
+    }
     Ok(LineRecord {
         run,
         id: line.id,
+        kept: kept.transpose()?,
         record: Record {
             sequence: Sequence::new(line.sequence),
             kind: line.kind,
@@ -178,6 +193,7 @@ mod tests {
         LineRecord {
             run: RunId::new(partition, Timestamp::from_micros(3_000_000), 77),
             id: Some("order \"42\"\n".to_owned()),
+            kept: body.len().is_multiple_of(3).then(|| body.to_vec()),
             record: Record {
                 sequence: Sequence::new(1),
                 kind: 200,
@@ -194,7 +210,10 @@ mod tests {
             let body: Vec<u8> = (0..len).map(|byte| byte.wrapping_mul(89)).collect();
             let given = record(&body);
             let mut line = Vec::new();
-            put(&mut line, given.run, given.id.as_deref(), &given.record);
+            let kept = given.kept.clone().map(bytes::Bytes::from);
+            let trimmed = kept.map(|kept| Trimmed::new(given.record.sequence, kept));
+            let first = given.id.as_deref().map(|id| (id, trimmed.as_ref()));
+            put(&mut line, given.run, first, &given.record);
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
             assert_eq!(read(&line), Ok(given));
         }

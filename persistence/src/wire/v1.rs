@@ -13,6 +13,9 @@
 //! of a turn: it is a hint, verified by what is found there, and it is outside the checksum so
 //! that a frame can be sealed before its place in the log is known. `id` stands only in the first
 //! record of a run. `time` is in microseconds since the Unix epoch.
+//!
+//! In stores of format 3 a record may trim its run: it is the first of its turn, has the id as the run's first
+//! record has, and its body begins with what is kept of the records before it, behind its length (u32).
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
@@ -36,7 +39,7 @@ const SEQUENCE: usize = 20;
 const RUN: usize = 24;
 const TIME: usize = 40;
 
-/// The frame starts its run and carries the instance's id.
+/// The frame is the first that is there of its run, and carries the instance's id.
 pub(crate) const OPENS: u8 = 1;
 /// The frame is the last of its run.
 pub(crate) const CLOSES: u8 = 2;
@@ -44,7 +47,11 @@ pub(crate) const CLOSES: u8 = 2;
 pub(crate) const TURN_FIRST: u8 = 4;
 /// The frame is the last of its turn.
 pub(crate) const TURN_LAST: u8 = 8;
-const FLAGS_KNOWN: u8 = OPENS | CLOSES | TURN_FIRST | TURN_LAST;
+/// The frame takes the place of all records of its run before it, and carries what is kept of them.
+pub(crate) const TRIMS: u8 = 16;
+const FLAGS_KNOWN: u8 = OPENS | CLOSES | TURN_FIRST | TURN_LAST | TRIMS;
+/// Bytes of the length of what is kept.
+const KEPT_LEN_BYTES: usize = 4;
 
 /// What a frame's header says, besides lengths and checksum.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +73,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) time: Timestamp,
     pub(crate) id: Option<&'a str>,
+    /// What is kept of the records before it, if it trims its run.
+    pub(crate) kept: Option<&'a [u8]>,
     pub(crate) body: &'a [u8],
     /// Length of the whole frame.
     pub(crate) len: usize,
@@ -112,6 +121,13 @@ pub(crate) fn begin(buffer: &mut Vec<u8>, header: &FrameHeader, id: Option<&str>
         buffer.extend_from_slice(id.as_bytes());
     }
     start
+}
+
+/// Puts what is kept of the records before a frame at the end of `buffer`, where its body begins.
+pub(crate) fn put_kept(buffer: &mut Vec<u8>, kept: &[u8]) {
+    let len = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+    buffer.extend_from_slice(&len.to_le_bytes());
+    buffer.extend_from_slice(kept);
 }
 
 /// The length of the frame at the start of `bytes`, which was sealed here or has been checked.
@@ -274,6 +290,13 @@ fn decode<'a>(bytes: &'a [u8], header: &[u8; HEADER_BYTES], len: usize) -> Resul
     }
     let id =
         std::str::from_utf8(&bytes[HEADER_BYTES..HEADER_BYTES + id_len]).map_err(|_| FrameError::Header)?;
+    let body = &bytes[HEADER_BYTES + id_len..len];
+    let (kept, body) = if flags & TRIMS == 0 {
+        (None, body)
+    } else {
+        let (kept, body) = split_kept(header, body).ok_or(FrameError::Header)?;
+        (Some(kept), body)
+    };
     Ok(Frame {
         back: u64::from_le_bytes(array(header, BACK)),
         checksum: u32::from_le_bytes(array(header, CRC)),
@@ -283,9 +306,26 @@ fn decode<'a>(bytes: &'a [u8], header: &[u8; HEADER_BYTES], len: usize) -> Resul
         sequence: Sequence::new(u64::from(u32::from_le_bytes(array(header, SEQUENCE)))),
         time: Timestamp::from_micros(u64::from_le_bytes(array(header, TIME))),
         id: opens.then_some(id),
-        body: &bytes[HEADER_BYTES + id_len..len],
+        kept,
+        body,
         len,
     })
+}
+
+/// What is kept, and the body behind it, of a record with this header that trims its run.
+fn split_kept<'a>(header: &[u8; HEADER_BYTES], body: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let is_first = header[FLAGS] & (OPENS | TURN_FIRST) == OPENS | TURN_FIRST;
+    if !is_first || sequence(header) < 2 {
+        return None;
+    }
+    let (len, rest) = body.split_first_chunk::<KEPT_LEN_BYTES>()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)
+}
+
+/// The sequence in the header of the frame at the start of `bytes`, which was made here or has been checked.
+pub(crate) fn sequence(bytes: &[u8]) -> u64 {
+    let sequence = bytes[SEQUENCE..SEQUENCE + 4].try_into();
+    u64::from(u32::from_le_bytes(sequence.expect("four bytes fit four")))
 }
 
 /// The back-pointer of the frame that fills `bytes`, and the instance id if one stands there, whatever its

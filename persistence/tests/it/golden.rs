@@ -2,7 +2,8 @@
 //!
 //! `tests/golden/v1/store.pages` is a whole store, kept as its pages that are not zero: each is its
 //! index (u32, little-endian) and 4,096 bytes. The file is never written again; a new format gets
-//! a new folder. Format 2 has the same frames and pieces, and lists each turn once more.
+//! a new folder. Format 2 has the same frames and pieces, and lists each turn once more; in format 3 runs may be
+//! trimmed.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use crate::host::HandHost;
 const PAGE: usize = 4_096;
 
 /// All formats that there have been.
-const FORMATS: [u32; 2] = [1, 2];
+const FORMATS: [u32; 3] = [1, 2, 3];
 
 fn path(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{format}/store.pages"))
@@ -63,8 +64,8 @@ fn format_of(image: &[u8]) -> u32 {
 }
 
 /// What was written into the golden store: a live run of three turns, a finished one, and one with
-/// large records.
-fn work(journal: &RedbJournal, host: &HandHost) -> Vec<Author> {
+/// large records. From format 3 on the last one is trimmed three times.
+fn work(journal: &RedbJournal, host: &HandHost, format: u32) -> Vec<Author> {
     let mut authors: Vec<_> = (1..)
         .zip(["live", "finished", "large"])
         .map(|(number, id)| Author::new(journal, id, number))
@@ -77,17 +78,20 @@ fn work(journal: &RedbJournal, host: &HandHost) -> Vec<Author> {
             authors[1].put(&mut batch, &[&[turn; 200]], turn == 1);
         }
         authors[2].put(&mut batch, &[&large], false);
+        if format >= 3 {
+            authors[2].put_trimming(&mut batch, &[b"trimmed"]);
+        }
         assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
         host.run();
     }
     authors
 }
 
-fn fresh() -> (std::sync::Arc<SimDisk>, Vec<Author>) {
+fn fresh(format: u32) -> (std::sync::Arc<SimDisk>, Vec<Author>) {
     let (host, disk) = (HandHost::new(), SimDisk::new(Vec::new(), 1));
     let journal =
         RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
-    let authors = work(&journal, &host);
+    let authors = work(&journal, &host, format);
     journal.begin_close();
     host.run();
     (disk, authors)
@@ -101,7 +105,7 @@ fn the_stores_of_all_formats_are_read_and_written_to() {
 }
 
 fn read_and_write(format: u32) {
-    let (_, mut authors) = fresh();
+    let (_, mut authors) = fresh(format);
     let host = HandHost::new();
     let disk = SimDisk::new(image(format), 1);
     let journal =
@@ -117,7 +121,7 @@ fn read_and_write(format: u32) {
     let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
     assert_eq!(
         (report.live_runs, report.finished_runs, report.records),
-        (2, 1, 9)
+        (2, 1, if format < 3 { 9 } else { 7 })
     );
     assert_eq!(report.damaged, []);
 
@@ -128,7 +132,7 @@ fn read_and_write(format: u32) {
     assert!(journal.enqueue(&batch).unwrap().refused.is_empty());
     host.run();
     authors[0].assert_history(&journal);
-    assert_eq!(format_of(&disk.current()), 2);
+    assert_eq!(format_of(&disk.current()), 3);
     journal.begin_close();
     host.run();
 
@@ -216,7 +220,10 @@ fn read_settled(image: Vec<u8>) {
 #[ignore = "writes the golden files of a new format, once"]
 fn write_golden_files() {
     let format = FORMATS[FORMATS.len() - 1];
-    for (path, disk) in [(path(format), fresh().0), (settled_path(format), settled().0)] {
+    for (path, disk) in [
+        (path(format), fresh(format).0),
+        (settled_path(format), settled().0),
+    ] {
         assert!(!path.exists(), "golden files are never written again");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let image = disk.current();

@@ -61,6 +61,7 @@ fn write(journal: &impl Journal, commit: &dyn Fn()) -> RunId {
         epoch,
         time,
         written: Vec::new(),
+        trimmed: 0,
     };
     for turn in 1..=TURNS {
         let mut batch = Batch::new();

@@ -17,4 +17,5 @@ mod retention;
 mod salvage;
 mod settling;
 mod transfer;
+mod trimming;
 mod upkeep;

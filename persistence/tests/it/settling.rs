@@ -65,6 +65,7 @@ impl World {
             epoch,
             time,
             written: Vec::new(),
+            trimmed: 0,
         };
         let mut batch = Batch::new();
         author.put(&mut batch, &[b"begun"], false);
@@ -99,6 +100,7 @@ impl World {
                 epoch,
                 time,
                 written: Vec::new(),
+                trimmed: 0,
             };
             let len = usize::try_from(self.dice.below(60)).unwrap();
             author.put(&mut batch, &[&vec![7; len]], false);

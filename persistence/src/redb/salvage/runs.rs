@@ -10,8 +10,8 @@
 //! The surest copy is taken. Copies as sure as each other must be the same; a stale one only fills a hole
 //! of which it is known that a record stood there.
 //!
-//! Invariants: a history begins with the run's first record and has no gap; its last turn is whole; nothing
-//! that is known to have followed is missing.
+//! Invariants: a history begins with the run's first record, or the last one that trims it, and has no gap; its
+//! last turn is whole; nothing that is known to have followed is missing.
 
 use millrun_core::RunId;
 
@@ -75,16 +75,22 @@ pub(crate) fn history<B: Bytes + ?Sized>(
     let Some(surest) = surest.filter(|rank| is_listed || *rank > Rank::Stale) else {
         return History::Gone;
     };
+    // What stands before the last record that trims the run is dead.
+    let begins = stretches.iter().filter(|stretch| stretch.opens);
+    let begins = begins.filter(|stretch| stretch.rank > Rank::Stale || surest == Rank::Stale);
+    let base = begins.map(|stretch| stretch.first).max().unwrap_or(1);
+    let stretches = &stretches[stretches.partition_point(|stretch| stretch.first < base)..];
     // A record that must be there: it is current itself, or a later one is, or its damaged bytes are.
     let kept = stretches.iter().filter(|stretch| stretch.rank > Rank::Stale);
     let needed = kept.map(|stretch| stretch.last).max().unwrap_or(0);
-    let needed = known.damaged.iter().copied().fold(needed, u32::max);
+    let damaged = || known.damaged.iter().copied().filter(|at| *at == 0 || *at >= base);
+    let needed = damaged().fold(needed, u32::max);
     let needed = needed.max(known.listed.map_or(0, |(last, _)| last));
     let mut choice = Choice {
         stretches,
         needed,
         surest,
-        next: 1,
+        next: base.into(),
         from: 0,
         open: Vec::new(),
     };
@@ -93,7 +99,8 @@ pub(crate) fn history<B: Bytes + ?Sized>(
         match choice.best(bytes) {
             Ok(Some(part)) => {
                 let is_closed = parts.last().is_some_and(closes);
-                if is_closed || (part.from == 1) != part.stretch.opens || !fits(parts.last(), &part) {
+                let begins = part.from == base && part.from == part.stretch.first;
+                if is_closed || begins != part.stretch.opens || !fits(parts.last(), &part) {
                     break Some("the records of its turns do not fit together".to_owned());
                 }
                 choice.next = u64::from(part.to) + 1;
@@ -111,13 +118,13 @@ pub(crate) fn history<B: Bytes + ?Sized>(
         return History::Rest;
     }
     let is_closed = parts.last().is_some_and(closes);
-    let is_unknown = !is_closed && known.damaged.contains(&0);
+    let is_unknown = !is_closed && damaged().any(|at| at == 0);
     let is_cut = known
         .listed
         .is_some_and(|(last, closes)| closes && !(is_closed && head == last));
     if head < needed || is_unknown || is_cut {
         let missing = head.saturating_add(1);
-        let cause = if is_unknown || known.damaged.contains(&missing) {
+        let cause = if is_unknown || damaged().any(|at| at == missing) {
             format!("record {missing} is damaged")
         } else {
             format!("record {missing} is missing")
@@ -245,6 +252,18 @@ fn is_rest<B: Bytes + ?Sized>(bytes: &B, found: &Found, stretches: &[Stretch], k
     let mut window = Window::of(bytes, v1::HEADER_BYTES);
     let back = v1::back(window.get(first.at, v1::HEADER_BYTES));
     let is_in_log = found.position(first.piece, first.at).is_some();
+    // What does not follow it may go on from a record that has trimmed the run, and is lost.
+    let mut last = first.last;
+    let mut later = stretches.iter().filter(|stretch| stretch.rank > Rank::Stale);
+    let has_gap = later.any(|stretch| {
+        let is_behind = stretch.first > last.saturating_add(1);
+        last = last.max(stretch.last);
+        is_behind
+    });
+    let ends_early = known.listed.is_some_and(|(listed, _)| listed > last);
+    if has_gap || ends_early {
+        return false;
+    }
     known.damaged.is_empty() && is_in_log && first.begins && back.is_some_and(|back| back < low)
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Stretch {
     /// The piece, or [`NO_PIECE`].
     pub(crate) piece: u32,
     pub(crate) rank: Rank,
-    /// Whether its first record is a run's first.
+    /// Whether its first record is the first that is there of a run.
     pub(crate) opens: bool,
     /// Whether its last record is a run's last.
     pub(crate) closes: bool,

@@ -157,7 +157,8 @@ fn walk<B: Bytes + ?Sized>(
     visit: &mut Visit<'_>,
 ) -> Result<u64, Unwritten> {
     let wrong = |cause: &str| Unwritten::Contradiction(cause.to_owned());
-    let (mut records, mut is_in_turn, mut is_closed) = (0_u32, false, false);
+    let base = whole.parts.first().map_or(1, |part| part.from);
+    let (mut records, mut is_in_turn, mut is_closed) = (base.saturating_sub(1), false, false);
     for part in &whole.parts {
         let mut frames = Frames::of(bytes, &part.stretch);
         for sequence in part.from..=part.to {
@@ -174,7 +175,8 @@ fn walk<B: Bytes + ?Sized>(
             {
                 return Err(wrong("the records of its turns do not fit together"));
             }
-            if frame.has(v1::OPENS) != (sequence == 1) {
+            let (is_first, is_trimmed) = (sequence == base, sequence > 1);
+            if frame.has(v1::OPENS) != is_first || frame.has(v1::TRIMS) != (is_first && is_trimmed) {
                 return Err(wrong("its first record is not its first"));
             }
             if let Some(id) = frame.id {
@@ -189,8 +191,8 @@ fn walk<B: Bytes + ?Sized>(
             records = sequence;
         }
     }
-    if records == 0 || is_in_turn || is_closed != whole.is_closed {
+    if records < base || is_in_turn || is_closed != whole.is_closed {
         return Err(wrong("its last turn is cut off"));
     }
-    Ok(records.into())
+    Ok((records - base + 1).into())
 }

@@ -5,7 +5,7 @@
 //!   then those that were live before ┴─► pages of a history ──► lines ──► file.new
 //! ```
 //!
-//! Invariants: a run is written whole or not at all, and once; there is no file at the place before all of
+//! Invariants: a run is written whole or not at all, as it is at one moment, and once; there is no file at the place before all of
 //! it is synced; a page and its lines are in memory, however long a history is.
 
 use std::collections::HashSet;
@@ -17,10 +17,14 @@ use millrun_core::{InstanceId, RunId, Sequence};
 
 use super::PAGE_BYTES;
 use crate::error::{JournalFailure, ReadError, StoreError};
+use crate::finished::Place;
 use crate::journal::Journal;
+use crate::record::{Record, Trimmed};
+use crate::redb::moment::Moment;
 use crate::redb::state::State;
 use crate::redb::upkeep::BackupError;
-use crate::redb::{RedbJournal, open};
+use crate::redb::{RedbJournal, log, open};
+use crate::scan;
 use crate::wire::ndjson;
 
 /// How many finished runs are listed at a time.
@@ -32,6 +36,8 @@ const LISTED: usize = 1_000;
 pub struct Exported {
     /// Runs whose whole history was written.
     pub runs: u64,
+    /// Of these, how many were trimmed: what stands in the place of their first records was written.
+    pub trimmed_runs: u64,
     /// Records.
     pub records: u64,
     /// Runs that are left out because a record of theirs is damaged, with what is wrong.
@@ -118,8 +124,9 @@ impl Export<'_> {
         let begin = self.written + self.lines.len() as u64;
         let mut records = 0;
         match self.pages(run, &mut records)? {
-            Ok(()) => {
+            Ok(is_trimmed) => {
                 self.exported.runs += 1;
+                self.exported.trimmed_runs += u64::from(is_trimmed);
                 self.exported.records += records;
             }
             Err(error) => {
@@ -134,34 +141,31 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Writes the records of a run, a page at a time, and counts them. What is wrong with the run itself
-    /// is the inner error.
-    fn pages(&mut self, run: RunId, records: &mut u64) -> Result<Result<(), ReadError>, BackupError> {
-        let (mut after, mut id) = (Sequence::ZERO, None);
+    /// Writes the records of a run, a page at a time, and counts them; says whether the run was trimmed. What is
+    /// wrong with the run itself is the inner error.
+    fn pages(&mut self, run: RunId, records: &mut u64) -> Result<Result<bool, ReadError>, BackupError> {
+        let mut pages = match Pages::of(self.journal, run) {
+            Ok(pages) => pages,
+            Err(ReadError::Failed(failure)) => return Err(failure.into()),
+            Err(error) => return Ok(Err(error)),
+        };
         loop {
-            let page = match self.journal.history_page(run, after, PAGE_BYTES) {
+            let (page, trimmed) = match pages.next() {
                 Ok(page) => page,
                 Err(ReadError::Failed(failure)) => return Err(failure.into()),
                 Err(error) => return Ok(Err(error)),
             };
-            if after == Sequence::ZERO {
-                match self.journal.instance_id(run) {
-                    Ok(found) => id = Some(found),
-                    Err(ReadError::Failed(failure)) => return Err(failure.into()),
-                    Err(error) => return Ok(Err(error)),
-                }
-            }
-            for record in &page.records {
-                let id = id.as_ref().filter(|_| record.sequence.get() == 1);
-                ndjson::put(&mut self.lines, run, id.map(InstanceId::as_str), record);
-                after = record.sequence;
+            pages.is_trimmed |= trimmed.is_some();
+            let mut first = (*records == 0).then_some((pages.id.as_str(), trimmed.as_ref()));
+            for record in &page {
+                ndjson::put(&mut self.lines, run, first.take(), record);
                 *records += 1;
             }
             if self.lines.len() > PAGE_BYTES {
                 self.flush()?;
             }
-            if page.is_end() {
-                return Ok(Ok(()));
+            if pages.is_end {
+                return Ok(Ok(pages.is_trimmed));
             }
         }
     }
@@ -190,6 +194,45 @@ impl Export<'_> {
         self.flush()?;
         self.file.sync_all().map_err(|error| write(self.path, error))?;
         Ok(self.exported)
+    }
+}
+
+/// A history in pages, as it was at one moment: a run that is trimmed meanwhile is not read in two halves.
+struct Pages {
+    run: RunId,
+    id: InstanceId,
+    place: Place,
+    end: u64,
+    moment: Moment,
+    after: Sequence,
+    is_trimmed: bool,
+    is_end: bool,
+}
+
+impl Pages {
+    fn of(journal: &RedbJournal, run: RunId) -> Result<Self, ReadError> {
+        let (place, end, moment) = journal.place(run)?;
+        Ok(Self {
+            run,
+            id: log::instance_id(&moment, run, &place)?,
+            place,
+            end,
+            moment,
+            after: Sequence::ZERO,
+            is_trimmed: false,
+            is_end: false,
+        })
+    }
+
+    /// The next records, and what stands in the place of those that the run was trimmed of, if they are the first.
+    fn next(&mut self) -> Result<(Vec<Record>, Option<Trimmed>), ReadError> {
+        let wanted = (self.after.get(), PAGE_BYTES);
+        let (pieces, head) = log::page(&self.moment, self.run, &self.place, self.end, wanted)?;
+        let page = scan::page(self.run, &pieces, self.after, PAGE_BYTES)?;
+        let last = page.0.last().map_or(self.after, |record| record.sequence);
+        self.is_end = last.get() >= head || last == self.after;
+        self.after = last;
+        Ok(page)
     }
 }
 

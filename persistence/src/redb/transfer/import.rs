@@ -37,6 +37,8 @@ use crate::wire::ndjson::{self, LineRecord};
 pub struct Imported {
     /// Runs.
     pub runs: u64,
+    /// Of these, how many begin with what stands in the place of records that they were trimmed of.
+    pub trimmed_runs: u64,
     /// Records.
     pub records: u64,
     /// Runs that stood in the file again, and were read once.
@@ -149,7 +151,7 @@ fn left_out(path: &Path) -> Result<LeftOut, ImportError> {
         path,
         |says| all_closed = says,
         |number, line| {
-            if line.record.sequence.get() == 1 {
+            if line.id.is_some() {
                 begins.push((number, line.run));
             }
             if line.record.closes
@@ -215,6 +217,8 @@ struct Import<'a> {
     turn_bytes: usize,
     /// Whose records are being read, and whether they are left out.
     run: Option<(RunId, InstanceId, bool)>,
+    /// What stands in the place of the records before the next turn.
+    kept: Option<Vec<u8>>,
     head: Sequence,
     turn_bytes_max: usize,
     imported: Imported,
@@ -254,6 +258,7 @@ impl<'a> Import<'a> {
             turn: Vec::new(),
             turn_bytes: 0,
             run: None,
+            kept: None,
             head: Sequence::ZERO,
             turn_bytes_max: config.turn_bytes_max,
             imported: Imported::default(),
@@ -261,14 +266,28 @@ impl<'a> Import<'a> {
     }
 
     fn take(&mut self, line: LineRecord, is_left_out: bool) -> Result<(), Problem> {
-        let LineRecord { run, id, record } = line;
-        if record.sequence.get() == 1 {
+        let LineRecord {
+            run,
+            id,
+            kept,
+            record,
+        } = line;
+        if record.sequence.get() == 1 && id.is_none() {
+            return Err(Problem::Cause("a first record needs the id".to_owned()));
+        }
+        if let Some(id) = id {
             self.end_turn()?;
-            let id = id.ok_or_else(|| Problem::Cause("a first record needs the id".to_owned()))?;
+            if kept.is_some() != (record.sequence.get() > 1) {
+                let cause =
+                    "a run begins with record 1, or with what is kept of the records before".to_owned();
+                return Err(Problem::Cause(cause));
+            }
             let id = InstanceId::new(&id).map_err(|error| Problem::Cause(error.to_string()))?;
             self.imported.runs += u64::from(!is_left_out);
+            self.imported.trimmed_runs += u64::from(!is_left_out && kept.is_some());
             self.run = Some((run, id, is_left_out));
-            self.head = Sequence::ZERO;
+            self.kept = kept;
+            self.head = Sequence::new(record.sequence.get().saturating_sub(1));
         }
         let Some((current, _, is_left_out)) = &self.run else {
             return Err(Problem::Cause("the run has no first record".to_owned()));
@@ -281,7 +300,8 @@ impl<'a> Import<'a> {
         if *is_left_out {
             return Ok(());
         }
-        let bytes = record.body.len() + 512;
+        let kept_bytes = self.kept.as_ref().filter(|_| self.turn.is_empty());
+        let bytes = record.body.len() + kept_bytes.map_or(0, Vec::len) + 512;
         let is_next_turn = self.turn.last().is_some_and(|last| {
             last.time != record.time
                 || last.closes
@@ -301,13 +321,17 @@ impl<'a> Import<'a> {
         let (Some((run, id, _)), Some(last)) = (&self.run, self.turn.last()) else {
             return Ok(());
         };
+        let kept = self.kept.take();
         let mut turn = self.batch.turn(TurnHeader {
             run: *run,
             head: self.head,
             epoch: EPOCH,
             time: last.time,
-            opens: (self.head == Sequence::ZERO).then_some(id),
+            opens: (self.head == Sequence::ZERO || kept.is_some()).then_some(id),
         });
+        if let Some(kept) = &kept {
+            turn.begin_trimmed(kept);
+        }
         let (closes, head) = (last.closes, last.sequence);
         for record in &self.turn {
             let encode = |bytes: &mut Vec<u8>| {

@@ -166,7 +166,7 @@ impl Sound {
         let epoch = journal.take_over(&all).unwrap();
         let report = journal.recover(&mut [&mut |_| {}], &mut |_| {}).unwrap();
         let named: BTreeSet<RunId> = report.damaged.iter().filter_map(run_of).collect();
-        let mut hit = BTreeSet::new();
+        let (mut hit, mut only_read) = (BTreeSet::new(), 0);
         for author in &self.authors {
             let (id, run) = (&author.id, author.run);
             let finished = journal.finished(id);
@@ -175,9 +175,12 @@ impl Sound {
                     let bodies = history.records.iter().map(|record| record.body.to_vec());
                     assert_eq!(
                         bodies.collect::<Vec<_>>(),
-                        author.written,
+                        author.left(),
                         "{what}: {id} is not whole"
                     );
+                    let kept = history.trimmed.as_ref().map(|trimmed| &trimmed.kept[..]);
+                    let is_trimmed = author.trimmed > 0;
+                    assert_eq!(kept, is_trimmed.then(|| author.kept()).as_deref(), "{what}: {id}");
                     assert!(!named.contains(&run), "{what}: {id} is whole, and reported");
                     match finished {
                         // It may have had a run that is lost; that it is live is known before.
@@ -193,6 +196,7 @@ impl Sound {
                 Err(ReadError::Damaged { run: Some(of), .. }) if of == run => {
                     // Damage that is found only where the run is read is reported there.
                     let is_read = !named.contains(&run);
+                    only_read += usize::from(is_read);
                     assert!(!is_read || found.may_be_read, "{what}: {id} is not named");
                     assert!(
                         is_read || matches!(finished, Err(ReadError::Damaged { .. })),
@@ -228,7 +232,7 @@ impl Sound {
             "{what}: a run is named that there is not"
         );
         assert!(
-            hit.is_empty() || !report.damaged.is_empty(),
+            hit.len() == only_read || !report.damaged.is_empty(),
             "{what}: nothing says so"
         );
         // The image is let go of: there are thousands.
@@ -385,6 +389,42 @@ fn settled() -> Sound {
 
 fn short() -> Sound {
     Sound::new(open_short_settling, Record::short(), 80, 13)
+}
+
+/// Stores in which runs were trimmed: what they were trimmed of still stands there, or has left.
+fn trimmed() -> [Sound; 4] {
+    [
+        Sound::new(open, Record::tiny().trimming(), 14, 5),
+        Sound::new(open, Record::new().trimming(), 50, 15),
+        Sound::new(open_settling, Record::new().trimming(), 80, 16),
+        Sound::new(open_short_settling, Record::short().trimming(), 90, 17),
+    ]
+}
+
+/// What a run was trimmed of may be damaged at will; the turn that has trimmed it may not.
+#[test]
+fn damage_to_stores_of_trimmed_runs_leaves_each_run_whole_or_quarantined() {
+    for (seed, store) in (30..).zip(trimmed()) {
+        assert!(store.authors.iter().any(|author| author.trimmed > 0));
+        let mut dice = Dice::new(seed);
+        let mut found = Found {
+            may_be_read: true,
+            ..Found::default()
+        };
+        store.damage_rows(&mut found, &mut dice, some_bytes, flip);
+        assert!(found.hit > 20 && found.hit_most == 1, "{found:?}");
+        for size in [SECTOR, PAGE] {
+            store.damage_rows(&mut found, &mut dice, blocks(size), zero);
+            store.damage_rows(&mut found, &mut dice, blocks(size), garble);
+        }
+        without_rows(&store, LOG, &mut found);
+        without_rows(&store, KEPT, &mut found);
+        without_rows(&store, KEPT_MORE, &mut found);
+        let mut second = Found::default();
+        without_rows(&store, INVENTORY, &mut second);
+        without_rows(&store, KEPT_HEADS, &mut second);
+        assert!(second.hit == 0, "{second:?}");
+    }
 }
 
 #[test]

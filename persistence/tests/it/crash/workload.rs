@@ -15,8 +15,8 @@ use crate::host::HandHost;
 /// How many finished runs are retained where retention is on.
 const RETAINED: usize = 3;
 
-/// How long each run was.
-type Lengths = BTreeMap<RunId, usize>;
+/// Of how many records each run was trimmed, and how many were written.
+type Lengths = BTreeMap<RunId, (usize, usize)>;
 
 /// What there was after a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,6 +80,8 @@ pub(crate) struct Record {
     body_bytes_max: [u64; 2],
     /// Whether some turns have a single record: of these nothing is left when it is lost.
     has_single: bool,
+    /// Whether some turns trim their runs.
+    has_trims: bool,
 }
 
 impl Record {
@@ -94,6 +96,15 @@ impl Record {
             retained: usize::MAX,
             body_bytes_max: [200, 20_000],
             has_single: false,
+            has_trims: false,
+        }
+    }
+
+    /// In which one of three turns trims its run.
+    pub(crate) fn trimming(self) -> Self {
+        Self {
+            has_trims: true,
+            ..self
         }
     }
 
@@ -125,7 +136,9 @@ impl Record {
         self.authors
             .retain(|author| state.lengths.contains_key(&author.run));
         for author in &mut self.authors {
-            author.written.truncate(state.lengths[&author.run]);
+            let (trimmed, len) = state.lengths[&author.run];
+            author.written.truncate(len);
+            author.trimmed = trimmed;
             author.head = Sequence::new(author.written.len() as u64);
         }
         self.states = vec![state];
@@ -161,7 +174,9 @@ impl Record {
             let body = vec![dice.roll().to_le_bytes()[0]; len];
             let closes = dice.one_in(5);
             let last: &[u8] = if closes { b"closed" } else { b"turn" };
-            if self.has_single && dice.one_in(2) {
+            if self.has_trims && !closes && !author.written.is_empty() && dice.one_in(3) {
+                author.put_trimming(&mut batch, &[&body, last]);
+            } else if self.has_single && dice.one_in(2) {
                 author.put(&mut batch, &[last], closes);
             } else {
                 author.put(&mut batch, &[&body, last], closes);
@@ -181,7 +196,7 @@ impl Record {
         let lengths = self
             .authors
             .iter()
-            .map(|author| (author.run, author.written.len()))
+            .map(|author| (author.run, (author.trimmed, author.written.len())))
             .collect();
         self.states.push(State { lengths, closed });
         self.offsets.push(enqueued.offset);
@@ -231,7 +246,22 @@ impl Record {
                 Err(ReadError::UnknownRun { .. } | ReadError::Expired { .. }) => continue,
                 Err(error) => return Err(format!("{}: {error}", author.id)),
             };
-            for (record, body) in history.records.iter().zip(&author.written) {
+            let trimmed = history
+                .trimmed
+                .as_ref()
+                .map_or(0, |trimmed| usize::try_from(trimmed.before.get()).unwrap() - 1);
+            let of = Author {
+                trimmed,
+                ..author.clone()
+            };
+            if history
+                .trimmed
+                .as_ref()
+                .is_some_and(|found| found.kept != of.kept())
+            {
+                return Err(format!("{}: something else is kept", author.id));
+            }
+            for (record, body) in history.records.iter().zip(of.left()) {
                 if record.body != *body {
                     return Err(format!(
                         "{}: record {} has another body",
@@ -239,16 +269,17 @@ impl Record {
                     ));
                 }
             }
-            if history.records.len() > author.written.len() || history.id != author.id {
+            let found_len = trimmed + history.records.len();
+            if found_len > author.written.len() || history.id != author.id {
                 return Err(format!("{}: records that nobody wrote", author.id));
             }
             if let Some(snapshot) = journal.snapshot(author.run).map_err(|error| error.to_string())? {
                 let len = usize::try_from(snapshot.sequence.get()).unwrap();
-                if len > history.records.len() || snapshot.bytes != folded(&author.written[..len]) {
+                if len > found_len || snapshot.bytes != folded(&author.written[..len]) {
                     return Err(format!("{}: a snapshot of what is not there", author.id));
                 }
             }
-            found.insert(author.run, history.records.len());
+            found.insert(author.run, (trimmed, found_len));
         }
         let report = journal
             .recover(&mut [&mut |_| {}], &mut |_| {})
@@ -274,7 +305,8 @@ impl Record {
                 Err(ReadError::Expired { .. }) => None,
                 Err(error) => return Err(error.to_string()),
             };
-            let is_whole = found.get(&author.run) == Some(&author.written.len());
+            let found = found.get(&author.run);
+            let is_whole = found.is_some_and(|(_, len)| *len == author.written.len());
             if retained.is_some() != (is_whole && is_closed(author)) {
                 return Err(format!(
                     "{}: found as finished: {}",
@@ -298,6 +330,7 @@ fn author(number: u64) -> Author {
         epoch: Epoch::ZERO,
         time,
         written: Vec::new(),
+        trimmed: 0,
     }
 }
 

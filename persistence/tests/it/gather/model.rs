@@ -35,6 +35,7 @@ impl Crowd {
                 run: RunId::new(author.id.partition(), author.time, unique),
                 head: Sequence::ZERO,
                 written: Vec::new(),
+                trimmed: 0,
                 ..author.clone()
             };
             self.ended.push(std::mem::replace(author, next));

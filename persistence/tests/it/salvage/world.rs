@@ -298,6 +298,7 @@ fn step(journal: &RedbJournal, epoch: Epoch, authors: &mut Vec<Author>, chance: 
             epoch,
             time,
             written: Vec::new(),
+            trimmed: 0,
         });
     }
     let from = authors.len().saturating_sub(60);
