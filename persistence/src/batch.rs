@@ -142,7 +142,7 @@ impl Batch {
         self.bytes.len()
     }
 
-    /// The finished turn with this index: one that was [refused](crate::Refused), say. `None` if there are not
+    /// The finished turn with this index: one that was [refused](crate::RefusedTurn), say. `None` if there are not
     /// that many.
     #[must_use]
     pub fn turn_at(&self, turn: usize) -> Option<TurnView<'_>> {

@@ -272,12 +272,12 @@ pub struct Enqueued {
     /// that were [`TurnRefused::AlreadyAppended`].
     pub offset: Offset,
     /// The turns that were not accepted, in the order of the batch.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedTurn>,
 }
 
 /// A turn that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedTurn {
     /// Index of the turn in its batch.
     pub turn: usize,
     /// Why it was refused.

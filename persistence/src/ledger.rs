@@ -21,7 +21,7 @@ use millrun_core::{Epoch, Partition, RunId, Sequence};
 use crate::batch::TurnSpan;
 use crate::error::TurnRefused;
 use crate::heads::Heads;
-use crate::journal::Refused;
+use crate::journal::RefusedTurn;
 use crate::owners::OwnerTable;
 use crate::scan::LastTurn;
 
@@ -183,8 +183,9 @@ impl<P: Default> Ledger<P> {
 }
 
 /// Whether a turn is tied to the one before it in its batch, which was refused.
-pub(crate) fn rests_on_refused(turn: &TurnSpan, index: usize, refused: &[Refused]) -> bool {
-    let is_refused = |last: &Refused| last.turn + 1 == index && last.error != TurnRefused::AlreadyAppended;
+pub(crate) fn rests_on_refused(turn: &TurnSpan, index: usize, refused: &[RefusedTurn]) -> bool {
+    let is_refused =
+        |last: &RefusedTurn| last.turn + 1 == index && last.error != TurnRefused::AlreadyAppended;
     turn.is_tied && refused.last().is_some_and(is_refused)
 }
 

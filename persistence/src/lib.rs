@@ -65,7 +65,7 @@ pub use error::{
     EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnError, TurnRefused,
 };
 pub use fold::Fold;
-pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Refused, Ringing, Stats};
+pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, RefusedTurn, Ringing, Stats};
 pub use memory::MemoryJournal;
 pub use owners::OwnerTable;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot, Trimmed};

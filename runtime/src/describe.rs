@@ -205,7 +205,7 @@ pub enum PendingDescription {
         /// Whether the topic is [registered](crate::RuntimeBuilder::topic) here; if not, it waits.
         is_registered: bool,
     },
-    /// A promise that somebody outside is to settle.
+    /// A promise that code outside of the run is to keep or break.
     Promise {
         /// The promise.
         operation: OperationId,

@@ -107,7 +107,7 @@ pub mod workflow {
     pub use millrun_workflow::{
         Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, ErrorKind,
         JoinSet, Local, MakeCheckpoint, OperationId, ParentClose, Promise, PromiseToken, PromiseTokenError,
-        PublishOutcome, PublishStep, PublishStepError, RETRY_KINDS_MAX, Receive, Record, Saga, SagaError,
+        PublishOutcome, PublishStep, PublishStepError, RETRY_KINDS_MAX, Receive, RecordStep, Saga, SagaError,
         Sleep, State, TimeoutKind, Unanswered, Until,
     };
 }

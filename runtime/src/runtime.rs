@@ -372,16 +372,16 @@ impl Runtime {
         Ok(RunHandle::new(Arc::clone(&self.inner), id, target))
     }
 
-    /// Settles a [promise](crate::WorkflowContext::promise) with its value. Durable when this returns.
+    /// Keeps a [promise](crate::WorkflowContext::promise): gives it its value. Durable when this returns.
     ///
     /// # Errors
-    /// [`InputRefused::Stale`](crate::InputRefused::Stale) when it is settled already or was given up,
+    /// [`InputRefused::Stale`](crate::InputRefused::Stale) when it is kept or broken already or was given up,
     /// [`RunError::Finished`] when its run has ended; see [`RunError`].
     pub async fn keep_promise<T: Serialize>(&self, token: PromiseToken, value: T) -> Result<(), RunError> {
-        self.settle(token, Ok(Payload::encode(&value)?)).await
+        self.end_promise(token, Ok(Payload::encode(&value)?)).await
     }
 
-    /// Settles a [promise](crate::WorkflowContext::promise) with an error. Durable when this returns.
+    /// Breaks a [promise](crate::WorkflowContext::promise): gives it an error. Durable when this returns.
     ///
     /// # Errors
     /// As [`keep_promise`](Self::keep_promise).
@@ -390,13 +390,13 @@ impl Runtime {
         token: PromiseToken,
         message: impl Into<String>,
     ) -> Result<(), RunError> {
-        self.settle(token, Err(message.into())).await
+        self.end_promise(token, Err(message.into())).await
     }
 
-    async fn settle(&self, token: PromiseToken, end: Result<Payload, String>) -> Result<(), RunError> {
+    async fn end_promise(&self, token: PromiseToken, end: Result<Payload, String>) -> Result<(), RunError> {
         let target = Target::Run(token.run());
         let (reply, answer) = oneshot::channel();
-        let what = Tell::Settle {
+        let what = Tell::EndPromise {
             operation: token.operation(),
             end,
         };

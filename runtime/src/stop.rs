@@ -91,7 +91,7 @@ impl StopCell {
     pub(crate) const fn unless_over<F: Future + Unpin>(&self, answer: F) -> UnlessOver<'_, F> {
         UnlessOver {
             answer,
-            place: Place {
+            listing: Listing {
                 waiting: &self.waiting,
                 taken: None,
             },
@@ -105,10 +105,10 @@ impl StopCell {
 }
 
 /// See [`StopCell::unless_over`]. Written out, since each request goes through here: an `async` block around
-/// the answer costs as much again as the place in the list.
+/// the answer costs as much again as its place in the list.
 pub(crate) struct UnlessOver<'a, F> {
     answer: F,
-    place: Place<'a>,
+    listing: Listing<'a>,
 }
 
 impl<F: Future + Unpin> Future for UnlessOver<'_, F> {
@@ -118,7 +118,7 @@ impl<F: Future + Unpin> Future for UnlessOver<'_, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match Pin::new(&mut self.answer).poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending if self.place.wait(cx.waker()) => Poll::Pending,
+            Poll::Pending if self.listing.wait(cx.waker()) => Poll::Pending,
             Poll::Pending => Poll::Ready(None),
         }
     }
@@ -152,8 +152,8 @@ enum Slot {
     Told,
 }
 
-/// The place of one caller, once it waits.
-struct Place<'a> {
+/// The listing of one caller, once it waits.
+struct Listing<'a> {
     waiting: &'a Waiting,
     /// In which list, and where.
     taken: Option<(usize, usize)>,
@@ -184,10 +184,10 @@ impl Waiting {
         self.0[list].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leave(&self, number: usize, place: usize) {
+    fn leave(&self, number: usize, listing: usize) {
         let mut list = self.lock(number);
-        let next = Slot::Free(mem::replace(&mut list.free, place + 1));
-        let left = mem::replace(&mut list.slots[place], next);
+        let next = Slot::Free(mem::replace(&mut list.free, listing + 1));
+        let left = mem::replace(&mut list.slots[listing], next);
         drop(list);
         drop(left);
     }
@@ -209,7 +209,7 @@ impl Waiting {
     }
 }
 
-impl Place<'_> {
+impl Listing<'_> {
     /// Whether there is anything to wait for. Then the waker is woken at the end.
     fn wait(&mut self, waker: &Waker) -> bool {
         let number = self.taken.map_or_else(list_of_thread, |(number, _)| number);
@@ -218,11 +218,11 @@ impl Place<'_> {
         if list.is_over {
             return false;
         }
-        let Some((_, place)) = self.taken else {
+        let Some((_, listing)) = self.taken else {
             self.taken = Some((number, list.take_place(taken)));
             return true;
         };
-        let stale = mem::replace(&mut list.slots[place], taken);
+        let stale = mem::replace(&mut list.slots[listing], taken);
         drop(list);
         drop(stale);
         true
@@ -231,14 +231,14 @@ impl Place<'_> {
 
 impl List {
     fn take_place(&mut self, taken: Slot) -> usize {
-        let Some(place) = self.free.checked_sub(1) else {
+        let Some(listing) = self.free.checked_sub(1) else {
             self.slots.push(taken);
             return self.slots.len() - 1;
         };
-        if let Slot::Free(next) = mem::replace(&mut self.slots[place], taken) {
+        if let Slot::Free(next) = mem::replace(&mut self.slots[listing], taken) {
             self.free = next;
         }
-        place
+        listing
     }
 }
 
@@ -255,11 +255,11 @@ impl Slot {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Listing<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((number, place)) = self.taken {
-            self.waiting.leave(number, place);
+        if let Some((number, listing)) = self.taken {
+            self.waiting.leave(number, listing);
         }
     }
 }

@@ -129,7 +129,7 @@ fn with_cause<H>(start: Start<'_, H>, cause: Option<Cause>) -> Start<'_, H> {
 }
 
 /// What became of one envelope.
-enum Answer {
+enum Handling {
     Done,
     /// Not now; later perhaps.
     Later,
@@ -137,7 +137,7 @@ enum Answer {
     Stopped,
 }
 
-impl Answer {
+impl Handling {
     /// Nobody answered: the runtime has stopped, or only one of its shards has, and is restarted.
     fn stopped(runtime: &Runtime, cause: &StopCause) -> Self {
         match cause {
@@ -248,10 +248,10 @@ impl<T: Send + Sync + 'static> On<'_, T> {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
                 match with_cause(start, cause).await {
-                    Ok(_) => Answer::Done,
-                    Err(StartError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
-                    Err(error) if error.is_retryable() => Answer::Later,
-                    Err(error) => Answer::Refused(error.to_string()),
+                    Ok(_) => Handling::Done,
+                    Err(StartError::Stopped(cause)) => Handling::stopped(&runtime, &cause),
+                    Err(error) if error.is_retryable() => Handling::Later,
+                    Err(error) => Handling::Refused(error.to_string()),
                 }
             })
         })
@@ -283,17 +283,17 @@ impl<T: Send + Sync + 'static> On<'_, T> {
             Box::pin(async move {
                 let run = match runtime.attach(workflow, &id) {
                     Ok(run) => run,
-                    Err(error) => return Answer::Refused(error.to_string()),
+                    Err(error) => return Handling::Refused(error.to_string()),
                 };
                 let sent = match cause {
                     Some(cause) => run.signal_caused_by(cause, signal, value).await,
                     None => run.signal(signal, value).await,
                 };
                 match sent {
-                    Ok(()) => Answer::Done,
-                    Err(RunError::Stopped(cause)) => Answer::stopped(&runtime, &cause),
-                    Err(RunError::Refused(InputRefused::TooManySignals { .. })) => Answer::Later,
-                    Err(error) => Answer::Refused(error.to_string()),
+                    Ok(()) => Handling::Done,
+                    Err(RunError::Stopped(cause)) => Handling::stopped(&runtime, &cause),
+                    Err(RunError::Refused(InputRefused::TooManySignals { .. })) => Handling::Later,
+                    Err(error) => Handling::Refused(error.to_string()),
                 }
             })
         })
@@ -360,13 +360,13 @@ impl<T: Send + Sync + 'static> On<'_, T> {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
                 match with_cause(start, cause).with_signal(signal, value).await {
-                    Ok(_) => Answer::Done,
+                    Ok(_) => Handling::Done,
                     Err(
                         StartWithSignalError::Start(StartError::Stopped(cause))
                         | StartWithSignalError::Signal(RunError::Stopped(cause)),
-                    ) => Answer::stopped(&runtime, &cause),
-                    Err(error) if error.is_retryable() => Answer::Later,
-                    Err(error) => Answer::Refused(error.to_string()),
+                    ) => Handling::stopped(&runtime, &cause),
+                    Err(error) if error.is_retryable() => Handling::Later,
+                    Err(error) => Handling::Refused(error.to_string()),
                 }
             })
         })
@@ -376,7 +376,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
     where
         V: Clone + Send + Sync + 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
-        D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
     {
         let Self {
             runtime,
@@ -429,7 +429,7 @@ async fn work<T, V, F, D>(
     T: Send + Sync + 'static,
     V: Clone + Send + Sync,
     F: Fn(&Envelope<T>) -> (String, V),
-    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Answer>,
+    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Handling>,
 {
     // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
     while !stop.is_closing()
@@ -482,7 +482,7 @@ async fn deliver_one<V, D>(
 ) -> bool
 where
     V: Clone,
-    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Answer>,
+    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Handling>,
 {
     let (mut pause, pause_max) = PAUSES;
     let Some(value) = &asked.value.0 else {
@@ -492,17 +492,17 @@ where
         // The value's own code, which clones or encodes it, may panic.
         let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone(), asked.cause).await };
         let answer = AssertUnwindSafe(delivery).catch_unwind().await;
-        match answer.unwrap_or_else(|panic| Answer::Refused(panic_message(panic))) {
-            Answer::Done => {
+        match answer.unwrap_or_else(|panic| Handling::Refused(panic_message(panic))) {
+            Handling::Done => {
                 counts.handled.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
-            Answer::Refused(error) => {
+            Handling::Refused(error) => {
                 counts.refuse(id, &error);
                 return true;
             }
-            Answer::Stopped => return false,
-            Answer::Later => {
+            Handling::Stopped => return false,
+            Handling::Later => {
                 host.sleep_until(host.now() + pause).await;
                 pause = (pause * 2).min(pause_max);
             }

@@ -102,7 +102,7 @@ pub use flows::{Chain, Delivery, Fate, Flow, FlowConfig, FlowRecorder, Kept, Lin
 #[cfg(feature = "mutation")]
 pub use mutation::{FuzzTarget, corpus, fuzz};
 #[cfg(feature = "sim")]
-pub use sim::{Action, Outcome, SimConfig, SimHost, Step, Stuck, Trace};
+pub use sim::{Action, SimConfig, SimHost, SimStop, Step, Stuck, Trace};
 
 /// The README's example is a test.
 #[cfg(all(doctest, feature = "sim"))]

@@ -495,7 +495,7 @@ pub enum PromiseError {
     /// The run was asked to cancel.
     #[error("the promise was not waited for")]
     Cancelled(#[source] Cancelled),
-    /// It was settled with a value of another type.
+    /// It was kept with a value of another type.
     #[error("the promise's value could not be decoded")]
     Payload(#[source] PayloadError),
 }

@@ -167,12 +167,12 @@ pub enum Event {
         /// Whether it was, or why it could not be.
         outcome: Result<PublishOutcome, String>,
     },
-    /// Decision: a promise was made that is settled from outside.
+    /// Decision: a promise was made that is kept or broken from outside.
     PromiseMade {
         /// Which one.
         operation: OperationId,
     },
-    /// Input: a promise was settled.
+    /// Input: a promise was kept or broken.
     PromiseSettled {
         /// Which one.
         operation: OperationId,

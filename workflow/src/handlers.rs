@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 use crate::context::Cell;
 use crate::{Payload, PayloadError, Query, TypedError, Update};
 
-type State = dyn Any + Send;
-type Answer = dyn Fn(&mut State, &Payload) -> Result<Payload, HandlerError> + Send + Sync;
-type Validate = dyn Fn(&mut State, &Payload) -> Result<(), HandlerError> + Send + Sync;
+type AnyState = dyn Any + Send;
+type AnswerFn = dyn Fn(&mut AnyState, &Payload) -> Result<Payload, HandlerError> + Send + Sync;
+type ValidateFn = dyn Fn(&mut AnyState, &Payload) -> Result<(), HandlerError> + Send + Sync;
 
 /// Why a query gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,14 +60,14 @@ impl From<PayloadError> for HandlerError {
 /// What a workflow answers.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
-    queries: BTreeMap<&'static str, Arc<Answer>>,
+    queries: BTreeMap<&'static str, Arc<AnswerFn>>,
     updates: BTreeMap<&'static str, UpdateHandler>,
 }
 
 #[derive(Clone)]
 struct UpdateHandler {
-    validate: Arc<Validate>,
-    change: Arc<Answer>,
+    validate: Arc<ValidateFn>,
+    change: Arc<AnswerFn>,
 }
 
 impl fmt::Debug for Handlers {
@@ -79,7 +79,7 @@ impl fmt::Debug for Handlers {
     }
 }
 
-fn typed<S: 'static>(state: &mut State) -> Result<&mut S, HandlerError> {
+fn typed<S: 'static>(state: &mut AnyState) -> Result<&mut S, HandlerError> {
     state.downcast_mut().ok_or(HandlerError::NoState)
 }
 
@@ -91,7 +91,7 @@ impl Handlers {
         A: Serialize,
         F: Fn(&S, Q) -> A + Send + Sync + 'static,
     {
-        let answer = move |state: &mut State, question: &Payload| {
+        let answer = move |state: &mut AnyState, question: &Payload| {
             let state: &S = typed(state)?;
             Ok(Payload::encode(&answer(state, question.decode()?))?)
         };
@@ -107,7 +107,7 @@ impl Handlers {
         V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
         F: Fn(&mut S, I) -> O + Send + Sync + 'static,
     {
-        let validate = move |state: &mut State, input: &Payload| {
+        let validate = move |state: &mut AnyState, input: &Payload| {
             let state: &S = typed(state)?;
             validate(state, &input.decode()?).map_err(|error| match Payload::encode(&error) {
                 Ok(encoded) => HandlerError::Rejected {
@@ -117,7 +117,7 @@ impl Handlers {
                 Err(error) => HandlerError::Payload(error),
             })
         };
-        let change = move |state: &mut State, input: &Payload| {
+        let change = move |state: &mut AnyState, input: &Payload| {
             Ok(Payload::encode(&change(typed(state)?, input.decode()?))?)
         };
         let handler = UpdateHandler {
@@ -161,7 +161,7 @@ impl Handlers {
 /// Runs a user's handler on the state; its panic ends here.
 fn guarded<R>(
     cell: Option<&Cell>,
-    handler: impl FnOnce(&mut State) -> Result<R, HandlerError>,
+    handler: impl FnOnce(&mut AnyState) -> Result<R, HandlerError>,
 ) -> Result<R, HandlerError> {
     let cell = cell.ok_or(HandlerError::NoState)?;
     catch_unwind(AssertUnwindSafe(|| cell.with(handler)))

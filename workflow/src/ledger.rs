@@ -79,7 +79,7 @@ pub enum Pending {
         /// Whether its topic is known to have had no room, or not to have been registered.
         is_parked: bool,
     },
-    /// A promise waits to be settled from outside.
+    /// A promise waits to be kept or broken from outside.
     Promise,
     /// A timer waits for its deadline.
     Timer {

@@ -63,8 +63,8 @@ pub mod wire;
 
 pub use context::{
     Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
-    Promise, PublishStep, RETRY_KINDS_MAX, Receive, Record, START_TO_CLOSE_DEFAULT, Saga, SagaError, Sleep,
-    State, Until, WorkflowContext,
+    Promise, PublishStep, RETRY_KINDS_MAX, Receive, RecordStep, START_TO_CLOSE_DEFAULT, Saga, SagaError,
+    Sleep, State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
 pub use error::{

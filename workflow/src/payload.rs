@@ -11,12 +11,12 @@ use serde::{Deserializer as _, Serialize};
 /// A value is encoded once, when it is decided; the journal and all receivers share these
 /// bytes, and user code always sees the decoded value, live as in replay.
 #[derive(Clone)]
-pub struct Payload(Held);
+pub struct Payload(Repr);
 
 /// Few bytes are held in place: a number, an identity or a short text is copied for less than an
 /// allocation costs, and what was read from a history does not keep the rest of it in memory.
 #[derive(Clone)]
-enum Held {
+enum Repr {
     InPlace { len: u8, bytes: [u8; IN_PLACE_MAX] },
     Shared(Bytes),
 }
@@ -71,7 +71,7 @@ impl Payload {
     #[must_use]
     pub fn from_bytes(bytes: Bytes) -> Self {
         if bytes.len() > IN_PLACE_MAX {
-            return Self(Held::Shared(bytes));
+            return Self(Repr::Shared(bytes));
         }
         let mut few = Growing::empty();
         few.append(&bytes);
@@ -82,14 +82,14 @@ impl Payload {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Held::InPlace { len, bytes } => &bytes[..usize::from(*len)],
-            Held::Shared(bytes) => bytes,
+            Repr::InPlace { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Shared(bytes) => bytes,
         }
     }
 
     /// Whether it has no memory of its own.
     pub(crate) const fn is_in_place(&self) -> bool {
-        matches!(self.0, Held::InPlace { .. })
+        matches!(self.0, Repr::InPlace { .. })
     }
 
     /// Size in bytes.
@@ -160,14 +160,14 @@ impl Growing {
         self.buffer.extend_from_slice(more);
     }
 
-    fn into_held(self) -> Held {
+    fn into_held(self) -> Repr {
         if self.buffer.is_empty() {
-            Held::InPlace {
+            Repr::InPlace {
                 len: u8::try_from(self.len).expect("few bytes are few"),
                 bytes: self.bytes,
             }
         } else {
-            Held::Shared(Bytes::from(self.buffer))
+            Repr::Shared(Bytes::from(self.buffer))
         }
     }
 }
@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(wrapped, payload);
             assert_eq!(wrapped.decode::<String>().unwrap(), text);
         }
-        assert_eq!(size_of::<Held>(), size_of::<Bytes>() + size_of::<usize>());
+        assert_eq!(size_of::<Repr>(), size_of::<Bytes>() + size_of::<usize>());
     }
 
     #[test]

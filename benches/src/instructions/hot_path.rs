@@ -11,7 +11,7 @@ use millrun::{Runtime, RuntimeBuilder};
 use millrun_broker::{Broker, BrokerConfig, SubscriptionConfig};
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, TurnHeader};
-use millrun_testkit::{Outcome, SimConfig, SimHost};
+use millrun_testkit::{SimConfig, SimHost, SimStop};
 
 use super::memory_disk::MemoryDisk;
 use crate::runs::{Saturation, saturate};
@@ -154,7 +154,7 @@ fn append(operations: u64) -> Result<(), BenchError> {
             turn.finish(false).map_err(failed)?;
         }
         let enqueued = journal.enqueue(&batch).map_err(failed)?;
-        if world.run_until(|| journal.high_watermark() >= enqueued.offset) != Outcome::Reached {
+        if world.run_until(|| journal.high_watermark() >= enqueued.offset) != SimStop::Reached {
             return Err(failed("a commit did not become durable"));
         }
         is_all(

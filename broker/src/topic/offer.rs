@@ -40,7 +40,7 @@ pub(crate) struct Offer<'a, T> {
     /// Only these, if a refused envelope is tried again.
     only: Option<&'a [SubscriptionId]>,
     delivered: usize,
-    /// Some inbox has dropped it by its policy, or it was settled in another way before it is tried again.
+    /// Some inbox has dropped it by its policy, or it was disposed of in another way before it is tried again.
     dropped: bool,
     pending: Option<Box<Pending<T>>>,
 }

@@ -32,7 +32,7 @@ pub(crate) struct Deed {
 
 /// Where a request stands in its account.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RequestIndex {
     is_stranger: bool,
     index: usize,
 }
@@ -58,8 +58,8 @@ impl Account {
         }
     }
 
-    /// Enters a request. Gives its place.
-    pub(super) fn enter(&mut self, deed: Deed) -> Place {
+    /// Enters a request. Gives its index.
+    pub(super) fn enter(&mut self, deed: Deed) -> RequestIndex {
         let is_stranger = deed.ask.kind().is_some_and(|kind| kind != self.kind);
         let deeds = if is_stranger {
             &mut self.strangers
@@ -67,20 +67,20 @@ impl Account {
             &mut self.deeds
         };
         deeds.push(deed);
-        Place {
+        RequestIndex {
             is_stranger,
             index: deeds.len() - 1,
         }
     }
 
-    /// The request at this place.
-    pub(super) fn deed_mut(&mut self, place: Place) -> Option<&mut Deed> {
-        let deeds = if place.is_stranger {
+    /// The request at this index.
+    pub(super) fn deed_mut(&mut self, index: RequestIndex) -> Option<&mut Deed> {
+        let deeds = if index.is_stranger {
             &mut self.strangers
         } else {
             &mut self.deeds
         };
-        deeds.get_mut(place.index)
+        deeds.get_mut(index.index)
     }
 
     /// The tick at which the first of these was acknowledged.

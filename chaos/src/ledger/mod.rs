@@ -9,7 +9,7 @@ mod account;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use account::{Account, Deed, Mark, Place};
+pub(crate) use account::{Account, Deed, Mark, RequestIndex};
 
 use crate::check::Violation;
 use crate::programs::Kind;
@@ -73,8 +73,8 @@ impl Book {
         account.or_insert_with(|| Account::new(kind, id))
     }
 
-    /// A request is about to be sent. Gives its place within the instance's account, and the tick.
-    pub(crate) fn asked(&mut self, caller: u32, life: u64, ask: &Ask) -> (Option<Place>, Tick) {
+    /// A request is about to be sent. Gives its index within the instance's account, and the tick.
+    pub(crate) fn asked(&mut self, caller: u32, life: u64, ask: &Ask) -> (Option<RequestIndex>, Tick) {
         let asked = self.next_tick();
         let deed = Deed {
             caller,
@@ -87,11 +87,11 @@ impl Book {
         (account.map(|account| account.enter(deed)), asked)
     }
 
-    /// The answer to the request at this place of the instance's account.
-    pub(crate) fn answered(&mut self, id: &str, place: Place, answer: &Answer) {
+    /// The answer to the request at this index of the instance's account.
+    pub(crate) fn answered(&mut self, id: &str, index: RequestIndex, answer: &Answer) {
         let tick = self.next_tick();
         let account = self.accounts.get_mut(id);
-        if let Some(deed) = account.and_then(|account| account.deed_mut(place)) {
+        if let Some(deed) = account.and_then(|account| account.deed_mut(index)) {
             deed.answered = Some((tick, answer.clone()));
         }
     }

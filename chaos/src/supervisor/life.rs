@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use tokio::sync::oneshot;
 
-use crate::ledger::{Ledger, Place, Tick};
+use crate::ledger::{Ledger, RequestIndex, Tick};
 use crate::wire::{Answer, Report, Request};
 
 /// How a worker is started.
@@ -33,7 +33,7 @@ pub(crate) struct Recipe {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Where the answer goes in the ledger.
-    pub(crate) place: Option<(String, Place)>,
+    pub(crate) place: Option<(String, RequestIndex)>,
     pub(crate) reply: oneshot::Sender<Answer>,
     pub(crate) fence: Option<Tick>,
 }

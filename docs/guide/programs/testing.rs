@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrun::prelude::*;
 use millrun::workflow::Either;
-use millrun_testkit::{Outcome, SimConfig, SimHost};
+use millrun_testkit::{SimConfig, SimHost, SimStop};
 
 const PAID: Signal<u64> = Signal::named("paid");
 const REMIND: Activity<u32, ()> = Activity::named("mail.remind");
@@ -47,7 +47,7 @@ fn an_invoice_is_paid_in_the_third_week(seed: u64) -> Result<String, Box<dyn Err
     let world = SimHost::new(SimConfig::seeded(seed));
     let runtime = world.block_on(program(Runtime::volatile()).host(world.host()).start())??;
     let run = world.block_on(runtime.start(INVOICE, "invoice-1", ()).into_future())??;
-    assert_eq!(world.advance(Duration::from_secs(15 * 86_400)), Outcome::Reached);
+    assert_eq!(world.advance(Duration::from_secs(15 * 86_400)), SimStop::Reached);
     world.block_on(run.signal(PAID, 1_999))??;
     Ok(world.block_on(run.result())??)
 }
@@ -68,7 +68,7 @@ fn a_crash_at_any_step_loses_nothing(steps: u64) -> Result<String, Box<dyn Error
         left -= 1;
         left == 0
     });
-    assert_eq!(reached, Outcome::Reached);
+    assert_eq!(reached, SimStop::Reached);
     world.crash();
     drop((run, runtime));
 
@@ -112,7 +112,7 @@ fn recorded_histories_fit(store: &Path) -> Result<u64, Box<dyn Error>> {
     let runtime = world.block_on(program(Runtime::open(copy)).host(world.host()).start())??;
     let found = runtime.startup_report().live;
     // All timers fire, and all retries are made: each run is woken, and replayed first.
-    assert_eq!(world.advance(Duration::from_secs(365 * 86_400)), Outcome::Reached);
+    assert_eq!(world.advance(Duration::from_secs(365 * 86_400)), SimStop::Reached);
     for instance in world.block_on(runtime.list(None, 1_000))?? {
         let run = world.block_on(runtime.attach_untyped(instance.id.as_str())?.describe())??;
         assert_eq!(run.parked, None, "{}", run.id);
@@ -129,7 +129,7 @@ fn recorded(store: &Path) -> Result<(), Box<dyn Error>> {
     for number in 0..3 {
         let id = format!("invoice-{number}");
         drop(world.block_on(runtime.start(INVOICE, &id, ()).into_future())??);
-        assert_eq!(world.advance(Duration::from_secs(8 * 86_400)), Outcome::Reached);
+        assert_eq!(world.advance(Duration::from_secs(8 * 86_400)), SimStop::Reached);
     }
     world.block_on(runtime.shutdown())??;
     Ok(())

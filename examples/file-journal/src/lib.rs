@@ -30,7 +30,8 @@ use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, History,
     HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, Record,
-    RecoveryReport, Refused, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError, TurnRefused,
+    RecoveryReport, RefusedTurn, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError,
+    TurnRefused,
 };
 
 use crate::books::{Books, Heads};
@@ -270,7 +271,7 @@ impl Journal for FileJournal {
         if state.queued_turns > 0 && !has_room {
             return Err(EnqueueError::Full);
         }
-        let mut refused: Vec<Refused> = Vec::new();
+        let mut refused: Vec<RefusedTurn> = Vec::new();
         let queued = state.queued_turns;
         for (turn, view) in batch.iter().enumerate() {
             let rests_on_refused = view.is_tied()
@@ -287,7 +288,7 @@ impl Journal for FileJournal {
                     state.queued_turns += 1;
                     state.queued_bytes += view.bytes();
                 }
-                Err(error) => refused.push(Refused { turn, error }),
+                Err(error) => refused.push(RefusedTurn { turn, error }),
             }
         }
         if state.queued_turns > queued {

@@ -56,14 +56,14 @@ pub(crate) async fn run(options: CrashOptions) -> Result<Outcome, Box<dyn Error>
 }
 
 async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
-    let place = Place::make(options.keep_in.as_deref())?;
+    let folder = Folder::make(options.keep_in.as_deref())?;
     let seed = options
         .seed
         .unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(Dice::from_time()));
     let mut dice = Dice::new(seed);
     tell(format_args!(
         "store and ledger in {}; seed {seed}",
-        shown(place.path())
+        shown(folder.path())
     ))?;
     tell(format_args!(
         "{} workflows of three steps, {} at once; {} kills",
@@ -75,7 +75,7 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
     let mut process = 0;
     for kill in 1..=options.kills {
         process += 1;
-        let mut worker = Worker::start(options, &place, process, false).await?;
+        let mut worker = Worker::start(options, &folder, process, false).await?;
         let due = due_at(options, kill, &mut dice);
         match worker.run_until(due).await? {
             Some(at) => {
@@ -93,7 +93,7 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
     }
     for only_show in [false, true] {
         process += 1;
-        let mut worker = Worker::start(options, &place, process, only_show).await?;
+        let mut worker = Worker::start(options, &folder, process, only_show).await?;
         let what = if only_show {
             "shown again by a fresh process"
         } else {
@@ -105,13 +105,13 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
             worker.started.elapsed().as_secs_f64()
         ))?;
     }
-    let verdict = place.judge()?;
+    let verdict = folder.judge()?;
     if verdict.is_clean() {
         print(&verdict)?;
         return Ok(Outcome::Complete);
     }
     // Before it is told, which may fail: this is what somebody must look at.
-    place.keep();
+    folder.keep();
     print(&verdict)?;
     Ok(Outcome::Lost)
 }
@@ -172,7 +172,7 @@ impl Worker {
     /// Starts a child and waits until its store is open.
     async fn start(
         options: &CrashOptions,
-        place: &Place,
+        folder: &Folder,
         process: u64,
         only_show: bool,
     ) -> Result<Self, Box<dyn Error>> {
@@ -181,9 +181,9 @@ impl Worker {
         command
             .arg("crash-worker")
             .arg("--store")
-            .arg(place.store())
+            .arg(folder.store())
             .arg("--ledger")
-            .arg(place.ledger());
+            .arg(folder.ledger());
         command.args([
             "--workflows",
             &options.workflows.to_string(),
@@ -259,12 +259,12 @@ impl Worker {
 /// The directory of store and ledger. A temporary one is removed when this is dropped, however the
 /// show ends, unless it is to be kept.
 #[derive(Debug)]
-enum Place {
+enum Folder {
     Given(PathBuf),
     Temporary(TempDir),
 }
 
-impl Place {
+impl Folder {
     fn make(keep_in: Option<&Path>) -> std::io::Result<Self> {
         match keep_in {
             Some(path) => fs::create_dir(path).map(|()| Self::Given(path.to_path_buf())),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::Place;
+use crate::support::Folder;
 
 fn example() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/data/orders.ndjson");
@@ -19,8 +19,8 @@ fn decisions(out: &str) -> BTreeSet<String> {
 }
 
 /// What the shop did, sorted; one line an effect.
-fn effects(place: &Place) -> Vec<String> {
-    let book = String::from_utf8(place.read("millrun-checkout.book")).unwrap();
+fn effects(folder: &Folder) -> Vec<String> {
+    let book = String::from_utf8(folder.read("millrun-checkout.book")).unwrap();
     let mut effects: Vec<_> = book
         .lines()
         .map(|line| line.split_once('\t').unwrap().1.to_owned())
@@ -31,10 +31,10 @@ fn effects(place: &Place) -> Vec<String> {
 
 #[test]
 fn the_example_orders_are_decided_once_and_shown_again() {
-    let place = Place::new();
-    place.write("orders", example().as_bytes());
+    let folder = Folder::new();
+    folder.write("orders", example().as_bytes());
     let arguments = ["checkout", "orders", "--approval-within", "50"];
-    let first = place.run(&arguments).expect(0);
+    let first = folder.run(&arguments).expect(0);
     let expected = [
         "order-1001: shipped, 9.00 paid",
         "order-1002: shipped, 49.00 paid",
@@ -46,7 +46,7 @@ fn the_example_orders_are_decided_once_and_shown_again() {
         "order-1008: shipped, 78.00 paid",
     ];
     assert_eq!(decisions(&first.out), expected.map(str::to_owned).into());
-    let made = effects(&place);
+    let made = effects(&folder);
     assert_eq!(made.len(), 22);
     let given_back = made.iter().filter(|effect| effect.starts_with("order-1007"));
     let undone = [
@@ -60,19 +60,19 @@ fn the_example_orders_are_decided_once_and_shown_again() {
         "{made:#?}"
     );
 
-    let second = place.run(&arguments).expect(0);
+    let second = folder.run(&arguments).expect(0);
     assert_eq!(decisions(&second.out), decisions(&first.out));
-    assert_eq!(effects(&place), made, "nothing was done twice");
+    assert_eq!(effects(&folder), made, "nothing was done twice");
 }
 
 #[test]
 fn lines_that_are_no_orders_are_named_and_the_others_are_done() {
-    let place = Place::new();
+    let folder = Folder::new();
     let mut input = b"{\"id\":\"broken\"\n\n".to_vec();
     input.extend_from_slice(&b"x".repeat(200_000));
     input.push(b'\n');
     input.extend_from_slice(example().lines().next().unwrap().as_bytes());
-    let ended = place.run_with_input(&["checkout"], &input).expect(3);
+    let ended = folder.run_with_input(&["checkout"], &input).expect(3);
     assert!(ended.err.contains("-:1: not an order"), "{ended:#?}");
     assert!(
         ended.err.contains("-:3: the line is longer than 65536 bytes"),
@@ -87,31 +87,31 @@ fn lines_that_are_no_orders_are_named_and_the_others_are_done() {
 
 #[test]
 fn an_input_that_cannot_be_read_is_an_error() {
-    let place = Place::new();
-    let ended = place.run(&["checkout", "missing.ndjson"]).expect(1);
+    let folder = Folder::new();
+    let ended = folder.run(&["checkout", "missing.ndjson"]).expect(1);
     assert!(ended.err.contains("missing.ndjson"), "{ended:#?}");
 }
 
 #[test]
 fn an_order_that_waits_survives_a_kill_and_makes_no_effect_twice() {
-    let place = Place::new();
+    let folder = Folder::new();
     // Order 1006 waits for an approval that does not come before the kill.
-    place.write("orders", example().as_bytes());
+    folder.write("orders", example().as_bytes());
     let arguments = ["checkout", "orders", "--approval-within", "3600000"];
-    place.start_until(&arguments, "order-1002: shipped").kill();
+    folder.start_until(&arguments, "order-1002: shipped").kill();
 
     let approved = example().replace(
         "\"price_cents\":990000}]}",
         "\"price_cents\":990000}],\"approval\":\"granted\"}",
     );
     assert_ne!(approved, example());
-    place.write("orders", approved.as_bytes());
-    let ended = place.run(&arguments).expect(0);
+    folder.write("orders", approved.as_bytes());
+    let ended = folder.run(&arguments).expect(0);
     assert!(
         ended.out.contains("order-1006: shipped, 9900.00 paid"),
         "{ended:#?}"
     );
-    let made = effects(&place);
+    let made = effects(&folder);
     let once: BTreeSet<_> = made.iter().collect();
     assert_eq!(once.len(), made.len(), "{made:#?}");
 }

@@ -2,17 +2,17 @@
 
 use std::fs::File;
 
-use crate::support::Place;
+use crate::support::Folder;
 
 #[test]
 fn help_names_every_command_and_exit_code() {
-    let place = Place::new();
-    let help = place.run(&["--help"]).expect(0).out;
+    let folder = Folder::new();
+    let help = folder.run(&["--help"]).expect(0).out;
     for word in ["demo", "checkout", "Exit codes:", "130"] {
         assert!(help.contains(word), "{word}: {help}");
     }
     assert!(!help.contains("crash-worker"), "{help}");
-    let help = place.run(&["demo", "--help"]).expect(0).out;
+    let help = folder.run(&["demo", "--help"]).expect(0).out;
     for option in [
         "--store",
         "--manifest",
@@ -29,27 +29,33 @@ fn help_names_every_command_and_exit_code() {
 /// `millrun help --help` was called an unknown command.
 #[test]
 fn help_is_had_in_every_way() {
-    let place = Place::new();
-    let help = place.run(&["demo", "--help"]).expect(0).out;
-    assert_eq!(place.run(&["help", "demo"]).expect(0).out.trim(), help.trim());
-    let help = place.run(&["--help"]).expect(0).out;
-    assert_eq!(place.run(&["help"]).expect(0).out.trim(), help.trim());
+    let folder = Folder::new();
+    let help = folder.run(&["demo", "--help"]).expect(0).out;
+    assert_eq!(folder.run(&["help", "demo"]).expect(0).out.trim(), help.trim());
+    let help = folder.run(&["--help"]).expect(0).out;
+    assert_eq!(folder.run(&["help"]).expect(0).out.trim(), help.trim());
     for arguments in [&["help", "--help"][..], &["help", "-h"]] {
-        assert!(place.run(arguments).expect(0).out.contains("Usage: millrun help"));
+        assert!(
+            folder
+                .run(arguments)
+                .expect(0)
+                .out
+                .contains("Usage: millrun help")
+        );
     }
-    place.run(&["help", "nonsense"]).expect(2);
+    folder.run(&["help", "nonsense"]).expect(2);
 }
 
 /// A reader that had gone, or a full disk behind standard output, was a panic with exit code 101.
 #[test]
 fn output_that_cannot_be_written_is_an_error_and_no_panic() {
-    let place = Place::new();
-    place.write("tree/a", b"x");
-    place.write("orders", b"");
+    let folder = Folder::new();
+    folder.write("tree/a", b"x");
+    folder.write("orders", b"");
     let short = ["demo", "--crash", "--workflows", "50", "--kills", "1"];
     for arguments in [&["demo", "tree"][..], &["checkout", "orders"], &["help"], &short] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let ended = place.run_onto(arguments, full.into()).expect(1);
+        let ended = folder.run_onto(arguments, full.into()).expect(1);
         assert!(
             ended.err.contains("standard output cannot be written"),
             "{ended:#?}"
@@ -57,19 +63,19 @@ fn output_that_cannot_be_written_is_an_error_and_no_panic() {
 
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let ended = place.run_onto(arguments, writer.into()).expect(1);
+        let ended = folder.run_onto(arguments, writer.into()).expect(1);
         assert!(!ended.err.contains("millrun:"), "{ended:#?}");
     }
     // Standard error is for people: what they cannot be told is left out.
     let nobody = File::options().write(true).open("/dev/full").unwrap();
-    place
+    folder
         .run_with_words_for(&["demo", "tree"], nobody.into())
         .expect(0);
 }
 
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
-    let place = Place::new();
+    let folder = Folder::new();
     for arguments in [
         &[][..],
         &["nonsense"],
@@ -77,6 +83,6 @@ fn a_wrong_command_line_is_exit_code_2() {
         &["demo", "--kills", "1"],
         &["demo", "--workflows", "1", "."],
     ] {
-        place.run(arguments).expect(2);
+        folder.run(arguments).expect(2);
     }
 }

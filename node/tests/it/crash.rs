@@ -1,6 +1,6 @@
 //! `millrun demo --crash`, in short form.
 
-use crate::support::Place;
+use crate::support::Folder;
 
 const SHORT: [&str; 8] = [
     "demo",
@@ -15,8 +15,8 @@ const SHORT: [&str; 8] = [
 
 #[test]
 fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
-    let place = Place::new();
-    let ended = place
+    let folder = Folder::new();
+    let ended = folder
         .run(&[&SHORT[..], &["--keep-in", "kept"]].concat())
         .expect(0);
     assert!(ended.out.contains("nothing acknowledged was lost"), "{ended:#?}");
@@ -40,37 +40,37 @@ fn nothing_acknowledged_is_lost_when_a_process_is_killed_in_the_middle() {
         ended.out.matches("with about").count() >= 1,
         "no kill came in the middle: {ended:#?}"
     );
-    assert!(place.path("kept/ledger").exists() && place.path("kept/store.redb").exists());
+    assert!(folder.path("kept/ledger").exists() && folder.path("kept/store.redb").exists());
 }
 
 /// After Ctrl-C, and after output that could not be written, the temporary store stayed behind.
 #[test]
 fn a_show_that_is_cut_short_leaves_nothing_behind() {
-    let place = Place::new();
-    let left = |place: &Place| std::fs::read_dir(place.temporary()).unwrap().count();
-    let running = place.start_until(&SHORT, "kill 1");
-    assert_eq!(left(&place), 1, "the store is not where this test looks");
+    let folder = Folder::new();
+    let left = |folder: &Folder| std::fs::read_dir(folder.temporary()).unwrap().count();
+    let running = folder.start_until(&SHORT, "kill 1");
+    assert_eq!(left(&folder), 1, "the store is not where this test looks");
     assert_eq!(running.interrupt(), Some(130));
-    assert_eq!(left(&place), 0);
+    assert_eq!(left(&folder), 0);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    place.run_onto(&SHORT, writer.into()).expect(1);
-    assert_eq!(left(&place), 0);
+    folder.run_onto(&SHORT, writer.into()).expect(1);
+    assert_eq!(left(&folder), 0);
 }
 
 #[test]
 fn a_directory_that_exists_is_not_written_to() {
-    let place = Place::new();
-    place.write("kept/precious", b"x");
-    place
+    let folder = Folder::new();
+    folder.write("kept/precious", b"x");
+    folder
         .run(&[&SHORT[..], &["--keep-in", "kept"]].concat())
         .expect(1);
-    assert_eq!(place.read("kept/precious"), b"x");
+    assert_eq!(folder.read("kept/precious"), b"x");
 }
 
 #[test]
 fn a_store_that_forgot_is_found_out() {
-    let place = Place::new();
+    let folder = Folder::new();
     let worker = |store: &str, process: &str, more: &[&str]| {
         let fixed = [
             "crash-worker",
@@ -81,7 +81,7 @@ fn a_store_that_forgot_is_found_out() {
             "--running",
             "20",
         ];
-        place.run(&[&fixed[..], &["--store", store, "--process", process], more].concat())
+        folder.run(&[&fixed[..], &["--store", store, "--process", process], more].concat())
     };
     worker("store", "1", &[]).expect(0);
     // The same ledger with an empty store: every acknowledged run is gone.

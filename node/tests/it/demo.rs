@@ -3,14 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::support::{Place, sha256sum_accepts};
+use crate::support::{Folder, sha256sum_accepts};
 
 /// Takes long enough to be interrupted, and no room on the disk.
 const LARGE: u64 = 600 << 20;
 
 #[test]
 fn the_manifest_has_every_file_whatever_its_name_and_is_accepted_by_sha256sum() {
-    let place = Place::new();
+    let folder = Folder::new();
     for name in [
         &b"plain"[..],
         b"new\nline",
@@ -19,36 +19,36 @@ fn the_manifest_has_every_file_whatever_its_name_and_is_accepted_by_sha256sum() 
         b"sub/-",
         b"sub/ deep/er/x",
     ] {
-        place.write(OsStr::from_bytes(&[b"tree/", name].concat()), name);
+        folder.write(OsStr::from_bytes(&[b"tree/", name].concat()), name);
     }
-    std::os::unix::fs::symlink("plain", place.path("tree/link")).unwrap();
-    let ended = place.run(&["demo", "tree"]).expect(0);
-    let manifest = place.read("millrun-demo.sha256");
+    std::os::unix::fs::symlink("plain", folder.path("tree/link")).unwrap();
+    let ended = folder.run(&["demo", "tree"]).expect(0);
+    let manifest = folder.read("millrun-demo.sha256");
     assert_eq!(
         manifest.iter().filter(|byte| **byte == b'\n').count(),
         6,
         "{ended:#?}"
     );
-    assert_ne!(sha256sum_accepts(&place, "millrun-demo.sha256"), Some(false));
+    assert_ne!(sha256sum_accepts(&folder, "millrun-demo.sha256"), Some(false));
     assert!(ended.out.contains("1 symbolic links"), "{ended:#?}");
 }
 
 #[test]
 fn store_and_manifest_in_the_tree_are_left_out_and_a_second_run_sees_what_changed() {
-    let place = Place::new();
-    place.write("a", b"one");
-    place.run(&["demo"]).expect(0);
-    let first = place.read("millrun-demo.sha256");
+    let folder = Folder::new();
+    folder.write("a", b"one");
+    folder.run(&["demo"]).expect(0);
+    let first = folder.read("millrun-demo.sha256");
     assert!(
         first.ends_with(b"  ./a\n") && first.len() == 64 + 6,
         "{}",
         String::from_utf8_lossy(&first)
     );
-    place.write("a", b"two");
-    place.run(&["demo"]).expect(0);
-    assert_ne!(place.read("millrun-demo.sha256"), first);
+    folder.write("a", b"two");
+    folder.run(&["demo"]).expect(0);
+    assert_ne!(folder.read("millrun-demo.sha256"), first);
     assert_eq!(
-        place.names(),
+        folder.names(),
         ["a", "millrun-demo.redb", "millrun-demo.sha256"],
         "nothing else is left behind"
     );
@@ -56,10 +56,10 @@ fn store_and_manifest_in_the_tree_are_left_out_and_a_second_run_sees_what_change
 
 #[test]
 fn a_tree_of_many_chunks_is_complete_and_in_order() {
-    let place = Place::new();
-    (0..700).for_each(|number| place.write(format!("tree/{:02}/{number:03}", number / 50), b"x"));
-    place.run(&["demo", "tree"]).expect(0);
-    let manifest = String::from_utf8(place.read("millrun-demo.sha256")).unwrap();
+    let folder = Folder::new();
+    (0..700).for_each(|number| folder.write(format!("tree/{:02}/{number:03}", number / 50), b"x"));
+    folder.run(&["demo", "tree"]).expect(0);
+    let manifest = String::from_utf8(folder.read("millrun-demo.sha256")).unwrap();
     let names: Vec<&str> = manifest.lines().map(|line| &line[66..]).collect();
     assert_eq!(names.len(), 700);
     assert!(names.is_sorted());
@@ -67,51 +67,51 @@ fn a_tree_of_many_chunks_is_complete_and_in_order() {
 
 #[test]
 fn an_empty_tree_gives_an_empty_manifest() {
-    let place = Place::new();
-    std::fs::create_dir(place.path("tree")).unwrap();
-    place.run(&["demo", "tree"]).expect(0);
-    assert_eq!(place.read("millrun-demo.sha256"), b"");
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("tree")).unwrap();
+    folder.run(&["demo", "tree"]).expect(0);
+    assert_eq!(folder.read("millrun-demo.sha256"), b"");
 }
 
 /// A tree with a file that takes a while, and what an undisturbed run makes of it.
-fn slow_tree() -> (Place, Vec<u8>) {
-    let place = Place::new();
-    (0..300).for_each(|number| place.write(format!("tree/{number}"), b"x"));
-    place.write_zeros("tree/large", LARGE);
-    place
+fn slow_tree() -> (Folder, Vec<u8>) {
+    let folder = Folder::new();
+    (0..300).for_each(|number| folder.write(format!("tree/{number}"), b"x"));
+    folder.write_zeros("tree/large", LARGE);
+    folder
         .run(&["demo", "tree", "--store", "other.redb", "--manifest", "expected"])
         .expect(0);
-    let expected = place.read("expected");
-    (place, expected)
+    let expected = folder.read("expected");
+    (folder, expected)
 }
 
 #[test]
 fn a_killed_run_goes_on_and_ends_with_the_same_manifest() {
-    let (place, expected) = slow_tree();
-    place.start_until(&["demo", "tree"], "checksumming").kill();
-    assert!(!place.path("millrun-demo.sha256").exists());
-    let ended = place.run(&["demo", "tree"]).expect(0);
+    let (folder, expected) = slow_tree();
+    folder.start_until(&["demo", "tree"], "checksumming").kill();
+    assert!(!folder.path("millrun-demo.sha256").exists());
+    let ended = folder.run(&["demo", "tree"]).expect(0);
     assert!(ended.err.contains("going on with"), "{ended:#?}");
-    assert_eq!(place.read("millrun-demo.sha256"), expected);
+    assert_eq!(folder.read("millrun-demo.sha256"), expected);
 }
 
 #[test]
 fn an_interrupted_run_finishes_its_files_or_cuts_them_and_goes_on_later() {
-    let (place, expected) = slow_tree();
+    let (folder, expected) = slow_tree();
     for within in ["0", "10"] {
-        let running = place.start_until(&["demo", "tree", "--stop-within", within], "checksumming");
+        let running = folder.start_until(&["demo", "tree", "--stop-within", within], "checksumming");
         assert_eq!(running.interrupt(), Some(130));
     }
-    let ended = place.run(&["demo", "tree"]).expect(0);
+    let ended = folder.run(&["demo", "tree"]).expect(0);
     assert!(ended.err.contains("going on with"), "{ended:#?}");
-    assert_eq!(place.read("millrun-demo.sha256"), expected);
+    assert_eq!(folder.read("millrun-demo.sha256"), expected);
 }
 
 #[test]
 fn what_cannot_be_used_is_named_and_left_alone() {
-    let place = Place::new();
-    place.write("tree/a", b"x");
-    place.write("foreign", &b"this is no store. ".repeat(1_000));
+    let folder = Folder::new();
+    folder.write("tree/a", b"x");
+    folder.write("foreign", &b"this is no store. ".repeat(1_000));
     for (arguments, named) in [
         (&["demo", "missing"][..], "missing"),
         (&["demo", "tree/a"], "tree/a"),
@@ -119,29 +119,29 @@ fn what_cannot_be_used_is_named_and_left_alone() {
         (&["demo", "tree", "--store", "foreign"], "store"),
         (&["demo", "tree", "--manifest", "tree"], "tree"),
     ] {
-        let ended = place.run(arguments).expect(1);
+        let ended = folder.run(arguments).expect(1);
         assert!(
             ended.err.starts_with("millrun: ") && ended.err.contains(named),
             "{ended:#?}"
         );
     }
-    assert_eq!(place.read("foreign"), b"this is no store. ".repeat(1_000));
+    assert_eq!(folder.read("foreign"), b"this is no store. ".repeat(1_000));
 }
 
 /// A full disk behind the manifest was met with ten minutes of silence.
 #[test]
 fn a_manifest_that_cannot_be_written_is_told_at_once() {
-    let place = Place::new();
-    place.write("tree/a", b"x");
-    std::os::unix::fs::symlink("/dev/full", place.path("full.partial")).unwrap();
+    let folder = Folder::new();
+    folder.write("tree/a", b"x");
+    std::os::unix::fs::symlink("/dev/full", folder.path("full.partial")).unwrap();
     let full = ["demo", "tree", "--manifest", "full"];
     let told = format!(
         "attempt 1: the manifest {} cannot be written",
-        place.path("full").display()
+        folder.path("full").display()
     );
-    place.start_until(&full, &told).kill();
-    place.write("foreign.partial/file", b"x");
-    let ended = place.run(&["demo", "tree", "--manifest", "foreign"]).expect(1);
+    folder.start_until(&full, &told).kill();
+    folder.write("foreign.partial/file", b"x");
+    let ended = folder.run(&["demo", "tree", "--manifest", "foreign"]).expect(1);
     assert!(
         ended.err.contains("foreign cannot be written: Is a directory"),
         "{ended:#?}"
@@ -152,19 +152,19 @@ fn a_manifest_that_cannot_be_written_is_told_at_once() {
 /// a word.
 #[test]
 fn strange_names_are_counted_and_long_ones_are_shown_in_part() {
-    let place = Place::new();
-    place.write("tree/\u{1b}[31mred", b"x");
-    let ended = place.run(&["demo", "tree"]).expect(0);
+    let folder = Folder::new();
+    folder.write("tree/\u{1b}[31mred", b"x");
+    let ended = folder.run(&["demo", "tree"]).expect(0);
     assert!(
         ended.out.contains("1 names with control characters"),
         "{ended:#?}"
     );
     assert!(
-        place
+        folder
             .read("millrun-demo.sha256")
             .ends_with(b"  tree/\x1b[31mred\n")
     );
-    let ended = place.run(&["demo", &"d/".repeat(3_000)]).expect(1);
+    let ended = folder.run(&["demo", &"d/".repeat(3_000)]).expect(1);
     assert!(
         ended.err.len() < 500 && ended.err.contains("[5760 characters]"),
         "{ended:#?}"
@@ -173,9 +173,9 @@ fn strange_names_are_counted_and_long_ones_are_shown_in_part() {
 
 #[test]
 fn a_store_in_use_is_refused_to_a_second_process() {
-    let (place, _) = slow_tree();
-    let first = place.start_until(&["demo", "tree"], "checksumming");
-    let second = place.run(&["demo", "tree", "--manifest", "second"]).expect(1);
+    let (folder, _) = slow_tree();
+    let first = folder.start_until(&["demo", "tree"], "checksumming");
+    let second = folder.run(&["demo", "tree", "--manifest", "second"]).expect(1);
     assert!(
         second.err.starts_with("millrun: the store could not be opened"),
         "{second:#?}"

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A directory in which the program runs.
-pub(crate) struct Place(TempDir, TempDir);
+pub(crate) struct Folder(TempDir, TempDir);
 
-impl Place {
+impl Folder {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
     }
@@ -174,7 +174,7 @@ impl Ended {
 }
 
 /// Whether GNU `sha256sum` accepts a manifest, seen from this directory; `None` without it.
-pub(crate) fn sha256sum_accepts(place: &Place, manifest: &str) -> Option<bool> {
+pub(crate) fn sha256sum_accepts(folder: &Folder, manifest: &str) -> Option<bool> {
     let version = Command::new("sha256sum").arg("--version").output().ok()?;
     if !String::from_utf8_lossy(&version.stdout).contains("GNU coreutils") {
         return None;
@@ -182,7 +182,7 @@ pub(crate) fn sha256sum_accepts(place: &Place, manifest: &str) -> Option<bool> {
     let arguments = ["--check", "--strict", "--quiet", manifest].map(OsStr::new);
     Some(
         Command::new("sha256sum")
-            .current_dir(place.path(""))
+            .current_dir(folder.path(""))
             .args(arguments)
             .status()
             .unwrap()

@@ -28,7 +28,7 @@ use millrun_core::Offset;
 
 use crate::batch::Batch;
 use crate::error::{EnqueueError, JournalFailure};
-use crate::journal::{Journal, Refused, Ringing};
+use crate::journal::{Journal, RefusedTurn, Ringing};
 
 /// So many turns go together; larger batches go alone.
 pub(crate) const GATHERED_LEN_MAX: usize = 64;
@@ -61,7 +61,7 @@ struct News {
 struct Inside {
     /// The turns of the open generation,
     batch: Batch,
-    /// and the number by which the place of each knows it: those of who is gone may be missing.
+    /// and the number by which the ticket of each knows it: those of who is gone may be missing.
     numbers: Vec<usize>,
     open: Generation,
     /// The open generation found the journal full, and is the first to get room.
@@ -111,12 +111,12 @@ struct Generation {
     wakers: Vec<Option<Waker>>,
     /// How many of them are still wanted.
     wanted: usize,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedTurn>,
 }
 
 /// One batch among those of a generation.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BatchTicket {
     generation: u64,
     waker: usize,
     /// Its turns have these numbers in the generation.
@@ -176,10 +176,12 @@ impl Inside {
         self.numbers.shrink_to(2 * GATHERED_LEN_MAX);
     }
 
-    /// Takes the turns of a place out of the open generation.
-    fn take_back(&mut self, place: &Place) {
-        let first = self.numbers.partition_point(|number| *number < place.turns.start);
-        let end = self.numbers.partition_point(|number| *number < place.turns.end);
+    /// Takes the turns of a ticket out of the open generation.
+    fn take_back(&mut self, ticket: &BatchTicket) {
+        let first = self
+            .numbers
+            .partition_point(|number| *number < ticket.turns.start);
+        let end = self.numbers.partition_point(|number| *number < ticket.turns.end);
         self.batch.cut(first..end);
         self.numbers.drain(first..end);
     }
@@ -195,13 +197,13 @@ impl Inside {
 }
 
 impl Generation {
-    /// What was refused of a place's turns, by their number among them.
-    fn refused(&self, place: &Place) -> Vec<Refused> {
-        let of_place = |refused: &&Refused| place.turns.contains(&refused.turn);
+    /// What was refused of a ticket's turns, by their number among them.
+    fn refused(&self, ticket: &BatchTicket) -> Vec<RefusedTurn> {
+        let of_place = |refused: &&RefusedTurn| ticket.turns.contains(&refused.turn);
         let refused = self.refused.iter().filter(of_place);
         refused
-            .map(|refused| Refused {
-                turn: refused.turn - place.turns.start,
+            .map(|refused| RefusedTurn {
+                turn: refused.turn - ticket.turns.start,
                 error: refused.error.clone(),
             })
             .collect()
@@ -213,11 +215,15 @@ impl Gathering {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a batch. Says its place, and whether somebody must see to it that it is enqueued.
+    /// Takes a batch. Says its ticket, and whether somebody must see to it that it is enqueued.
     ///
     /// # Errors
     /// [`EnqueueError::Full`] when neither here nor in the journal there is room for it.
-    pub(crate) fn put(&self, journal: &dyn Journal, batch: &Batch) -> Result<(Place, bool), EnqueueError> {
+    pub(crate) fn put(
+        &self,
+        journal: &dyn Journal,
+        batch: &Batch,
+    ) -> Result<(BatchTicket, bool), EnqueueError> {
         let mut ringing = Ringing::default();
         let mut inside = self.lock();
         if let Some(failure) = &inside.failure {
@@ -237,7 +243,7 @@ impl Gathering {
         inside.numbers.extend(turns.clone());
         inside.open.turns = turns.end;
         inside.waiting += 1;
-        let place = Place {
+        let ticket = BatchTicket {
             generation: inside.open.number,
             waker: inside.open.wakers.len(),
             turns,
@@ -249,90 +255,90 @@ impl Gathering {
         if is_enough || inside.waiting <= FEW {
             return match inside.send(journal, &mut ringing) {
                 // It is in here, and goes when there is room: then the bell rings anyway.
-                Ok(()) | Err(EnqueueError::Full) => Ok((place, false)),
+                Ok(()) | Err(EnqueueError::Full) => Ok((ticket, false)),
                 // Those who were here before are to be told as well.
-                Err(_) => Ok((place, true)),
+                Err(_) => Ok((ticket, true)),
             };
         }
-        let is_first = place.waker == 0;
-        Ok((place, is_first))
+        let is_first = ticket.waker == 0;
+        Ok((ticket, is_first))
     }
 
-    /// Whether the turns at a place are durable, and which were refused.
+    /// Whether the turns at a ticket are durable, and which were refused.
     pub(crate) fn poll(
         &self,
         journal: &dyn Journal,
-        place: &Place,
+        ticket: &BatchTicket,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Vec<Refused>, EnqueueError>> {
-        let is_durable = || self.news.durable.load(Ordering::Acquire) >= place.generation;
+    ) -> Poll<Result<Vec<RefusedTurn>, EnqueueError>> {
+        let is_durable = || self.news.durable.load(Ordering::Acquire) >= ticket.generation;
         if is_durable() {
-            return Poll::Ready(Ok(self.refused(place)));
+            return Poll::Ready(Ok(self.refused(ticket)));
         }
         let mut inside = self.lock();
-        let is_open = place.generation == inside.open.number;
+        let is_open = ticket.generation == inside.open.number;
         let failure = inside.failure.clone();
         if let Some(failure) = failure.clone().filter(|_| is_open) {
             return Poll::Ready(Err(EnqueueError::Failed(failure)));
         }
         let over = failure.filter(|_| inside.is_over);
-        let Some(generation) = inside.generation(place.generation) else {
+        let Some(generation) = inside.generation(ticket.generation) else {
             drop(inside);
             debug_assert!(is_durable(), "a generation goes only when it is durable");
-            return Poll::Ready(Ok(self.refused(place)));
+            return Poll::Ready(Ok(self.refused(ticket)));
         };
         if !is_open {
             // Asked first: a flush at the end may make it durable just before.
             let failure = journal.failure().or(over);
             if journal.high_watermark() >= generation.offset {
-                return Poll::Ready(Ok(generation.refused(place)));
+                return Poll::Ready(Ok(generation.refused(ticket)));
             }
             if let Some(failure) = failure {
                 return Poll::Ready(Err(EnqueueError::Failed(failure)));
             }
         }
-        let earlier = generation.wait(place, cx);
+        let earlier = generation.wait(ticket, cx);
         drop(inside);
         drop(earlier);
         Poll::Pending
     }
 
-    /// What was refused of a durable generation's place.
-    fn refused(&self, place: &Place) -> Vec<Refused> {
+    /// What was refused of a durable generation's ticket.
+    fn refused(&self, ticket: &BatchTicket) -> Vec<RefusedTurn> {
         if self.news.refusals.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
         let inside = self.lock();
-        let generation = inside.refused.get(&place.generation);
-        generation.map_or_else(Vec::new, |generation| generation.refused(place))
+        let generation = inside.refused.get(&ticket.generation);
+        generation.map_or_else(Vec::new, |generation| generation.refused(ticket))
     }
 
-    /// Nobody will ask for this place any more: its turns are enqueued, if they are not yet, or taken
+    /// Nobody will ask for this ticket any more: its turns are enqueued, if they are not yet, or taken
     /// back while the journal is full. Says whether others are to be told that the journal has failed.
-    pub(crate) fn forget(&self, journal: &dyn Journal, place: &Place) -> bool {
-        let is_durable = self.news.durable.load(Ordering::Acquire) >= place.generation;
+    pub(crate) fn forget(&self, journal: &dyn Journal, ticket: &BatchTicket) -> bool {
+        let is_durable = self.news.durable.load(Ordering::Acquire) >= ticket.generation;
         if is_durable && self.news.refusals.load(Ordering::Acquire) == 0 {
             return false;
         }
         let mut ringing = Ringing::default();
         let mut inside = self.lock();
         let mut has_failed = false;
-        if place.generation == inside.open.number && inside.failure.is_none() {
+        if ticket.generation == inside.open.number && inside.failure.is_none() {
             match inside.send(journal, &mut ringing) {
                 Ok(()) => {}
-                // Enqueued later, they might stand behind what the caller appends in their place.
-                Err(EnqueueError::Full) => inside.take_back(place),
+                // Enqueued later, they might stand behind what the caller appends in their ticket.
+                Err(EnqueueError::Full) => inside.take_back(ticket),
                 Err(EnqueueError::Failed(_)) => has_failed = true,
             }
         }
         let mut waker = None;
-        if let Some(generation) = inside.generation(place.generation) {
+        if let Some(generation) = inside.generation(ticket.generation) {
             generation.wanted -= 1;
-            waker = generation.wakers.get_mut(place.waker).and_then(Option::take);
-        } else if let Some(generation) = inside.refused.get_mut(&place.generation) {
+            waker = generation.wakers.get_mut(ticket.waker).and_then(Option::take);
+        } else if let Some(generation) = inside.refused.get_mut(&ticket.generation) {
             generation.wanted -= 1;
             if generation.wanted == 0 {
-                inside.refused.remove(&place.generation);
+                inside.refused.remove(&ticket.generation);
                 self.news.refusals.fetch_sub(1, Ordering::Release);
             }
         }
@@ -428,9 +434,9 @@ impl Gathering {
 }
 
 impl Generation {
-    /// Keeps the waker for a place. Gives back an earlier one.
-    fn wait(&mut self, place: &Place, cx: &Context<'_>) -> Option<Waker> {
-        let waker = &mut self.wakers[place.waker];
+    /// Keeps the waker for a ticket. Gives back an earlier one.
+    fn wait(&mut self, ticket: &BatchTicket, cx: &Context<'_>) -> Option<Waker> {
+        let waker = &mut self.wakers[ticket.waker];
         match waker {
             Some(waker) if waker.will_wake(cx.waker()) => None,
             waker => waker.replace(cx.waker().clone()),

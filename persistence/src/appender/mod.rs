@@ -34,8 +34,8 @@ use millrun_core::{Bell, Host, Next, Offset, Part, PartExit, Placement, SpawnErr
 
 use crate::batch::Batch;
 use crate::error::{EnqueueError, FailureKind, JournalFailure};
-use crate::journal::{Enqueued, Journal, Refused};
-use gather::{Gathering, Place};
+use crate::journal::{Enqueued, Journal, RefusedTurn};
+use gather::{BatchTicket, Gathering};
 
 /// Appends batches to a journal and waits until they are durable. A cheap clone.
 ///
@@ -191,11 +191,11 @@ impl Appender {
     pub fn gather(&self, batch: &Batch) -> Result<Gathered<'_>, EnqueueError> {
         let (inner, list) = (&*self.0, list_of_thread());
         match inner.gatherings[list].put(&*inner.journal, batch) {
-            Ok((place, rings)) => {
+            Ok((ticket, rings)) => {
                 if rings {
                     inner.bells[part_of(list)].ring_after_lock();
                 }
-                Ok(Gathered { inner, list, place })
+                Ok(Gathered { inner, list, ticket })
             }
             Err(error) => {
                 // Others may have been waiting with it, and are to be told.
@@ -293,21 +293,21 @@ impl Inner {
 pub struct Gathered<'a> {
     inner: &'a Inner,
     list: usize,
-    place: Place,
+    ticket: BatchTicket,
 }
 
 impl Future for Gathered<'_> {
-    type Output = Result<Vec<Refused>, EnqueueError>;
+    type Output = Result<Vec<RefusedTurn>, EnqueueError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.inner.gatherings[self.list].poll(&*self.inner.journal, &self.place, cx)
+        self.inner.gatherings[self.list].poll(&*self.inner.journal, &self.ticket, cx)
     }
 }
 
 impl Drop for Gathered<'_> {
     fn drop(&mut self) {
         let inner = self.inner;
-        if inner.gatherings[self.list].forget(&*inner.journal, &self.place) {
+        if inner.gatherings[self.list].forget(&*inner.journal, &self.ticket) {
             inner.bells[part_of(self.list)].ring();
         }
     }

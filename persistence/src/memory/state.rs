@@ -15,7 +15,7 @@ use super::retained::{Close, Known, RetainedRuns};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError, TurnRefused};
-use crate::journal::Refused;
+use crate::journal::RefusedTurn;
 use crate::ledger::{Head, Ledger, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
@@ -117,12 +117,12 @@ impl State {
         }
     }
 
-    pub(super) fn admit(&mut self, batch: &Batch) -> Vec<Refused> {
+    pub(super) fn admit(&mut self, batch: &Batch) -> Vec<RefusedTurn> {
         let mut refused = Vec::new();
         for (index, turn) in batch.spans().iter().enumerate() {
             if rests_on_refused(turn, index, &refused) {
                 let error = TurnRefused::ReadAgain;
-                refused.push(Refused { turn: index, error });
+                refused.push(RefusedTurn { turn: index, error });
                 continue;
             }
             let frames = batch.frames(turn);
@@ -171,7 +171,7 @@ impl State {
                         None => {}
                     }
                 }
-                Err(error) => refused.push(Refused { turn: index, error }),
+                Err(error) => refused.push(RefusedTurn { turn: index, error }),
             }
         }
         refused

@@ -36,7 +36,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Room {
     waiting: OnceLock<Waiting>,
     is_full: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RoomState>,
     closing: Condvar,
 }
 
@@ -48,7 +48,7 @@ struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RoomState {
     is_closing: bool,
     /// When a call was refused first since the last sync, on the host's clock.
     full_since: Option<Duration>,
@@ -74,7 +74,7 @@ impl Room {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RoomState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -28,7 +28,7 @@ use crate::config::JournalConfig;
 use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::heads::Heads;
-use crate::journal::{Enqueued, Refused, Ringing, Stats};
+use crate::journal::{Enqueued, RefusedTurn, Ringing, Stats};
 use crate::ledger::{Head, Ledger, narrow, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
@@ -266,9 +266,9 @@ impl State {
         for (index, turn) in batch.spans().iter().enumerate() {
             if rests_on_refused(turn, index, &refused) {
                 let error = TurnRefused::ReadAgain;
-                refused.push(Refused { turn: index, error });
+                refused.push(RefusedTurn { turn: index, error });
             } else if let Err(error) = self.admit(turn, batch.frames(turn)) {
-                refused.push(Refused { turn: index, error });
+                refused.push(RefusedTurn { turn: index, error });
             }
         }
         let taken = batch.spans().len() - refused.len();

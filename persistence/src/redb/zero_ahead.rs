@@ -44,14 +44,14 @@ pub(crate) struct ZeroAhead {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ZeroingState>,
     /// Signalled when the zeroer has finished with a slice.
     settled: Condvar,
     bell: Bell,
 }
 
 #[derive(Debug)]
-struct State {
+struct ZeroingState {
     /// How far ahead of the writes the file is kept zeroed.
     ahead: u64,
     /// What the zeroer works on; `None` when the file is to be let go, or zeroing has failed.
@@ -76,7 +76,7 @@ impl ZeroAhead {
     /// Wraps a disk; the part must be started with the bell.
     pub(crate) fn new(disk: Arc<dyn Disk>, ahead: u64) -> io::Result<(Self, Zeroer, Bell)> {
         let len = disk.len()?;
-        let state = State {
+        let state = ZeroingState {
             ahead,
             disk: Some(Arc::clone(&disk)),
             len,
@@ -102,12 +102,12 @@ impl ZeroAhead {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ZeroingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the zeroer has no slice in hand that overlaps the range.
-    fn settle(&self, start: u64, end: u64) -> MutexGuard<'_, State> {
+    fn settle(&self, start: u64, end: u64) -> MutexGuard<'_, ZeroingState> {
         let mut state = self.lock();
         while state.slice.is_some_and(|(from, to)| from < end && start < to) {
             state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ZeroingState {
     /// The next slice to zero, if any is due.
     fn due(&self) -> Option<(u64, u64)> {
         let front = self.front?;
@@ -246,7 +246,7 @@ impl Zeroer {
     }
 
     /// Puts the slice back, after `change`; says whether there is more to do.
-    fn put(&self, change: impl FnOnce(&mut State)) -> bool {
+    fn put(&self, change: impl FnOnce(&mut ZeroingState)) -> bool {
         let mut state = self.shared.lock();
         state.slice = None;
         change(&mut state);

@@ -162,7 +162,7 @@ pub(crate) enum Tell {
     Pause {
         reason: String,
     },
-    Settle {
+    EndPromise {
         operation: OperationId,
         end: Result<Payload, String>,
     },

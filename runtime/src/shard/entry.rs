@@ -272,7 +272,7 @@ impl Held {
 
     /// Whether it concerns the instance, and so the run in which it goes on, if it does.
     pub(super) fn is_for_the_instance(&self) -> bool {
-        self.is_from_outside() && !matches!(self, Self::Tell(Tell::Settle { .. }, _))
+        self.is_from_outside() && !matches!(self, Self::Tell(Tell::EndPromise { .. }, _))
     }
 }
 

@@ -122,7 +122,7 @@ impl Shard {
                     Tell::Cancel { reason } => Input::Cancel { reason },
                     Tell::Terminate { reason } => Input::Terminate { reason },
                     Tell::Pause { reason } => Input::Pause { reason },
-                    Tell::Settle { operation, end } => Input::SettlePromise { operation, end },
+                    Tell::EndPromise { operation, end } => Input::EndPromise { operation, end },
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);

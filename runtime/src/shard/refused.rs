@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{Next, RunId, Sequence};
-use millrun_persistence::{Refused, TurnRefused};
+use millrun_persistence::{RefusedTurn, TurnRefused};
 use millrun_workflow::{Moment, ParkReason};
 
 use super::Shard;
@@ -29,9 +29,9 @@ use crate::RunError;
 impl Shard {
     /// Takes back what runs decided in this sweep whose turns were refused.
     #[cold]
-    pub(super) fn take_back(&mut self, refused: &[Refused]) {
+    pub(super) fn take_back(&mut self, refused: &[RefusedTurn]) {
         let mut runs = BTreeMap::new();
-        for Refused { turn, error } in refused {
+        for RefusedTurn { turn, error } in refused {
             let turn = self.batch.turn_at(*turn).expect("it was in the batch");
             let (run, head) = (turn.run(), turn.head());
             match error {

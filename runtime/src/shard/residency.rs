@@ -206,7 +206,7 @@ impl Shard {
     /// So many runs have ended durably: their results stay at hand until there are too many.
     pub(super) fn retire(&mut self, ended_len: u64) {
         let every = self.shared.config.replay_check_every;
-        while let Some(run) = self.results.settle(ended_len) {
+        while let Some(run) = self.results.next_durable(ended_len) {
             if every > 0 {
                 self.retired_len += 1;
                 if self.retired_len.is_multiple_of(every) {

@@ -69,7 +69,7 @@ impl Results {
 
     /// The first `len` results there have been are durable. Of these, the oldest that was not counted as
     /// such is; whose it is.
-    pub(super) fn settle(&mut self, len: u64) -> Option<RunId> {
+    pub(super) fn next_durable(&mut self, len: u64) -> Option<RunId> {
         if self.gone_len + self.durable_len as u64 >= len {
             return None;
         }
@@ -127,10 +127,10 @@ mod tests {
             .collect();
         assert_eq!(results.let_go(2, 100), None);
         assert_eq!(results.ended_len(), 5);
-        assert_eq!(results.settle(2), Some(run(0)));
-        assert_eq!(results.settle(2), Some(run(1)));
-        assert_eq!(results.settle(2), None);
-        assert_eq!(results.settle(3), Some(run(2)));
+        assert_eq!(results.next_durable(2), Some(run(0)));
+        assert_eq!(results.next_durable(2), Some(run(1)));
+        assert_eq!(results.next_durable(2), None);
+        assert_eq!(results.next_durable(3), Some(run(2)));
         assert_eq!(results.let_go(2, 100), Some(run(0)));
         assert_eq!(results.let_go(2, 100), None);
         assert_eq!(reason(&results, numbers[0]), None);

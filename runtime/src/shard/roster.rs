@@ -62,11 +62,11 @@ struct Found {
 struct Slot {
     /// Of a free one, that of the last run in it.
     run: RunId,
-    state: State,
+    state: SlotState,
 }
 
 #[derive(Debug)]
-enum State {
+enum SlotState {
     Free,
     Asleep(Sleeper),
     /// At this place in the list of those.
@@ -105,9 +105,9 @@ impl<'a> Known<'a> {
 /// The id of the run in a slot, or nothing.
 fn id_at<'a>(slots: &'a [Slot], awake: &'a [Option<Entry>], slot: u32) -> &'a str {
     match &slots[slot as usize].state {
-        State::Free => "",
-        State::Asleep(sleeper) => sleeper.id(),
-        State::Awake(place) => awake[*place as usize]
+        SlotState::Free => "",
+        SlotState::Asleep(sleeper) => sleeper.id(),
+        SlotState::Awake(place) => awake[*place as usize]
             .as_ref()
             .map_or("", |entry| entry.id.as_str()),
     }
@@ -156,13 +156,13 @@ impl Roster {
     /// The run that stands there, if it is the one whose spot that was.
     pub(super) fn run_at(&self, spot: Spot) -> Option<RunId> {
         let Slot { run, state } = self.slots.get(spot.slot as usize)?;
-        (spot.is_of(*run) && !matches!(state, State::Free)).then_some(*run)
+        (spot.is_of(*run) && !matches!(state, SlotState::Free)).then_some(*run)
     }
 
     /// Puts a run to sleep that is on disk, all of it, and for which nobody waits.
     pub(super) fn put_to_sleep(&mut self, run: RunId) {
         let Some(slot) = self.slot_of(run) else { return };
-        let State::Awake(place) = self.slots[slot as usize].state else {
+        let SlotState::Awake(place) = self.slots[slot as usize].state else {
             return;
         };
         let Some(entry) = self.awake[place as usize].take() else {
@@ -171,7 +171,7 @@ impl Roster {
         self.last.set(None);
         match self.names.put_to_sleep(entry) {
             Ok(sleeper) => {
-                self.slots[slot as usize].state = State::Asleep(sleeper);
+                self.slots[slot as usize].state = SlotState::Asleep(sleeper);
                 self.awake_free.push(place);
             }
             Err(entry) => self.awake[place as usize] = Some(entry),
@@ -181,7 +181,7 @@ impl Roster {
     /// Where a run is that is awake.
     fn find(&self, run: RunId) -> Option<Found> {
         let slot = self.slot_of(run)?;
-        let State::Awake(place) = self.slots[slot as usize].state else {
+        let SlotState::Awake(place) = self.slots[slot as usize].state else {
             return None;
         };
         let found = Found { run, slot, place };
@@ -193,10 +193,10 @@ impl Roster {
     fn rouse(&mut self, run: RunId) -> Option<Found> {
         let slot = self.slot_of(run)?;
         let place = match &mut self.slots[slot as usize].state {
-            State::Free => return None,
-            State::Awake(place) => *place,
-            state @ State::Asleep(_) => {
-                let State::Asleep(sleeper) = std::mem::replace(state, State::Free) else {
+            SlotState::Free => return None,
+            SlotState::Awake(place) => *place,
+            state @ SlotState::Asleep(_) => {
+                let SlotState::Asleep(sleeper) = std::mem::replace(state, SlotState::Free) else {
                     return None;
                 };
                 self.wake(slot, run, &sleeper)
@@ -210,7 +210,7 @@ impl Roster {
     fn wake(&mut self, slot: u32, run: RunId, sleeper: &Sleeper) -> u32 {
         let entry = self.awaken(run, sleeper);
         let place = self.place(entry);
-        self.slots[slot as usize].state = State::Awake(place);
+        self.slots[slot as usize].state = SlotState::Awake(place);
         place
     }
 
@@ -244,15 +244,15 @@ impl Roster {
     fn known(&self, slot: u32) -> Option<Known<'_>> {
         let Slot { run, state } = &self.slots[slot as usize];
         match state {
-            State::Free => None,
-            State::Asleep(sleeper) => Some(Known {
+            SlotState::Free => None,
+            SlotState::Asleep(sleeper) => Some(Known {
                 run: *run,
                 id: sleeper.id(),
                 workflow: self.names.of(sleeper),
                 is_parked: sleeper.is_parked,
                 entry: None,
             }),
-            State::Awake(place) => {
+            SlotState::Awake(place) => {
                 let entry = self.awake[*place as usize].as_ref()?;
                 Some(Known {
                     run: *run,
@@ -280,15 +280,15 @@ impl Roster {
         let run = entry.run;
         let state = if entry.can_sleep() {
             match self.names.put_to_sleep(entry) {
-                Ok(sleeper) => State::Asleep(sleeper),
-                Err(entry) => State::Awake(self.place(entry)),
+                Ok(sleeper) => SlotState::Asleep(sleeper),
+                Err(entry) => SlotState::Awake(self.place(entry)),
             }
         } else {
-            State::Awake(self.place(entry))
+            SlotState::Awake(self.place(entry))
         };
         let place = match state {
-            State::Awake(place) => Some(place),
-            State::Free | State::Asleep(_) => None,
+            SlotState::Awake(place) => Some(place),
+            SlotState::Free | SlotState::Asleep(_) => None,
         };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -352,10 +352,10 @@ impl Roster {
         let is_it = |slot: &u32| slots[*slot as usize].run == run;
         let (slot, _) = self.by_run.find_entry(hash_of(run), is_it).ok()?.remove();
         self.last.set(None);
-        let entry = match std::mem::replace(&mut self.slots[slot as usize].state, State::Free) {
-            State::Free => return None,
-            State::Asleep(sleeper) => self.awaken(run, &sleeper),
-            State::Awake(place) => {
+        let entry = match std::mem::replace(&mut self.slots[slot as usize].state, SlotState::Free) {
+            SlotState::Free => return None,
+            SlotState::Asleep(sleeper) => self.awaken(run, &sleeper),
+            SlotState::Awake(place) => {
                 self.awake_free.push(place);
                 self.awake[place as usize].take()?
             }

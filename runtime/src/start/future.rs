@@ -37,12 +37,12 @@ pub struct Starting<'a, H> {
 /// How far a start is.
 enum Step<'a> {
     New(Result<Asked, StartError>),
-    Waiting(Waiting, UnlessOver<'a, Answer>),
+    Waiting(Waiting, UnlessOver<'a, StartAnswer>),
     Slow(Waiting, BoxFuture<'a, Result<RunId, StartError>>),
     Over,
 }
 
-type Answer = oneshot::Receiver<Result<StartedRun, StartError>>;
+type StartAnswer = oneshot::Receiver<Result<StartedRun, StartError>>;
 
 /// What is kept of a start until it is answered.
 struct Waiting {

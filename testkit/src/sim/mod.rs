@@ -33,5 +33,5 @@ mod trace;
 mod world;
 
 pub use config::SimConfig;
-pub use sim_host::{Outcome, SimHost, Stuck};
+pub use sim_host::{SimHost, SimStop, Stuck};
 pub use trace::{Action, Step, Trace};

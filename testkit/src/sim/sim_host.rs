@@ -27,7 +27,7 @@ use super::world::{Body, Number, PartBody, Readier, Timer, World, WorldState};
 /// # use std::sync::atomic::{AtomicU32, Ordering};
 /// # use std::time::Duration;
 /// # use millrun_core::{Bell, Next, Part, Placement, Timestamp};
-/// # use millrun_testkit::{Outcome, SimConfig, SimHost};
+/// # use millrun_testkit::{SimStop, SimConfig, SimHost};
 /// struct Daily(Arc<AtomicU32>);
 ///
 /// impl Part for Daily {
@@ -42,11 +42,11 @@ use super::world::{Body, Number, PartBody, Readier, Timer, World, WorldState};
 /// let part = Box::new(Daily(Arc::clone(&turns)));
 /// world.host().spawn_part("daily", Placement::Actor, Bell::new(), part, Box::new(drop))?;
 ///
-/// assert_eq!(world.advance(Duration::from_secs(7 * 86_400)), Outcome::Reached);
+/// assert_eq!(world.advance(Duration::from_secs(7 * 86_400)), SimStop::Reached);
 /// assert_eq!(turns.load(Ordering::Relaxed), 8);
 ///
 /// world.crash();
-/// assert_eq!(world.run_until_idle(), Outcome::Idle); // nobody is left to ask for a time
+/// assert_eq!(world.run_until_idle(), SimStop::Idle); // nobody is left to ask for a time
 /// # Ok::<(), millrun_core::SpawnError>(())
 /// ```
 ///
@@ -59,10 +59,10 @@ pub struct SimHost {
     stepping: Cell<bool>,
 }
 
-/// Why a run ended.
+/// Why the steps of a simulation stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a run that did not get where it should proves nothing"]
-pub enum Outcome {
+#[must_use = "a simulation that did not get where it should proves nothing"]
+pub enum SimStop {
     /// What the caller waits for has come.
     Reached,
     /// Nothing is ready, and nothing ever will be without help from outside.
@@ -77,8 +77,8 @@ pub enum Outcome {
 pub struct Stuck {
     /// With this seed.
     pub seed: u64,
-    /// [`Outcome::Idle`] or [`Outcome::StepsSpent`].
-    pub outcome: Outcome,
+    /// [`SimStop::Idle`] or [`SimStop::StepsSpent`].
+    pub outcome: SimStop,
     /// The last steps, one a line.
     pub last_steps: String,
 }
@@ -86,8 +86,8 @@ pub struct Stuck {
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.outcome {
-            Outcome::Idle => "nothing is left to run",
-            Outcome::Reached | Outcome::StepsSpent => "the steps are spent",
+            SimStop::Idle => "nothing is left to run",
+            SimStop::Reached | SimStop::StepsSpent => "the steps are spent",
         };
         write!(
             f,
@@ -166,34 +166,34 @@ impl SimHost {
     }
 
     /// Runs what is ready until nothing is, without moving the clock to the next deadline.
-    pub fn run_ready(&self) -> Outcome {
+    pub fn run_ready(&self) -> SimStop {
         let now = self.now();
         self.run(&mut None, now, &mut || false)
     }
 
     /// Runs until nothing is ready and no deadline is left. A part that asks for a time after each
     /// turn keeps a world from ever being idle.
-    pub fn run_until_idle(&self) -> Outcome {
+    pub fn run_until_idle(&self) -> SimStop {
         self.run_until(|| false)
     }
 
     /// Runs until `reached` says so; it is asked before each step.
-    pub fn run_until(&self, mut reached: impl FnMut() -> bool) -> Outcome {
+    pub fn run_until(&self, mut reached: impl FnMut() -> bool) -> SimStop {
         self.run(&mut None, Timestamp::MAX, &mut reached)
     }
 
     /// Lets `by` pass, and runs whatever becomes ready meanwhile.
     ///
-    /// [`Outcome::Reached`], or [`Outcome::StepsSpent`] at an earlier time.
-    pub fn advance(&self, by: Duration) -> Outcome {
+    /// [`SimStop::Reached`], or [`SimStop::StepsSpent`] at an earlier time.
+    pub fn advance(&self, by: Duration) -> SimStop {
         let end = self.now() + by;
         let outcome = self.run(&mut None, end, &mut || false);
-        if outcome == Outcome::StepsSpent {
+        if outcome == SimStop::StepsSpent {
             return outcome;
         }
         let mut state = self.world.lock();
         state.now = state.now.max(end);
-        Outcome::Reached
+        SimStop::Reached
     }
 
     /// Runs the world until `future` completes. It takes part in the draw like any task, and
@@ -250,22 +250,22 @@ impl SimHost {
         main: &mut Main<'_, '_>,
         time_max: Timestamp,
         reached: &mut dyn FnMut() -> bool,
-    ) -> Outcome {
+    ) -> SimStop {
         for _ in 0..self.world.config.steps_max {
             if reached() {
-                return Outcome::Reached;
+                return SimStop::Reached;
             }
             match self.step_with(main) {
-                Stepped::MainFinished => return Outcome::Reached,
+                Stepped::MainFinished => return SimStop::Reached,
                 Stepped::Something => {}
                 Stepped::Nothing if self.jump(time_max) => {}
-                Stepped::Nothing => return Outcome::Idle,
+                Stepped::Nothing => return SimStop::Idle,
             }
         }
         if reached() {
-            Outcome::Reached
+            SimStop::Reached
         } else {
-            Outcome::StepsSpent
+            SimStop::StepsSpent
         }
     }
 

@@ -130,7 +130,7 @@ fn what_a_waiting_publish_and_a_working_handler_do_is_seen_while_they_do_it() {
         "publisher",
         Box::pin(async move { drop(topic.publish(Order(2)).await) }),
     );
-    assert_eq!(setup.world.run_ready(), millrun_testkit::Outcome::Idle);
+    assert_eq!(setup.world.run_ready(), millrun_testkit::SimStop::Idle);
     let second = setup.flows.flows("a")[1].id;
     assert_eq!(setup.fate(second, &inbox), Some(Fate::Waiting));
 
@@ -139,11 +139,11 @@ fn what_a_waiting_publish_and_a_working_handler_do_is_seen_while_they_do_it() {
             std::future::pending::<Result<(), String>>()
         })
         .unwrap();
-    assert_eq!(setup.world.run_ready(), millrun_testkit::Outcome::Idle);
+    assert_eq!(setup.world.run_ready(), millrun_testkit::SimStop::Idle);
     assert_eq!(setup.fate(first, &inbox), Some(Fate::AtWork));
     assert_eq!(setup.fate(second, &inbox), Some(Fate::Queued));
     drop(service);
-    assert_eq!(setup.world.run_ready(), millrun_testkit::Outcome::Idle);
+    assert_eq!(setup.world.run_ready(), millrun_testkit::SimStop::Idle);
     assert_eq!(setup.fate(first, &inbox), Some(Fate::Queued), "back at the front");
     waiting.abort();
 }

@@ -9,7 +9,7 @@ use millrun::host::{HostConfig, TokioHost};
 use millrun_broker::{
     Broker, BrokerConfig, Envelope, FailurePolicy, Inbox, Service, ServiceConfig, SubscriptionConfig,
 };
-use millrun_testkit::{FlowRecorder, Outcome, SimConfig, SimHost};
+use millrun_testkit::{FlowRecorder, SimConfig, SimHost, SimStop};
 use tokio::task::JoinSet;
 
 const STAGES: usize = 4;
@@ -69,7 +69,7 @@ fn nothing_moves_after_a_world_has_settled() {
             flows.settle_in(&world).unwrap();
             assert_eq!(done.load(Ordering::SeqCst), 10 * round, "seed {seed}");
             let known = flows.to_string();
-            assert_eq!(world.run_until_idle(), Outcome::Idle);
+            assert_eq!(world.run_until_idle(), SimStop::Idle);
             assert_eq!(flows.to_string(), known, "seed {seed}");
         }
     }
@@ -125,7 +125,7 @@ fn a_publish_that_waits_for_room_is_not_settled() {
             }
         }),
     );
-    assert_eq!(world.run_ready(), Outcome::Idle);
+    assert_eq!(world.run_ready(), SimStop::Idle);
     let unsettled = flows.unsettled().unwrap();
     assert_eq!(unsettled.reasons, ["publishes that wait for room: 1"]);
     publisher.abort();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun_core::{Bell, Host, Next, OnExit, Part, PartExit, PartHandle, Placement, Timestamp};
-use millrun_testkit::{Action, Outcome, SimConfig, SimHost, Trace};
+use millrun_testkit::{Action, SimConfig, SimHost, SimStop, Trace};
 
 /// A part made of a closure.
 struct Closure<F>(F);
@@ -80,7 +80,7 @@ fn play(config: SimConfig) -> Trace {
             }),
         );
     }
-    assert_eq!(world.run_until_idle(), Outcome::Idle, "seed {}", world.seed());
+    assert_eq!(world.run_until_idle(), SimStop::Idle, "seed {}", world.seed());
     world.trace()
 }
 
@@ -127,7 +127,7 @@ fn a_part_has_a_turn_at_once_and_one_more_for_each_ring() {
         Next::Idle
     });
     for expected in 1..4 {
-        assert_eq!(world.run_ready(), Outcome::Idle);
+        assert_eq!(world.run_ready(), SimStop::Idle);
         assert_eq!(turns.load(Ordering::Relaxed), expected);
         bell.ring();
         bell.ring();
@@ -151,11 +151,11 @@ fn the_clock_stands_still_until_nothing_is_ready_then_jumps() {
             Next::At(now + Duration::from_secs(86_400))
         }
     });
-    assert_eq!(world.run_ready(), Outcome::Idle);
+    assert_eq!(world.run_ready(), SimStop::Idle);
     assert_eq!(world.now(), begin);
-    assert_eq!(world.advance(Duration::from_secs(86_399)), Outcome::Reached);
+    assert_eq!(world.advance(Duration::from_secs(86_399)), SimStop::Reached);
     assert_eq!(seen.lock().unwrap().len(), 1);
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     let day = |days: u64| begin + Duration::from_secs(86_400 * days);
     assert_eq!(*seen.lock().unwrap(), [begin, day(1), day(2)]);
     assert_eq!(host.elapsed(), Duration::from_secs(2 * 86_400));
@@ -173,7 +173,7 @@ fn a_panic_in_a_turn_is_reported_once_and_ends_only_that_part() {
     start(&world.host(), "breaks", &Bell::new(), on_exit, |_, _| {
         panic!("order {} is broken", 42)
     });
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     assert_eq!(
         *exits.lock().unwrap(),
         [PartExit::Panicked("order 42 is broken".to_owned())]
@@ -197,7 +197,7 @@ fn a_stopped_part_and_an_aborted_task_get_no_further_step() {
     );
     part.stop();
     task.abort();
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     assert_eq!(*exits.lock().unwrap(), [PartExit::Stopped]);
     assert!(world.running().is_empty());
     assert_eq!(world.trace().count(), 2);
@@ -226,7 +226,7 @@ fn a_crash_ends_everything_at_once_and_a_new_life_begins() {
             }
         }),
     );
-    assert_eq!(world.advance(Duration::from_secs(10)), Outcome::Reached);
+    assert_eq!(world.advance(Duration::from_secs(10)), SimStop::Reached);
     let before = steps.load(Ordering::Relaxed);
     assert_eq!(before, 22);
 
@@ -242,7 +242,7 @@ fn a_crash_ends_everything_at_once_and_a_new_life_begins() {
         ignore_exit(),
     );
     assert_eq!(refused.unwrap_err().cause, "the world has crashed");
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     assert_eq!(steps.load(Ordering::Relaxed), before);
     assert_eq!(
         Arc::strong_count(&steps),
@@ -255,7 +255,7 @@ fn a_crash_ends_everything_at_once_and_a_new_life_begins() {
         turns.fetch_add(1, Ordering::Relaxed);
         Next::Idle
     });
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     assert_eq!(steps.load(Ordering::Relaxed), before + 1);
 }
 
@@ -271,7 +271,7 @@ fn a_crash_from_within_a_turn_ends_that_part_with_its_turn() {
         crash();
         Next::Again
     });
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     assert_eq!(turns.load(Ordering::Relaxed), 1);
     assert_eq!(Arc::strong_count(&turns), 1, "the part was dropped");
 }
@@ -296,7 +296,7 @@ fn a_test_survives_the_crash_of_its_world() {
 fn a_future_that_never_completes_names_the_seed() {
     let world = world(7);
     let stuck = world.block_on(pending::<()>()).unwrap_err();
-    assert_eq!(stuck.outcome, Outcome::Idle);
+    assert_eq!(stuck.outcome, SimStop::Idle);
     assert_eq!(
         stuck.to_string(),
         "with seed 7 the future does not complete: nothing is left to run; it ended with\n       \
@@ -312,11 +312,11 @@ fn a_world_that_is_never_idle_ends_at_its_limit() {
     start(&world.host(), "restless", &Bell::new(), ignore_exit(), |_, _| {
         Next::Again
     });
-    assert_eq!(world.run_until_idle(), Outcome::StepsSpent);
+    assert_eq!(world.run_until_idle(), SimStop::StepsSpent);
     assert_eq!(world.trace().count(), 100);
     assert_eq!(
         world.block_on(pending::<()>()).unwrap_err().outcome,
-        Outcome::StepsSpent
+        SimStop::StepsSpent
     );
 }
 
@@ -332,7 +332,7 @@ fn time_passes_during_steps_if_it_is_told_to() {
         turns += 1;
         if turns < 1_000 { Next::Again } else { Next::Stop }
     });
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     let passed = world.now().saturating_since(begin);
     assert!(
         passed > Duration::from_millis(10) && passed <= Duration::from_millis(50),
@@ -356,9 +356,9 @@ fn an_earlier_ring_replaces_a_deadline() {
             _ => Next::Idle,
         },
     );
-    assert_eq!(world.run_ready(), Outcome::Idle);
+    assert_eq!(world.run_ready(), SimStop::Idle);
     bell.ring();
-    assert_eq!(world.run_until_idle(), Outcome::Idle);
+    assert_eq!(world.run_until_idle(), SimStop::Idle);
     assert_eq!(
         turns.load(Ordering::Relaxed),
         2,

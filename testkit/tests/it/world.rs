@@ -14,7 +14,7 @@ use millrun::host::Host;
 use millrun::{
     Activity, ActivityContext, ActivityError, RunId, Runtime, Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_testkit::{Outcome, SimConfig, SimHost, Trace};
+use millrun_testkit::{SimConfig, SimHost, SimStop, Trace};
 
 const DRAW: Activity<(), u64> = Activity::named("draw");
 const DRAW_TWICE: Workflow<(), (u64, u64)> = Workflow::named("draw-twice");
@@ -110,7 +110,7 @@ fn play(seed: u64, folder: &Path) -> Trace {
             steps_left = steps_left.saturating_sub(1);
             is_over
         });
-        assert_ne!(ended, Outcome::StepsSpent, "seed {seed}");
+        assert_ne!(ended, SimStop::StepsSpent, "seed {seed}");
         world.crash();
     }
     let last_life = process(world.host(), store, Arc::clone(&witness));

@@ -39,7 +39,7 @@ impl<F, T, E> Local<F, T, E> {
         }
     }
 
-    /// Names the step, as [`Record::named`](crate::Record::named) names a value. A step and a value of one
+    /// Names the step, as [`RecordStep::named`](crate::RecordStep::named) names a value. A step and a value of one
     /// name fit each other. No effect once polled.
     ///
     /// # Panics

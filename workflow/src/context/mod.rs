@@ -38,7 +38,7 @@ pub use operation::{Call, CancelRequest, RETRY_KINDS_MAX, Receive, START_TO_CLOS
 pub use promise::Promise;
 pub use publish::PublishStep;
 pub(crate) use pulse::Pulse;
-pub use record::Record;
+pub use record::RecordStep;
 pub(crate) use requests::keep as keep_request;
 pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
@@ -297,7 +297,7 @@ impl WorkflowContext {
         )
     }
 
-    /// Makes a promise that somebody outside settles, with its [token](Promise::token).
+    /// Makes a promise that code outside of the run keeps or breaks, with its [token](Promise::token).
     ///
     /// ```
     /// use millrun_workflow::{Activity, WorkflowContext, WorkflowError};
@@ -471,7 +471,7 @@ impl WorkflowContext {
     /// Takes a value from the world, once: the effect runs when the future is first polled, its
     /// value is recorded, and a replay sees the recorded value without running the effect again.
     ///
-    /// A replay gives values back in the order in which they were recorded; [`named`](Record::named) keeps
+    /// A replay gives values back in the order in which they were recorded; [`named`](RecordStep::named) keeps
     /// two of one type from being taken for each other when their calls change places.
     ///
     /// For what is quick and cannot fail in a way worth a retry: reading a configuration, an id
@@ -493,12 +493,12 @@ impl WorkflowContext {
     /// When the value does not encode or decode, or is larger than a payload may be. The effect has run
     /// then, and a replay gives the same error. A panic of the effect is one of the run's code.
     #[track_caller]
-    pub fn record<T, F>(&self, effect: F) -> Record<F, T>
+    pub fn record<T, F>(&self, effect: F) -> RecordStep<F, T>
     where
         T: Serialize + DeserializeOwned,
         F: FnOnce() -> T + Unpin,
     {
-        Record::new(Arc::clone(&self.shared), Location::caller(), effect)
+        RecordStep::new(Arc::clone(&self.shared), Location::caller(), effect)
     }
 
     /// A step without a queue: the work is done here and now, on the thread of the run, and its end is

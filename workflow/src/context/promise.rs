@@ -1,4 +1,4 @@
-//! Promises that somebody outside settles.
+//! Promises that code outside of the run keeps or breaks.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -20,9 +20,9 @@ use crate::{OperationId, PromiseError, PromiseToken};
 /// [`WorkflowContext::promise`](crate::WorkflowContext::promise).
 ///
 /// # Cancel safety
-/// Dropping it gives the promise up durably: it cannot be settled any more.
+/// Dropping it gives the promise up durably: it cannot be kept or broken any more.
 #[derive(Debug)]
-#[must_use = "a promise that is dropped cannot be settled"]
+#[must_use = "a promise that is dropped cannot be kept"]
 pub struct Promise<T> {
     operation: Operation,
     token: PromiseToken,
@@ -57,8 +57,8 @@ impl<T: DeserializeOwned> Future for Promise<T> {
             .operation
             .poll(cx, |operation, _, _| Event::PromiseMade { operation });
         resolution.map(|resolution| match resolution {
-            Ok(Resolution::Settled(Ok(value))) => value.decode().map_err(PromiseError::Payload),
-            Ok(Resolution::Settled(Err(message))) => Err(PromiseError::Failed(message)),
+            Ok(Resolution::KeptOrBroken(Ok(value))) => value.decode().map_err(PromiseError::Payload),
+            Ok(Resolution::KeptOrBroken(Err(message))) => Err(PromiseError::Failed(message)),
             Ok(_) => panic!("a promise was resolved as if it were something else"),
             Err(cancelled) => Err(PromiseError::Cancelled(cancelled)),
         })

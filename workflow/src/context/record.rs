@@ -85,13 +85,13 @@ impl Recording {
 /// Dropping it before it was polled does nothing. It is ready when it is first polled.
 #[derive(Debug)]
 #[must_use = "nothing is recorded until it is awaited"]
-pub struct Record<F, T> {
+pub struct RecordStep<F, T> {
     recording: Recording,
     effect: Option<F>,
     value: PhantomData<fn() -> T>,
 }
 
-impl<F, T> Record<F, T> {
+impl<F, T> RecordStep<F, T> {
     pub(crate) fn new(shared: Arc<Shared>, location: &'static Location<'static>, effect: F) -> Self {
         Self {
             recording: Recording::new(shared, location),
@@ -124,7 +124,7 @@ impl<F, T> Record<F, T> {
     }
 }
 
-impl<F, T> Future for Record<F, T>
+impl<F, T> Future for RecordStep<F, T>
 where
     F: FnOnce() -> T + Unpin,
     T: Serialize + DeserializeOwned,

@@ -314,9 +314,9 @@ impl Table {
             Event::Published { operation, outcome } => self
                 .slots
                 .resolve(*operation, Resolution::Published(outcome.clone())),
-            Event::PromiseSettled { operation, end } => {
-                self.slots.resolve(*operation, Resolution::Settled(end.clone()))
-            }
+            Event::PromiseSettled { operation, end } => self
+                .slots
+                .resolve(*operation, Resolution::KeptOrBroken(end.clone())),
             Event::ChildEnded { operation, end } => {
                 self.slots.resolve(*operation, Resolution::Child(end.clone()))
             }

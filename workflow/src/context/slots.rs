@@ -43,7 +43,7 @@ pub(crate) enum Resolution {
     Value(Payload),
     Failure(ActivityFailure),
     Child(Result<Payload, ChildFailure>),
-    Settled(Result<Payload, String>),
+    KeptOrBroken(Result<Payload, String>),
     Published(Result<PublishOutcome, String>),
     Fired,
 }

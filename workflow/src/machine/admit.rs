@@ -169,7 +169,7 @@ impl Instance {
                 },
                 Some(_) | None => return Err(InputRefused::Stale),
             },
-            Input::SettlePromise { operation, end } => match self.ledger.pending_operation(operation) {
+            Input::EndPromise { operation, end } => match self.ledger.pending_operation(operation) {
                 Some(Pending::Promise) => {
                     if let Ok(value) = &end {
                         self.check_size(value)?;

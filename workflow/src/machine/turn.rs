@@ -181,8 +181,8 @@ pub enum Input {
         /// Whether it was, or why it could not be.
         outcome: Result<PublishOutcome, String>,
     },
-    /// A promise is settled.
-    SettlePromise {
+    /// A promise is kept or broken.
+    EndPromise {
         /// Which one.
         operation: OperationId,
         /// With a value, or with the text of an error.

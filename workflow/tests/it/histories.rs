@@ -327,7 +327,7 @@ fn checkpointed() -> World {
     world.apply(Input::Pause { reason }).unwrap();
     let operation = World::operation(1);
     let end = Ok(Payload::encode(&30_u64).unwrap());
-    world.apply(Input::SettlePromise { operation, end }).unwrap();
+    world.apply(Input::EndPromise { operation, end }).unwrap();
     world.apply(Input::Resume).unwrap();
     assert!(world.fire_next());
     world.signal(GO, &1);

@@ -506,7 +506,7 @@ fn what_has_no_name_goes_by_its_order_and_how_a_call_is_tried_is_not_compared() 
     world.reload_with(Some(Implementation::new(FLOW, after)));
     assert_eq!((world.parked(), world.instance.changed_values()), (None, 0));
     world.complete(3, &1_u64);
-    let settle = |number| Input::SettlePromise {
+    let settle = |number| Input::EndPromise {
         operation: World::operation(number),
         end: Ok(Payload::encode(&1_u64).unwrap()),
     };

@@ -85,7 +85,7 @@ fn world(steps: usize) -> World {
             operation: operation(2),
             end: Ok(value(20)),
         },
-        Input::SettlePromise {
+        Input::EndPromise {
             operation: operation(1),
             end: Ok(value(30)),
         },

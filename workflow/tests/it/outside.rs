@@ -138,7 +138,7 @@ fn promising() -> Implementation {
 }
 
 fn settle(end: Result<u64, &str>) -> Input {
-    Input::SettlePromise {
+    Input::EndPromise {
         operation: ONE,
         end: end
             .map(|value| Payload::encode(&value).unwrap())
@@ -165,10 +165,10 @@ fn a_promise_is_settled_once_also_before_anybody_waits_for_it() {
 fn a_value_of_another_type_or_too_large_does_not_settle_a_promise_silently() {
     let mut world = World::start(promising(), &0_u64);
     let end = Ok(Payload::encode(&"x".repeat(2 << 20)).unwrap());
-    let large = Input::SettlePromise { operation: ONE, end };
+    let large = Input::EndPromise { operation: ONE, end };
     assert!(matches!(world.apply(large), Err(InputRefused::TooLarge { .. })));
     let end = Ok(Payload::encode("text").unwrap());
-    let input = Input::SettlePromise { operation: ONE, end };
+    let input = Input::EndPromise { operation: ONE, end };
     world.apply(input).unwrap();
     assert!(world.fire_next());
     assert_eq!(world.labels().last(), Some(&"Failed"));

@@ -330,19 +330,19 @@ impl Salvage<'_> {
             match sorted.history(self.bytes, &self.hints, &group) {
                 History::Gone | History::Rest => report.dropped_runs += 1,
                 History::Broken { records, cause } => match self.place(sorted, run, None, &group) {
-                    Place::Dropped => report.dropped_runs += 1,
-                    Place::Retained { .. } | Place::Cut => {
+                    Verdict::Dropped => report.dropped_runs += 1,
+                    Verdict::Retained { .. } | Verdict::Cut => {
                         self.not_whole(sorted, &group, (records.into(), cause), report);
                     }
                 },
                 History::Whole(whole) => match self.place(sorted, run, Some(&whole), &group) {
-                    Place::Dropped => report.dropped_runs += 1,
-                    Place::Retained { key, is_unsure } => {
+                    Verdict::Dropped => report.dropped_runs += 1,
+                    Verdict::Retained { key, is_unsure } => {
                         report.unsure_runs += u64::from(is_unsure);
                         bytes_total += whole.bytes;
                         order.push((key, group));
                     }
-                    Place::Cut => {
+                    Verdict::Cut => {
                         let records = whole.parts.last().map_or(0, |part| part.to.into());
                         let cause = "it has finished, and its last records are missing".to_owned();
                         self.not_whole(sorted, &group, (records, cause), report);
@@ -406,18 +406,18 @@ impl Salvage<'_> {
     }
 
     /// Where a run belongs in the new store, if it does.
-    fn place(&self, sorted: &Sorted, run: RunId, whole: Option<&Whole>, group: &Group) -> Place {
+    fn place(&self, sorted: &Sorted, run: RunId, whole: Option<&Whole>, group: &Group) -> Verdict {
         let stretches = sorted.stretches(group);
         let is_unsure = stretches.iter().all(|stretch| stretch.rank < Rank::Current);
         // A stale copy of its last record tells as well that it has finished.
         let closing = stretches.iter().filter(|stretch| stretch.closes);
         let last = closing.max_by_key(|last| last.rank);
         match (self.hints.settled.listed(run), whole) {
-            (Some(Listed::Dropped), _) => return Place::Dropped,
-            (Some(Listed::Retained { .. }), Some(whole)) if !whole.is_closed => return Place::Cut,
+            (Some(Listed::Dropped), _) => return Verdict::Dropped,
+            (Some(Listed::Retained { .. }), Some(whole)) if !whole.is_closed => return Verdict::Cut,
             (Some(Listed::Retained { number }), _) => {
                 let key = (0, number);
-                return Place::Retained {
+                return Verdict::Retained {
                     key,
                     is_unsure: false,
                 };
@@ -426,13 +426,13 @@ impl Salvage<'_> {
         }
         let Some(last) = last else {
             let key = (3, 0);
-            return Place::Retained { key, is_unsure };
+            return Verdict::Retained { key, is_unsure };
         };
         let piece = sorted.found.pieces.get(last.piece as usize);
         let is_kept = piece.is_some_and(|piece| piece.is_kept);
         let end = last.at + u64::from(last.bytes) - 1;
         let position = sorted.found.position(last.piece, end);
-        let waiting = |is_unsure| Place::Retained {
+        let waiting = |is_unsure| Verdict::Retained {
             key: position.map_or_else(|| (1, self.closed_at(whole)), |position| (2, position)),
             is_unsure,
         };
@@ -447,7 +447,7 @@ impl Salvage<'_> {
                 if position.is_some_and(|position| position >= *settled) {
                     waiting(is_unsure)
                 } else if *is_whole && (is_kept || position.is_some()) {
-                    Place::Dropped
+                    Verdict::Dropped
                 } else {
                     waiting(true)
                 }
@@ -496,7 +496,7 @@ impl Salvage<'_> {
     }
 }
 
-enum Place {
+enum Verdict {
     Dropped,
     /// It has finished, and its end is missing.
     Cut,

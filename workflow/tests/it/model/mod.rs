@@ -220,7 +220,7 @@ impl Play {
                 let value = outcome.as_ref().ok().map(worth);
                 (Input::Published { operation, outcome }, value)
             }
-            Pending::Promise => (Input::SettlePromise { operation, end }, value),
+            Pending::Promise => (Input::EndPromise { operation, end }, value),
             Pending::Activity(_) | Pending::Timer { .. } => panic!("these are not settled"),
         };
         self.world.apply(input).unwrap();

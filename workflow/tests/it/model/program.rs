@@ -91,12 +91,12 @@ pub(super) struct Flow {
 
 /// What all branches of a run share.
 #[derive(Clone)]
-struct Place {
+struct Shared {
     state: State<u64>,
     seen: Arc<AtomicU64>,
 }
 
-impl Place {
+impl Shared {
     /// Looks at the time, which must not be earlier than anybody has seen it; the latest, in microseconds.
     fn look(&self, cx: &WorkflowContext) -> u64 {
         let now = cx.now().as_micros();
@@ -120,7 +120,7 @@ async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
         Some(restored) => restored?,
         None => (0, flow.sum, flow.state, flow.seen),
     };
-    let place = Place {
+    let place = Shared {
         state: cx.state(state),
         seen: Arc::new(AtomicU64::new(seen)),
     };
@@ -153,8 +153,8 @@ async fn flow(cx: WorkflowContext, flow: Flow) -> Result<u64, WorkflowError> {
 }
 
 /// The program as workflow code.
-fn run(cx: WorkflowContext, place: Place, program: Program) -> Pin<Box<dyn Future<Output = u64> + Send>> {
-    let branch = |cx: &WorkflowContext, place: &Place, part| run(cx.clone(), place.clone(), part);
+fn run(cx: WorkflowContext, place: Shared, program: Program) -> Pin<Box<dyn Future<Output = u64> + Send>> {
+    let branch = |cx: &WorkflowContext, place: &Shared, part| run(cx.clone(), place.clone(), part);
     Box::pin(async move {
         place.look(&cx);
         let value = match program {
