@@ -31,13 +31,13 @@
 
 mod batch;
 mod claim;
+mod conditions;
 mod config;
 mod error;
 mod finished;
 mod fold;
 mod heads;
 mod journal;
-mod ledger;
 mod memory;
 mod numbers;
 mod owners;

@@ -9,7 +9,7 @@ use crate::journal::Lane;
 use crate::record::{History, Record, RecordView, Trimmed};
 use crate::wire::v1::{self, Frame};
 
-/// What a ledger must know of a run's last turn.
+/// What the conditions must know of a run's last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LastTurn {
     pub(crate) before: u32,

@@ -46,12 +46,12 @@ pub struct FileJournal {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// Told of each entry for the writer, and of its end.
     changed: Condvar,
 }
 
-struct State {
+struct JournalState {
     heads: Heads,
     books: Books,
     claims: Claims,
@@ -86,7 +86,7 @@ impl FileJournal {
             books.entries()
         })?;
         (books.turns, books.dropped) = (0, 0);
-        let state = State {
+        let state = JournalState {
             heads: Heads::new(books.epochs, &books),
             books,
             claims: Claims::default(),
@@ -150,7 +150,7 @@ impl FileJournal {
     }
 
     /// The state of a journal that takes something.
-    fn open_state(&self) -> Result<MutexGuard<'_, State>, JournalFailure> {
+    fn open_state(&self) -> Result<MutexGuard<'_, JournalState>, JournalFailure> {
         let state = self.shared.lock();
         match &state.failure {
             Some(failure) => Err(failure.clone()),
@@ -160,7 +160,7 @@ impl FileJournal {
     }
 
     /// The state of a journal that may be read: after a close it may not, after another failure it may.
-    fn readable(&self) -> Result<MutexGuard<'_, State>, ReadError> {
+    fn readable(&self) -> Result<MutexGuard<'_, JournalState>, ReadError> {
         let state = self.shared.lock();
         match &state.failure {
             Some(failure) if failure.kind() == FailureKind::Closed => Err(ReadError::Failed(failure.clone())),
@@ -169,7 +169,7 @@ impl FileJournal {
     }
 }
 
-impl State {
+impl JournalState {
     /// Partitions have new epochs: those of the next opening must be above them.
     fn count_epoch(&mut self, partitions: &[Partition]) {
         self.heads.trust(partitions);
@@ -179,7 +179,7 @@ impl State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,7 +210,7 @@ impl Shared {
             }
             state.durable = offset;
             state.commits += 1;
-            let State {
+            let JournalState {
                 claims, heads, books, ..
             } = &mut *state;
             // Told under the lock: a loss of what is granted is told behind it.
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     /// Rings everybody, without the lock.
-    fn tell(&self, state: MutexGuard<'_, State>) {
+    fn tell(&self, state: MutexGuard<'_, JournalState>) {
         let watchers = state.watchers.clone();
         drop(state);
         self.changed.notify_all();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use millrun_core::{Epoch, Partition, RunId};
 
-use super::state::State;
+use super::state::JournalState;
 use crate::claim::{Claim, ClaimRefused, Owned, PartitionReport};
 use crate::error::ReadError;
 use crate::fold::Fold;
@@ -20,22 +20,22 @@ pub(super) struct Pending {
     given: Vec<(Partition, Epoch)>,
 }
 
-impl State {
+impl JournalState {
     /// Gives a claim its epochs, and its answer as soon as that can be given.
     pub(super) fn claim(&mut self, claim: Claim, takes: bool) -> Ringing {
         if let Some(failure) = self.failure.clone() {
             return claim.refuse(ClaimRefused::Failed(failure));
         }
         let taken = if takes {
-            Ok(self.ledger.owners.take(&claim))
+            Ok(self.conditions.owners.take(&claim))
         } else {
-            self.ledger.owners.claim(&claim)
+            self.conditions.owners.claim(&claim)
         };
         let (given, mut ringing) = match taken {
             Ok(taken) => taken,
             Err(error) => return claim.refuse(error),
         };
-        self.ledger.trust(claim.partitions());
+        self.conditions.trust(claim.partitions());
         self.claims.push(Pending { claim, given });
         ringing.add(self.answer_claims());
         ringing
@@ -53,7 +53,7 @@ impl State {
                 None => match self.recover_claimed(&given, claim.folds()) {
                     Ok((owned, report)) => claim.grant(owned, report),
                     Err(error) => {
-                        self.ledger.owners.give_back(&given);
+                        self.conditions.owners.give_back(&given);
                         claim.refuse(ClaimRefused::Unreadable(error))
                     }
                 },
@@ -69,14 +69,14 @@ impl State {
         given: &[(Partition, Epoch)],
         folds: &mut [Box<dyn Fold>],
     ) -> Result<(Vec<Owned>, RecoveryReport), ReadError> {
-        let owners = &self.ledger.owners;
+        let owners = &self.conditions.owners;
         let owned = given
             .iter()
             .filter(|(partition, epoch)| owners.check(*partition, *epoch).is_ok());
         let mut found: BTreeMap<Partition, PartitionReport> = owned
             .map(|(partition, _)| (*partition, PartitionReport::default()))
             .collect();
-        let heads = self.ledger.heads().iter().map(|(run, _)| run);
+        let heads = self.conditions.heads().iter().map(|(run, _)| run);
         let mut runs: Vec<RunId> = heads.filter(|run| found.contains_key(&run.partition())).collect();
         runs.sort_unstable();
         let mut report = RecoveryReport {
@@ -99,7 +99,7 @@ impl State {
                 let mut visit = |record: RecordView<'_>| fold.record(number, record);
                 scan::visit(run, &frames, &mut (&mut visit as Lane<'_>))?;
             }
-            let records = self.ledger.head(run).map_or(0, |head| u64::from(head.last));
+            let records = self.conditions.head(run).map_or(0, |head| u64::from(head.last));
             part.live_runs += 1;
             part.records += records;
             report.live_runs += 1;

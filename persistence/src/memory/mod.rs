@@ -17,7 +17,7 @@ use std::thread;
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
 use self::retained::{Close, Known};
-use self::state::State;
+use self::state::JournalState;
 use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
 use crate::config::JournalConfig;
@@ -38,7 +38,7 @@ const INDEXED_AT_A_TIME: u64 = 256;
 pub struct MemoryJournal {
     config: JournalConfig,
     is_held: bool,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
 }
 
 impl MemoryJournal {
@@ -61,7 +61,7 @@ impl MemoryJournal {
     }
 
     fn with(config: JournalConfig, is_held: bool, epoch: Epoch) -> Self {
-        let state = State::new(&config, is_held, epoch);
+        let state = JournalState::new(&config, is_held, epoch);
         Self {
             config,
             is_held,
@@ -100,23 +100,23 @@ impl MemoryJournal {
     #[must_use]
     pub fn reopened(&self) -> Self {
         let old = self.lock();
-        let epoch = old.ledger.owners.newest().next();
+        let epoch = old.conditions.owners.newest().next();
         let journal = Self::with(self.config.clone(), self.is_held, epoch);
         journal.lock().take_over_durable(&old);
         journal
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state, in which this run is found if it has finished.
-    fn lock_for(&self, run: RunId) -> MutexGuard<'_, State> {
+    fn lock_for(&self, run: RunId) -> MutexGuard<'_, JournalState> {
         self.lock_indexed(|state| state.has_durable_frames(run))
     }
 
     /// The state, in which whatever has finished by now is found, if that is still wanted.
-    fn lock_indexed(&self, is_unwanted: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn lock_indexed(&self, is_unwanted: impl Fn(&JournalState) -> bool) -> MutexGuard<'_, JournalState> {
         let mut state = self.lock();
         let end = state.finished.end();
         while !is_unwanted(&state) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
@@ -185,7 +185,7 @@ impl Journal for MemoryJournal {
     }
 
     fn read_again(&self, run: RunId, epoch: Epoch) -> Result<Sequence, TurnRefused> {
-        self.lock().ledger.read_again(run, epoch)
+        self.lock().conditions.read_again(run, epoch)
     }
 
     fn high_watermark(&self) -> Offset {
@@ -211,7 +211,7 @@ impl Journal for MemoryJournal {
     }
 
     fn release(&self, claimant: &Claimant, partitions: &[Partition]) {
-        self.lock().ledger.owners.release(claimant, partitions);
+        self.lock().conditions.owners.release(claimant, partitions);
     }
 
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure> {
@@ -219,8 +219,8 @@ impl Journal for MemoryJournal {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
-        let (epoch, told) = state.ledger.owners.take_over(partitions);
-        state.ledger.trust(partitions);
+        let (epoch, told) = state.conditions.owners.take_over(partitions);
+        state.conditions.trust(partitions);
         drop(state);
         drop(told);
         Ok(epoch)
@@ -256,7 +256,10 @@ impl Journal for MemoryJournal {
         if let Some(failure) = &state.failure {
             return Err(SnapshotRefused::Failed(failure.clone()));
         }
-        let head = state.ledger.head(snapshot.run).ok_or(SnapshotRefused::NotLive)?;
+        let head = state
+            .conditions
+            .head(snapshot.run)
+            .ok_or(SnapshotRefused::NotLive)?;
         let head = Sequence::new(u64::from(head.last));
         if snapshot.sequence > head {
             return Err(SnapshotRefused::Ahead { head });
@@ -317,7 +320,7 @@ impl Journal for MemoryJournal {
     ) -> Result<RecoveryReport, ReadError> {
         let state = self.lock();
         state.readable()?;
-        let mut runs: Vec<_> = state.ledger.heads().iter().map(|(run, _)| run).collect();
+        let mut runs: Vec<_> = state.conditions.heads().iter().map(|(run, _)| run).collect();
         runs.sort_unstable();
         let mut report = RecoveryReport {
             finished_runs: state.finished.len(),
@@ -346,7 +349,7 @@ impl Journal for MemoryJournal {
         let state = self.lock();
         let log_bytes = state.live_bytes + state.finished.bytes();
         Stats {
-            live_runs: state.ledger.heads().len() as u64,
+            live_runs: state.conditions.heads().len() as u64,
             finished_runs: state.finished.len(),
             dropped_runs: state.dropped,
             live_bytes: log_bytes,

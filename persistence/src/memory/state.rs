@@ -13,10 +13,10 @@ use millrun_core::{Bell, Epoch, Offset, RunId};
 use super::claims::Pending;
 use super::retained::{Close, Known, RetainedRuns};
 use crate::batch::Batch;
+use crate::conditions::{Conditions, Head, rests_on_refused};
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError, TurnRefused};
 use crate::journal::RefusedTurn;
-use crate::ledger::{Head, Ledger, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::v1;
@@ -29,9 +29,9 @@ const SPARE_BYTES_MAX: usize = 4 << 10;
 const SPARE_FACTOR_MAX: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct JournalState {
     is_held: bool,
-    pub(super) ledger: Ledger<Frames>,
+    pub(super) conditions: Conditions<Frames>,
     pub(super) finished: RetainedRuns,
     /// The snapshots of live runs.
     pub(super) snapshots: BTreeMap<RunId, Snapshot>,
@@ -66,11 +66,11 @@ pub(super) struct Frames {
     trimmed: usize,
 }
 
-impl State {
+impl JournalState {
     pub(super) fn new(config: &JournalConfig, is_held: bool, epoch: Epoch) -> Self {
         Self {
             is_held,
-            ledger: Ledger::new(epoch, config.turn_bytes_max),
+            conditions: Conditions::new(epoch, config.turn_bytes_max),
             finished: RetainedRuns::new(config.retention),
             snapshots: BTreeMap::new(),
             dropped: 0,
@@ -98,7 +98,11 @@ impl State {
             self.finished.add(close, frames.to_vec());
         }
         let closing = old.closing.iter().map(|(close, frames)| (close.run, frames));
-        let live = old.ledger.heads().iter().map(|(run, head)| (run, &head.place));
+        let live = old
+            .conditions
+            .heads()
+            .iter()
+            .map(|(run, head)| (run, &head.place));
         for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
             let mut durable = frames.durable().to_vec();
             v1::seal_all(&mut durable);
@@ -113,7 +117,7 @@ impl State {
                 bytes: durable,
                 trimmed: 0,
             };
-            self.ledger.restore(run, last, frames);
+            self.conditions.restore(run, last, frames);
         }
     }
 
@@ -148,7 +152,7 @@ impl State {
                 let start = stored.len().checked_sub(frames.len());
                 start.is_some_and(|start| v1::are_same(&stored[start..], frames))
             };
-            let outcome = self.ledger.admit(turn, put, is_last);
+            let outcome = self.conditions.admit(turn, put, is_last);
             match outcome {
                 Ok(ended) => {
                     self.queued_turns += 1;
@@ -179,7 +183,7 @@ impl State {
 
     pub(super) fn commit(&mut self) {
         for run in self.touched.drain(..) {
-            if let Some(head) = self.ledger.head_mut(run) {
+            if let Some(head) = self.conditions.head_mut(run) {
                 self.live_bytes -= head.place.trim();
                 head.place.durable = head.place.bytes.len();
             }
@@ -213,7 +217,7 @@ impl State {
     /// A run that is live, or will have finished once its last turn is durable.
     fn unfinished(&self, run: RunId) -> Option<&Frames> {
         let closing = || self.closing.iter().find(|(close, _)| close.run == run);
-        let live = self.ledger.head(run).map(|head| &head.place);
+        let live = self.conditions.head(run).map(|head| &head.place);
         live.or_else(|| closing().map(|(_, frames)| frames))
     }
 
@@ -232,7 +236,7 @@ impl State {
 
     /// The durable frames of a live run.
     pub(super) fn live_frames(&self, run: RunId) -> Option<&[u8]> {
-        let head = self.ledger.head(run)?;
+        let head = self.conditions.head(run)?;
         Some(head.place.durable()).filter(|frames| !frames.is_empty())
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, Placement, Timestamp};
 
 use super::shared::Shared;
-use super::state::State;
+use super::state::JournalState;
 use super::{RedbJournal, recover};
 use crate::claim::{Claim, ClaimRefused, Owned, PartitionReport};
 use crate::error::{FailureKind, JournalFailure, ReadError};
@@ -58,13 +58,13 @@ impl Claims {
     }
 }
 
-impl State {
+impl JournalState {
     /// What a claim finds in the partitions that are still owned under these epochs, and what is damaged there
     /// or cannot be put down to a run.
     pub(super) fn claimed(&self, given: &[(Partition, Epoch)]) -> (Vec<Owned>, RecoveryReport) {
         let mut found = vec![None; usize::from(Partition::COUNT)];
         for (partition, epoch) in given {
-            if self.ledger.owners.check(*partition, *epoch).is_ok() {
+            if self.conditions.owners.check(*partition, *epoch).is_ok() {
                 found[usize::from(partition.index())] = Some(PartitionReport::default());
             }
         }
@@ -72,7 +72,7 @@ impl State {
             finished_runs: self.closed.len(),
             ..RecoveryReport::default()
         };
-        for (run, head) in self.ledger.heads().iter() {
+        for (run, head) in self.conditions.heads().iter() {
             if let Some(part) = &mut found[usize::from(run.partition().index())] {
                 part.live_runs += 1;
                 part.records += u64::from(head.last);
@@ -194,7 +194,7 @@ impl ClaimReader {
                 claim.grant(owned, report)
             }
             Err(error) => {
-                state.ledger.owners.give_back(&given);
+                state.conditions.owners.give_back(&given);
                 claim.refuse(ClaimRefused::Unreadable(error))
             }
         }

@@ -1,7 +1,7 @@
 //! The port, as the journal in a file has it.
 //!
 //! ```text
-//!   enqueue ──► State, under its lock ──► the writer's bell
+//!   enqueue ──► JournalState, under its lock ──► the writer's bell
 //!   reads   ──► a moment of the store that fits the state ──► log, closed, recover
 //! ```
 //!
@@ -15,7 +15,7 @@ use std::sync::MutexGuard;
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
 use super::moment::Moment;
-use super::state::State;
+use super::state::JournalState;
 use super::{RedbJournal, closed, log, recover};
 use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
@@ -266,7 +266,7 @@ impl RedbJournal {
 
     /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
     /// `rings`, and those who watch where that is all that is waited for.
-    fn queued(&self, state: MutexGuard<'_, State>, offset: Offset, rings: bool) -> Ringing {
+    fn queued(&self, state: MutexGuard<'_, JournalState>, offset: Offset, rings: bool) -> Ringing {
         let mut bells = Vec::new();
         if self.shared.config.durability != Durability::Durable {
             self.shared.publish(offset);

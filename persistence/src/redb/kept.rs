@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Segment;
+    use crate::redb::state::Piece;
     use crate::redb::store::Store;
 
     /// A run of two hundred turns that leave the log one by one: a row holds some of them, and none is
@@ -278,7 +278,7 @@ mod tests {
                 moved: vec![(run, frames)],
                 ..Slice::default()
             };
-            store.commit(&Segment::default(), Some(&slice)).unwrap();
+            store.commit(&Piece::default(), Some(&slice)).unwrap();
         }
         let (mut found, mut rows) = (Vec::new(), 0);
         let moment = store.moment().unwrap();
@@ -302,7 +302,7 @@ mod tests {
             gone: vec![run],
             ..Slice::default()
         };
-        let removed = store.commit(&Segment::default(), Some(&slice));
+        let removed = store.commit(&Piece::default(), Some(&slice));
         assert_eq!(removed.unwrap(), whole.len() as u64);
         let moment = store.moment().unwrap();
         assert_eq!(moment.kept(run, 0, usize::MAX).unwrap(), Vec::<Vec<u8>>::new());

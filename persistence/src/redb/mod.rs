@@ -1,7 +1,7 @@
 //! A journal in one file, on redb.
 //!
 //! ```text
-//!   RedbJournal ──► Shared { State (open buffer, ledger, finished runs), watermark }
+//!   RedbJournal ──► Shared { JournalState (open buffer, conditions, finished runs), watermark }
 //!        │ reads                       ▲
 //!        ▼                             │ seals, commits, publishes
 //!      Store (redb) ◄───────────── Writer (a part on its own thread)
@@ -69,7 +69,7 @@ pub use self::salvage::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
 };
 use self::shared::Shared;
-use self::state::State;
+use self::state::JournalState;
 use self::store::Store;
 #[cfg(feature = "floor")]
 pub(crate) use self::tables::LOG_TABLE;
@@ -103,7 +103,7 @@ impl RedbJournal {
     }
 
     /// Something of the state, and a moment of the store that fits it.
-    fn moment<T>(&self, read: impl FnOnce(&State) -> T) -> Result<(T, Moment), JournalFailure> {
+    fn moment<T>(&self, read: impl FnOnce(&JournalState) -> T) -> Result<(T, Moment), JournalFailure> {
         let store = self.reader()?;
         let state = self.shared.lock();
         let moment = store.moment()?;
@@ -111,7 +111,10 @@ impl RedbJournal {
     }
 
     /// The same, for what depends on where the log begins in that moment: it may be one commit ahead.
-    fn moment_from<T>(&self, read: impl FnOnce(&State, u64) -> T) -> Result<(T, Moment), JournalFailure> {
+    fn moment_from<T>(
+        &self,
+        read: impl FnOnce(&JournalState, u64) -> T,
+    ) -> Result<(T, Moment), JournalFailure> {
         let store = self.reader()?;
         let state = self.shared.lock();
         let moment = store.moment()?;

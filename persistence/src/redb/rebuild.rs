@@ -610,7 +610,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Segment;
+    use crate::redb::state::Piece;
     use crate::redb::store::Store;
 
     /// Thirty runs of several turns in a store of ten commits; every third one closes.
@@ -644,12 +644,12 @@ mod tests {
                 .iter()
                 .flat_map(|turn| batch.frames(turn).to_vec())
                 .collect();
-            let segment = Segment {
+            let piece = Piece {
                 start: end,
                 bytes: frames.clone(),
-                ..Segment::default()
+                ..Piece::default()
             };
-            store.commit(&segment, None).unwrap();
+            store.commit(&piece, None).unwrap();
             end += frames.len() as u64;
         }
         store

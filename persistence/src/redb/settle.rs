@@ -26,7 +26,7 @@ use super::frames;
 use super::moment::Moment;
 use super::settler::{Rows, Settler, Step};
 use super::shared::Shared;
-use super::state::State;
+use super::state::JournalState;
 use super::store::{Slice, Store};
 use crate::error::JournalFailure;
 use crate::wire::settled::run_hash;
@@ -297,7 +297,7 @@ fn load_ahead(store: &Store, shared: &Shared) -> Result<(), JournalFailure> {
 
 /// Notes that a slice has left, after the commit that it left with. `removed` bytes of kept turns
 /// went with it.
-pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut State) {
+pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut JournalState) {
     state.begins_at(slice.low);
     let moved: u64 = slice.moved.iter().map(|(_, frames)| frames.len() as u64).sum();
     state.kept_bytes = (state.kept_bytes + moved).saturating_sub(removed);

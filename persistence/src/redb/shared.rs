@@ -8,7 +8,7 @@ use millrun_core::{Bell, Host, Offset, PartExit};
 
 use super::disk::Disk;
 use super::room::Room;
-use super::state::State;
+use super::state::JournalState;
 use super::store::Store;
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure};
@@ -20,9 +20,9 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<dyn Host>,
     /// Wakes the writer.
     pub(crate) bell: Bell,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     watermark: AtomicU64,
-    /// Whether `State::failure` is set, so that a look at it needs no lock.
+    /// Whether `JournalState::failure` is set, so that a look at it needs no lock.
     has_failed: AtomicBool,
     /// `None` once the journal has let go of the file.
     store: RwLock<Option<Arc<Store>>>,
@@ -41,7 +41,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: JournalConfig, host: Arc<dyn Host>, state: State, store: Arc<Store>) -> Self {
+    pub(crate) fn new(
+        config: JournalConfig,
+        host: Arc<dyn Host>,
+        state: JournalState,
+        store: Arc<Store>,
+    ) -> Self {
         let (disk, written) = store.meter();
         let room = Arc::clone(store.room());
         room.wait_on(Arc::clone(&host), config.disk_full_wait_max);
@@ -63,7 +68,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
 //! Opens a journal: finds out what its store holds, and starts the parts that work on it.
 //!
 //! ```text
-//!   open (the file) ──► Store ──► count ──► index ──► log ──► Read ──► State ──► writer, archiver
+//!   open (the file) ──► Store ──► count ──► index ──► log ──► Read ──► JournalState ──► writer, archiver
 //!                                        or anew       └─► folds
 //! ```
 //!
@@ -25,7 +25,7 @@ use super::index::Index;
 use super::moment::Moment;
 use super::rebuild::{self, Known, Rebuilt};
 use super::shared::Shared;
-use super::state::State;
+use super::state::JournalState;
 use super::store::Store;
 use super::writer::Writer;
 use super::{Opened, RedbJournal, open, recover, settler};
@@ -172,7 +172,7 @@ impl RedbJournal {
             is_index_rebuilt,
         };
         let store = Arc::new(store);
-        let state = State::new(&config, epoch, rebuilt, closed, gone, snapshots);
+        let state = JournalState::new(&config, epoch, rebuilt, closed, gone, snapshots);
         let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
         let writer = Writer::new(Arc::clone(&shared), store, rows);
         let ended = Arc::clone(&shared);

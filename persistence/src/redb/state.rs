@@ -1,7 +1,7 @@
-//! What producers, readers and the writer share: the open buffer, the ledger, the watermark.
+//! What producers, readers and the writer share: the open buffer, the conditions, the watermark.
 //!
 //! ```text
-//!   producers ──► open segment ──(writer seals it)──► sealed segment ──commit──► durable
+//!   producers ──► open piece ──(writer seals it)──► sealed piece ──commit──► durable
 //!                     ▲                                     │
 //!                     └───────────── buffer reused ◄────────┘
 //! ```
@@ -24,12 +24,12 @@ use super::recover::{Runs, Trims, Wanted};
 use super::snapshots::{SnapshotRows, Snapshots};
 use crate::batch::{Batch, TurnSpan};
 use crate::claim::{Claim, ClaimRefused, Claimant};
+use crate::conditions::{Conditions, Head, narrow, rests_on_refused};
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, Place};
 use crate::heads::Heads;
 use crate::journal::{Enqueued, RefusedTurn, Ringing, Stats};
-use crate::ledger::{Head, Ledger, narrow, rests_on_refused};
 use crate::record::Snapshot;
 use crate::scan;
 use crate::wire::inventory::Listed;
@@ -37,7 +37,7 @@ use crate::wire::v1;
 
 /// Turns on their way to the disk, exactly as they will stand in the log.
 #[derive(Debug, Default)]
-pub(crate) struct Segment {
+pub(crate) struct Piece {
     /// Log position of the first byte.
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     pub(crate) aged: Option<Timestamp>,
     /// What is to be listed with it, if so.
     pub(crate) unlisted: Option<Unlisted>,
-    /// Where the log began when the segment was sealed.
+    /// Where the log began when the piece was sealed.
     pub(crate) low: u64,
 }
 
@@ -94,7 +94,7 @@ const UNLISTED_LEN_MAX: usize = 4_096;
 /// or when it is as long as this.
 const UNLISTED_BYTES_MAX: u64 = 4 << 20;
 
-impl Segment {
+impl Piece {
     pub(crate) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -123,10 +123,10 @@ impl RingAt {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct JournalState {
     batch_bytes_max: usize,
     batch_len_max: usize,
-    pub(super) ledger: Ledger<Place>,
+    pub(super) conditions: Conditions<Place>,
     pub(crate) claims: Claims,
     /// The offset up to which all is in the store.
     pub(crate) written: Offset,
@@ -135,8 +135,8 @@ pub(crate) struct State {
     pub(crate) closed: ClosedRuns,
     pub(crate) damaged: Damaged,
     pub(crate) snapshots: Snapshots,
-    pub(crate) open: Segment,
-    sealed: Option<Arc<Segment>>,
+    pub(crate) open: Piece,
+    sealed: Option<Arc<Piece>>,
     /// A buffer to use again.
     spare: Vec<u8>,
     spare_closing: Vec<Finished<Place>>,
@@ -183,7 +183,7 @@ fn closing(finished: &Finished<Place>) -> Listed {
     }
 }
 
-impl State {
+impl JournalState {
     /// `gone` are the runs that were dropped and of which turns are kept, `snapshots` those that
     /// have one.
     pub(crate) fn new(
@@ -194,7 +194,7 @@ impl State {
         gone: Vec<RunId>,
         snapshots: impl IntoIterator<Item = RunId>,
     ) -> Self {
-        let mut ledger = Ledger::new(epoch, config.turn_bytes_max);
+        let mut conditions = Conditions::new(epoch, config.turn_bytes_max);
         let mut live_bytes = 0;
         let mut unlisted = Unlisted {
             from: rebuilt.listed_to,
@@ -208,23 +208,25 @@ impl State {
             if live.place.last >= rebuilt.listed_to {
                 unlisted.live.push(run);
             }
-            ledger.restore(run, live.turn, live.place);
+            conditions.restore(run, live.turn, live.place);
         }
-        let (stored, removed) = snapshots.into_iter().partition(|run| ledger.head(*run).is_some());
+        let (stored, removed) = snapshots
+            .into_iter()
+            .partition(|run| conditions.head(*run).is_some());
         let snapshots = Snapshots::new(config.snapshot_bytes_max, stored, removed);
         Self {
             batch_bytes_max: config.batch_bytes_max,
             batch_len_max: config.batch_len_max,
-            ledger,
+            conditions,
             claims: Claims::default(),
             written: Offset::ZERO,
             counted: epoch,
             closed,
             damaged: rebuilt.damaged,
             snapshots,
-            open: Segment {
+            open: Piece {
                 start: rebuilt.end,
-                ..Segment::default()
+                ..Piece::default()
             },
             sealed: None,
             spare: Vec::new(),
@@ -252,7 +254,7 @@ impl State {
         }
     }
 
-    /// Takes a sealed batch into the open segment. Says whether to ring the writer.
+    /// Takes a sealed batch into the open piece. Says whether to ring the writer.
     pub(crate) fn enqueue(&mut self, batch: &Batch) -> Result<(Enqueued, bool), EnqueueError> {
         self.check_open()?;
         let has_room = self.open.bytes.len() + batch.bytes() <= self.batch_bytes_max
@@ -309,7 +311,7 @@ impl State {
             place.bytes += frames.len() as u64;
         };
         let is_last = |head: &Head<Place>| head.digest == turn.digest;
-        let closed = self.ledger.admit(turn, put, is_last)?;
+        let closed = self.conditions.admit(turn, put, is_last)?;
         let at = open.bytes.len();
         open.bytes.extend_from_slice(frames);
         v1::set_back(&mut open.bytes[at..], back);
@@ -335,13 +337,16 @@ impl State {
         if self.damaged.runs.contains_key(&run) {
             return Err(TurnRefused::Quarantined);
         }
-        self.ledger.read_again(run, epoch)
+        self.conditions.read_again(run, epoch)
     }
 
     /// Takes a snapshot of a live run for the next commit.
     pub(crate) fn put_snapshot(&mut self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
         self.check_open()?;
-        let head = self.ledger.head(snapshot.run).ok_or(SnapshotRefused::NotLive)?;
+        let head = self
+            .conditions
+            .head(snapshot.run)
+            .ok_or(SnapshotRefused::NotLive)?;
         let head = Sequence::new(u64::from(head.last));
         if snapshot.sequence > head {
             return Err(SnapshotRefused::Ahead { head });
@@ -377,7 +382,7 @@ impl State {
     pub(crate) fn list(&self, runs: &[RunId], end: u64, listed: &mut Vec<Listed>) {
         let heads = runs
             .iter()
-            .filter_map(|run| Some((*run, self.ledger.head(*run)?)));
+            .filter_map(|run| Some((*run, self.conditions.head(*run)?)));
         let heads = heads.filter(|(_, head)| head.place.last < end);
         listed.extend(heads.map(|(run, head)| Listed {
             position: head.place.last,
@@ -389,8 +394,8 @@ impl State {
         }));
     }
 
-    /// Hands the open segment to the writer and opens the next one, when so much has elapsed.
-    pub(crate) fn seal(&mut self, elapsed: Duration) -> Arc<Segment> {
+    /// Hands the open piece to the writer and opens the next one, when so much has elapsed.
+    pub(crate) fn seal(&mut self, elapsed: Duration) -> Arc<Piece> {
         for closed in &mut self.open.closing {
             closed.closed_at = self.closed.age.see(closed.closed_at, elapsed);
         }
@@ -408,12 +413,12 @@ impl State {
             };
             self.open.unlisted = Some(std::mem::replace(&mut self.unlisted, next));
         }
-        let next = Segment {
+        let next = Piece {
             start: end,
             bytes: std::mem::take(&mut self.spare),
             offset: self.open.offset,
             closing: std::mem::take(&mut self.spare_closing),
-            ..Segment::default()
+            ..Piece::default()
         };
         let sealed = Arc::new(std::mem::replace(&mut self.open, next));
         self.sealed = Some(Arc::clone(&sealed));
@@ -422,30 +427,30 @@ impl State {
         sealed
     }
 
-    /// Notes that the sealed segment is durable.
+    /// Notes that the sealed piece is durable.
     /// Returns the time at which retention is to be applied, if any run has closed.
-    pub(crate) fn committed(&mut self, segment: Arc<Segment>, took: Duration) -> Option<Timestamp> {
+    pub(crate) fn committed(&mut self, piece: Arc<Piece>, took: Duration) -> Option<Timestamp> {
         self.sealed = None;
-        self.written = segment.offset;
+        self.written = piece.offset;
         self.commits += 1;
-        self.turns += segment.turns as u64;
-        self.bytes += segment.bytes.len() as u64;
+        self.turns += piece.turns as u64;
+        self.bytes += piece.bytes.len() as u64;
         self.last_commit = took;
-        for trim in &segment.trims {
+        for trim in &piece.trims {
             self.live_bytes -= trim.before.bytes;
             self.trims.insert(trim.run, trim.position);
             if trim.before.first < self.low {
                 self.gone.push(trim.run);
             }
         }
-        for closed in &segment.closing {
+        for closed in &piece.closing {
             self.live_bytes -= closed.bytes;
             self.closed.waiting.add(*closed);
         }
-        let trimmed_at = segment.closing.last().map(|_| self.closed.age.now());
-        // A reader may hold the segment for a moment; then its memory goes with it.
-        if let Ok(segment) = Arc::try_unwrap(segment) {
-            (self.spare, self.spare_closing) = (segment.bytes, segment.closing);
+        let trimmed_at = piece.closing.last().map(|_| self.closed.age.now());
+        // A reader may hold the piece for a moment; then its memory goes with it.
+        if let Ok(piece) = Arc::try_unwrap(piece) {
+            (self.spare, self.spare_closing) = (piece.bytes, piece.closing);
             self.spare.clear();
             self.spare_closing.clear();
             self.spare.shrink_to(self.batch_bytes_max);
@@ -490,31 +495,31 @@ impl State {
         takes: bool,
     ) -> Result<(Vec<(Partition, Epoch)>, Ringing), ClaimRefused> {
         let taken = if takes {
-            self.ledger.owners.take(claim)
+            self.conditions.owners.take(claim)
         } else {
-            self.ledger.owners.claim(claim)?
+            self.conditions.owners.claim(claim)?
         };
-        self.ledger.trust(claim.partitions());
+        self.conditions.trust(claim.partitions());
         self.count_takeovers();
         Ok(taken)
     }
 
     /// Gives the partitions a new epoch, and nobody the partitions. Says whether to ring the writer.
     pub(crate) fn take_over(&mut self, partitions: &[Partition]) -> (Epoch, Ringing, bool) {
-        let (epoch, told) = self.ledger.owners.take_over(partitions);
-        self.ledger.trust(partitions);
+        let (epoch, told) = self.conditions.owners.take_over(partitions);
+        self.conditions.trust(partitions);
         self.count_takeovers();
         (epoch, told, self.rings())
     }
 
     pub(super) fn release(&mut self, claimant: &Claimant, partitions: &[Partition]) {
-        self.ledger.owners.release(claimant, partitions);
+        self.conditions.owners.release(claimant, partitions);
     }
 
     /// All takings of a partition but its first one of an opening are counted in the store as openings: where
     /// any has had more of them than was counted, with the next commit.
     fn count_takeovers(&mut self) {
-        let newest = self.ledger.owners.newest();
+        let newest = self.conditions.owners.newest();
         if newest.takeover() <= self.counted.takeover().max(1) {
             return;
         }
@@ -530,17 +535,17 @@ impl State {
 
     /// The runs that are live.
     pub(crate) fn live(&self) -> Runs {
-        self.ledger.heads().iter().map(|(run, _)| run).collect()
+        self.conditions.heads().iter().map(|(run, _)| run).collect()
     }
 
     /// The live runs of those partitions that are still owned under these epochs.
     pub(super) fn live_of(&self, given: &[(Partition, Epoch)]) -> Runs {
         let mut is_wanted = vec![false; usize::from(Partition::COUNT)];
         for (partition, epoch) in given {
-            let is_owned = self.ledger.owners.check(*partition, *epoch).is_ok();
+            let is_owned = self.conditions.owners.check(*partition, *epoch).is_ok();
             is_wanted[usize::from(partition.index())] = is_owned;
         }
-        let heads = self.ledger.heads().iter().map(|(run, _)| run);
+        let heads = self.conditions.heads().iter().map(|(run, _)| run);
         heads
             .filter(|run| is_wanted[usize::from(run.partition().index())])
             .collect()
@@ -549,13 +554,13 @@ impl State {
     /// Where the records of live runs stand, in a moment of the store whose log begins at `low`: a
     /// commit that the state does not know of yet may have moved its beginning.
     pub(crate) fn live_span(&self, low: u64) -> Span {
-        let heads = self.ledger.heads().iter();
+        let heads = self.conditions.heads().iter();
         self.span(heads.map(|(_, head)| head.place.first).min(), low)
     }
 
     /// As [`live_span`](Self::live_span), of some live runs.
     pub(super) fn span_of(&self, runs: impl Iterator<Item = RunId>, low: u64) -> Span {
-        let heads = runs.filter_map(|run| self.ledger.head(run));
+        let heads = runs.filter_map(|run| self.conditions.head(run));
         self.span(heads.map(|head| head.place.first).min(), low)
     }
 
@@ -572,7 +577,7 @@ impl State {
     }
 
     pub(crate) fn is_live(&self, run: RunId) -> bool {
-        self.ledger.head(run).is_some()
+        self.conditions.head(run).is_some()
     }
 
     /// Where the durable part of the log ends.
@@ -584,7 +589,7 @@ impl State {
 
     /// Where the run's durable records stand; `None` if it has none, or is settled.
     pub(crate) fn durable_place(&self, run: RunId) -> Option<Place> {
-        let live = self.ledger.head(run).map(|head| &head.place);
+        let live = self.conditions.head(run).map(|head| &head.place);
         let place = live
             .or_else(|| self.closing(run))
             .or_else(|| self.closed.waiting.run(run).map(|finished| &finished.place))?;
@@ -636,7 +641,7 @@ impl State {
 
     /// Whether the run is live, waits to be settled, or is quarantined.
     pub(crate) fn is_unsettled(&self, run: RunId) -> bool {
-        self.ledger.head(run).is_some() || self.closed.waiting.run(run).is_some() || self.damaged.has(run)
+        self.conditions.head(run).is_some() || self.closed.waiting.run(run).is_some() || self.damaged.has(run)
     }
 
     /// The runs that close in batches that are queued.
@@ -651,13 +656,13 @@ impl State {
     pub(crate) fn stats(&self) -> Stats {
         let queued = self.open.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len());
         Stats {
-            live_runs: self.ledger.heads().len() as u64,
+            live_runs: self.conditions.heads().len() as u64,
             finished_runs: self.closed.len(),
             dropped_runs: self.closed.dropped(),
             live_bytes: self.live_bytes + self.closed.bytes(),
             log_bytes: self.durable_end().saturating_sub(self.low) + self.kept_bytes,
             queued_bytes: queued as u64,
-            index_bytes: self.ledger.memory_bytes()
+            index_bytes: self.conditions.memory_bytes()
                 + self.closed.memory_bytes()
                 + self.snapshots.memory_bytes(),
             commits: self.commits,

@@ -1,7 +1,7 @@
 //! The file: its tables in redb, and nothing that knows what a turn is.
 //!
 //! ```text
-//!   Segment ┐                                 ┌─► log, meta, snapshots
+//!   Piece ┐                                 ┌─► log, meta, snapshots
 //!           ├─► commit: one transaction, sync ┤
 //!   Slice   ┘                                 └─► kept turns, index
 //!
@@ -26,7 +26,7 @@ use super::kept::{self, KeptKey};
 use super::moment::{Moment, Opened};
 use super::room::{Room, Roomy};
 use super::settler::Step;
-use super::state::Segment;
+use super::state::Piece;
 use super::tables::{
     AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
 };
@@ -165,22 +165,22 @@ impl Store {
         })
     }
 
-    /// Makes the frames of a segment durable as the log's next bytes with all that goes with them,
+    /// Makes the frames of a piece durable as the log's next bytes with all that goes with them,
     /// and a slice of settling. Returns how many bytes of kept turns went with the slice.
     #[cfg(test)]
-    pub(crate) fn commit(&self, segment: &Segment, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
-        self.commit_listing(segment, &[], slice)
+    pub(crate) fn commit(&self, piece: &Piece, slice: Option<&Slice>) -> Result<u64, JournalFailure> {
+        self.commit_listing(piece, &[], slice)
     }
 
     /// As [`commit`](Self::commit); `listed` are the last turns of the runs that are to be listed with the
-    /// segment, in the order of the log.
+    /// piece, in the order of the log.
     pub(crate) fn commit_listing(
         &self,
-        segment: &Segment,
+        piece: &Piece,
         listed: &[Listed],
         slice: Option<&Slice>,
     ) -> Result<u64, JournalFailure> {
-        let (position, frames, snapshots) = (segment.start, &segment.bytes, &segment.snapshots);
+        let (position, frames, snapshots) = (piece.start, &piece.bytes, &piece.snapshots);
         guarded(|| {
             self.upgrade()?;
             let txn = self.db.begin_write()?;
@@ -207,13 +207,13 @@ impl Store {
                     table.insert(run.bits(), row.as_slice())?;
                 }
             }
-            if let Some(aged) = segment.aged {
+            if let Some(aged) = piece.aged {
                 txn.open_table(META)?.insert(AGED, aged.as_micros())?;
             }
-            if let Some(opens) = segment.opens {
+            if let Some(opens) = piece.opens {
                 txn.open_table(META)?.insert(OPENS, opens)?;
             }
-            put_inventory(&txn, segment, listed, slice)?;
+            put_inventory(&txn, piece, listed, slice)?;
             if let Some(slice) = slice {
                 removed = kept::put(&txn, slice)?;
                 txn.open_table(META)?.insert(LOW, slice.low)?;
@@ -329,21 +329,21 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Lists the turns of a segment that are due, and forgets those that have left the log.
+/// Lists the turns of a piece that are due, and forgets those that have left the log.
 fn put_inventory(
     txn: &WriteTransaction,
-    segment: &Segment,
+    piece: &Piece,
     listed: &[Listed],
     slice: Option<&Slice>,
 ) -> Result<(), redb::Error> {
-    let low = slice.map_or(segment.low, |slice| slice.low);
+    let low = slice.map_or(piece.low, |slice| slice.low);
     let has_left = slice.is_some_and(|slice| !slice.rows.is_empty());
-    if segment.unlisted.is_none() && !has_left {
+    if piece.unlisted.is_none() && !has_left {
         return Ok(());
     }
     let mut table = txn.open_table(INVENTORY)?;
-    if let Some(unlisted) = &segment.unlisted {
-        for (from, row) in inventory::rows(unlisted.from, segment.end(), low, listed) {
+    if let Some(unlisted) = &piece.unlisted {
+        for (from, row) in inventory::rows(unlisted.from, piece.end(), low, listed) {
             table.insert(from, row.as_slice())?;
         }
     }

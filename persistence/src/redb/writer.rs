@@ -26,7 +26,7 @@ use super::convoy::{Convoy, Decision};
 use super::settle::{self, Settling};
 use super::settler::Rows;
 use super::shared::Shared;
-use super::state::{RingAt, Segment};
+use super::state::{Piece, RingAt};
 use super::store::{Slice, Store};
 use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
@@ -70,7 +70,7 @@ impl Pauses {
 /// What the next turn is for.
 enum Work {
     Compact,
-    Commit(Arc<Segment>),
+    Commit(Arc<Piece>),
     Plan,
     Look,
     Wait(Duration),
@@ -216,37 +216,37 @@ impl Writer {
         self.settling.plan_on(store, &self.shared, self.last_bytes)
     }
 
-    /// One transaction: the segment, and a slice of settling if one is due.
-    fn write(&mut self, store: &Store, segment: &Segment) -> Result<Option<(Slice, u64)>, JournalFailure> {
+    /// One transaction: the piece, and a slice of settling if one is due.
+    fn write(&mut self, store: &Store, piece: &Piece) -> Result<Option<(Slice, u64)>, JournalFailure> {
         self.pauses.note(self.settling.is_planned());
         let waits = self.pauses.will_come() && !self.settling.is_behind();
         while !waits && !self.settling.is_planned() {
-            self.settling.plan_on(store, &self.shared, segment.bytes.len())?;
+            self.settling.plan_on(store, &self.shared, piece.bytes.len())?;
         }
         let slice = self.settling.take(&self.shared);
-        let listed = self.list(segment);
-        let removed = store.commit_listing(segment, &listed, slice.as_ref())?;
+        let listed = self.list(piece);
+        let removed = store.commit_listing(piece, &listed, slice.as_ref())?;
         Ok(slice.map(|slice| (slice, removed)))
     }
 
-    /// What is to be listed with a segment; the lock is held for some runs at a time.
-    fn list(&self, segment: &Segment) -> Vec<Listed> {
-        let Some(unlisted) = &segment.unlisted else {
+    /// What is to be listed with a piece; the lock is held for some runs at a time.
+    fn list(&self, piece: &Piece) -> Vec<Listed> {
+        let Some(unlisted) = &piece.unlisted else {
             return Vec::new();
         };
         let mut listed = unlisted.closed.clone();
         for runs in unlisted.live.chunks(LISTED_AT_ONCE) {
-            self.shared.lock().list(runs, segment.end(), &mut listed);
+            self.shared.lock().list(runs, piece.end(), &mut listed);
         }
         in_order(listed)
     }
 
-    /// Commits a segment; says whether the writer may go on.
-    fn commit(&mut self, segment: Arc<Segment>) -> bool {
+    /// Commits a piece; says whether the writer may go on.
+    fn commit(&mut self, piece: Arc<Piece>) -> bool {
         let store = self.store.clone().expect(KEPT);
-        self.last_bytes = segment.bytes.len();
+        self.last_bytes = piece.bytes.len();
         let began = self.shared.host.elapsed();
-        let written = self.write(&store, &segment);
+        let written = self.write(&store, &piece);
         // What became of the file explains a failure, and forbids to acknowledge what went well.
         let outcome = self.look().and(written);
         let ended = self.shared.host.elapsed();
@@ -258,13 +258,13 @@ impl Writer {
                 return false;
             }
         };
-        let acknowledged = (segment.batches, segment.turns);
-        let offset = segment.offset;
+        let acknowledged = (piece.batches, piece.turns);
+        let offset = piece.offset;
         let mut state = self.shared.lock();
         if let Some((mut slice, removed)) = slice {
             settle::done(&mut slice, removed, &mut state);
         }
-        if let Some(now) = state.committed(segment, took) {
+        if let Some(now) = state.committed(piece, took) {
             while let Trim::Load(number) = state.trim(now) {
                 drop(state);
                 let row = store.moment().map_err(ReadError::Failed);
@@ -289,8 +289,8 @@ impl Writer {
 impl Part for Writer {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
         match self.next() {
-            Work::Commit(segment) => {
-                if self.commit(segment) {
+            Work::Commit(piece) => {
+                if self.commit(piece) {
                     return Next::Again;
                 }
             }

@@ -6,7 +6,7 @@ use super::*;
 use crate::batch::TurnHeader;
 
 /// Takes one turn of `bytes` bytes, by a run of this number.
-fn turn(state: &mut State, number: u64, head: u64, bytes: usize, closes: bool) -> RunId {
+fn turn(state: &mut JournalState, number: u64, head: u64, bytes: usize, closes: bool) -> RunId {
     let id = InstanceId::new("a").expect("a sound id");
     let time = Timestamp::from_micros(1_700_000_000_000_000);
     let run = RunId::new(id.partition(), time, number);
@@ -29,13 +29,13 @@ fn turn(state: &mut State, number: u64, head: u64, bytes: usize, closes: bool) -
     run
 }
 
-fn state() -> State {
-    State::new(&JournalConfig::default(), false, Epoch::new(1))
+fn state() -> JournalState {
+    JournalState::new(&JournalConfig::default(), false, Epoch::new(1))
 }
 
 /// Length and capacity of what is held for a live run.
-fn held(state: &State, run: RunId) -> (usize, usize) {
-    let bytes = &state.ledger.head(run).expect("it is live").place.bytes;
+fn held(state: &JournalState, run: RunId) -> (usize, usize) {
+    let bytes = &state.conditions.head(run).expect("it is live").place.bytes;
     (bytes.len(), bytes.capacity())
 }
 
@@ -70,7 +70,7 @@ fn a_run_opens_in_the_buffer_of_one_like_it_that_has_closed() {
 fn a_large_history_is_retained_without_a_copy() {
     let mut state = state();
     let run = turn(&mut state, 1, 0, 100_000, false);
-    let bytes = &mut state.ledger.head_mut(run).expect("it is live").place.bytes;
+    let bytes = &mut state.conditions.head_mut(run).expect("it is live").place.bytes;
     bytes.reserve(10_000);
     let before = bytes.as_ptr();
     assert_eq!(turn(&mut state, 1, 1, 1_000, true), run);

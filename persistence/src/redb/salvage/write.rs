@@ -14,7 +14,7 @@ use super::source::Bytes;
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
 use crate::redb::moment::Opened;
-use crate::redb::state::{Segment, Unlisted};
+use crate::redb::state::{Piece, Unlisted};
 use crate::redb::store::{Rows, Store};
 use crate::wire::inventory::Listed;
 use crate::wire::v1::{self, Frame};
@@ -120,18 +120,18 @@ impl Target {
     }
 
     fn commit(&mut self) -> Result<(), JournalFailure> {
-        let segment = Segment {
+        let piece = Piece {
             start: self.end,
             bytes: std::mem::take(&mut self.waiting),
             unlisted: Some(Unlisted {
                 from: self.end,
                 ..Unlisted::default()
             }),
-            ..Segment::default()
+            ..Piece::default()
         };
-        self.store.commit_listing(&segment, &self.listed, None)?;
-        self.end += segment.bytes.len() as u64;
-        self.waiting = segment.bytes;
+        self.store.commit_listing(&piece, &self.listed, None)?;
+        self.end += piece.bytes.len() as u64;
+        self.waiting = piece.bytes;
         self.waiting.clear();
         self.listed.clear();
         Ok(())

@@ -282,7 +282,7 @@ mod tests {
     use crate::config::Retention;
     use crate::finished::IdHash;
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Segment as Queued;
+    use crate::redb::state::Piece;
     use crate::redb::store::{Slice, Store};
 
     /// As many close with each commit as are settled at once; without a turn of its own, merging would
@@ -322,7 +322,7 @@ mod tests {
                 index,
                 ..Slice::default()
             };
-            store.commit(&Queued::default(), Some(&slice)).unwrap();
+            store.commit(&Piece::default(), Some(&slice)).unwrap();
             if let Some(settled) = slice.index.settled.take() {
                 closed.settle(settled);
             }

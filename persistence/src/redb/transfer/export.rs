@@ -21,7 +21,7 @@ use crate::finished::Place;
 use crate::journal::Journal;
 use crate::record::{Record, Trimmed};
 use crate::redb::moment::Moment;
-use crate::redb::state::State;
+use crate::redb::state::JournalState;
 use crate::redb::upkeep::BackupError;
 use crate::redb::{RedbJournal, log, open};
 use crate::scan;
@@ -82,7 +82,7 @@ impl RedbJournal {
             exported: Exported::default(),
         };
         ndjson::put_header(&mut out.lines, false);
-        let mut live: Vec<_> = self.moment(State::live)?.0.into_iter().collect();
+        let mut live: Vec<_> = self.moment(JournalState::live)?.0.into_iter().collect();
         live.sort_unstable();
         let mut seen = HashSet::new();
         let mut after = None;

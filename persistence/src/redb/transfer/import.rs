@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   first pass:   lines ──► which runs are cut off or stand there again
-//!   second pass:  lines ──► a turn of records of one time ──► batch ──► State ──► commit into store.new
+//!   second pass:  lines ──► a turn of records of one time ──► batch ──► JournalState ──► commit into store.new
 //! ```
 //!
 //! Invariants: what is taken passes the checks that every turn passes; a line that makes no sense ends all
@@ -26,7 +26,7 @@ use crate::record::Record;
 use crate::redb::closed::{ClosedRuns, Settled};
 use crate::redb::open;
 use crate::redb::rebuild::{Known, rebuild};
-use crate::redb::state::{Segment, State};
+use crate::redb::state::{JournalState, Piece};
 use crate::redb::store::Store;
 use crate::wire::inventory::in_order;
 use crate::wire::ndjson::{self, LineRecord};
@@ -210,7 +210,7 @@ fn import_to(
 struct Import<'a> {
     store: &'a Store,
     path: &'a Path,
-    state: State,
+    state: JournalState,
     batch: Batch,
     /// The turn that is being collected.
     turn: Vec<Record>,
@@ -253,7 +253,7 @@ impl<'a> Import<'a> {
         Ok(Self {
             store,
             path,
-            state: State::new(config, EPOCH, rebuilt, closed, Vec::new(), Vec::new()),
+            state: JournalState::new(config, EPOCH, rebuilt, closed, Vec::new(), Vec::new()),
             batch: Batch::with_turn_bytes_max(config.turn_bytes_max),
             turn: Vec::new(),
             turn_bytes: 0,
@@ -363,8 +363,8 @@ impl<'a> Import<'a> {
             return Err(Problem::Cause(refusal(&refused.error)));
         }
         self.batch.clear();
-        let segment = self.write()?;
-        self.state.committed(segment, std::time::Duration::ZERO);
+        let piece = self.write()?;
+        self.state.committed(piece, std::time::Duration::ZERO);
         Ok(())
     }
 
@@ -377,15 +377,15 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<Arc<Segment>, Problem> {
-        let segment = self.state.seal(Duration::MAX);
+    fn write(&mut self) -> Result<Arc<Piece>, Problem> {
+        let piece = self.state.seal(Duration::MAX);
         let mut listed = Vec::new();
-        if let Some(unlisted) = &segment.unlisted {
+        if let Some(unlisted) = &piece.unlisted {
             listed.clone_from(&unlisted.closed);
-            self.state.list(&unlisted.live, segment.end(), &mut listed);
+            self.state.list(&unlisted.live, piece.end(), &mut listed);
         }
-        self.store.commit_listing(&segment, &in_order(listed), None)?;
-        Ok(segment)
+        self.store.commit_listing(&piece, &in_order(listed), None)?;
+        Ok(piece)
     }
 
     fn error(&self, problem: Problem, line: u64) -> ImportError {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   export:  finished runs in the order of closing, then live ones ──► file.new ──► sync, rename
-//!   import:  lines ──► turns ──► State (the same checks as ever) ──► commits into store.new ──► rename
+//!   import:  lines ──► turns ──► JournalState (the same checks as ever) ──► commits into store.new ──► rename
 //! ```
 //!
 //! What is kept: every record of every run, and the order in which runs closed. What is not: how turns

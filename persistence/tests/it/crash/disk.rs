@@ -52,7 +52,7 @@ enum Change {
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     durable: Vec<u8>,
     current: Vec<u8>,
     unsynced: Vec<Change>,
@@ -95,7 +95,7 @@ impl Plan {
 
 #[derive(Debug)]
 pub(crate) struct SimDisk {
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     is_locked: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl SimDisk {
     }
 
     pub(crate) fn planned(image: Vec<u8>, seed: u64, plan: Plan) -> Arc<Self> {
-        let state = State {
+        let state = DiskState {
             durable: image.clone(),
             current: image,
             unsynced: Vec::new(),
@@ -158,7 +158,7 @@ impl SimDisk {
         self.lock().plan = plan;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap()
     }
 }
@@ -179,7 +179,7 @@ fn write(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
     bytes[start..end].copy_from_slice(data);
 }
 
-impl State {
+impl DiskState {
     fn cut(&mut self) -> Vec<u8> {
         // Sometimes nearly all arrives, sometimes nearly nothing, mostly something between.
         match self.dice.below(8) {

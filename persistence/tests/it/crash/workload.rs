@@ -20,7 +20,7 @@ type Lengths = BTreeMap<RunId, (usize, usize)>;
 
 /// What there was after a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct State {
+struct WorkloadState {
     lengths: Lengths,
     /// Finished runs in the order of closing.
     closed: Vec<RunId>,
@@ -67,7 +67,7 @@ pub(crate) struct Record {
     authors: Vec<Author>,
     epoch: Epoch,
     /// The state after each batch since the journal was opened, the one before them first.
-    states: Vec<State>,
+    states: Vec<WorkloadState>,
     /// The offset of each of these batches.
     offsets: Vec<Offset>,
     /// How many runs were ever begun.
@@ -89,7 +89,7 @@ impl Record {
         Self {
             authors: Vec::new(),
             epoch: Epoch::ZERO,
-            states: vec![State::default()],
+            states: vec![WorkloadState::default()],
             offsets: Vec::new(),
             begun: 0,
             clock: 1_700_000_000_000_000,
@@ -198,7 +198,7 @@ impl Record {
             .iter()
             .map(|author| (author.run, (author.trimmed, author.written.len())))
             .collect();
-        self.states.push(State { lengths, closed });
+        self.states.push(WorkloadState { lengths, closed });
         self.offsets.push(enqueued.offset);
         true
     }
@@ -229,7 +229,7 @@ impl Record {
     }
 
     /// What of a state should still be there.
-    fn retained_of(&self, state: &State) -> Lengths {
+    fn retained_of(&self, state: &WorkloadState) -> Lengths {
         let dropped = state.closed.len().saturating_sub(self.retained);
         let mut lengths = state.lengths.clone();
         lengths.retain(|run, _| !state.closed[..dropped].contains(run));

@@ -26,7 +26,7 @@ use crate::owners::OwnerTable;
 use crate::scan::LastTurn;
 
 #[derive(Debug)]
-pub(crate) struct Ledger<P> {
+pub(crate) struct Conditions<P> {
     heads: Heads<Head<P>>,
     pub(crate) owners: OwnerTable,
     turn_bytes_max: usize,
@@ -48,8 +48,8 @@ pub(crate) struct Head<P> {
     pub(crate) place: P,
 }
 
-impl<P: Default> Ledger<P> {
-    /// A ledger in which every partition is free; epochs that are given out are above `epoch`.
+impl<P: Default> Conditions<P> {
+    /// Conditions of a journal in which every partition is free; epochs that are given out are above `epoch`.
     pub(crate) fn new(epoch: Epoch, turn_bytes_max: usize) -> Self {
         Self {
             heads: Heads::default(),
@@ -203,7 +203,7 @@ fn refusal<P>(head: &Head<P>, turn: &TurnSpan, is_last: impl FnOnce(&Head<P>) ->
     }
 }
 
-/// As the ledger keeps it.
+/// As the conditions keep it.
 pub(crate) fn narrow(sequence: Sequence) -> u32 {
     u32::try_from(sequence.get()).expect("a finished turn has sequences below 2^32")
 }
