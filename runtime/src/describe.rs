@@ -103,6 +103,13 @@ impl InstanceDescription {
                 is_parked: *is_parked,
                 is_registered: is_known(pending),
             },
+            Pending::Signal(scheduled) => PendingDescription::Signal {
+                operation,
+                since: since(operation),
+                workflow: scheduled.workflow.to_string(),
+                id: scheduled.id.clone(),
+                name: scheduled.name.to_string(),
+            },
             Pending::Promise => PendingDescription::Promise {
                 operation,
                 since: since(operation),
@@ -204,6 +211,19 @@ pub enum PendingDescription {
         is_parked: bool,
         /// Whether the topic is [registered](crate::RuntimeBuilder::topic) here; if not, it waits.
         is_registered: bool,
+    },
+    /// A signal on its way to another instance.
+    Signal {
+        /// The operation.
+        operation: OperationId,
+        /// Since when it waits.
+        since: Timestamp,
+        /// The workflow of the instance.
+        workflow: String,
+        /// The id of the instance.
+        id: InstanceId,
+        /// The name of the signal.
+        name: String,
     },
     /// A promise that code outside of the run is to keep or break.
     Promise {

@@ -108,7 +108,7 @@ pub mod workflow {
         Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, ErrorKind,
         JoinSet, Local, MakeCheckpoint, OperationId, ParentClose, Promise, PromiseToken, PromiseTokenError,
         PublishOutcome, PublishStep, PublishStepError, RETRY_KINDS_MAX, Receive, RecordStep, Saga, SagaError,
-        Sleep, State, TimeoutKind, Unanswered, Until,
+        SignalInstance, SignalInstanceError, Sleep, State, TimeoutKind, Unanswered, Until,
     };
 }
 

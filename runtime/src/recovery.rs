@@ -250,7 +250,7 @@ impl StartupReport {
             match pending {
                 Pending::Activity(_) => self.activities += 1,
                 Pending::Timer { .. } => self.timers += 1,
-                Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise => {}
+                Pending::Child { .. } | Pending::Publish { .. } | Pending::Signal(_) | Pending::Promise => {}
             }
         }
     }

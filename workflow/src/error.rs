@@ -485,6 +485,61 @@ pub enum PublishStepError {
     },
 }
 
+/// Why another instance was not [signalled](crate::WorkflowContext::signal_instance). Unless this run let go of the
+/// signal ([`Cancelled`](Self::Cancelled)), it is recorded nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalInstanceError {
+    /// There is no such instance, or it finished so long ago that nothing is known of it any more.
+    #[error("there is no instance of this id (or none that is retained)")]
+    NotFound,
+    /// The instance has ended.
+    #[error("the instance has ended")]
+    Finished,
+    /// The id belongs to an instance of this other workflow.
+    #[error("the id belongs to an instance of workflow {workflow:?}")]
+    OtherWorkflow {
+        /// Its name.
+        workflow: String,
+    },
+    /// A record of the instance is damaged, or its history cannot be read: its id stays taken, and it does not run.
+    #[error("the instance does not run: {message}")]
+    Quarantined {
+        /// What is wrong.
+        message: String,
+    },
+    /// The instance does not take the signal: it has as many unread ones as it may, say, or the value is larger than
+    /// its payloads may be. It may take it later.
+    #[error("the instance did not take the signal: {message}")]
+    Refused {
+        /// Why.
+        message: String,
+    },
+    /// This run was asked to cancel. Whether the signal was recorded is not known.
+    #[error("the signal was not waited for")]
+    Cancelled(#[source] Cancelled),
+    /// The id is no instance id.
+    #[error("the id of the instance is none")]
+    Id(#[source] InstanceIdError),
+    /// The value could not be encoded.
+    #[error("the value could not be encoded")]
+    Payload(#[source] PayloadError),
+    /// The value is larger than a payload of this run may be.
+    #[error("the value has {bytes} bytes, a payload may have {bytes_max}: pass a reference instead")]
+    TooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        /// The limit, `payload_bytes_max`.
+        bytes_max: usize,
+    },
+    /// The run has as many operations outstanding as one may have.
+    #[error("the run has {len_max} operations outstanding, its limit: await some first")]
+    TooManyPending {
+        /// The limit, `pending_len_max`.
+        len_max: usize,
+    },
+}
+
 /// Why a [promise](crate::WorkflowContext::promise) gave no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

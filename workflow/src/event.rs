@@ -23,9 +23,11 @@ use crate::{Payload, PayloadError};
 
 pub(crate) use beginning::{Bounds, answer_bytes};
 pub use beginning::{Origin, Parent, ParentClose, Started};
-pub use failure::{ActivityFailure, ChildFailure, RunFailure};
+pub use failure::{ActivityFailure, ChildFailure, RunFailure, SignalFailure};
 pub use parking::{Nondeterminism, ParkReason};
-pub use scheduled::{ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled};
+pub use scheduled::{
+    ActivityScheduled, Checkpoint, ChildScheduled, PublishOutcome, PublishScheduled, SignalScheduled,
+};
 
 /// A name in a history: borrowed from a definition when it is decided, owned when it is read.
 pub type Name = Cow<'static, str>;
@@ -136,6 +138,25 @@ pub enum Event {
         value: Payload,
         /// The run, and the operation of it, that had it sent, if one is known to have.
         cause: Option<Box<Cause>>,
+    },
+    /// Input: a signal that another run, or this one, has sent as an operation of its own. That one sends it again
+    /// until it knows that it is recorded here, so this run [remembers](crate::Limits::senders_len_max) which were.
+    RunSignalReceived {
+        /// The run that has sent it, and the operation.
+        sender: Box<Cause>,
+        /// Its name.
+        name: Name,
+        /// What it carries.
+        value: Payload,
+    },
+    /// Decision: another instance is to be signalled.
+    SignalScheduled(Arc<SignalScheduled>),
+    /// Input: the signal is recorded in the history of that instance, or never will be.
+    SignalSent {
+        /// The operation.
+        operation: OperationId,
+        /// Whether it is, or why not.
+        outcome: Result<(), SignalFailure>,
     },
     /// Decision: a child was asked for.
     ChildScheduled(Arc<ChildScheduled>),
@@ -276,6 +297,9 @@ impl Event {
             Self::TimerStarted { .. } => "TimerStarted",
             Self::TimerFired { .. } => "TimerFired",
             Self::SignalReceived { .. } => "SignalReceived",
+            Self::RunSignalReceived { .. } => "RunSignalReceived",
+            Self::SignalScheduled(_) => "SignalScheduled",
+            Self::SignalSent { .. } => "SignalSent",
             Self::PublishScheduled(_) => "PublishScheduled",
             Self::PublishParked { .. } => "PublishParked",
             Self::Published { .. } => "Published",
@@ -329,6 +353,9 @@ impl Event {
             | Self::ChildStarted { .. }
             | Self::ChildEnded { .. }
             | Self::SignalReceived { .. }
+            | Self::RunSignalReceived { .. }
+            | Self::SignalScheduled(_)
+            | Self::SignalSent { .. }
             | Self::OperationCancelled { .. }
             | Self::ValueRecorded { .. }
             | Self::Patched { .. }
@@ -347,6 +374,7 @@ impl Event {
             Self::ActivityScheduled(_)
             | Self::TimerStarted { .. }
             | Self::PublishScheduled(_)
+            | Self::SignalScheduled(_)
             | Self::PromiseMade { .. }
             | Self::Checkpointed(_)
             | Self::ChildScheduled(_)
@@ -371,6 +399,8 @@ impl Event {
             | Self::ChildStarted { .. }
             | Self::ChildEnded { .. }
             | Self::SignalReceived { .. }
+            | Self::RunSignalReceived { .. }
+            | Self::SignalSent { .. }
             | Self::UpdateAccepted { .. }
             | Self::CancelRequested { .. }
             | Self::Terminated { .. }

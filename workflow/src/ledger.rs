@@ -1,6 +1,7 @@
 //! What a history says without running its code: the fold of its events.
 
 mod kept;
+mod senders;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,8 +9,10 @@ use std::sync::Arc;
 use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 
 pub use self::kept::KeptBeginning;
+use self::senders::Senders;
 use crate::event::{
-    ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, Started, answer_bytes,
+    ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, SignalScheduled,
+    Started, answer_bytes,
 };
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
@@ -31,7 +34,14 @@ pub struct Ledger {
     is_cancel_requested: bool,
     outcome: Option<Outcome>,
     /// Most runs have none, and there may be a million of them.
-    updates: Option<Box<Updates>>,
+    remembered: Option<Box<Remembered>>,
+}
+
+/// What has been asked of a run from outside, so that it is done once.
+#[derive(Clone, Debug, Default)]
+struct Remembered {
+    updates: Updates,
+    senders: Senders,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,6 +60,10 @@ pub const ANSWERS_LEN_MAX: usize = 1_000;
 /// How many bytes of them, with their requests, a run takes along that continues another: the latest that
 /// fit, and no more than half of what a payload may have.
 pub const ANSWERS_CARRIED_BYTES_MAX: usize = 64 << 10;
+
+/// Of how many signals of other runs a run that continues another knows the senders: the latest. See
+/// [`Limits::senders_len_max`](crate::Limits::senders_len_max).
+pub const SENDERS_CARRIED_LEN_MAX: usize = 2_048;
 
 /// How an update stands that was let in.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +93,8 @@ pub enum Pending {
         /// Whether its topic is known to have had no room, or not to have been registered.
         is_parked: bool,
     },
+    /// A signal waits to be recorded in the history of another instance.
+    Signal(Arc<SignalScheduled>),
     /// A promise waits to be kept or broken from outside.
     Promise,
     /// A timer waits for its deadline.
@@ -174,6 +190,9 @@ impl Outcome {
             | Event::ChildStarted { .. }
             | Event::ChildEnded { .. }
             | Event::SignalReceived { .. }
+            | Event::RunSignalReceived { .. }
+            | Event::SignalScheduled(_)
+            | Event::SignalSent { .. }
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }
             | Event::Patched { .. }
@@ -204,7 +223,7 @@ impl Ledger {
             parked,
             is_cancel_requested,
             outcome,
-            updates,
+            remembered,
         } = self;
         (*sequence, *checkpoint) = (Sequence::default(), Sequence::default());
         *last_at = Timestamp::default();
@@ -213,7 +232,7 @@ impl Ledger {
         *parked = None;
         *is_cancel_requested = false;
         *outcome = None;
-        *updates = None;
+        *remembered = None;
     }
 
     /// For how many pending operations there is memory.
@@ -234,6 +253,9 @@ impl Ledger {
             Event::Started(started) => {
                 for (request, answer) in started.origin.iter().flat_map(|origin| &origin.answers) {
                     self.answer(request, answer);
+                }
+                for sender in started.origin.iter().flat_map(|origin| &origin.senders) {
+                    self.remember_sender(*sender);
                 }
                 self.started = Some((started.clone(), time));
             }
@@ -312,12 +334,17 @@ impl Ledger {
                     *is_parked = true;
                 }
             }
+            Event::SignalScheduled(scheduled) => {
+                let signal = Pending::Signal(Arc::clone(scheduled));
+                self.pending.insert(scheduled.operation, (signal, time));
+            }
             Event::PromiseMade { operation } => {
                 self.pending.insert(*operation, (Pending::Promise, time));
             }
             Event::Checkpointed(_) => self.checkpoint = self.sequence,
             Event::ChildEnded { operation, .. }
             | Event::Published { operation, .. }
+            | Event::SignalSent { operation, .. }
             | Event::PromiseSettled { operation, .. }
             | Event::ActivityCompleted { operation, .. }
             | Event::ActivityFailed { operation, .. }
@@ -325,9 +352,10 @@ impl Ledger {
             | Event::OperationCancelled { operation } => {
                 return self.pending.remove(*operation).map(|(pending, _)| pending);
             }
+            Event::RunSignalReceived { sender, .. } => self.remember_sender(**sender),
             Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
             Event::UpdateAccepted { request, .. } => {
-                let updates = self.updates.get_or_insert_default();
+                let updates = &mut self.remembered.get_or_insert_default().updates;
                 updates
                     .standings
                     .insert(request.clone(), UpdateStanding::Accepted);
@@ -351,7 +379,7 @@ impl Ledger {
 
     fn answer(&mut self, request: &str, answer: &Result<Payload, String>) {
         let standing = UpdateStanding::Answered(answer.clone());
-        let updates = &mut **self.updates.get_or_insert_default();
+        let updates = &mut self.remembered.get_or_insert_default().updates;
         let former = updates.standings.insert(request.into(), standing);
         updates.bytes += answer_bytes(request, answer);
         if let Some(UpdateStanding::Answered(former)) = former {
@@ -367,25 +395,28 @@ impl Ledger {
         }
     }
 
+    fn updates(&self) -> Option<&Updates> {
+        self.remembered.as_ref().map(|remembered| &remembered.updates)
+    }
+
     /// How an update stands, by the id under which it was asked for; `None` if it is not known,
     /// or one of the [oldest](ANSWERS_LEN_MAX).
     #[must_use]
     pub fn update(&self, request: &str) -> Option<&UpdateStanding> {
-        self.updates.as_ref()?.standings.get(request)
+        self.updates()?.standings.get(request)
     }
 
     /// About how many bytes of memory the answers to updates take.
     pub(crate) fn answers_memory_bytes(&self) -> usize {
         // Each request is kept twice, each answer beside it.
         const ANSWER_BYTES: usize = 128;
-        self.updates
-            .as_ref()
+        self.updates()
             .map_or(0, |updates| updates.answered.len() * ANSWER_BYTES + updates.bytes)
     }
 
     /// The latest answers that together have at most `bytes_max` bytes, the oldest first.
     pub(crate) fn answers(&self, bytes_max: usize) -> Vec<(String, Result<Payload, String>)> {
-        let Some(updates) = &self.updates else {
+        let Some(updates) = self.updates() else {
             return Vec::new();
         };
         let mut bytes = 0;

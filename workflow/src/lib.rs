@@ -64,23 +64,23 @@ pub mod wire;
 pub use context::{
     Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, Either, JoinSet, Local, MakeCheckpoint,
     Promise, PublishStep, RETRY_KINDS_MAX, Receive, RecordStep, START_TO_CLOSE_DEFAULT, Saga, SagaError,
-    Sleep, State, Until, WorkflowContext,
+    SignalInstance, Sleep, State, Until, WorkflowContext,
 };
 pub use definition::{Activity, DEFAULT_QUEUE, NAME_BYTES_MAX, Query, Signal, Topic, Update, Workflow};
 pub use error::{
     ActivityError, CallError, Cancelled, ChildError, ContinueError, PromiseError, PublishStepError,
-    SignalError, TimeoutKind, TypedError, WorkflowError,
+    SignalError, SignalInstanceError, TimeoutKind, TypedError, WorkflowError,
 };
 pub use event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, EventError, Name,
     Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome, PublishScheduled,
-    RunFailure, Started,
+    RunFailure, SignalFailure, SignalScheduled, Started,
 };
 pub use handlers::Unanswered;
 pub use kind::ErrorKind;
 pub use ledger::{
     ANSWERS_CARRIED_BYTES_MAX, ANSWERS_LEN_MAX, KeptBeginning, Ledger, Outcome, Pending, PendingActivity,
-    UpdateStanding,
+    SENDERS_CARRIED_LEN_MAX, UpdateStanding,
 };
 pub use machine::{Command, Input, InputRefused, Instance, Limits, Moment, ReplayError, Turn};
 pub use outstanding::Outstanding;

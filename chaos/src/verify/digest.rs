@@ -70,6 +70,7 @@ fn ends(event: &Event) -> Option<OperationId> {
         | Event::TimerFired { operation }
         | Event::ChildEnded { operation, .. }
         | Event::Published { operation, .. }
+        | Event::SignalSent { operation, .. }
         | Event::PromiseSettled { operation, .. } => Some(*operation),
         _ => None,
     }

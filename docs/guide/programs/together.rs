@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use millrun::prelude::*;
-use millrun::workflow::ParentClose;
+use millrun::workflow::{ParentClose, SignalInstanceError};
 
 const PACK: Activity<String, u64> = Activity::named("warehouse.pack");
 const QUOTE: Activity<String, (String, u64)> = Activity::named("courier.quote");
@@ -79,6 +79,29 @@ async fn cheapest(cx: WorkflowContext, couriers: Vec<String>) -> Result<String, 
 }
 // ANCHOR_END: race_all
 
+// ANCHOR: signal_instance
+const STOCK: Workflow<u64, u64> = Workflow::named("stock");
+const TAKEN: Signal<u64> = Signal::named("taken");
+const SALE: Workflow<u64, String> = Workflow::named("sale");
+
+/// One instance for each item: what has been sold, until nothing is left.
+async fn stock(cx: WorkflowContext, pieces: u64) -> Result<u64, WorkflowError> {
+    let mut sold = 0;
+    while sold < pieces {
+        sold += cx.receive(TAKEN).await?;
+    }
+    Ok(sold)
+}
+
+async fn sale(cx: WorkflowContext, pieces: u64) -> Result<String, WorkflowError> {
+    match cx.signal_instance(STOCK, "stock-of-tea", TAKEN, pieces).await {
+        Ok(()) => Ok(format!("{pieces} sold")), // in the history of the stock, once
+        Err(SignalInstanceError::NotFound | SignalInstanceError::Finished) => Ok("sold out".into()),
+        Err(error) => Err(error.into()),
+    }
+}
+// ANCHOR_END: signal_instance
+
 // ANCHOR: abandon
 const FAREWELL: Workflow<String, ()> = Workflow::named("farewell");
 
@@ -109,6 +132,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .register(ORDER, order)
         .register(CHEAPEST, cheapest)
         .register(FAREWELL, farewell)
+        .register(STOCK, stock)
+        .register(SALE, sale)
         .start()
         .await?;
     let order = runtime
@@ -122,6 +147,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .start(CHEAPEST, "quotes-42", words("Hermes Iris Mercury"))
         .await?;
     println!("{}", cheapest.result().await?);
+
+    let stock = runtime.start(STOCK, "stock-of-tea", 5).await?;
+    for (number, pieces) in [2, 3].into_iter().enumerate() {
+        let sale = runtime.start(SALE, &format!("sale-{number}"), pieces).await?;
+        println!("{}", sale.result().await?);
+    }
+    println!("{} pieces of tea were there", stock.result().await?);
+    let sale = runtime.start(SALE, "sale-2", 1).await?;
+    println!("{}", sale.result().await?);
 
     runtime
         .start(FAREWELL, "farewell-ada", "ada".into())

@@ -16,7 +16,7 @@ mod request;
 mod target;
 
 pub(crate) use doors::{ShardDoor, ShardDoors};
-pub(crate) use partition::{Load, PartitionMessage, StartChild, Story, child_end};
+pub(crate) use partition::{Ask, Load, PartitionMessage, RunSignal, StartChild, Story, child_end};
 pub(crate) use request::{
     Changed, FirstRequest, Question, Reply, Request, Standing, StartRequest, StartWith, StartedRun, Tell,
     UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest,

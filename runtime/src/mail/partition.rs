@@ -21,9 +21,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
+use millrun_core::{Cause, Epoch, InstanceId, RunId, Timestamp};
 use millrun_workflow::{
     ChildFailure, Event, KeptBeginning, Name, OperationId, Outcome, Parent, Payload, PublishOutcome,
+    SignalFailure,
 };
 
 use crate::RunError;
@@ -57,6 +58,15 @@ pub(crate) enum PartitionMessage {
         id: InstanceId,
         parent: RunId,
         operation: OperationId,
+    },
+    /// A signal that a run sends.
+    Signal(Box<RunSignal>),
+    /// What became of it.
+    SignalSent {
+        run: RunId,
+        operation: OperationId,
+        outcome: Result<(), SignalFailure>,
+        ask: Ask,
     },
     /// A shard has begun anew: the children that are waited for there are asked for again.
     Begun {
@@ -124,6 +134,11 @@ impl PartitionMessage {
             // A life that begins sets its timers anew, and begins at once what is due: an attempt that was due
             // for its predecessor too would be started twice under one number.
             Self::TimerFired { run, life, .. } | Self::ResumeDue { run, life } => Some((*run, *life)),
+            // A life that begins asks again: what refused the signal before may not be in its way any more, and its
+            // run is told one thing.
+            Self::SignalSent { run, ask, .. } => Some((*run, ask.life)),
+            // Recorded once, by its sender.
+            Self::Signal(_) => None,
             // Durable facts about a parent's operation: taken once, while it is pending.
             Self::StartChild(_)
             | Self::ChildStarted { .. }
@@ -153,6 +168,44 @@ pub(crate) struct StartChild {
     /// The finished run of its id that was looked at, and is not this child. Another one may have finished
     /// since: asked for twice, the child itself.
     pub(crate) looked_at: Option<RunId>,
+}
+
+/// A signal from a run to an instance, complete.
+#[derive(Clone, Debug)]
+pub(crate) struct RunSignal {
+    /// The run and the operation that send it.
+    pub(crate) sender: Cause,
+    pub(crate) to: InstanceId,
+    /// The workflow that the instance must have begun as.
+    pub(crate) workflow: Name,
+    pub(crate) name: Name,
+    pub(crate) value: Payload,
+    /// Whether it may have been recorded before.
+    pub(crate) is_repeated: bool,
+    /// Written when it is sent.
+    pub(crate) ask: Ask,
+}
+
+impl RunSignal {
+    /// Tells the run that has sent it what became of it.
+    pub(crate) fn answer(&self, outcome: Result<(), SignalFailure>) -> PartitionMessage {
+        PartitionMessage::SignalSent {
+            run: self.sender.run,
+            operation: OperationId::new(self.sender.operation),
+            outcome,
+            ask: self.ask,
+        }
+    }
+}
+
+/// Which of several times a run has asked: only the answer to the last is told to it, since one that was refused and
+/// is sent again may be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Of the shard that asks.
+    pub(crate) life: Epoch,
+    /// Counted by that shard, for each operation.
+    pub(crate) number: u32,
 }
 
 /// What a run's end is to its parent; `None` if it goes on.

@@ -6,13 +6,15 @@ use millrun_workflow::{Name, Payload};
 use tokio::sync::oneshot;
 
 use super::lanes::Lanes;
-use crate::mail::{Load, Question, Standing, StartChild, Target, UpdateAnswer, UpdateRefused};
+use crate::mail::{Load, Question, RunSignal, Standing, StartChild, Target, UpdateAnswer, UpdateRefused};
 use crate::operating::InstanceDescription;
 use crate::{QueryError, RunError};
 
 /// Something to be read.
 #[derive(Debug)]
 pub(super) enum ReadRequest {
+    /// Whether a run that has ended has recorded this signal; the answer goes to the run that sent it.
+    FindSignal(RunId, Box<RunSignal>),
     /// The history of a run that is woken; it goes to the run's shard.
     Load(Load),
     /// How a finished run ended.
@@ -71,6 +73,13 @@ impl ReaderDoor {
     pub(crate) fn child(&self, finished: RunId, request: StartChild) {
         // The place is that of the call. Refused only when the runtime has stopped.
         let request = ReadRequest::Child(finished, Box::new(request));
+        drop(self.lanes.requests().push_reserved(request));
+    }
+
+    /// Asks whether a run that has ended has recorded this signal; the answer goes to the run that sent it.
+    pub(crate) fn find_signal(&self, finished: RunId, signal: Box<RunSignal>) {
+        // The place is that of the operation. Refused only when the runtime has stopped.
+        let request = ReadRequest::FindSignal(finished, signal);
         drop(self.lanes.requests().push_reserved(request));
     }
 

@@ -11,14 +11,14 @@ use millrun_core::{Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
-    ChildFailure, Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, Started, UpdateStanding,
-    wire,
+    ChildFailure, Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started,
+    UpdateStanding, wire,
 };
 
 use crate::describe::InstanceDescription;
 use crate::mail::{
-    PartitionMessage, Question, ShardDoors, Standing, StartChild, Story, Target, UpdateAnswer, UpdateRefused,
-    check_workflow, child_end,
+    PartitionMessage, Question, RunSignal, ShardDoors, Standing, StartChild, Story, Target, UpdateAnswer,
+    UpdateRefused, check_workflow, child_end,
 };
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
@@ -225,6 +225,20 @@ impl Reader {
         owed.pay(PartitionMessage::StartChild(Box::new(request)));
     }
 
+    /// Tells the run that sent a signal whether a run that has ended has recorded it.
+    fn find_signal(&self, finished: RunId, signal: Box<RunSignal>) {
+        let unread = PartitionMessage::Signal(signal.clone());
+        let owed = Owed::new(&self.shards, signal.to.partition(), unread);
+        let outcome = match self.finished(&Target::Run(finished)) {
+            Ok((_, ledger, _)) if ledger.knows_sender(&signal.sender) => Ok(()),
+            Ok(_) | Err(RunError::NotFound | RunError::Expired) => Err(SignalFailure::Finished),
+            Err(error) => Err(SignalFailure::Quarantined {
+                message: error.to_string(),
+            }),
+        };
+        owed.pay_to(signal.sender.run.partition(), signal.answer(outcome));
+    }
+
     /// Replays a finished run; whatever differs is reported.
     fn check(&self, run: RunId) {
         let counters = &self.shared.counters;
@@ -326,6 +340,7 @@ impl Reader {
             }
             ReadRequest::Check(run) => self.check(run),
             ReadRequest::Child(finished, request) => self.child(finished, *request),
+            ReadRequest::FindSignal(finished, signal) => self.find_signal(finished, signal),
             ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
             ReadRequest::Query(target, question, reply) => {
                 drop(reply.send(self.query(&target, &question)));

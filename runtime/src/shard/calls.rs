@@ -1,10 +1,10 @@
-//! The children that a shard's runs have asked for and wait for: asked for again when the shard of a child has
-//! begun anew, which may have had the request in hand, or the answer to it.
+//! What a shard's runs have asked other runs for and wait for, children and signals: asked for again when the shard of
+//! the other run has begun anew, which may have had the request in hand, or the answer to it.
 //!
 //! ```text
-//!   StartChild performed ──► listed ── the child's end, or that nobody waits for it, is durable ──► forgotten
-//!                              ▲
-//!   recovered ─────────────────┘        Begun, of the child's shard ──► Orphans, and asked for again
+//!   StartChild, Signal performed ──► listed ── the answer, or that nobody waits for it, is durable ──► forgotten
+//!                                      ▲
+//!   recovered ─────────────────────────┘      Begun, of the other shard ──► Orphans, and asked for again
 //! ```
 //!
 //! One entry of 40 bytes for each call that is waited for; what it asks for stands in its run's history. An entry
@@ -14,25 +14,46 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use millrun_core::{Partition, RunId};
+use millrun_core::{Cause, Partition, RunId};
 use millrun_workflow::{Moment, OperationId, Parent, Pending};
 
 use super::Shard;
 use super::entry::{Held, Place};
 use super::family::start_child;
-use crate::mail::PartitionMessage;
+use super::signalling::send_signal;
+use crate::mail::{Ask, PartitionMessage};
 
-/// Each call with the partition of its child.
+/// Each call.
 #[derive(Debug, Default)]
-pub(super) struct Calls(BTreeMap<(RunId, OperationId), Partition>);
+pub(super) struct Calls(BTreeMap<(RunId, OperationId), Call>);
+
+/// What is asked of another run.
+#[derive(Debug)]
+struct Call {
+    /// The partition of the child, or of the instance that is signalled.
+    partition: Partition,
+    /// How often it was asked.
+    asks_len: u32,
+}
 
 impl Calls {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn insert(&mut self, run: RunId, operation: OperationId, child: Partition) {
-        self.0.insert((run, operation), child);
+    /// Notes that a run of this partition is asked; which time it is.
+    pub(super) fn ask(&mut self, run: RunId, operation: OperationId, partition: Partition) -> u32 {
+        let asks_len = 0;
+        let call = self.0.entry((run, operation));
+        let call = call.or_insert(Call { partition, asks_len });
+        call.asks_len = call.asks_len.wrapping_add(1);
+        call.asks_len
+    }
+
+    /// Whether this is the last time that a call was asked for, and it is waited for.
+    pub(super) fn is_last_ask(&self, run: RunId, operation: OperationId, number: u32) -> bool {
+        let call = self.0.get(&(run, operation));
+        call.is_some_and(|call| call.asks_len == number)
     }
 
     pub(super) fn forget(&mut self, run: RunId, operation: OperationId) {
@@ -48,20 +69,28 @@ impl Calls {
         }
     }
 
-    /// Those with children in partitions that are looked for.
+    /// Those of runs in partitions that are looked for.
     fn of(&self, is_looked_for: impl Fn(Partition) -> bool) -> BTreeSet<(RunId, OperationId)> {
-        let found = self.0.iter().filter(|(_, child)| is_looked_for(**child));
+        let found = self.0.iter().filter(|(_, call)| is_looked_for(call.partition));
         found.map(|(key, _)| *key).collect()
     }
 }
 
 impl Shard {
     /// Notes what a message does to the list, which is sent since what it says is durable.
-    pub(super) fn note_call(&mut self, message: &PartitionMessage) {
+    pub(super) fn note_call(&mut self, message: &mut PartitionMessage) {
         match message {
             PartitionMessage::StartChild(child) => {
                 let Parent { run, operation, .. } = child.parent;
-                self.calls.insert(run, operation, child.id.partition());
+                self.calls.ask(run, operation, child.id.partition());
+            }
+            PartitionMessage::Signal(signal) => {
+                let Cause { run, operation } = signal.sender;
+                let operation = OperationId::new(operation);
+                signal.ask = Ask {
+                    life: self.epoch_of(run),
+                    number: self.calls.ask(run, operation, signal.to.partition()),
+                };
             }
             PartitionMessage::CloseChild {
                 parent, operation, ..
@@ -93,20 +122,56 @@ impl Shard {
         }
     }
 
-    /// Asks for a child of a run in memory again, if it is waited for.
+    /// Asks for what a run in memory waits for again, if it does.
     pub(super) fn call_again(&mut self, run: RunId, operation: OperationId) {
         let pending = match self.entries.get(run).map(|entry| &entry.place) {
             Some(Place::Hot(instance)) => instance.ledger().pending_operation(operation),
             Some(_) | None => None,
         };
-        if let Some(Pending::Child {
-            scheduled,
-            run: known,
-        }) = pending
-        {
-            // Only what was decided durably is listed.
-            let effect = start_child(run, scheduled, *known);
-            self.effects.push_decided(effect);
-        }
+        let effect = match pending {
+            Some(Pending::Child {
+                scheduled,
+                run: known,
+            }) => start_child(run, scheduled, *known),
+            Some(Pending::Signal(scheduled)) => send_signal(run, scheduled, true),
+            Some(_) | None => return,
+        };
+        // Only what was decided durably is listed.
+        self.effects.push_decided(effect);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::Timestamp;
+
+    use super::*;
+
+    /// A signal that was refused, and that was sent again before its run heard of that, may be taken then.
+    #[test]
+    fn only_the_answer_to_the_last_of_several_questions_counts() {
+        let partition = Partition::of(b"asked");
+        let run = RunId::new(Partition::of(b"asks"), Timestamp::EPOCH, 1);
+        let [one, two] = [1, 2].map(OperationId::new);
+        let mut calls = Calls::default();
+        assert_eq!(
+            [calls.ask(run, one, partition), calls.ask(run, two, partition)],
+            [1, 1]
+        );
+        assert!(calls.is_last_ask(run, one, 1));
+        assert_eq!(calls.ask(run, one, partition), 2);
+        assert_eq!(
+            [1, 2].map(|number| calls.is_last_ask(run, one, number)),
+            [false, true]
+        );
+        assert!(calls.is_last_ask(run, two, 1));
+        assert_eq!(
+            calls.of(|asked| asked == partition),
+            [(run, one), (run, two)].into()
+        );
+        calls.forget(run, one);
+        assert!(!calls.is_last_ask(run, one, 2), "nobody waits for it");
+        calls.forget_all(run);
+        assert!(calls.is_empty());
     }
 }

@@ -10,7 +10,7 @@ use millrun_workflow::{OperationId, PublishScheduled};
 
 use super::answers::Answer;
 use crate::activity::ActivityTask;
-use crate::mail::PartitionMessage;
+use crate::mail::{PartitionMessage, RunSignal};
 use crate::timers::TimerCommand;
 
 /// One thing to do, of those that most runs do not need.
@@ -26,6 +26,8 @@ pub(super) enum Effect {
     /// The outcome of a publish is durable.
     ForgetPublish(RunId, OperationId),
     CancelActivity(CancelledCall),
+    /// Has the history of a run that has ended looked at for this signal.
+    FindSignal(RunId, Box<RunSignal>),
     Timer(TimerCommand),
     /// What is kept of a run's history beside it.
     Keep(Box<Snapshot>),
@@ -50,6 +52,7 @@ impl fmt::Debug for Effect {
             Self::ForgetCalls(_) => "ForgetCalls",
             Self::ForgetPublish(..) => "ForgetPublish",
             Self::CancelActivity(_) => "CancelActivity",
+            Self::FindSignal(..) => "FindSignal",
             Self::Timer(_) => "Timer",
             Self::Keep(..) => "Keep",
         })
@@ -91,6 +94,11 @@ impl Effects {
     #[inline]
     pub(super) fn resume(&mut self, before: Behalf) {
         self.present = before;
+    }
+
+    /// The run that is being worked on.
+    pub(super) fn present(&self) -> Behalf {
+        self.present
     }
 
     /// Drops all that these runs wanted. Those who asked them are told to ask again.

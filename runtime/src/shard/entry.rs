@@ -10,7 +10,7 @@ use super::results::ResultNumber;
 use crate::QueryError;
 use crate::activity::AttemptFailure;
 use crate::describe::InstanceDescription;
-use crate::mail::{Question, Reply, Standing, Tell, UpdateReply, UpdateRequest};
+use crate::mail::{Question, Reply, RunSignal, Standing, Tell, UpdateReply, UpdateRequest};
 
 /// One run.
 #[derive(Debug)]
@@ -85,6 +85,8 @@ pub(super) struct Loading {
 #[derive(Debug)]
 pub(super) enum Held {
     Tell(Tell, Reply<()>),
+    /// A signal that another run sends, or this one.
+    Signal(Box<RunSignal>),
     Input(Input),
     Resume,
     Describe(Reply<InstanceDescription>),
@@ -257,10 +259,11 @@ impl WorkflowName {
 }
 
 impl Held {
-    /// Whether somebody outside waits for the answer.
+    /// Whether somebody waits for the answer who is not a part of the run itself: a client, or a run that signals
+    /// this one.
     pub(super) fn is_from_outside(&self) -> bool {
         match self {
-            Self::Tell(..) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
+            Self::Tell(..) | Self::Signal(_) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
             Self::Input(_)
             | Self::Failed(..)
             | Self::Resume

@@ -81,17 +81,23 @@ pub(super) fn close_child(run: RunId, scheduled: &ChildScheduled) -> Effect {
 }
 
 /// Whether the first event of the run that goes on fits a turn, before the former one ends. Answers to
-/// updates that do not fit beside the input and the signals are left behind.
+/// updates that do not fit beside the input and the signals are left behind, and then the senders of signals.
 pub(super) fn check_beginning(started: &mut Started, turn_bytes_max: usize) -> Result<(), TurnError> {
     const OVERHEAD_BYTES: usize = 4_096;
     let size = |started: &Started| {
         let carried = started.origin.as_ref().map_or(0, |origin| origin.carried_bytes());
         OVERHEAD_BYTES + carried + started.input.len()
     };
-    if size(started) > turn_bytes_max
-        && let Some(origin) = &mut started.origin
-    {
-        origin.answers = Vec::new();
+    let leave: [fn(&mut Origin); 2] = [
+        |origin| origin.answers = Vec::new(),
+        |origin| origin.senders = Vec::new(),
+    ];
+    for leave in leave {
+        if size(started) > turn_bytes_max
+            && let Some(origin) = &mut started.origin
+        {
+            leave(origin);
+        }
     }
     let bytes = size(started);
     if bytes > turn_bytes_max {

@@ -17,6 +17,7 @@ use super::entry::{Entry, Held, Loading, Place, Sender, WorkflowName};
 use super::family::{check_beginning, close_child, start_child, tell_parent};
 use super::questions::{answer_updates, tell_parked};
 use super::residency::weigh;
+use super::signalling::send_signal;
 use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
 use crate::mail::{Standing, Tell, UpdateRefused};
 use crate::recovery::RecoveredRun;
@@ -75,10 +76,11 @@ impl Shard {
                 {
                     return self.with_run(next, held, moment);
                 }
-                if let Held::Republish(_, topic) = held {
-                    return self.feed_topic(topic, moment);
+                match held {
+                    Held::Republish(_, topic) => self.feed_topic(topic, moment),
+                    Held::Signal(signal) => self.find_signal(run, signal),
+                    held => self.answer_unknown(held, RunError::Finished),
                 }
-                self.answer_unknown(held, RunError::Finished);
             }
         }
     }
@@ -87,6 +89,7 @@ impl Shard {
     pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
         match held {
             Held::Tell(_, reply) => self.effects.answer(Answer::Tell(reply, Err(error))),
+            Held::Signal(signal) => self.refuse_signal(signal, error),
             Held::Describe(reply) => self.effects.answer(Answer::Describe(reply, Err(error))),
             Held::Query(_, reply) => self
                 .effects
@@ -128,6 +131,7 @@ impl Shard {
                 let answer = self.apply(run, input, moment, Sender::Outside);
                 self.effects.answer(Answer::Tell(reply, answer));
             }
+            Held::Signal(signal) => self.take_signal(run, signal, moment),
             Held::Resume => {
                 if self.is_paused(run) {
                     return;
@@ -144,7 +148,9 @@ impl Shard {
                     self.effects.push(Effect::ForgetPublish(run, operation));
                 }
             }
-            Held::Input(input @ Input::ChildEnded { operation, .. }) => {
+            Held::Input(
+                input @ (Input::ChildEnded { operation, .. } | Input::SignalSent { operation, .. }),
+            ) => {
                 let applied = self.apply(run, input, moment, Sender::Inside);
                 if !matches!(applied, Err(RunError::Turn(_))) {
                     self.effects.push(Effect::ForgetCall(run, operation));
@@ -404,6 +410,10 @@ impl Shard {
                 Command::CancelPublish { operation } => {
                     self.effects.push(Effect::CancelPublish(run, operation));
                 }
+                Command::SendSignal(scheduled) => self.effects.push(send_signal(run, &scheduled, false)),
+                Command::CancelSignal { operation } => {
+                    self.effects.push(Effect::ForgetCall(run, operation));
+                }
                 Command::StartChild(scheduled) => self.effects.push(start_child(run, &scheduled, None)),
                 Command::CloseChild(scheduled) => self.effects.push(close_child(run, &scheduled)),
                 Command::ContinueAsNew { run: next, started } => self.continuing.push((run, next, started)),
@@ -542,7 +552,9 @@ impl Shard {
             let due = match &pending {
                 Pending::Timer { deadline } => Some(*deadline),
                 Pending::Activity(activity) => activity.retry_at.filter(|at| *at > now),
-                Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise => None,
+                Pending::Child { .. } | Pending::Publish { .. } | Pending::Signal(_) | Pending::Promise => {
+                    None
+                }
             };
             match (due, pending) {
                 (Some(deadline), _) => {
@@ -569,11 +581,9 @@ impl Shard {
                         run: known,
                     },
                 ) => {
-                    if let Effect::Send(partition, message) = start_child(run, &scheduled, known) {
-                        self.note_call(&message);
-                        self.doors.push_to(partition, *message);
-                    }
+                    self.perform(start_child(run, &scheduled, known));
                 }
+                (None, Pending::Signal(scheduled)) => self.perform(send_signal(run, &scheduled, true)),
                 (None, Pending::Publish { scheduled, is_parked }) => {
                     self.seed_publish(run, &scheduled, is_parked);
                 }
@@ -618,6 +628,7 @@ fn is_sent_once(input: &Input) -> bool {
             | Input::AttemptFailed { .. }
             | Input::TimerFired { .. }
             | Input::ChildEnded { .. }
+            | Input::SignalSent { .. }
             | Input::Published { .. }
     )
 }

@@ -34,6 +34,7 @@ mod requests;
 mod residency;
 mod results;
 mod roster;
+mod signalling;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,14 +48,14 @@ use millrun_persistence::{Batch, EnqueueError};
 use millrun_workflow::{Input, Name, Started, Turn};
 
 use crate::activity::{ActivityReports, LastActivity};
-use crate::mail::{ShardDoors, ShardMessage};
+use crate::mail::{RunSignal, ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
 use answers::Outbox;
 use calls::Calls;
 use dispatch::Outlet;
-use effects::{CancelledCall, Effect, Effects, InFlight};
+use effects::{Behalf, CancelledCall, Effect, Effects, InFlight};
 use line::Spot;
 pub(crate) use owned::EpochTable;
 use owned::of_no_run;
@@ -133,6 +134,9 @@ pub(crate) struct Shard {
     /// What parts have told runs in this sweep: told again to a run whose turn is refused. As many as a
     /// sweep handles.
     applied: Vec<(RunId, Input)>,
+    /// Signals of runs that were answered in this sweep, and on behalf of which run: told again to one whose turn is
+    /// refused.
+    signals: Vec<(Behalf, Box<RunSignal>)>,
     /// Another owner has taken the shard's partitions, under this epoch.
     lost_to: Option<Epoch>,
     /// The offset of the last batch that was queued.
@@ -197,6 +201,7 @@ impl Shard {
             in_flight: InFlight::default(),
             outbox,
             applied: Vec::new(),
+            signals: Vec::new(),
             lost_to: None,
             last_offset: Offset::ZERO,
             sweeps_len: 0,
@@ -279,6 +284,7 @@ impl Shard {
             self.last_offset = enqueued.offset;
         }
         self.applied.clear();
+        self.signals.clear();
         if self.lost_to.is_some() {
             return false;
         }
@@ -315,8 +321,8 @@ impl Shard {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Send(partition, message) => {
-                self.note_call(&message);
+            Effect::Send(partition, mut message) => {
+                self.note_call(&mut message);
                 self.doors.push_to(partition, *message);
             }
             Effect::ForgetCall(run, operation) => self.calls.forget(run, operation),
@@ -325,6 +331,7 @@ impl Shard {
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
             Effect::CancelActivity(call) => self.cancelled.push(call),
+            Effect::FindSignal(run, signal) => self.shared.reader.find_signal(run, signal),
             Effect::Timer(command) => self.timer_commands.push(command),
             Effect::Keep(kept) => {
                 let run = kept.run;

@@ -46,7 +46,9 @@ impl Shard {
         if self.lost_to.is_some() {
             return;
         }
-        self.effects.drop_of(&runs.keys().copied().collect::<Vec<_>>());
+        let refused: Vec<_> = runs.keys().copied().collect();
+        self.effects.drop_of(&refused);
+        self.signal_again(&refused);
         for (run, (head, error)) in runs {
             tracing::warn!(%run, %error, "the journal refused a turn: the run is read again");
             drop_waiting(&mut self.updates, run);
@@ -177,6 +179,8 @@ impl Shard {
                 match held {
                     // Those behind it need not wait.
                     Held::Republish(_, topic) => self.feed_topic(topic, moment),
+                    // It is looked for among the finished runs.
+                    Held::Signal(signal) => self.on_signal(signal, moment),
                     held => self.answer_unknown(held, RunError::NotFound),
                 }
             }

@@ -98,6 +98,13 @@ impl Shard {
                 parent,
                 operation,
             } => self.on_close_child(&id, parent, operation, moment),
+            PartitionMessage::Signal(signal) => self.on_signal(signal, moment),
+            PartitionMessage::SignalSent {
+                run,
+                operation,
+                outcome,
+                ask,
+            } => self.on_signal_sent(run, operation, outcome, ask, moment),
             PartitionMessage::Begun { shard } => self.on_begun(shard, moment),
             PartitionMessage::Orphans { shard, awaited } => self.on_orphans(shard, &awaited, moment),
             PartitionMessage::PublishParked { run, operation } => {
@@ -490,7 +497,7 @@ impl Shard {
                 .number_for(&activity.scheduled, &mut LastActivity::default())
                 .is_some(),
             Pending::Publish { scheduled, .. } => topics.has(&scheduled.topic),
-            Pending::Child { .. } | Pending::Promise | Pending::Timer { .. } => true,
+            Pending::Child { .. } | Pending::Signal(_) | Pending::Promise | Pending::Timer { .. } => true,
         };
         let ledger = instance.ledger();
         let mut description = InstanceDescription::of(run, ledger, self.epoch_of(run).get(), is_known)?;

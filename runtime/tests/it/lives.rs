@@ -1,7 +1,7 @@
 //! Parts that are killed at every step: shards, pools and the reader, one at a time, while instances with
-//! children, signals, updates and queries run, on a seeded host of one thread. Whatever is killed,
+//! children, signals from outside and among each other, updates and queries run, on a seeded host of one thread. Whatever is killed,
 //! no run is parked whose code is right, what was acknowledged is there, each update is made once, signals
-//! keep their order, each child is begun once, and no query shows less than was acknowledged.
+//! keep their order, each child is begun once, what a run signals to another is recorded once, and no query shows less than was acknowledged.
 //!
 //! ```text
 //!   dice ──► programs ──► runtime on a seeded host ──► answers ──► ledger: is it explained?
@@ -40,7 +40,10 @@ use millrun_testkit::{SimConfig, SimHost};
 
 use crate::tapped::{Tapped, intrude};
 use ledger::Known;
-use program::{ACTOR, Book, CHANGE, Dice, KEEP, Plan, READ, SAID, STEP, TELL, Worth, actor, answering, step};
+use program::{
+    ACTOR, Book, CHANGE, Dice, HUB, HUB_ID, KEEP, Plan, READ, SAID, STEP, TELL, Worth, actor, answering, hub,
+    hub_runs_len, step,
+};
 
 /// Makes durable what is queued, when it has its turn.
 struct Committer(Arc<MemoryJournal>);
@@ -269,11 +272,48 @@ impl Outside {
         Ok(())
     }
 
+    /// Has the hub begin that all instances signal, which ends when it has heard this.
+    async fn begin_hub(&self, expected: &[String]) -> Result<RunHandle<Vec<String>>, Problem> {
+        loop {
+            let input = (expected.len(), Vec::new());
+            match self.runtime.start(HUB, HUB_ID, input).await {
+                Ok(run) => return Ok(run),
+                Err(StartError::Stopped(cause)) if is_restart(&cause) => {}
+                Err(error) => return Err(format!("start of the hub: {error:?}")),
+            }
+        }
+    }
+
+    async fn check_hub(
+        &self,
+        hub: &RunHandle<Vec<String>>,
+        mut expected: Vec<String>,
+    ) -> Result<(), Problem> {
+        let mut heard = loop {
+            match hub.result().await {
+                Ok(heard) => break heard,
+                Err(ResultError::Run(RunError::Stopped(cause))) if is_restart(&cause) => {}
+                Err(error) => return Err(format!("result of the hub: {error:?}")),
+            }
+        };
+        heard.sort_unstable();
+        expected.sort_unstable();
+        if heard != expected {
+            return Err(format!("the hub has heard {heard:?}, not {expected:?}"));
+        }
+        Ok(())
+    }
+
     /// Takes everything to its end, and looks at what is left.
     async fn see_through(&self) -> Result<(), Problem> {
+        let mut all = Worth::default();
+        self.story.cases.iter().for_each(|case| case.plan.worth(&mut all));
+        let hub = self.begin_hub(&all.noted).await?;
         let cases = (0..).zip(&self.story.cases);
         let followed = join_all(cases.map(|(number, case)| self.follow(number, case))).await;
         followed.into_iter().collect::<Result<(), _>>()?;
+        let hub_runs = hub_runs_len(all.noted.len());
+        self.check_hub(&hub, all.noted).await?;
         let mut runs = BTreeMap::<String, usize>::new();
         let mut expected = Worth::default();
         for case in &self.story.cases {
@@ -287,6 +327,7 @@ impl Outside {
             }
             expected.said.extend(worth.said);
         }
+        expected.runs.insert(HUB_ID.into(), hub_runs);
         let stats = self.runtime.stats();
         if (stats.live, stats.parked, stats.replay_differences) != (0, 0, 0) {
             return Err(format!("something is left behind: {stats:?}"));
@@ -400,6 +441,7 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
             config.result_cache_len_max = usize::try_from(cached_len).unwrap() * 4_096;
             config.replay_check_every = 1;
             config.restarts_max = u32::MAX;
+            config.limits.kept_beginning_every = 2;
         })
         .register(STEP, move |cx: ActivityContext, number| {
             stepping.attempt(&cx);
@@ -408,7 +450,8 @@ fn live(story: &Arc<Story>, dice: &mut Dice) -> Result<(), Problem> {
         .register(KEEP, move |_: ActivityContext, token| {
             keep(Arc::clone(&keeping), token)
         })
-        .register(answering(), actor);
+        .register(answering(), actor)
+        .register(HUB, hub);
     let outcome = Arc::new(Mutex::new(None));
     let (ended, told, host) = (Arc::clone(&outcome), Arc::clone(story), world.host());
     let here = Arc::clone(&errands);

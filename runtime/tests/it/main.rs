@@ -44,6 +44,7 @@ mod quick;
 mod reading;
 mod refusals;
 mod salvaged;
+mod signalling;
 mod start_updating;
 mod starting;
 mod stateful;

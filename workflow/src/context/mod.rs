@@ -15,6 +15,7 @@ mod requests;
 mod saga;
 mod scope;
 mod shared;
+mod signalling;
 mod slots;
 mod time;
 mod waiting;
@@ -44,6 +45,7 @@ pub use saga::{Saga, SagaError};
 pub use scope::CancelScope;
 use scope::Scope;
 pub(crate) use shared::{After, Decision, Shared, Table};
+pub use signalling::SignalInstance;
 pub(crate) use slots::Wakers;
 pub use waiting::Awaited;
 
@@ -293,6 +295,50 @@ impl WorkflowContext {
             self.scope.clone(),
             Location::caller(),
             topic.into().into(),
+            &value,
+        )
+    }
+
+    /// Signals another instance, or this one, by its id: a run of that instance has the signal in its history when the
+    /// future is ready, once, however often either of the two or the process crashes. It finds it as any other, by
+    /// [`receive`](Self::receive).
+    ///
+    /// It is decided in this turn and sent after its commit. An instance that is asleep is woken; one that is parked
+    /// or paused takes the signal up later; of one that has [continued as new](Self::continue_as_new), the latest run
+    /// gets it. As a handle, it names the workflow that the instance began as. What keeps an instance from being
+    /// signalled is an error, after which the signal is recorded nowhere; how the run that gets it deals with it is
+    /// not waited for. Where several signals to one instance are under way at a time, a crash may change their order:
+    /// await each before the next where that matters.
+    ///
+    /// ```
+    /// use millrun_workflow::{Signal, SignalInstanceError, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const STOCK: Workflow<u64, u64> = Workflow::named("stock");
+    /// const TAKEN: Signal<u64> = Signal::named("taken");
+    ///
+    /// async fn order(cx: WorkflowContext, number: u64) -> Result<bool, WorkflowError> {
+    ///     match cx.signal_instance(STOCK, "stock-of-bolts", TAKEN, number).await {
+    ///         Ok(()) => Ok(true),
+    ///         Err(SignalInstanceError::NotFound | SignalInstanceError::Finished) => Ok(false),
+    ///         Err(error) => Err(error.into()),
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn signal_instance<I, O, E, T: Serialize>(
+        &self,
+        workflow: Workflow<I, O, E>,
+        id: impl Into<String>,
+        signal: Signal<T>,
+        value: T,
+    ) -> SignalInstance {
+        SignalInstance::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            workflow.name(),
+            id.into(),
+            signal.name(),
             &value,
         )
     }

@@ -314,13 +314,18 @@ impl Table {
             Event::Published { operation, outcome } => self
                 .slots
                 .resolve(*operation, Resolution::Published(outcome.clone())),
+            Event::SignalSent { operation, outcome } => self
+                .slots
+                .resolve(*operation, Resolution::Signalled(outcome.clone())),
             Event::PromiseSettled { operation, end } => self
                 .slots
                 .resolve(*operation, Resolution::KeptOrBroken(end.clone())),
             Event::ChildEnded { operation, end } => {
                 self.slots.resolve(*operation, Resolution::Child(end.clone()))
             }
-            Event::SignalReceived { name, value, .. } => Wakers::Many(self.deliver(name, value.clone())),
+            Event::SignalReceived { name, value, .. } | Event::RunSignalReceived { name, value, .. } => {
+                Wakers::Many(self.deliver(name, value.clone()))
+            }
             Event::CancelRequested { reason, is_shown } => {
                 let reason = reason.as_str();
                 if *is_shown && !reason.is_empty() {
@@ -335,6 +340,7 @@ impl Table {
             | Event::AttemptHeartbeat { .. }
             | Event::TimerStarted { .. }
             | Event::PublishScheduled(_)
+            | Event::SignalScheduled(_)
             | Event::PublishParked { .. }
             | Event::PromiseMade { .. }
             | Event::Checkpointed(_)

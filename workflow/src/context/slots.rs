@@ -10,7 +10,7 @@
 use std::task::Waker;
 
 use crate::context::scope::Scope;
-use crate::event::{ActivityFailure, ChildFailure, PublishOutcome};
+use crate::event::{ActivityFailure, ChildFailure, PublishOutcome, SignalFailure};
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
@@ -45,6 +45,7 @@ pub(crate) enum Resolution {
     Child(Result<Payload, ChildFailure>),
     KeptOrBroken(Result<Payload, String>),
     Published(Result<PublishOutcome, String>),
+    Signalled(Result<(), SignalFailure>),
     Fired,
 }
 

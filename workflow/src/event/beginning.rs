@@ -105,10 +105,13 @@ pub struct Origin {
     /// What the former run [had answered](crate::ANSWERS_CARRIED_BYTES_MAX) to updates, by request, the
     /// oldest first.
     pub answers: Vec<(String, Result<Payload, String>)>,
+    /// The operations of other runs of which the former run [has had signals](crate::SENDERS_CARRIED_LEN_MAX), the
+    /// oldest first.
+    pub senders: Vec<Cause>,
 }
 
 impl Origin {
-    /// About how many bytes of signals and answers it carries.
+    /// About how many bytes of signals, answers and senders it carries.
     #[must_use]
     pub fn carried_bytes(&self) -> usize {
         let signals = self
@@ -117,9 +120,13 @@ impl Origin {
             .map(|(name, value)| name.len() + value.len() + 16);
         let answers = self.answers.iter();
         let answers = answers.map(|(request, answer)| answer_bytes(request, answer));
-        signals.chain(answers).sum()
+        let carried: usize = signals.chain(answers).sum();
+        carried + self.senders.len() * SENDER_BYTES
     }
 }
+
+/// How many bytes it takes to name the sender of a signal.
+const SENDER_BYTES: usize = 20;
 
 /// About how many bytes an answer takes with its request.
 pub(crate) fn answer_bytes(request: &str, answer: &Result<Payload, String>) -> usize {

@@ -73,6 +73,32 @@ pub enum ChildFailure {
     },
 }
 
+/// Why a signal was not recorded in the history of another instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignalFailure {
+    /// There is no such instance, or it finished so long ago that nothing is known of it any more.
+    NotFound,
+    /// It has ended.
+    Finished,
+    /// The id belongs to an instance of this other workflow.
+    OtherWorkflow {
+        /// Its name.
+        workflow: String,
+    },
+    /// A record of it is damaged, or its history cannot be read: its id stays taken, and it does not run.
+    Quarantined {
+        /// What is wrong.
+        message: String,
+    },
+    /// It does not take it: it has as many unread signals as it may, say, or the value is larger than its payloads
+    /// may be.
+    Refused {
+        /// Why.
+        message: String,
+    },
+}
+
 /// The error a run ended with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFailure {

@@ -74,6 +74,21 @@ pub struct PublishScheduled {
     pub value: Payload,
 }
 
+/// A signal to be sent to another instance, complete enough to do so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SignalScheduled {
+    /// The operation.
+    pub operation: OperationId,
+    /// The workflow that the instance must have begun as.
+    pub workflow: Name,
+    /// The id of the instance.
+    pub id: InstanceId,
+    /// The name of the signal.
+    pub name: Name,
+    /// What it carries.
+    pub value: Payload,
+}
+
 /// What became of a value that was published, as far as its run knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {

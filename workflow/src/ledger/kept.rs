@@ -48,6 +48,7 @@ impl KeptBeginning {
             events,
             accepted,
             answers,
+            senders,
         } = wire::decode_kept(bytes)?;
         let mut ledger = Ledger::new();
         let mut events = events.into_iter();
@@ -60,18 +61,21 @@ impl KeptBeginning {
         };
         ledger.apply(&first.event, first.time);
         // What is remembered of the answers that the run has taken over stands among all others.
-        ledger.updates = None;
+        ledger.remembered = None;
         for noted in events {
             ledger
                 .note(&noted)
                 .ok_or_else(|| malformed("with something else"))?;
         }
         for request in accepted {
-            let updates = ledger.updates.get_or_insert_default();
+            let updates = &mut ledger.remembered.get_or_insert_default().updates;
             updates.standings.insert(request, UpdateStanding::Accepted);
         }
         for (request, answer) in &answers {
             ledger.answer(request, answer);
+        }
+        for sender in senders {
+            ledger.remember_sender(sender);
         }
         ledger.is_cancel_requested = is_cancel_requested;
         let before = sequence.checked_sub(1).filter(|before| *before > 0);
@@ -153,6 +157,7 @@ impl Ledger {
                         note(Event::PublishParked { operation });
                     }
                 }
+                Pending::Signal(scheduled) => note(Event::SignalScheduled(Arc::clone(scheduled))),
                 Pending::Promise => note(Event::PromiseMade { operation }),
                 Pending::Timer { deadline } => note(Event::TimerStarted {
                     operation,
@@ -164,7 +169,7 @@ impl Ledger {
             Event::Checkpointed(Box::new(checkpoint.clone())),
             now,
         ));
-        let updates = self.updates.iter().flat_map(|updates| &updates.standings);
+        let updates = self.updates().into_iter().flat_map(|updates| &updates.standings);
         let accepted = updates.filter(|(_, standing)| matches!(standing, UpdateStanding::Accepted));
         let parts = KeptParts {
             sequence: sequence.get(),
@@ -172,6 +177,7 @@ impl Ledger {
             events,
             accepted: accepted.map(|(request, _)| request.clone()).collect(),
             answers: self.answers(usize::MAX),
+            senders: self.senders(usize::MAX),
         };
         Some((sequence, wire::encode_kept(&parts).ok()?))
     }
@@ -182,6 +188,7 @@ impl Ledger {
             Event::ActivityScheduled(_)
             | Event::ChildScheduled(_)
             | Event::PublishScheduled(_)
+            | Event::SignalScheduled(_)
             | Event::PromiseMade { .. }
             | Event::TimerStarted { .. }
             | Event::AttemptStarted { .. }
@@ -204,6 +211,8 @@ impl Ledger {
             | Event::ChildEnded { .. }
             | Event::ContinuedAsNew { .. }
             | Event::SignalReceived { .. }
+            | Event::RunSignalReceived { .. }
+            | Event::SignalSent { .. }
             | Event::OperationCancelled { .. }
             | Event::ValueRecorded { .. }
             | Event::Patched { .. }
@@ -225,14 +234,21 @@ impl Ledger {
 mod tests {
     use std::time::Duration;
 
-    use millrun_core::{InstanceId, Partition, RunId};
+    use millrun_core::{Cause, InstanceId, Partition, RunId};
 
     use super::*;
-    use crate::event::{ActivityScheduled, ChildScheduled, Origin, ParentClose, PublishScheduled, Started};
+    use crate::event::{
+        ActivityScheduled, ChildScheduled, Origin, ParentClose, PublishScheduled, SignalScheduled, Started,
+    };
     use crate::{ANSWERS_LEN_MAX, OperationId, Payload, Retry};
 
     fn id() -> InstanceId {
         InstanceId::new("order-42").unwrap()
+    }
+
+    fn sender(operation: u32) -> Cause {
+        let run = RunId::new(Partition::of(b"sender"), Timestamp::EPOCH, 5);
+        Cause { run, operation }
     }
 
     fn payload(number: u64) -> Payload {
@@ -273,6 +289,7 @@ mod tests {
         started.origin = Some(Box::new(Origin {
             // The second is forgotten, and answered again later.
             answers: vec![("a".into(), Ok(payload(2))), ("b".into(), Err("b".into()))],
+            senders: vec![sender(9)],
             ..Origin::default()
         }));
         let failed = |number| Event::AttemptFailed {
@@ -334,6 +351,24 @@ mod tests {
                 value: payload(9),
             })));
         }
+        for number in 1..=3 {
+            events.push(Event::SignalScheduled(Arc::new(SignalScheduled {
+                operation: operation(10 + number),
+                workflow: "stock".into(),
+                id: id(),
+                name: "taken".into(),
+                value: payload(10),
+            })));
+            events.push(Event::RunSignalReceived {
+                sender: Box::new(sender(4 - number)),
+                name: "go".into(),
+                value: payload(1),
+            });
+        }
+        events.push(Event::SignalSent {
+            operation: operation(13),
+            outcome: Ok(()),
+        });
         events.push(Event::ChildStarted {
             operation: operation(8),
             run: RunId::new(Partition::of(b"child"), Timestamp::EPOCH, 4),
@@ -449,8 +484,8 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(KeptBeginning::decode(&longer.into()).is_err());
-        let later = [&[2], &bytes[1..]].concat();
+        let later = [&[3], &bytes[1..]].concat();
         let error = KeptBeginning::decode(&later.into()).unwrap_err().to_string();
-        assert!(error.contains("version Some(2)"), "{error}");
+        assert!(error.contains("version Some(3)"), "{error}");
     }
 }

@@ -27,6 +27,11 @@ impl Instance {
     /// # Errors
     /// When the input is out of place. The machine and the turn are then as they were.
     pub fn apply(&mut self, input: Input, moment: Moment, turn: &mut Turn) -> Result<(), InputRefused> {
+        if let Input::RunSignal { sender, .. } = &input
+            && self.ledger.knows_sender(sender)
+        {
+            return Ok(());
+        }
         if self.ledger.outcome().is_some() {
             return Err(self.refuse_closed(&input));
         }
@@ -35,6 +40,17 @@ impl Instance {
                 self.check_signal(&name, &value)?;
                 Event::SignalReceived { name, value, cause }
             }
+            Input::RunSignal { sender, name, value } => {
+                self.check_signal(&name, &value)?;
+                Event::RunSignalReceived { sender, name, value }
+            }
+            Input::SignalSent { operation, outcome } => match self.ledger.pending_operation(operation) {
+                Some(Pending::Signal(_)) => Event::SignalSent {
+                    operation,
+                    outcome: outcome.map_err(|failure| self.limits.bounded_signal(failure)),
+                },
+                Some(_) | None => return Err(InputRefused::Stale),
+            },
             Input::ActivityCompleted {
                 operation,
                 attempt,
@@ -131,7 +147,10 @@ impl Instance {
                         return ask_again(operation, [activity.retry_at, activity.close_at], turn);
                     }
                 }
-                Some(Pending::Child { .. } | Pending::Publish { .. } | Pending::Promise) | None => {
+                Some(
+                    Pending::Child { .. } | Pending::Publish { .. } | Pending::Signal(_) | Pending::Promise,
+                )
+                | None => {
                     return Err(InputRefused::Stale);
                 }
             },
@@ -218,6 +237,10 @@ impl Instance {
         self.settle(&event, turn);
         if let Some(Pending::Activity(ended)) = self.ledger.take_in(&event, moment.now) {
             keep_request(ended.scheduled);
+        }
+        if let Event::RunSignalReceived { .. } = &event {
+            self.ledger
+                .forget_senders(usize::from(self.limits.senders_len_max));
         }
         turn.events.push(event);
         self.take_up(moment, turn);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrun_core::Timestamp;
 
 use crate::Payload;
-use crate::event::{ActivityFailure, Bounds, ChildFailure, ParkReason, RunFailure};
+use crate::event::{ActivityFailure, Bounds, ChildFailure, ParkReason, RunFailure, SignalFailure};
 use crate::program::unreadable;
 
 /// Bounds of one run. What happens at each is said at its field.
@@ -28,6 +28,13 @@ pub struct Limits {
     pub waits_len_max: u32,
     /// How many signals may wait in a run's buffer, 10,000 by default: one more is refused.
     pub signals_len_max: usize,
+    /// Of how many signals that other runs have [sent](crate::WorkflowContext::signal_instance) a run knows the
+    /// senders, 4,096 by default, so that one that is sent again after a crash is not recorded again: the latest. One
+    /// that is sent again when so many others have been recorded behind it would be taken for new; so this bounds how
+    /// many signals should be under way to one instance at a time. Each takes 96 bytes of memory, and 20 in a
+    /// [kept beginning](crate::KeptBeginning). A run that continues another knows up to
+    /// [2,048](crate::SENDERS_CARRIED_LEN_MAX) of those.
+    pub senders_len_max: u16,
     /// How many events a history may have behind its last checkpoint before signals are refused, 1,000,000 by default. What
     /// the code has already begun is still recorded; at twice this length the run is parked.
     pub history_len_max: u64,
@@ -60,6 +67,7 @@ impl Default for Limits {
             pending_len_max: Bounds::DEFAULT.pending_len_max,
             waits_len_max: 10_000,
             signals_len_max: 10_000,
+            senders_len_max: 4_096,
             history_len_max: 1_000_000,
             history_len_warn: 50_000,
             kept_beginning_every: 256,
@@ -147,6 +155,22 @@ impl Limits {
                 message: self.cut(message),
             }),
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// The same failure to signal another instance within the bounds.
+    pub(crate) fn bounded_signal(&self, failure: SignalFailure) -> SignalFailure {
+        match failure {
+            SignalFailure::OtherWorkflow { workflow } => SignalFailure::OtherWorkflow {
+                workflow: self.cut(workflow),
+            },
+            SignalFailure::Quarantined { message } => SignalFailure::Quarantined {
+                message: self.cut(message),
+            },
+            SignalFailure::Refused { message } => SignalFailure::Refused {
+                message: self.cut(message),
+            },
+            SignalFailure::NotFound | SignalFailure::Finished => failure,
         }
     }
 

@@ -37,7 +37,7 @@ use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Awaited, Decision, Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
-use crate::ledger::{ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending};
+use crate::ledger::{ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX};
 use crate::registry::Implementation;
 use crate::retry::mix;
 use crate::{OperationId, TimeoutKind};
@@ -100,6 +100,9 @@ impl Instance {
         let mut instance = Self::empty(run, limits, moment.now);
         let event = Event::Started(started);
         instance.ledger.apply(&event, moment.now);
+        instance
+            .ledger
+            .forget_senders(usize::from(limits.senders_len_max));
         turn.events.push(event);
         instance.unrecorded = Some(Box::new(reason));
         instance.take_up(moment, turn);
@@ -275,6 +278,9 @@ impl Instance {
                 Event::PublishScheduled(scheduled) => {
                     turn.commands.push(Command::Publish(Arc::clone(scheduled)));
                 }
+                Event::SignalScheduled(scheduled) => {
+                    turn.commands.push(Command::SendSignal(Arc::clone(scheduled)));
+                }
                 Event::PromiseMade { .. } => {}
                 Event::Checkpointed(checkpoint) => {
                     let every = self.limits.kept_beginning_every;
@@ -315,6 +321,10 @@ impl Instance {
             }
             Some(Pending::Publish { .. }) => {
                 commands.push(Command::CancelPublish { operation });
+                [None, None]
+            }
+            Some(Pending::Signal(_)) => {
+                commands.push(Command::CancelSignal { operation });
                 [None, None]
             }
             Some(Pending::Promise) => [None, None],
@@ -376,6 +386,7 @@ impl Instance {
                 answers: self
                     .ledger
                     .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
+                senders: self.ledger.senders(SENDERS_CARRIED_LEN_MAX),
             };
             let ahead = self.shared.lock().time.ahead();
             let started = Started {
@@ -436,6 +447,7 @@ impl Instance {
             + code
             + input
             + self.ledger.answers_memory_bytes()
+            + self.ledger.senders_memory_bytes()
             + self.shared.lock().memory_bytes()
             + self.ledger.pending_len() * PENDING_BYTES
             + self.deferred.len() * DEFERRED_BYTES

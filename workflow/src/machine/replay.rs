@@ -205,6 +205,9 @@ impl Instance {
             instance.unrecorded = instance.unrecorded.take().filter(|_| is_different);
         }
         instance.changed_values = check.changed_values;
+        instance
+            .ledger
+            .forget_senders(usize::from(instance.limits.senders_len_max));
         Ok(())
     }
 
@@ -413,6 +416,11 @@ fn same_decision(recorded: &Event, replayed: &Event) -> Sameness {
         {
             Sameness::of_values(a.value == b.value)
         }
+        (Event::SignalScheduled(a), Event::SignalScheduled(b))
+            if a.operation == b.operation && a.workflow == b.workflow && a.id == b.id && a.name == b.name =>
+        {
+            Sameness::of_values(a.value == b.value)
+        }
         (Event::PromiseMade { operation: a }, Event::PromiseMade { operation: b }) if a == b => {
             Sameness::Same
         }
@@ -484,6 +492,13 @@ fn describe(event: &Event, location: Option<&'static Location<'static>>) -> Stri
                 scheduled.topic, scheduled.operation
             )
         }
+        Event::SignalScheduled(scheduled) => format!(
+            "signal {} to {} {:?} (operation {})",
+            scheduled.name,
+            scheduled.workflow,
+            scheduled.id.as_str(),
+            scheduled.operation
+        ),
         Event::PromiseMade { operation } => format!("promise (operation {operation})"),
         Event::Checkpointed(checkpoint) => {
             format!("checkpoint after {} operations", checkpoint.operations_len)

@@ -93,6 +93,8 @@ impl Instance {
         started.bounds = self.limits.bounds();
         let event = Event::Started(started);
         self.ledger.apply(&event, moment.now);
+        self.ledger
+            .forget_senders(usize::from(self.limits.senders_len_max));
         turn.events.push(event);
         self.attach(implementation);
         self.begin();

@@ -135,6 +135,8 @@ fn in_words(command: &Command) -> &'static str {
         Command::CancelTimer { .. } => "cancel timer",
         Command::ResumeAt { .. } => "resume later",
         Command::Park(_) => "tell of parking",
+        Command::SendSignal(_) => "send signal",
+        Command::CancelSignal { .. } => "cancel signal",
         Command::Close(_) => "close",
     }
 }

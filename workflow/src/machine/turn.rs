@@ -8,7 +8,7 @@ use millrun_core::{Cause, RunId, Sequence, Timestamp};
 use super::spare::Spare;
 use crate::event::{
     ActivityFailure, ActivityScheduled, ChildFailure, ChildScheduled, Event, Name, ParkReason,
-    PublishOutcome, PublishScheduled, Started,
+    PublishOutcome, PublishScheduled, SignalFailure, SignalScheduled, Started,
 };
 use crate::ledger::Outcome;
 use crate::{OperationId, Payload, PayloadError};
@@ -63,6 +63,13 @@ pub enum Command {
         /// Which one.
         operation: OperationId,
     },
+    /// Signal another instance until it is known what became of that, and report [`Input::SignalSent`].
+    SendSignal(Arc<SignalScheduled>),
+    /// Nobody waits for what becomes of a signal any more: it is not sent again.
+    CancelSignal {
+        /// Which one.
+        operation: OperationId,
+    },
     /// Start a child, and report [`Input::ChildStarted`] and [`Input::ChildEnded`].
     StartChild(Arc<ChildScheduled>),
     /// Do with a child what its call says: nobody waits for its end.
@@ -111,6 +118,22 @@ pub enum Input {
         value: Payload,
         /// The run, and the operation of it, that had it sent, if that is known.
         cause: Option<Box<Cause>>,
+    },
+    /// A signal arrived that an operation of another run, or of this one, has sent: told twice, it is recorded once.
+    RunSignal {
+        /// That run, and the operation.
+        sender: Box<Cause>,
+        /// Its name.
+        name: Name,
+        /// What it carries.
+        value: Payload,
+    },
+    /// What became of a signal that the run has sent.
+    SignalSent {
+        /// Which one.
+        operation: OperationId,
+        /// Whether it is recorded, or why not.
+        outcome: Result<(), SignalFailure>,
     },
     /// An attempt of an activity gave a value.
     ActivityCompleted {

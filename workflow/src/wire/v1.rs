@@ -9,6 +9,7 @@ mod family;
 mod kept;
 mod outside;
 mod parts;
+mod signalling;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub(crate) use kept::{KeptParts, Noted, decode_kept, encode_kept};
 
 use outside::{CheckpointBody, PublishBody, PublishedBody, SettledBody};
 use parts::{RecordedWire, payload, raw};
+use signalling::{RunSignalBody, SignalScheduledBody, SignalSentBody};
 
 use body::{
     AnswerBody, AttemptBody, BoundsWire, FailureBody, FailureWire, OperationBody, ParkedWire, PatchedBody,
@@ -68,6 +70,9 @@ const PROMISE_MADE: u8 = 29;
 const PROMISE_SETTLED: u8 = 30;
 const CHECKPOINTED: u8 = 31;
 const ATTEMPT_STARTED: u8 = 32;
+const SIGNAL_SCHEDULED: u8 = 33;
+const SIGNAL_SENT: u8 = 34;
+const RUN_SIGNAL_RECEIVED: u8 = 35;
 
 /// The kind of an event, for the record's header.
 #[must_use]
@@ -105,6 +110,9 @@ pub fn kind(event: &Event) -> u8 {
         Event::PromiseSettled { .. } => PROMISE_SETTLED,
         Event::Checkpointed(_) => CHECKPOINTED,
         Event::AttemptStarted { .. } => ATTEMPT_STARTED,
+        Event::SignalScheduled(_) => SIGNAL_SCHEDULED,
+        Event::SignalSent { .. } => SIGNAL_SENT,
+        Event::RunSignalReceived { .. } => RUN_SIGNAL_RECEIVED,
     }
 }
 
@@ -238,6 +246,16 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 cause: cause.as_deref().copied().map(CauseWire::of),
             },
         ),
+        Event::RunSignalReceived { sender, name, value } => write(
+            out,
+            &RunSignalBody {
+                sender: CauseWire::of(**sender),
+                name: Cow::Borrowed(name),
+                value: raw(value),
+            },
+        ),
+        Event::SignalScheduled(scheduled) => write(out, &SignalScheduledBody::of(scheduled)),
+        Event::SignalSent { operation, outcome } => write(out, &SignalSentBody::of(*operation, outcome)),
         Event::CancelRequested { reason, is_shown } => write(
             out,
             &ReasonBody {
@@ -521,6 +539,22 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             Event::PromiseSettled {
                 operation: OperationId::new(operation),
                 end: end.into_event(body),
+            }
+        }
+        SIGNAL_SCHEDULED => {
+            let scheduled = read::<SignalScheduledBody<'_>>(body)?.into_event(body)?;
+            Event::SignalScheduled(Arc::new(scheduled))
+        }
+        SIGNAL_SENT => {
+            let (operation, outcome) = read::<SignalSentBody<'_>>(body)?.into_event();
+            Event::SignalSent { operation, outcome }
+        }
+        RUN_SIGNAL_RECEIVED => {
+            let RunSignalBody { sender, name, value } = read(body)?;
+            Event::RunSignalReceived {
+                sender: Box::new(sender.into_event()?),
+                name: Cow::Owned(name.into_owned()),
+                value: payload(body, value),
             }
         }
         CHECKPOINTED => Event::Checkpointed(read::<CheckpointBody<'_>>(body)?.into_event(body)),

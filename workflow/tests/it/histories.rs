@@ -13,7 +13,8 @@ use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
     Activity, ActivityError, ActivityFailure, CallError, Either, ErrorKind, Event, EventError,
     Implementation, Input, Limits, Moment, Origin, ParentClose, ParkReason, Payload, PublishOutcome, Retry,
-    Signal, Started, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext, WorkflowError, wire,
+    Signal, SignalFailure, Started, State, TimeoutKind, Topic, Update, Workflow, WorkflowContext,
+    WorkflowError, wire,
 };
 use serde::Serialize;
 
@@ -37,6 +38,7 @@ const TIMED: Workflow<u64, String> = Workflow::named("timed");
 const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
 const REASONED: Workflow<u64, String> = Workflow::named("reasoned");
 const EXPLAIN: Activity<String, ()> = Activity::named("explain");
+const SIGNALLED: Workflow<u64, String> = Workflow::named("signalled");
 const CAUSED: Workflow<u64, u64> = Workflow::named("caused");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
@@ -155,6 +157,61 @@ fn caused_implementation() -> Implementation {
             cx.continue_as_new(CAUSED, number + first + cx.receive(GO).await?)
                 .await?,
         )
+    })
+}
+
+/// A run that another one has signalled, and that signals others: with success, in vain, and letting go of it.
+fn signalled() -> World {
+    let mut world = World::start(signalled_implementation(), &9_u64);
+    let signal = |operation, value: u64| Input::RunSignal {
+        sender: Box::new(millrun_core::Cause {
+            run: run_id(),
+            operation,
+        }),
+        name: GO.name().into(),
+        value: Payload::encode(&value).unwrap(),
+    };
+    for input in [signal(70_000, 3), signal(70_001, 4), signal(70_000, 3)] {
+        world.apply(input).unwrap();
+    }
+    let failures = [
+        SignalFailure::NotFound,
+        SignalFailure::Finished,
+        SignalFailure::OtherWorkflow {
+            workflow: "order".into(),
+        },
+        SignalFailure::Quarantined {
+            message: "damaged".into(),
+        },
+        SignalFailure::Refused {
+            message: "full".into(),
+        },
+    ];
+    let outcomes = [Ok(())].into_iter().chain(failures.map(Err));
+    for (number, outcome) in (1..).zip(outcomes) {
+        let operation = millrun_workflow::OperationId::new(number);
+        world.apply(Input::SignalSent { operation, outcome }).unwrap();
+    }
+    assert!(world.fire_next());
+    world
+}
+
+fn signalled_implementation() -> Implementation {
+    Implementation::new(SIGNALLED, async |cx: WorkflowContext, number: u64| {
+        let number = number + cx.receive(GO).await? + cx.receive(GO).await?;
+        let mut text = String::new();
+        for _ in 0..6 {
+            match cx
+                .signal_instance(PARCEL, format!("parcel-{number}"), GO, number)
+                .await
+            {
+                Ok(()) => text.push_str("sent; "),
+                Err(error) => text.push_str(&format!("{error}; ")),
+            }
+        }
+        let last = cx.signal_instance(PARCEL, "last", GO, number);
+        cx.race(cx.sleep(Duration::from_secs(5)), last).await;
+        Ok::<_, WorkflowError>(text)
     })
 }
 
@@ -629,6 +686,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             make: caused,
             file: include_str!("../histories/v1-caused.txt"),
         },
+        Recording {
+            name: "v1-signalled",
+            code: signalled_implementation,
+            make: signalled,
+            file: include_str!("../histories/v1-signalled.txt"),
+        },
         order("v1-failed", failed, include_str!("../histories/v1-failed.txt")),
         order(
             "v1-terminated",
@@ -773,6 +836,8 @@ fn is_input(event: &Event) -> bool {
             | Event::ChildStarted { .. }
             | Event::ChildEnded { .. }
             | Event::SignalReceived { .. }
+            | Event::RunSignalReceived { .. }
+            | Event::SignalSent { .. }
             | Event::UpdateAccepted { .. }
             | Event::CancelRequested { .. }
             | Event::Terminated { .. }

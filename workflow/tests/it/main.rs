@@ -13,6 +13,7 @@ mod outside;
 mod parking;
 mod recording;
 mod retrying;
+mod signalling;
 mod signals;
 mod state;
 mod steps;

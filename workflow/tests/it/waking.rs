@@ -174,6 +174,10 @@ async fn ask(cx: WorkflowContext, what: &str, len: usize) -> Result<(), String> 
             .await
             .map(drop)
             .map_err(|error| error.to_string()),
+        "signal" => cx
+            .signal_instance(CHILD, "id", Signal::<String>::named("go"), value)
+            .await
+            .map_err(|error| error.to_string()),
         other => panic!("{other}"),
     }
 }
@@ -203,6 +207,7 @@ fn what_a_waker_polls_inline_is_decided_by_the_poll_of_the_machine() {
         ("call", "ActivityScheduled"),
         ("child", "ChildScheduled"),
         ("publish", "PublishScheduled"),
+        ("signal", "SignalScheduled"),
     ] {
         let mut world = World::start(code(), &(what, 1));
         assert!(world.fire_next());

@@ -176,6 +176,8 @@ impl World {
                 Command::ResumeAt { .. }
                 | Command::Publish(_)
                 | Command::CancelPublish { .. }
+                | Command::SendSignal(_)
+                | Command::CancelSignal { .. }
                 | Command::ContinueAsNew { .. }
                 | Command::Park(_)
                 | Command::Close(_) => {}

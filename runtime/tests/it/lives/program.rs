@@ -16,6 +16,10 @@ pub(super) const KEEP: Activity<String, ()> = Activity::named("keep");
 pub(super) const TELL: Signal<u64> = Signal::named("tell");
 pub(super) const CHANGE: Update<Book, u64, u64> = Update::named("change");
 pub(super) const READ: Query<Book, (), Book> = Query::named("read");
+/// Collects what others note, up to so many: signalled by all others, asked for by nobody.
+pub(super) const HUB: Workflow<(usize, Vec<String>), Vec<String>> = Workflow::named("hub");
+pub(super) const HUB_ID: &str = "hub";
+const NOTE: Signal<String> = Signal::named("note");
 pub(super) const SAID: Topic<String> = Topic::named("said");
 
 /// What an instance has heard and done, in the order in which it did.
@@ -38,6 +42,8 @@ pub(super) enum Round {
     Sleep(u64),
     Promise,
     Publish,
+    /// Signals the hub.
+    Note,
     Continue,
 }
 
@@ -58,6 +64,8 @@ pub(super) struct Worth {
     pub(super) runs: BTreeMap<String, usize>,
     /// What was said.
     pub(super) said: Vec<String>,
+    /// What the hub has heard.
+    pub(super) noted: Vec<String>,
 }
 
 impl Plan {
@@ -84,6 +92,7 @@ impl Plan {
                 Round::Step(value) => worth.sum += value + 1,
                 Round::Promise => worth.sum += 7,
                 Round::Publish => worth.said.push(place(&self.id, at)),
+                Round::Note => worth.noted.push(place(&self.id, at)),
                 Round::Continue => runs += 1,
                 Round::HearUpTo(_) | Round::ChangeUpTo(_) | Round::Sleep(_) => {}
             }
@@ -159,6 +168,10 @@ pub(super) async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, Workf
                 cx.publish(SAID, place(&id, at)).await?;
                 0
             }
+            Round::Note => {
+                cx.signal_instance(HUB, HUB_ID, NOTE, place(&id, at)).await?;
+                0
+            }
             Round::Continue => {
                 let (at, book) = (at + 1, state.read(Book::clone));
                 let next = Plan { id, rounds, at, book };
@@ -168,6 +181,27 @@ pub(super) async fn actor(cx: WorkflowContext, plan: Plan) -> Result<Book, Workf
         state.change(|book| book.sum += more);
     }
     Ok(state.read(Book::clone))
+}
+
+/// In which runs the hub goes on in others: behind each of seven notes.
+pub(super) fn hub_runs_len(len: usize) -> usize {
+    1 + (len + 1) / 7
+}
+
+pub(super) async fn hub(
+    cx: WorkflowContext,
+    (len, heard): (usize, Vec<String>),
+) -> Result<Vec<String>, WorkflowError> {
+    let mut heard = cx.checkpointed().transpose()?.unwrap_or(heard);
+    while heard.len() < len {
+        heard.push(cx.receive(NOTE).await?);
+        match heard.len() % 7 {
+            3 => return Ok(cx.checkpoint(&heard).await?),
+            6 => return Ok(cx.continue_as_new(HUB, (len, heard)).await?),
+            _ => {}
+        }
+    }
+    Ok(heard)
 }
 
 /// SplitMix64, to draw with.
@@ -184,11 +218,12 @@ impl Dice {
     }
 
     fn own_round(&mut self) -> Round {
-        match self.below(6) {
+        match self.below(8) {
             0 | 1 => Round::Step(self.below(100)),
             2 => Round::Sleep(self.below(40)),
             3 => Round::Promise,
             4 => Round::Publish,
+            5 | 6 => Round::Note,
             _ => Round::Continue,
         }
     }

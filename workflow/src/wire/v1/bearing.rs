@@ -11,8 +11,9 @@ use super::{
     ACTIVITY_COMPLETED, ACTIVITY_FAILED, ACTIVITY_SCHEDULED, ATTEMPT_FAILED, ATTEMPT_HEARTBEAT,
     ATTEMPT_STARTED, CANCEL_REQUESTED, CANCELLED, CHECKPOINTED, CHILD_ENDED, CHILD_SCHEDULED, CHILD_STARTED,
     COMPLETED, CONTINUED_AS_NEW, FAILED, OPERATION_CANCELLED, PARKED, PATCHED, PROMISE_MADE, PROMISE_SETTLED,
-    PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RESUMED, SIGNAL_RECEIVED, STARTED, TERMINATED, TIMER_FIRED,
-    TIMER_STARTED, UPDATE_ACCEPTED, UPDATE_ANSWERED, VALUE_RECORDED, decode,
+    PUBLISH_PARKED, PUBLISH_SCHEDULED, PUBLISHED, RESUMED, RUN_SIGNAL_RECEIVED, SIGNAL_RECEIVED,
+    SIGNAL_SCHEDULED, SIGNAL_SENT, STARTED, TERMINATED, TIMER_FIRED, TIMER_STARTED, UPDATE_ACCEPTED,
+    UPDATE_ANSWERED, VALUE_RECORDED, decode,
 };
 use crate::OperationId;
 use crate::event::{Event, EventError};
@@ -50,9 +51,8 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
     let operation = || operation(kind, body);
     Ok(match kind {
         STARTED => Bearing::Starts,
-        ACTIVITY_SCHEDULED | TIMER_STARTED | CHILD_SCHEDULED | PUBLISH_SCHEDULED | PROMISE_MADE => {
-            Bearing::Begins(operation()?)
-        }
+        ACTIVITY_SCHEDULED | TIMER_STARTED | CHILD_SCHEDULED | PUBLISH_SCHEDULED | SIGNAL_SCHEDULED
+        | PROMISE_MADE => Bearing::Begins(operation()?),
         ATTEMPT_FAILED | ATTEMPT_STARTED | ATTEMPT_HEARTBEAT | CHILD_STARTED | PUBLISH_PARKED => {
             Bearing::Tells {
                 operation: operation()?,
@@ -60,12 +60,12 @@ pub(crate) fn bearing(kind: u8, body: &[u8]) -> Result<Bearing, EventError> {
             }
         }
         ACTIVITY_COMPLETED | ACTIVITY_FAILED | TIMER_FIRED | OPERATION_CANCELLED | CHILD_ENDED
-        | PUBLISHED | PROMISE_SETTLED => Bearing::Ends(operation()?),
+        | PUBLISHED | SIGNAL_SENT | PROMISE_SETTLED => Bearing::Ends(operation()?),
         COMPLETED | FAILED | CANCELLED | TERMINATED | CONTINUED_AS_NEW => Bearing::Closes,
         PARKED => Bearing::Parks,
         RESUMED => Bearing::Resumes,
-        SIGNAL_RECEIVED | CANCEL_REQUESTED | VALUE_RECORDED | PATCHED | UPDATE_ACCEPTED | UPDATE_ANSWERED
-        | CHECKPOINTED => Bearing::None,
+        SIGNAL_RECEIVED | RUN_SIGNAL_RECEIVED | CANCEL_REQUESTED | VALUE_RECORDED | PATCHED
+        | UPDATE_ACCEPTED | UPDATE_ANSWERED | CHECKPOINTED => Bearing::None,
         unknown => return Err(EventError::UnknownKind(unknown)),
     })
 }
@@ -99,6 +99,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         Event::ActivityScheduled(scheduled) => Some(scheduled.operation),
         Event::ChildScheduled(scheduled) => Some(scheduled.operation),
         Event::PublishScheduled(scheduled) => Some(scheduled.operation),
+        Event::SignalScheduled(scheduled) => Some(scheduled.operation),
         Event::ActivityCompleted { operation, .. }
         | Event::ActivityFailed { operation, .. }
         | Event::AttemptFailed { operation, .. }
@@ -108,6 +109,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         | Event::TimerFired { operation }
         | Event::PublishParked { operation }
         | Event::Published { operation, .. }
+        | Event::SignalSent { operation, .. }
         | Event::PromiseMade { operation }
         | Event::PromiseSettled { operation, .. }
         | Event::ChildStarted { operation, .. }
@@ -116,6 +118,7 @@ fn operation_of(event: &Event) -> Option<OperationId> {
         Event::Started(_)
         | Event::Checkpointed(_)
         | Event::SignalReceived { .. }
+        | Event::RunSignalReceived { .. }
         | Event::ValueRecorded { .. }
         | Event::Patched { .. }
         | Event::UpdateAccepted { .. }

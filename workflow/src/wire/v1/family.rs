@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use millrun_core::{Cause, InstanceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_bytes::Bytes as Raw;
+use serde_bytes::{ByteBuf, Bytes as Raw};
 
 use super::parts::{RecordedWire, payload, raw};
+use super::signalling::{senders_of_bytes, senders_to_bytes};
 use crate::event::{ChildFailure, ChildScheduled, EventError, Origin, Parent, ParentClose, RunFailure};
 use crate::{OperationId, Payload};
 
@@ -30,6 +31,12 @@ pub(super) struct OriginWire<'a> {
     signals: Vec<(Cow<'a, str>, &'a Raw)>,
     #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
     answers: Vec<(Cow<'a, str>, RecordedWire<'a>)>,
+    #[serde(rename = "r", default, skip_serializing_if = "no_bytes")]
+    senders: ByteBuf,
+}
+
+pub(super) fn no_bytes(bytes: &ByteBuf) -> bool {
+    bytes.is_empty()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -113,6 +120,7 @@ impl<'a> OriginWire<'a> {
             answers: answers
                 .map(|(request, answer)| (Cow::Borrowed(&**request), RecordedWire::of(answer)))
                 .collect(),
+            senders: ByteBuf::from(senders_to_bytes(&origin.senders)),
         }
     }
 
@@ -137,6 +145,7 @@ impl<'a> OriginWire<'a> {
             answers: answers
                 .map(|(request, answer)| (request.into_owned(), answer.into_event(body)))
                 .collect(),
+            senders: senders_of_bytes(&self.senders)?,
         }))
     }
 }

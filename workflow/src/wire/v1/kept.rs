@@ -6,16 +6,21 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use millrun_core::Timestamp;
+use millrun_core::{Cause, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_bytes::Bytes as Raw;
+use serde_bytes::{ByteBuf, Bytes as Raw};
 
+use super::family::no_bytes;
 use super::parts::RecordedWire;
+use super::signalling::{senders_of_bytes, senders_to_bytes};
 use super::{decode, encode, kind, read, write};
 use crate::Payload;
 use crate::event::{Event, EventError};
 
 const VERSION: u8 = 1;
+
+/// Of one with senders of signals. Releases that know none read the whole history in its place.
+const WITH_SENDERS: u8 = 2;
 
 /// What a kept beginning consists of.
 #[derive(Debug, PartialEq)]
@@ -27,6 +32,8 @@ pub(crate) struct KeptParts {
     pub(crate) accepted: Vec<String>,
     /// The answers to others, the oldest first.
     pub(crate) answers: Vec<(String, Result<Payload, String>)>,
+    /// The senders of signals of other runs, the oldest first.
+    pub(crate) senders: Vec<Cause>,
 }
 
 /// An event, when it was recorded, and how many like it there were.
@@ -58,6 +65,8 @@ struct KeptBody<'a> {
     accepted: Vec<String>,
     #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
     answers: Vec<AnswerBody<'a>>,
+    #[serde(rename = "r", default, skip_serializing_if = "no_bytes")]
+    senders: ByteBuf,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,7 +114,12 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
         Some(Event::Started(started)) => started.id.as_str(),
         _ => "",
     };
-    let mut out = vec![VERSION];
+    let version = if parts.senders.is_empty() {
+        VERSION
+    } else {
+        WITH_SENDERS
+    };
+    let mut out = vec![version];
     write(
         &mut out,
         &KeptBody {
@@ -115,6 +129,7 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
             events: events.collect(),
             accepted: parts.accepted.clone(),
             answers: answers.collect(),
+            senders: ByteBuf::from(senders_to_bytes(&parts.senders)),
         },
     )?;
     Ok(out)
@@ -125,9 +140,9 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
 /// # Errors
 /// When the bytes are none, or of a later version.
 pub(crate) fn decode_kept(bytes: &Bytes) -> Result<KeptParts, EventError> {
-    if bytes.first() != Some(&VERSION) {
-        let version = bytes.first();
-        let message = format!("a kept beginning has version {version:?}, this release knows {VERSION}");
+    let version = bytes.first();
+    if ![Some(&VERSION), Some(&WITH_SENDERS)].contains(&version) {
+        let message = format!("a kept beginning has version {version:?}, this release knows {WITH_SENDERS}");
         return Err(EventError::Malformed(message));
     }
     let body = bytes.slice(1..);
@@ -154,5 +169,6 @@ pub(crate) fn decode_kept(bytes: &Bytes) -> Result<KeptParts, EventError> {
         events,
         accepted: kept.accepted,
         answers: answers.collect(),
+        senders: senders_of_bytes(&kept.senders)?,
     })
 }

@@ -5,7 +5,7 @@ use millrun_core::{Cause, RunId};
 
 use crate::event::{
     ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Origin, Parent,
-    ParentClose, ParkReason,
+    ParentClose, ParkReason, SignalFailure, SignalScheduled,
 };
 use crate::{Nondeterminism, Payload, Retry, TimeoutKind};
 
@@ -123,6 +123,13 @@ fn samples() -> Vec<Event> {
                     ("7".into(), Ok(value.clone())),
                     ("8".into(), Err("too large".into())),
                 ],
+                senders: vec![
+                    Cause { run, operation: 1 },
+                    Cause {
+                        run,
+                        operation: u32::MAX,
+                    },
+                ],
             })),
             ..started.clone()
         }),
@@ -137,6 +144,22 @@ fn samples() -> Vec<Event> {
             topic: "orders.placed".into(),
             value: value.clone(),
         })),
+        Event::SignalScheduled(Arc::new(SignalScheduled {
+            operation,
+            workflow: "checkout".into(),
+            id: id.clone(),
+            name: "paid".into(),
+            value: value.clone(),
+        })),
+        Event::SignalSent {
+            operation,
+            outcome: Ok(()),
+        },
+        Event::RunSignalReceived {
+            sender: Box::new(Cause { run, operation: 7 }),
+            name: "paid".into(),
+            value: value.clone(),
+        },
         Event::PublishParked { operation },
         Event::Published {
             operation,
@@ -298,6 +321,18 @@ fn samples() -> Vec<Event> {
         ..Started::new("bill", id.clone(), value.clone())
     }));
     events.extend(child_ends.map(|end| Event::ChildEnded { operation, end }));
+    let message = || "z".to_owned();
+    let unsent = [
+        SignalFailure::NotFound,
+        SignalFailure::Finished,
+        SignalFailure::OtherWorkflow { workflow: message() },
+        SignalFailure::Quarantined { message: message() },
+        SignalFailure::Refused { message: message() },
+    ];
+    events.extend(unsent.map(|failure| Event::SignalSent {
+        operation,
+        outcome: Err(failure),
+    }));
     for failure in failures {
         events.push(Event::ActivityFailed {
             operation,

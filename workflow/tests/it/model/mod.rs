@@ -10,12 +10,12 @@
 mod naive;
 mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use millrun_core::Timestamp;
+use millrun_core::{Cause, Timestamp};
 use millrun_workflow::{
     ActivityError, ChildFailure, Command, Event, Input, InputRefused, Limits, OperationId, Outcome, Payload,
-    Pending, PublishOutcome, TypedError,
+    Pending, PublishOutcome, SignalFailure, TypedError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 use crate::world::World;
 use naive::{End, Happening, Model};
-use program::{ADD, FAILED, Flow, PUBLISHED, SIGNALS, SLEEP_MAX, UNKNOWN, flows, implementation};
+use program::{ADD, FAILED, Flow, PUBLISHED, SENT, SIGNALS, SLEEP_MAX, UNKNOWN, flows, implementation};
 
 /// How a local step is recorded.
 #[derive(Deserialize)]
@@ -66,6 +66,7 @@ fn in_words(event: &Event) -> Option<String> {
         Event::TimerStarted { operation, .. } => Some(format!("timer {operation}")),
         Event::ChildScheduled(scheduled) => Some(format!("child {}", scheduled.operation)),
         Event::PublishScheduled(scheduled) => Some(format!("publish {}", scheduled.operation)),
+        Event::SignalScheduled(scheduled) => Some(format!("send {}", scheduled.operation)),
         Event::PromiseMade { operation } => Some(format!("promise {operation}")),
         Event::ActivityCompleted {
             operation, result, ..
@@ -74,8 +75,11 @@ fn in_words(event: &Event) -> Option<String> {
         Event::TimerFired { operation } => ended(operation, 1),
         Event::ChildEnded { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
         Event::Published { operation, outcome } => ended(operation, outcome.as_ref().map_or(FAILED, worth)),
+        Event::SignalSent { operation, outcome } => {
+            ended(operation, outcome.as_ref().map_or(FAILED, |()| SENT))
+        }
         Event::PromiseSettled { operation, end } => ended(operation, end.as_ref().map_or(FAILED, number)),
-        Event::SignalReceived { name, value, .. } => {
+        Event::SignalReceived { name, value, .. } | Event::RunSignalReceived { name, value, .. } => {
             let index = usize::from(name == SIGNALS[1].name());
             Some(format!("signal {index} {}", number(value)))
         }
@@ -124,6 +128,8 @@ enum Choice {
     Note(usize),
     Fire,
     Signal(usize, u64),
+    /// One that an operation of another run has sent, which may have been sent before.
+    RunSignal(usize, u64, u32),
     Update(u64),
     /// For the update at this place among those asked for before.
     AskAgain(usize, u64),
@@ -145,6 +151,8 @@ fn choices() -> impl Strategy<Value = Vec<(Choice, i64)>> {
         2 => (0..8_usize).prop_map(Choice::Note),
         5 => Just(Choice::Fire),
         4 => (0..2_usize, 0..100_u64).prop_map(|(index, value)| Choice::Signal(index, value)),
+        2 => (0..2_usize, 0..100_u64, 0..12_u32)
+            .prop_map(|(index, value, operation)| Choice::RunSignal(index, value, operation)),
         2 => (0..20_u64).prop_map(Choice::Update),
         1 => (0..8_usize, 0..20_u64).prop_map(|(at, value)| Choice::AskAgain(at, value)),
         1 => Just(Choice::Cancel),
@@ -165,6 +173,8 @@ struct Play {
     /// What was answered to each update asked for, also by the runs that this one continues; nothing to
     /// those that came while it was parked.
     answers: Vec<Option<Payload>>,
+    /// The operations of another run that have signalled this one, or those that it continues.
+    senders: BTreeSet<u32>,
 }
 
 impl Play {
@@ -174,6 +184,7 @@ impl Play {
             model,
             failures: BTreeMap::new(),
             answers: Vec::new(),
+            senders: BTreeSet::new(),
         }
     }
 
@@ -219,6 +230,11 @@ impl Play {
                 };
                 let value = outcome.as_ref().ok().map(worth);
                 (Input::Published { operation, outcome }, value)
+            }
+            Pending::Signal(_) => {
+                let outcome = end.map(drop).map_err(|_| SignalFailure::Finished);
+                let value = value.map(|_| SENT);
+                (Input::SignalSent { operation, outcome }, value)
             }
             Pending::Promise => (Input::EndPromise { operation, end }, value),
             Pending::Activity(_) | Pending::Timer { .. } => panic!("these are not settled"),
@@ -308,6 +324,18 @@ impl Play {
                 self.world.signal(SIGNALS[index], &value);
                 self.model.happen(Happening::Signal(index, value));
             }
+            Choice::RunSignal(index, value, operation) => {
+                let run = crate::world::run_id();
+                let input = Input::RunSignal {
+                    sender: Box::new(Cause { run, operation }),
+                    name: SIGNALS[index].name().into(),
+                    value: Payload::encode(&value).unwrap(),
+                };
+                self.world.apply(input).unwrap();
+                if self.senders.insert(operation) {
+                    self.model.happen(Happening::Signal(index, value));
+                }
+            }
             Choice::Update(value) => self.update(value),
             Choice::AskAgain(at, value) => self.ask_again(at, value),
             Choice::Cancel if !self.world.instance.ledger().is_cancel_requested() => {
@@ -362,6 +390,7 @@ impl Play {
         let world = World::start_as(code, started, Limits::default(), self.world.moment);
         Some(Self {
             answers: self.answers.clone(),
+            senders: self.senders.clone(),
             ..Self::new(world, Model::new(flow.clone(), signals))
         })
     }

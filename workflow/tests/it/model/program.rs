@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use millrun_workflow::{
     Activity, ActivityError, CallError, ChildError, ContinueError, Either, Implementation, PromiseError,
-    PublishOutcome, PublishStepError, Retry, Signal, State, Topic, Update, Workflow, WorkflowContext,
-    WorkflowError,
+    PublishOutcome, PublishStepError, Retry, Signal, SignalInstanceError, State, Topic, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -28,6 +28,8 @@ pub(super) const PUBLISHED: u64 = 2;
 pub(super) const MET: u64 = 3;
 /// What one is worth of which nobody knows.
 pub(super) const UNKNOWN: u64 = 4;
+/// What a signal to another instance is worth that is recorded.
+pub(super) const SENT: u64 = 5;
 /// Every timer is shorter.
 pub(super) const SLEEP_MAX: Duration = Duration::from_secs(100);
 
@@ -37,6 +39,7 @@ pub(super) enum Program {
     Sleep(u64),
     Child(u64),
     Publish(u64),
+    SignalInstance(u64),
     Promise,
     Signal(usize),
     Record(u64),
@@ -183,6 +186,15 @@ fn run(cx: WorkflowContext, place: Shared, program: Program) -> Pin<Box<dyn Futu
                 Err(PublishStepError::Cancelled(_)) => CANCELLED,
                 Err(other) => panic!("{other}"),
             },
+            Program::SignalInstance(value) => {
+                let id = format!("child-{value}");
+                match cx.signal_instance(CHILD, id, SIGNALS[0], value).await {
+                    Ok(()) => SENT,
+                    Err(SignalInstanceError::Finished) => FAILED,
+                    Err(SignalInstanceError::Cancelled(_)) => CANCELLED,
+                    Err(other) => panic!("{other}"),
+                }
+            }
             Program::Promise => match cx.promise().await {
                 Ok(value) => value,
                 Err(PromiseError::Failed(_)) => FAILED,
@@ -314,6 +326,7 @@ fn leaves() -> impl Strategy<Value = Program> + Clone {
         2 => (0..100_u64).prop_map(Program::Sleep),
         2 => (0..100_u64).prop_map(Program::Child),
         2 => (0..100_u64).prop_map(Program::Publish),
+        1 => (0..100_u64).prop_map(Program::SignalInstance),
         2 => Just(Program::Promise),
         2 => (0..2_usize).prop_map(Program::Signal),
         1 => (0..100_u64).prop_map(Program::Record),

@@ -1,0 +1,131 @@
+//! Signals from runs to instances: sent until it is durable at the sender what became of each, and recorded once.
+//!
+//! ```text
+//!   sender's shard                                         shard of the instance
+//!     turn: SignalScheduled ── commit ── Signal ─────────────► turn: RunSignalReceived, unless it is known
+//!     turn: SignalSent ◄──────────────── SignalSent ── commit ─┘
+//! ```
+//!
+//! Each message may be lost with a crash of either shard. A sender's shard that begins sends what is pending again, and
+//! so do the others when the shard of the instance has begun anew ([calls](super::calls)). The run that gets it knows
+//! the sender, and says so again; of a run that has ended since, the history is looked at. The answer to one sending
+//! does not count once there is another: a refusal means that the signal is recorded nowhere.
+
+use millrun_core::{Cause, RunId};
+use millrun_persistence::ReadError;
+use millrun_workflow::{Input, Moment, OperationId, SignalFailure, SignalScheduled};
+
+use super::Shard;
+use super::effects::{Behalf, Effect};
+use super::entry::{Held, Sender};
+use crate::RunError;
+use crate::mail::{Ask, PartitionMessage, RunSignal, check_workflow};
+
+/// Sends a signal to an instance.
+pub(super) fn send_signal(run: RunId, scheduled: &SignalScheduled, is_repeated: bool) -> Effect {
+    let signal = RunSignal {
+        sender: Cause {
+            run,
+            operation: scheduled.operation.get(),
+        },
+        to: scheduled.id.clone(),
+        workflow: scheduled.workflow.clone(),
+        name: scheduled.name.clone(),
+        value: scheduled.value.clone(),
+        is_repeated,
+        ask: Ask::default(),
+    };
+    let message = PartitionMessage::Signal(Box::new(signal));
+    Effect::Send(scheduled.id.partition(), Box::new(message))
+}
+
+fn failure_of(error: RunError) -> SignalFailure {
+    match error {
+        RunError::NotFound => SignalFailure::NotFound,
+        RunError::Finished | RunError::Expired => SignalFailure::Finished,
+        RunError::OtherWorkflow { workflow, .. } => SignalFailure::OtherWorkflow { workflow },
+        error @ (RunError::Damaged(_) | RunError::Read(_) | RunError::History(_)) => {
+            SignalFailure::Quarantined {
+                message: error.to_string(),
+            }
+        }
+        error => SignalFailure::Refused {
+            message: error.to_string(),
+        },
+    }
+}
+
+impl Shard {
+    /// A run signals an instance: the latest run of it is found and told.
+    pub(super) fn on_signal(&mut self, signal: Box<RunSignal>, moment: Moment) {
+        if let Some(known) = self.entries.latest(&signal.to) {
+            let run = known.run;
+            return match check_workflow(&signal.workflow, known.workflow.began_as()) {
+                Ok(()) => self.with_run(run, Held::Signal(signal), moment),
+                Err(error) => self.answer_signal(signal, Err(failure_of(error))),
+            };
+        }
+        match self.shared.journal.finished(&signal.to) {
+            Ok(Some(finished)) => self.find_signal(finished.run, signal),
+            Ok(None) => self.answer_signal(signal, Err(SignalFailure::NotFound)),
+            Err(ReadError::Expired { .. }) => self.answer_signal(signal, Err(SignalFailure::Finished)),
+            Err(error) => self.answer_signal(signal, Err(failure_of(error.into()))),
+        }
+    }
+
+    /// Gives a run in memory a signal of another one.
+    pub(super) fn take_signal(&mut self, run: RunId, signal: Box<RunSignal>, moment: Moment) {
+        let input = Input::RunSignal {
+            sender: Box::new(signal.sender),
+            name: signal.name.clone(),
+            value: signal.value.clone(),
+        };
+        let taken = self.apply(run, input, moment, Sender::Outside);
+        self.answer_signal(signal, taken.map_err(failure_of));
+    }
+
+    /// The instance has ended: before the signal came, or after it was recorded.
+    pub(super) fn find_signal(&mut self, run: RunId, signal: Box<RunSignal>) {
+        if !signal.is_repeated {
+            return self.answer_signal(signal, Err(SignalFailure::Finished));
+        }
+        self.effects.push(Effect::FindSignal(run, signal.clone()));
+        self.signals.push((self.effects.present(), signal));
+    }
+
+    /// A signal did not reach the run that it was for.
+    pub(super) fn refuse_signal(&mut self, signal: Box<RunSignal>, error: RunError) {
+        self.answer_signal(signal, Err(failure_of(error)));
+    }
+
+    fn answer_signal(&mut self, signal: Box<RunSignal>, outcome: Result<(), SignalFailure>) {
+        let answer = Effect::Send(signal.sender.run.partition(), Box::new(signal.answer(outcome)));
+        self.effects.push(answer);
+        self.signals.push((self.effects.present(), signal));
+    }
+
+    /// The journal has refused turns of these runs: the answers to signals that they were told of in this sweep are
+    /// dropped, and they are told again.
+    pub(super) fn signal_again(&mut self, refused: &[RunId]) {
+        for (of, signal) in std::mem::take(&mut self.signals) {
+            if refused.iter().any(|run| Behalf::from(*run) == of) {
+                let partition = signal.to.partition();
+                self.doors.push_to(partition, PartitionMessage::Signal(signal));
+            }
+        }
+    }
+
+    /// What became of a signal that a run here has sent, if it has not been sent again since.
+    pub(super) fn on_signal_sent(
+        &mut self,
+        run: RunId,
+        operation: OperationId,
+        outcome: Result<(), SignalFailure>,
+        ask: Ask,
+        moment: Moment,
+    ) {
+        if self.calls.is_last_ask(run, operation, ask.number) {
+            self.with_run(run, Held::Input(Input::SignalSent { operation, outcome }), moment);
+        }
+    }
+}
