@@ -26,6 +26,10 @@ crash SEEDS="20000" KILLS="2000":
 world SEEDS="50000":
     MILLRUN_WORLD_SEEDS={{SEEDS}} cargo test --release -p millrun --test it -- --nocapture lives::whatever
 
+# Partitions that move between two runtimes under 1,024 callers, SEEDS programs (or FIRST+SEEDS).
+moving SEEDS="500":
+    MILLRUN_MOVING_SEEDS={{SEEDS}} cargo test --release -p millrun --test it -- --nocapture moving::
+
 # The whole runtime under load, with everything around it breaking, for about SECONDS; judged by a ledger
 # in another process (see chaos/README.md). `--seed N`, `--only parts` and others: `--help`.
 chaos SECONDS="60" *ARGS:

@@ -12,11 +12,11 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use millrun_broker::{Broker, BrokerConfig, TopicHandle};
-use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, PartHandle, Placement, Timestamp};
-use millrun_persistence::{ClaimNews, ClaimNumber, ClaimRefused, FailureKind, Granted};
+use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, PartHandle, Partition, Placement, Timestamp};
+use millrun_persistence::{ClaimNumber, ClaimRefused, FailureKind, Granted};
 use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
@@ -24,7 +24,7 @@ use crate::activity::{ActivityImplementation, Pool, PoolState, TaskQueue, TaskQu
 use crate::actors::{Actors, Seat};
 use crate::builder::Opened;
 use crate::changed_values::ChangedValues;
-use crate::claims::Claims;
+use crate::claims::{Claims, News, OwnedTable};
 use crate::host::TokioHost;
 use crate::mail::ShardDoors;
 use crate::reader::Reader;
@@ -83,6 +83,7 @@ pub(crate) fn assemble(
     let threads = Arc::new(Semaphore::new(
         config.blocking_threads_max.min(Semaphore::MAX_PERMITS),
     ));
+    let owned = OwnedTable::new(opened.owned.iter().copied());
     let pools: Vec<_> = queues
         .all()
         .iter()
@@ -95,6 +96,7 @@ pub(crate) fn assemble(
                     doors.clone(),
                     config.limits.payload_bytes_max,
                     Arc::clone(&threads),
+                    owned.clone(),
                 )),
             )
         })
@@ -125,8 +127,7 @@ pub(crate) fn assemble(
         counters: Counters::default(),
         changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
-        claims: Claims::new(opened.claimant, opened.news_bell, bells),
-        lost: OnceLock::new(),
+        claims: Claims::new(opened.claimant, owned, opened.news_bell, bells),
     });
     let stop = Arc::new(StopCell::default());
     let tree = Arc::new(Tree {
@@ -154,7 +155,7 @@ pub(crate) fn assemble(
         let owned = opened.owned.iter().copied();
         let owned = owned.filter(|(partition, _)| doors.index_of(*partition) == index);
         let mut shard = Shard::new(Arc::clone(&shared), &doors, index, EpochTable::new(owned));
-        shard.seed(runs, host.now());
+        shard.begin_with(runs, host.now());
         tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
     }
     tracing::info!(
@@ -360,14 +361,6 @@ impl Tree {
 
     /// A part has ended: restart it, or stop everything.
     fn on_exit(self: &Arc<Self>, name: &str, exit: PartExit) {
-        if let Some(epoch) = self.lost_of(name) {
-            let part: Arc<str> = name.into();
-            let cause = StopCause::Lost { part, epoch };
-            let message = cause.to_string();
-            self.lock().by_name.get_mut(name).map(Branch::ended);
-            self.announce(name, PartChange::Failed { message });
-            return self.fail(cause);
-        }
         let message = match exit {
             PartExit::Stopped => {
                 let mut branches = self.lock();
@@ -448,13 +441,6 @@ impl Tree {
         seat.leave();
     }
 
-    /// The epoch under which another owner has taken the partitions of this part, if that is so: it does not
-    /// take them back.
-    fn lost_of(&self, name: &str) -> Option<Epoch> {
-        let (shard, epoch) = self.shared.lost.get()?;
-        (Role::Shard(*shard).name() == name).then_some(*epoch)
-    }
-
     /// Publishes the change; a subscriber without room misses it.
     fn announce(&self, name: &str, change: PartChange) {
         let part = name.into();
@@ -506,8 +492,7 @@ impl Tree {
         self.shared.reader.close();
         self.abandon();
         // The host may have ended by a crash that a test makes: what is queued must not become durable then.
-        // And a journal that has another owner is not this runtime's to close.
-        if !matches!(cause, StopCause::HostEnded | StopCause::Lost { .. }) {
+        if !matches!(cause, StopCause::HostEnded) {
             self.shared.journal.begin_close();
         }
         self.close_broker();
@@ -623,20 +608,23 @@ impl Branch {
     }
 }
 
-/// A shard that takes the place of one that failed: it claims its partitions once more, and begins when it is told
-/// what was found in them.
+/// A shard that takes the place of one that failed: it claims the partitions that are still owned, and begins when it
+/// is told what was found in them.
 #[derive(Debug)]
 struct RestartedShard {
     shared: Arc<ShardShared>,
     doors: ShardDoors,
     index: usize,
     stage: Stage,
+    /// What was told meanwhile that is not the answer to its claim.
+    news: Vec<News>,
 }
 
 #[derive(Debug)]
 enum Stage {
     New,
-    Claiming(ClaimNumber),
+    /// The claim, and the partitions in it with their epochs until then.
+    Claiming(ClaimNumber, Vec<(Partition, Epoch)>),
     Running(Box<Shard>),
 }
 
@@ -647,32 +635,34 @@ impl RestartedShard {
             doors,
             index,
             stage: Stage::New,
+            news: Vec::new(),
         }
     }
 
-    fn claim(&self) -> ClaimNumber {
-        let partitions = recovery::partitions_of(self.index, self.shared.config.shards_len);
-        let (journal, fold) = (self.shared.journal.as_ref(), Box::<Histories>::default());
-        self.shared.claims.claim(journal, self.index, partitions, fold)
+    /// What the journal answered to this claim, if it has.
+    fn answer(&mut self, claimed: ClaimNumber) -> Option<Result<Granted, ClaimRefused>> {
+        self.news.extend(self.shared.claims.take_news(self.index));
+        let is_answer = |news: &News| news.answered() == Some(claimed);
+        let place = self.news.iter().position(is_answer)?;
+        match self.news.remove(place) {
+            News::Granted(granted) => Some(Ok(granted)),
+            News::Refused(_, error) => Some(Err(error)),
+            News::Lost(..) | News::Released(..) => None,
+        }
     }
 
-    /// What the journal answered to this claim, if it has. What it told the predecessor concerns nobody any more.
-    fn answer(&self, claimed: ClaimNumber) -> Option<Result<Granted, ClaimRefused>> {
-        let news = self.shared.claims.take_news(self.index);
-        news.into_iter().find_map(|news| match news {
-            ClaimNews::Granted(granted) if granted.claim == claimed => Some(Ok(granted)),
-            ClaimNews::Refused { claim, error } if claim == claimed => Some(Err(error)),
-            _ => None,
-        })
-    }
-
-    fn succeed(&self, mut granted: Granted, now: Timestamp) -> Shard {
-        let owned = granted.partitions.iter();
+    fn succeed(&mut self, granted: Option<Granted>, now: Timestamp) -> Shard {
+        let owned = granted.iter().flat_map(|granted| &granted.partitions);
         let epochs = EpochTable::new(owned.map(|owned| (owned.partition, owned.epoch)));
-        let (folds, report) = (granted.take_folds(), granted.report);
-        let (mut shards, _) = recovery::by_shard(folds, 1, report);
+        let runs = granted.and_then(|mut granted| {
+            let (folds, report) = (granted.take_folds(), granted.report);
+            recovery::by_shard(folds, 1, report).0.pop()
+        });
         let mut shard = Shard::new(Arc::clone(&self.shared), &self.doors, self.index, epochs);
-        shard.succeed(shards.pop().unwrap_or_default(), now);
+        shard.succeed(runs.unwrap_or_default(), now);
+        self.shared.claims.answer_left(self.index, &self.news);
+        // What concerns former epochs is passed over.
+        shard.hear(std::mem::take(&mut self.news));
         shard
     }
 
@@ -681,30 +671,58 @@ impl RestartedShard {
         self.doors.all()[self.index].close_discarding();
         Next::Stop
     }
+
+    /// Claims, until it is told what there is.
+    fn begin(&mut self, now: Timestamp) -> Next {
+        loop {
+            let claimed = match self.stage {
+                Stage::Running(_) => return Next::Again,
+                Stage::Claiming(claimed, _) => claimed,
+                Stage::New => {
+                    let (journal, fold) = (self.shared.journal.as_ref(), Box::<Histories>::default());
+                    let claimed = self.shared.claims.claim_again(journal, fold, self.index);
+                    let Some((claimed, former)) = claimed else {
+                        self.stage = Stage::Running(Box::new(self.succeed(None, now)));
+                        return Next::Again;
+                    };
+                    self.stage = Stage::Claiming(claimed, former);
+                    claimed
+                }
+            };
+            // All that the predecessor queued is durable with the answer, and so are the epochs: numbers of
+            // attempts are given that no other process gives.
+            match self.answer(claimed) {
+                None | Some(Err(_)) if self.shared.journal.failure().is_some() => return self.give_up(),
+                None => return Next::Idle,
+                Some(Ok(granted)) => {
+                    self.stage = Stage::Running(Box::new(self.succeed(Some(granted), now)));
+                    return Next::Again;
+                }
+                // They were lost meanwhile: it goes on with what is left.
+                Some(Err(ClaimRefused::Owned { partitions })) => {
+                    if let Stage::Claiming(_, former) = std::mem::replace(&mut self.stage, Stage::New) {
+                        let lost = former
+                            .iter()
+                            .filter(|(partition, _)| partitions.contains(partition));
+                        lost.for_each(|(partition, epoch)| self.shared.claims.note_loss(*partition, *epoch));
+                    }
+                }
+                // Another one tries, as after any other failure, or the runtime stops.
+                Some(Err(ClaimRefused::Unreadable(error))) => panic!("its runs cannot be read: {error}"),
+                Some(Err(error)) => panic!("its partitions cannot be claimed: {error}"),
+            }
+        }
+    }
 }
 
 impl Part for RestartedShard {
     fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
-        if let Stage::New = self.stage {
-            self.stage = Stage::Claiming(self.claim());
-        }
-        if let Stage::Claiming(claimed) = self.stage {
-            // All that the predecessor queued is durable with the answer, and so are the epochs: numbers of
-            // attempts are given that no other process gives.
-            let granted = match self.answer(claimed) {
-                None if self.shared.journal.failure().is_some() => return self.give_up(),
-                None => return Next::Idle,
-                Some(Ok(granted)) => granted,
-                Some(Err(_)) if self.shared.journal.failure().is_some() => return self.give_up(),
-                // Another one tries, as after any other failure, or the runtime stops.
-                Some(Err(ClaimRefused::Unreadable(error))) => panic!("its runs cannot be read: {error}"),
-                Some(Err(error)) => panic!("its partitions cannot be claimed: {error}"),
-            };
-            self.stage = Stage::Running(Box::new(self.succeed(granted, now)));
-        }
         match &mut self.stage {
             Stage::Running(shard) => shard.turn(now, budget),
-            Stage::New | Stage::Claiming(_) => Next::Again,
+            Stage::New | Stage::Claiming(..) => match self.begin(now) {
+                Next::Again => self.turn(now, budget),
+                next => next,
+            },
         }
     }
 }

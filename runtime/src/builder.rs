@@ -463,28 +463,37 @@ async fn open(opener: Opener) -> Result<Opened, OpenError> {
         claiming: None,
         reply: Some(reply),
     };
-    let on_exit = Box::new(|exit: PartExit| tracing::debug!(?exit, "the replay actor has left"));
+    let (gone, left) = oneshot::channel();
+    let on_exit = Box::new(|exit: PartExit| {
+        tracing::debug!(?exit, "the replay actor has left");
+        // Nobody waits where the store was not opened.
+        gone.send(()).ok();
+    });
     let _handle = host.spawn_part("replay", Placement::Thread, bell, Box::new(part), on_exit)?;
-    answer.await.unwrap_or_else(|_| {
+    let opened = answer.await.unwrap_or_else(|_| {
         let message = "it ended without having opened the store".into();
         Err(OpenError::Stopped(StopCause::Part {
             part: "replay".into(),
             message,
         }))
-    })
+    })?;
+    // Its bell, which is disconnected when it leaves, becomes that of all shards: news would wake nobody.
+    left.await.ok();
+    Ok(opened)
 }
 
 impl Opener {
-    /// Opens the store and claims all partitions. A journal that was given is taken from its former owner, who must
-    /// not add to what is read.
+    /// Opens the store and claims the partitions that are wanted. Those of a journal that was given are taken from their
+    /// former owner, who must not add to what is read.
     fn open(&mut self) -> Result<Claiming, OpenError> {
         let started = self.host.elapsed();
         let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let all: Vec<Partition> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let all = || (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let wanted = self.config.claimed_at_open.clone().unwrap_or_else(all);
         let claimant = Claimant::new(Owner::new(self.host.random()), self.news_bell.clone());
         let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
         let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
-        let claim = claimant.claim(all, folds);
+        let claim = claimant.claim(wanted, folds);
         let mut store = None;
         let journal: Arc<dyn Journal> = match (self.journal.take(), self.path.take()) {
             (None, Some(path)) => {

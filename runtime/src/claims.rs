@@ -1,25 +1,134 @@
 //! What the runtime owns: one claimant for all of its shards, whose news go to the shards that they concern.
 //!
 //! ```text
-//!   shard ── claim(partitions, folds) ──► journal
+//!   shard, or Partitions ── claim(partitions, folds) ──► journal
 //!     ▲                                     │ news, and the claimant's bell, which rings all shards
-//!     └── its share of the news ◄── the first shard that looks hands all of it out
+//!     └── its share of the news ◄── the first shard that looks hands all of it out, and notes what is owned
 //! ```
 //!
 //! Invariants: a claim is made on behalf of one shard, which alone gets the answer; each shard's news stay in the
-//! order in which the journal told them. A list holds one entry for each claim and for each partition, at most.
+//! order in which the journal told them. A list holds one entry for each claim, and for each grant, loss and release of
+//! a partition, at most. What is noted as owned was granted, and neither released since nor known to be lost: a shard
+//! that is restarted claims that, and nothing else. Partitions are claimed and released one call after the other: of
+//! what was claimed before a release, no grant is taken for one that came after it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use millrun_core::{Bell, Partition};
-use millrun_persistence::{ClaimNews, ClaimNumber, Claimant, Fold, Journal};
+use millrun_core::{Bell, Epoch, Partition};
+use millrun_persistence::{ClaimNews, ClaimNumber, ClaimRefused, Claimant, Fold, Granted, Journal};
+use tokio::sync::oneshot;
+
+/// The epoch under which each partition is owned here. A cheap clone.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedTable(Arc<[AtomicU64]>);
+
+/// The epoch of a partition that is not owned. No partition is granted under it.
+const NOT_OWNED: u64 = Epoch::ZERO.get();
+
+impl OwnedTable {
+    /// A table of these partitions.
+    pub(crate) fn new(owned: impl IntoIterator<Item = (Partition, Epoch)>) -> Self {
+        let table = Self((0..Partition::COUNT).map(|_| AtomicU64::new(NOT_OWNED)).collect());
+        for (partition, epoch) in owned {
+            table.set(partition, epoch);
+        }
+        table
+    }
+
+    fn slot(&self, partition: Partition) -> &AtomicU64 {
+        &self.0[usize::from(partition.index())]
+    }
+
+    fn set(&self, partition: Partition, epoch: Epoch) {
+        self.slot(partition).store(epoch.get(), Ordering::Release);
+    }
+
+    /// Whether a partition is owned under this epoch. One load.
+    #[inline]
+    pub(crate) fn is_owned_under(&self, partition: Partition, epoch: Epoch) -> bool {
+        self.slot(partition).load(Ordering::Acquire) == epoch.get()
+    }
+
+    /// Whether a partition is owned.
+    pub(crate) fn has(&self, partition: Partition) -> bool {
+        self.epoch(partition).is_some()
+    }
+
+    fn epoch(&self, partition: Partition) -> Option<Epoch> {
+        let epoch = self.slot(partition).load(Ordering::Acquire);
+        (epoch != NOT_OWNED).then_some(Epoch::new(epoch))
+    }
+
+    /// Whether it was owned under this epoch until now.
+    fn remove(&self, partition: Partition, epoch: Epoch) -> bool {
+        let slot = self.slot(partition);
+        slot.compare_exchange(epoch.get(), NOT_OWNED, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// What is owned, in order.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = Partition> {
+        let all = (0..Partition::COUNT).filter_map(Partition::from_index);
+        all.filter(|partition| self.has(*partition))
+    }
+}
+
+/// What a shard is told about partitions.
+#[derive(Debug)]
+pub(crate) enum News {
+    Granted(Granted),
+    Refused(ClaimNumber, ClaimRefused),
+    /// A partition has another owner, under this epoch.
+    Lost(Partition, Epoch),
+    /// A partition that was owned under this epoch is given back.
+    Released(Partition, Epoch),
+}
+
+impl News {
+    /// The claim that this answers.
+    pub(crate) fn answered(&self) -> Option<ClaimNumber> {
+        match self {
+            Self::Granted(granted) => Some(granted.claim),
+            Self::Refused(claim, _) => Some(*claim),
+            Self::Lost(..) | Self::Released(..) => None,
+        }
+    }
+}
+
+/// What a program wants to own.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) shard: usize,
+    pub(crate) partitions: Vec<Partition>,
+    pub(crate) how: How,
+    /// Told when the shard has the runs.
+    pub(crate) reply: oneshot::Sender<Result<Vec<Partition>, ClaimRefused>>,
+}
+
+/// How partitions are claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// If no other owner has them.
+    IfFree,
+    /// From other owners too.
+    FromOthers,
+}
+
+/// A claim that a program waits for.
+#[derive(Debug)]
+struct Waiting {
+    shard: usize,
+    partitions: Vec<Partition>,
+    reply: oneshot::Sender<Result<Vec<Partition>, ClaimRefused>>,
+}
 
 /// The claimant of a runtime, and the news that its shards have not taken.
 #[derive(Debug)]
 pub(crate) struct Claims {
     claimant: Claimant,
+    owned: OwnedTable,
     /// The claimant's bell, and those of the shards.
     bell: Bell,
     bells: Vec<Bell>,
@@ -32,21 +141,24 @@ pub(crate) struct Claims {
 struct Desk {
     /// The shard on whose behalf a claim was made that has no answer yet.
     asked: BTreeMap<ClaimNumber, usize>,
-    news: Vec<Vec<ClaimNews>>,
+    waiting: BTreeMap<ClaimNumber, Waiting>,
+    news: Vec<Vec<News>>,
 }
 
 impl Claims {
     /// Those of a claimant, whose `bell` rings the shards' bells from now on.
-    pub(crate) fn new(claimant: Claimant, bell: Bell, bells: Vec<Bell>) -> Self {
+    pub(crate) fn new(claimant: Claimant, owned: OwnedTable, bell: Bell, bells: Vec<Bell>) -> Self {
         let shards_len = bells.len();
         let all = bells.clone();
         bell.connect(move || all.iter().for_each(Bell::ring));
         let desk = Desk {
             asked: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             news: (0..shards_len).map(|_| Vec::new()).collect(),
         };
         Self {
             claimant,
+            owned,
             bell,
             bells,
             desk: Mutex::new(desk),
@@ -54,59 +166,192 @@ impl Claims {
         }
     }
 
-    /// Claims partitions for a shard. Never waits: the shard's bell rings when the answer is among its news.
-    pub(crate) fn claim(
-        &self,
-        journal: &dyn Journal,
-        shard: usize,
-        partitions: Vec<Partition>,
-        fold: Box<dyn Fold>,
-    ) -> ClaimNumber {
-        let claim = self.claimant.claim(partitions, vec![fold]);
-        let number = claim.number();
-        // Before the claim is made: the journal may answer within the call.
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        desk.asked.insert(number, shard);
-        drop(desk);
-        journal.claim(claim);
-        number
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a shard has been told and has not taken yet, in order. Two loads if that is nothing.
+    /// What is owned.
+    pub(crate) fn owned(&self) -> &OwnedTable {
+        &self.owned
+    }
+
+    /// A partition that was owned under this epoch is not any more, whatever the journal tells of it later.
+    pub(crate) fn note_loss(&self, partition: Partition, epoch: Epoch) {
+        self.owned.remove(partition, epoch);
+    }
+
+    /// Claims partitions for a shard. Never waits: the shard's bell rings when the answer is among its news.
+    pub(crate) fn claim(&self, journal: &dyn Journal, fold: Box<dyn Fold>, wanted: Wanted) {
+        let Wanted {
+            shard,
+            partitions,
+            how,
+            reply,
+        } = wanted;
+        let claim = self.claimant.claim(partitions.clone(), vec![fold]);
+        let mut desk = self.lock();
+        desk.asked.insert(claim.number(), shard);
+        let waiting = Waiting {
+            shard,
+            partitions,
+            reply,
+        };
+        desk.waiting.insert(claim.number(), waiting);
+        match how {
+            How::IfFree => journal.claim(claim),
+            How::FromOthers => journal.take_from(claim),
+        }
+    }
+
+    /// Claims what is owned for a shard that is restarted; `None` if that is nothing. Gives the number of the claim, and
+    /// what is claimed again, with its epochs until now.
+    pub(crate) fn claim_again(
+        &self,
+        journal: &dyn Journal,
+        fold: Box<dyn Fold>,
+        shard: usize,
+    ) -> Option<(ClaimNumber, Vec<(Partition, Epoch)>)> {
+        let mut desk = self.lock();
+        // What has been lost is not owned any more.
+        self.distribute(&mut desk, Some(shard));
+        let of_shard = |partition: &Partition| shard_of(*partition, self.bells.len()) == shard;
+        let owned = self.owned.owned().filter(of_shard);
+        let owned: Vec<_> = owned
+            .filter_map(|partition| Some((partition, self.owned.epoch(partition)?)))
+            .collect();
+        if owned.is_empty() {
+            return None;
+        }
+        let partitions = owned.iter().map(|(partition, _)| *partition).collect();
+        let claim = self.claimant.claim(partitions, vec![fold]);
+        let number = claim.number();
+        desk.asked.insert(number, shard);
+        journal.claim(claim);
+        Some((number, owned))
+    }
+
+    /// Tells the caller of a claim what came of it.
+    pub(crate) fn answer(&self, claim: ClaimNumber, answer: Result<Vec<Partition>, ClaimRefused>) {
+        let waiting = self.lock().waiting.remove(&claim);
+        if let Some(waiting) = waiting {
+            // It may have given up.
+            drop(waiting.reply.send(answer));
+        }
+    }
+
+    /// Tells callers what is owned of the partitions that they have claimed for a shard, if the shard failed with the
+    /// answer in its hand. Those whose answers are among these news, or yet to come, wait on.
+    pub(crate) fn answer_left(&self, shard: usize, news: &[News]) {
+        let mut desk = self.lock();
+        let Desk {
+            asked,
+            waiting,
+            news: untaken,
+        } = &mut *desk;
+        let known = news.iter().chain(&untaken[shard]).filter_map(News::answered);
+        let known: BTreeSet<_> = known.collect();
+        let is_left = |number: &ClaimNumber, waiting: &mut Waiting| {
+            waiting.shard == shard && !asked.contains_key(number) && !known.contains(number)
+        };
+        let left: Vec<_> = waiting.extract_if(.., is_left).collect();
+        drop(desk);
+        for (_, mut left) in left {
+            left.partitions.retain(|partition| self.owned.has(*partition));
+            drop(left.reply.send(Ok(left.partitions)));
+        }
+    }
+
+    /// Gives back those of the partitions that are owned: the shards drop what is there when they look at their
+    /// news, and any owner may claim them.
+    pub(crate) fn release(&self, journal: &dyn Journal, partitions: &[Partition]) {
+        let mut desk = self.lock();
+        // The news first: when another owner has them, no shard takes them for its own.
+        self.note_release(&mut desk, partitions);
+        journal.release(&self.claimant, partitions);
+        // What was granted in between is released too. No grant that comes later has any of them: they were claimed
+        // before.
+        self.note_release(&mut desk, partitions);
+        drop(desk);
+        self.bells.iter().for_each(Bell::ring);
+    }
+
+    fn note_release(&self, desk: &mut Desk, partitions: &[Partition]) {
+        self.distribute(desk, None);
+        for partition in partitions {
+            let epoch = self.owned.epoch(*partition);
+            if let Some(epoch) = epoch.filter(|epoch| self.owned.remove(*partition, *epoch)) {
+                self.put(
+                    desk,
+                    shard_of(*partition, self.bells.len()),
+                    News::Released(*partition, epoch),
+                );
+            }
+        }
+    }
+
+    /// What a shard has been told and has not taken yet, in order. Three loads if that is nothing.
     #[inline]
-    pub(crate) fn take_news(&self, shard: usize) -> Vec<ClaimNews> {
-        // The bell, not the list: news is on the list before it rings. If it were taken without an answer to the ring,
-        // that would stand unanswered, and no later one would wake anybody.
-        if !self.bell.has_rung() && !self.has_news[shard].load(Ordering::Acquire) {
+    pub(crate) fn take_news(&self, shard: usize) -> Vec<News> {
+        // The bell, not the list alone: news is on the list before it rings. If it were taken and the ring never
+        // answered, no later one would wake anybody. And the list, not the bell alone: once a loss is on it, another
+        // owner may have answered.
+        if !self.bell.has_rung() && !self.claimant.has_news() && !self.has_news[shard].load(Ordering::Acquire)
+        {
             return Vec::new();
         }
         self.hand_out(shard)
     }
 
     #[cold]
-    fn hand_out(&self, shard: usize) -> Vec<ClaimNews> {
+    fn hand_out(&self, shard: usize) -> Vec<News> {
+        let mut desk = self.lock();
+        self.distribute(&mut desk, Some(shard));
+        self.has_news[shard].store(false, Ordering::Release);
+        std::mem::take(&mut desk.news[shard])
+    }
+
+    /// Puts what the journal has told on the lists of the shards that it concerns, and wakes them, but for the one that
+    /// looks at its list next.
+    fn distribute(&self, desk: &mut Desk, looking: Option<usize>) {
         let shards_len = self.has_news.len();
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        let Desk { asked, news } = &mut *desk;
         self.bell.answer();
         for told in self.claimant.take_news() {
-            let of = match &told {
-                ClaimNews::Granted(granted) => asked.remove(&granted.claim),
-                ClaimNews::Refused { claim, .. } => asked.remove(claim),
-                ClaimNews::Lost { partition, .. } => Some(shard_of(*partition, shards_len)),
-                _ => None,
+            let (of, told) = match told {
+                ClaimNews::Granted(granted) => {
+                    for owned in &granted.partitions {
+                        self.owned.set(owned.partition, owned.epoch);
+                    }
+                    (desk.asked.remove(&granted.claim), News::Granted(granted))
+                }
+                ClaimNews::Refused { claim, error } => {
+                    (desk.asked.remove(&claim), News::Refused(claim, error))
+                }
+                ClaimNews::Lost { partition, current } => {
+                    if let Some(epoch) = self.owned.epoch(partition)
+                        && epoch < current
+                    {
+                        self.owned.remove(partition, epoch);
+                    }
+                    (
+                        Some(shard_of(partition, shards_len)),
+                        News::Lost(partition, current),
+                    )
+                }
+                _ => continue,
             };
             if let Some(of) = of {
-                news[of].push(told);
-                self.has_news[of].store(true, Ordering::Release);
-                if of != shard {
+                self.put(desk, of, told);
+                if looking != Some(of) {
                     // It may have looked when the news was neither here nor there.
                     self.bells[of].ring();
                 }
             }
         }
-        self.has_news[shard].store(false, Ordering::Release);
-        std::mem::take(&mut news[shard])
+    }
+
+    fn put(&self, desk: &mut Desk, shard: usize, news: News) {
+        desk.news[shard].push(news);
+        self.has_news[shard].store(true, Ordering::Release);
     }
 }
 
@@ -117,10 +362,8 @@ pub(crate) fn shard_of(partition: Partition, shards_len: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
-    use millrun_core::Epoch;
     use millrun_persistence::Owner;
 
     use super::*;
@@ -132,7 +375,8 @@ mod tests {
     fn a_ring_that_comes_behind_its_news_leaves_the_bell_able_to_ring() {
         let (bell, shard_bell) = (Bell::new(), Bell::new());
         let claimant = Claimant::new(Owner::new(1), bell.clone());
-        let claims = Claims::new(claimant.clone(), bell, vec![shard_bell.clone()]);
+        let owned = OwnedTable::new([]);
+        let claims = Claims::new(claimant.clone(), owned, bell, vec![shard_bell.clone()]);
         let woken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&woken);
         shard_bell.connect(move || {

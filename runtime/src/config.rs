@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use millrun_core::Partition;
 use millrun_persistence::JournalConfig;
 use millrun_workflow::Limits;
 
@@ -18,6 +19,10 @@ pub struct RuntimeConfig {
     /// How many shards host the instances, 1 by default; at most 1,024. More than one helps when
     /// the code of workflows itself is heavy.
     pub shards_len: usize,
+    /// Which partitions the runtime claims when it is opened, all of them by default: those of a journal that it is
+    /// given are taken from their owners. What is not among them it neither reads nor runs, until they are
+    /// [claimed](crate::operating::Partitions::claim).
+    pub claimed_at_open: Option<Vec<Partition>>,
     /// Whether the shard and the pools have a thread of their own beside the workers of a multi-thread
     /// runtime; true by default. Workflow code runs there, and so do attempts of activities that have
     /// always ended at once, in less than a few microseconds. Set it to false, or
@@ -115,6 +120,7 @@ impl Default for RuntimeConfig {
     fn default() -> Self {
         Self {
             shards_len: 1,
+            claimed_at_open: None,
             own_thread: true,
             shard_queue_len_max: 4_096,
             sweep_len_max: 128,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{Epoch, InstanceIdError, RunId};
+use millrun_core::{InstanceIdError, Partition, RunId};
 use millrun_persistence::{FailureKind, JournalFailure, ReadError};
 use millrun_workflow::{InputRefused, ParkReason, PayloadError, Unanswered};
 
@@ -26,15 +26,6 @@ pub enum StopCause {
         "the tokio runtime or other host that it ran on has ended; what was acknowledged is safe, start it again on one that lasts"
     )]
     HostEnded,
-    /// Another owner has taken the partitions of a shard, under a later epoch: another runtime over the
-    /// same journal, say. What was acknowledged is safe, and goes on there; this runtime does not take them back.
-    #[error("{part} has lost its partitions to another owner, under epoch {epoch}")]
-    Lost {
-        /// Which shard.
-        part: Arc<str>,
-        /// The epoch of the other owner.
-        epoch: Epoch,
-    },
     /// A part of the runtime failed, and could not or must not be restarted.
     #[error("{part} failed and is not restarted: {message}")]
     Part {
@@ -178,8 +169,30 @@ pub enum StartError {
         /// What is wrong.
         cause: String,
     },
+    /// The id's partition has another owner, or none: it is not among those that this runtime
+    /// [owns](crate::Runtime::partitions). Whether the instance was started is not known if the partition was lost
+    /// meanwhile: start it again at its owner, under the same id.
+    #[error("partition {} is not owned here: ask its owner; whether the instance was started is not known", .partition.index())]
+    Moved {
+        /// The partition of the id.
+        partition: Partition,
+    },
     /// The runtime has stopped. Whether the instance was started is not known: start it again
     /// under the same id.
+    #[error("the runtime has stopped: {0}")]
+    Stopped(#[from] StopCause),
+}
+
+/// Why partitions were not [claimed](crate::operating::Partitions::claim).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The journal has refused: other owners have some of them, or what is there could not be read. Of partitions of
+    /// several shards, those of other shards may have been claimed: see what is
+    /// [owned](crate::operating::Partitions::owned).
+    #[error(transparent)]
+    Refused(#[from] millrun_persistence::ClaimRefused),
+    /// The runtime has stopped.
     #[error("the runtime has stopped: {0}")]
     Stopped(#[from] StopCause),
 }
@@ -214,7 +227,10 @@ impl StartError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::TooManyLive { .. } | Self::Stopped(_))
+        matches!(
+            self,
+            Self::TooManyLive { .. } | Self::Moved { .. } | Self::Stopped(_)
+        )
     }
 }
 
@@ -354,6 +370,14 @@ pub enum RunError {
     /// The run's history could be read but not understood.
     #[error("the run's history could not be understood: {0}")]
     History(String),
+    /// The run's partition has another owner, or none: it is not among those that this runtime
+    /// [owns](crate::Runtime::partitions). If the partition was lost meanwhile, it is not known whether the message was
+    /// taken: ask its owner.
+    #[error("partition {} is not owned here: ask its owner; whether the message was taken is not known", .partition.index())]
+    Moved {
+        /// The partition of the run.
+        partition: Partition,
+    },
     /// The runtime has stopped. Whether the message was taken is not known.
     #[error("the runtime has stopped: {0}")]
     Stopped(#[from] StopCause),
@@ -366,6 +390,7 @@ impl RunError {
         matches!(
             self,
             Self::Stopped(_)
+                | Self::Moved { .. }
                 | Self::TooManyWatchers { .. }
                 | Self::Refused(InputRefused::TooManySignals { .. })
         )

@@ -15,6 +15,8 @@ use millrun_core::{RunId, TaskHandle};
 use millrun_workflow::{Name, OperationId, PublishOutcome};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::partition_set::PartitionSet;
+
 /// Names a publish.
 pub(crate) type Key = (RunId, OperationId);
 
@@ -81,6 +83,15 @@ impl HandedOver {
                 Some(topic)
             }
             Standing::Ended(_) => None,
+        }
+    }
+
+    /// Nobody here waits for those of runs in these partitions any more: tasks that wait for room are stopped.
+    pub(crate) fn lose(&self, lost: &PartitionSet) {
+        let is_lost = |key: &&Key| lost.contains(key.0.partition());
+        let keys: Vec<Key> = self.lock().keys().filter(is_lost).copied().collect();
+        for key in keys {
+            self.cancel(key);
         }
     }
 

@@ -52,6 +52,8 @@ mod handed;
 mod handle;
 pub mod host;
 mod mail;
+mod partition_set;
+mod partitions;
 pub mod prelude;
 #[cfg(feature = "process")]
 pub mod process;
@@ -84,8 +86,8 @@ pub use actors::{SuperviseError, SupervisedActor};
 pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
 pub use error::{
-    OpenError, QueryError, ResultError, RunError, StartError, StartWithSignalError, StartWithUpdateError,
-    StopCause, UpdateError,
+    ClaimError, OpenError, QueryError, ResultError, RunError, StartError, StartWithSignalError,
+    StartWithUpdateError, StopCause, UpdateError,
 };
 pub use handle::RunHandle;
 pub use runtime::Runtime;
@@ -125,6 +127,7 @@ pub mod builders {
 /// reports of a start and a shutdown.
 pub mod operating {
     pub use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
+    pub use crate::partitions::Partitions;
     pub use crate::recovery::StartupReport;
     pub use crate::runtime::{KillError, PartChange, PartEvent, PartStatus, RuntimeStats};
     pub use crate::shutdown::{LeftBehind, ShutdownReport};
@@ -136,9 +139,10 @@ pub mod store {
     pub use crate::upkeep::{StoreHandle, UpkeepError};
     pub use millrun_core::{Epoch, Offset, Partition, Sequence};
     pub use millrun_persistence::{
-        Archive, BackupError, Durability, Exported, FailureKind, FinishedRun, ImportError, Imported, Journal,
-        JournalConfig, JournalFailure, MemoryJournal, NotWhole, RedbJournal, Retention, SalvageError,
-        SalvageOptions, SalvageProgress, SalvageReport, StoreError, Verified, WithoutOwner, import, salvage,
+        Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedRun, ImportError,
+        Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, RedbJournal, Retention,
+        SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreError, Verified, WithoutOwner,
+        import, salvage,
     };
 }
 

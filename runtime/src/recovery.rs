@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use millrun_core::{InstanceId, Partition, RunId, Timestamp};
+use millrun_core::{InstanceId, RunId, Timestamp};
 use millrun_persistence::{
     ClaimNews, ClaimRefused, Claimant, Fold, Granted, Progress, ReadError, RecordView, RecoveryReport,
 };
@@ -254,12 +254,6 @@ impl StartupReport {
             }
         }
     }
-}
-
-/// The partitions that a shard hosts.
-pub(crate) fn partitions_of(shard: usize, shards_len: usize) -> Vec<Partition> {
-    let all = (0..Partition::COUNT).filter(|index| usize::from(*index) % shards_len == shard);
-    all.filter_map(Partition::from_index).collect()
 }
 
 #[cfg(test)]

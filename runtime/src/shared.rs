@@ -1,10 +1,10 @@
 //! What the parts of one runtime share.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
 
-use millrun_core::{Epoch, Host};
+use millrun_core::Host;
 use millrun_persistence::Journal;
 use millrun_workflow::Implementation;
 
@@ -37,8 +37,6 @@ pub(crate) struct ShardShared {
     pub(crate) handed: Vec<Arc<HandedOver>>,
     /// What is owned, and the news of it.
     pub(crate) claims: Claims,
-    /// The first shard whose partitions another owner has taken, and the epoch under which.
-    pub(crate) lost: OnceLock<(usize, Epoch)>,
 }
 
 impl ShardShared {

@@ -12,6 +12,7 @@ use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::OperationId;
 
 use crate::mail::{PartitionMessage, ShardDoors};
+use crate::partition_set::PartitionSet;
 
 /// What a deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,8 @@ pub(crate) enum Alarm {
 pub(crate) enum TimerCommand {
     /// A shard has these partitions from now on, under these epochs: what was set for them before is void.
     Begin(Vec<(Partition, Epoch)>),
+    /// These partitions have another owner.
+    End(Vec<Partition>),
     Set(Timestamp, RunId, Alarm),
     Clear(Timestamp, RunId, Alarm),
 }
@@ -85,6 +88,12 @@ impl Timers {
                     self.deadlines
                         .retain(|(_, run, _)| !begun.contains(&run.partition()));
                 }
+            }
+            TimerCommand::End(partitions) => {
+                let ended: PartitionSet = partitions.into_iter().collect();
+                self.lives.retain(|partition, _| !ended.contains(*partition));
+                self.deadlines
+                    .retain(|(_, run, _)| !ended.contains(run.partition()));
             }
             TimerCommand::Set(deadline, run, alarm) => {
                 self.deadlines.insert((deadline, run, alarm));

@@ -24,7 +24,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
 use millrun_core::{Cause, Host, TaskHandle, panic_message};
-use millrun_workflow::{InputRefused, Signal, Topic, Workflow};
+use millrun_workflow::{Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::builders::Start;
@@ -142,11 +142,9 @@ impl Handling {
     fn stopped(runtime: &Runtime, cause: &StopCause) -> Self {
         match cause {
             StopCause::Part { .. } if runtime.stop_cause().is_none() => Self::Later,
-            StopCause::Part { .. }
-            | StopCause::Lost { .. }
-            | StopCause::Shutdown
-            | StopCause::Journal(_)
-            | StopCause::HostEnded => Self::Stopped,
+            StopCause::Part { .. } | StopCause::Shutdown | StopCause::Journal(_) | StopCause::HostEnded => {
+                Self::Stopped
+            }
         }
     }
 }
@@ -292,7 +290,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
                 match sent {
                     Ok(()) => Handling::Done,
                     Err(RunError::Stopped(cause)) => Handling::stopped(&runtime, &cause),
-                    Err(RunError::Refused(InputRefused::TooManySignals { .. })) => Handling::Later,
+                    Err(error) if error.is_retryable() => Handling::Later,
                     Err(error) => Handling::Refused(error.to_string()),
                 }
             })

@@ -140,7 +140,7 @@ mod tests {
     use millrun_workflow::{Activity, ActivityError};
     use tokio::sync::Semaphore;
 
-    use super::super::samples::task;
+    use super::super::samples::{owned, task};
     use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
@@ -154,7 +154,7 @@ mod tests {
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let threads = Arc::new(Semaphore::new(1));
         let queue = TaskQueue::new(&broker, "default".into(), 1).unwrap();
-        let pool = PoolState::new(Arc::new(queue), host.host(), doors, 1_024, threads);
+        let pool = PoolState::new(Arc::new(queue), host.host(), doors, 1_024, threads, owned());
         let pool = Arc::new(pool);
         test(&|input| ActivityContext::new(task(1, input), Arc::clone(&pool)));
     }

@@ -103,6 +103,12 @@ impl AttemptList {
         self.beside.remove(&key)
     }
 
+    /// The steps with an attempt under way, in no particular order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        let begun = self.begun.iter().map(|(key, _)| *key);
+        self.beside.keys().copied().chain(begun)
+    }
+
     /// Stops the tasks of all attempts.
     pub(super) fn abort(self) {
         let attempts = self

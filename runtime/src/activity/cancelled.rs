@@ -103,7 +103,7 @@ mod tests {
     use millrun_workflow::OperationId;
     use tokio::sync::Semaphore;
 
-    use super::super::samples::task;
+    use super::super::samples::{owned, task};
     use super::super::{PoolState, TaskQueue};
     use super::*;
     use crate::host::{HostConfig, TokioHost};
@@ -194,7 +194,7 @@ mod tests {
         let doors = ShardDoors::new(&broker, 1, 1).unwrap();
         let queue = Arc::new(TaskQueue::new(&broker, "default".into(), 300).unwrap());
         let threads = Arc::new(Semaphore::new(1));
-        let pool = PoolState::new(Arc::clone(&queue), host.host(), doors, 1_024, threads);
+        let pool = PoolState::new(Arc::clone(&queue), host.host(), doors, 1_024, threads, owned());
         let mut state = 11_u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -23,7 +23,7 @@ mod samples;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
 use millrun_workflow::{ActivityFailure, ActivityScheduled, OperationId, Payload};
 
 pub(crate) use code::ActivityImplementation;
@@ -37,6 +37,8 @@ pub(crate) use running::PoolState;
 #[derive(Clone, Debug)]
 pub(crate) struct ActivityTask {
     pub(crate) run: RunId,
+    /// The epoch of the run's partition when the attempt was decided: none begins under another one.
+    pub(crate) life: Epoch,
     pub(crate) id: InstanceId,
     pub(crate) attempt: u32,
     pub(crate) scheduled: Arc<ActivityScheduled>,

@@ -15,7 +15,9 @@ use super::attempt_list::{Attempt, AttemptList, Key};
 use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
+use crate::claims::OwnedTable;
 use crate::mail::{PartitionMessage, ShardDoors};
+use crate::partition_set::PartitionSet;
 use crate::runtime::Inner;
 
 /// The attempts of one task queue.
@@ -28,6 +30,7 @@ pub(crate) struct PoolState {
     payload_bytes_max: usize,
     /// One permit per thread that blocking activities may have, in all pools together.
     threads: Arc<Semaphore>,
+    owned: OwnedTable,
     running: Mutex<Running>,
     is_stopping: AtomicBool,
     runtime: OnceLock<Weak<Inner>>,
@@ -64,6 +67,7 @@ impl PoolState {
         doors: ShardDoors,
         payload_bytes_max: usize,
         threads: Arc<Semaphore>,
+        owned: OwnedTable,
     ) -> Self {
         Self {
             queue,
@@ -71,6 +75,7 @@ impl PoolState {
             doors,
             payload_bytes_max,
             threads,
+            owned,
             running: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             runtime: OnceLock::new(),
@@ -169,7 +174,7 @@ impl PoolState {
         let close_at = now + task.scheduled.start_to_close;
         let silence_max = task.scheduled.heartbeat;
         let mut running = self.lock();
-        if running.is_cut_off {
+        if running.is_cut_off || !self.owned.is_owned_under(task.run.partition(), task.life) {
             return false;
         }
         if !running.cancelled.is_empty() && running.cancelled.take(key, self.queue.offered_and_taken().1) {
@@ -282,6 +287,33 @@ impl PoolState {
                 running.cancelled.insert(key, offered_and_taken);
             }
         }
+    }
+
+    /// These partitions have another owner: attempts of their runs are stopped, and none of them begins any more.
+    pub(crate) fn lose(&self, lost: &PartitionSet) {
+        let is_lost = |key: &Key| lost.contains(key.0.partition());
+        let mut running = self.lock();
+        let queued: Vec<Key> = running
+            .queued
+            .keys()
+            .filter(|key| is_lost(key))
+            .copied()
+            .collect();
+        for key in queued {
+            running.forget_queued(key);
+        }
+        let mut stopped = Vec::new();
+        for key in running.attempts.keys().filter(is_lost).collect::<Vec<_>>() {
+            stopped.extend(running.remove(key, None));
+        }
+        drop(running);
+        if stopped.is_empty() {
+            return;
+        }
+        for handle in stopped.into_iter().filter_map(|attempt| attempt.handle) {
+            handle.abort();
+        }
+        self.queue.bell().ring();
     }
 
     /// Looks no longer at the time of a call on a queue that nobody works off, which was cancelled.

@@ -3,10 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
 use millrun_workflow::{ActivityScheduled, OperationId, Payload, Retry};
 
 use super::ActivityTask;
+use crate::claims::OwnedTable;
+
+/// The epoch of the partition of all samples.
+const LIFE: Epoch = Epoch::new(1);
+
+/// A table in which the samples' partition is owned.
+pub(super) fn owned() -> OwnedTable {
+    let id = InstanceId::new("order-1").unwrap();
+    OwnedTable::new([(id.partition(), LIFE)])
+}
 
 /// The first attempt of a call with this input, whose operation has this number.
 pub(super) fn task(number: u32, input: u32) -> ActivityTask {
@@ -25,6 +35,7 @@ pub(super) fn task(number: u32, input: u32) -> ActivityTask {
         epoch: 1,
     };
     ActivityTask {
+        life: LIFE,
         run: RunId::new(id.partition(), Timestamp::EPOCH, 1),
         id,
         attempt: 1,

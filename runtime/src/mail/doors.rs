@@ -114,10 +114,7 @@ impl ShardDoors {
     }
 
     pub(crate) fn of_target(&self, target: &Target) -> &ShardDoor {
-        match target {
-            Target::Latest(latest) => self.of(latest.id.partition()),
-            Target::Run(run) => self.of(run.partition()),
-        }
+        self.of(target.partition())
     }
 
     /// Sends from inside the runtime, into a reserved place.

@@ -28,6 +28,7 @@ use millrun_workflow::{
 };
 
 use crate::RunError;
+use crate::partition_set::PartitionSet;
 
 /// A fact that is durable, or an answer that another part owes.
 #[derive(Debug)]
@@ -68,13 +69,14 @@ pub(crate) enum PartitionMessage {
         outcome: Result<(), SignalFailure>,
         ask: Ask,
     },
-    /// A shard has begun anew: the children that are waited for there are asked for again.
+    /// These partitions have begun anew: what is waited for there is asked for again.
     Begun {
-        shard: usize,
+        partitions: Arc<PartitionSet>,
     },
-    /// A shard has begun, or another one has: of the children of its runs, it knows that these are waited for.
+    /// Of the children in some partitions of runs in others, these are waited for, and no others.
     Orphans {
-        shard: usize,
+        parents: Arc<PartitionSet>,
+        children: Arc<PartitionSet>,
         awaited: Arc<BTreeSet<(RunId, OperationId)>>,
     },
     PublishParked {

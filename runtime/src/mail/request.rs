@@ -1,6 +1,6 @@
 //! What clients ask of a shard: each request carries the way of its answer.
 
-use millrun_core::{Cause, InstanceId, RunId};
+use millrun_core::{Cause, InstanceId, Partition, RunId};
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload};
 use tokio::sync::oneshot;
 
@@ -56,6 +56,47 @@ pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 pub(crate) enum Standing {
     Ended(Outcome),
     Parked(ParkReason),
+}
+
+impl Request {
+    /// The partition that it is for; `None` if it is for all.
+    #[inline]
+    pub(crate) fn partition(&self) -> Option<Partition> {
+        match self {
+            Self::Start(start) => Some(start.id.partition()),
+            Self::StartWith(with) => Some(with.start.id.partition()),
+            Self::Tell { target, .. }
+            | Self::Await { target, .. }
+            | Self::Describe { target, .. }
+            | Self::Watch { target, .. }
+            | Self::Query { target, .. }
+            | Self::Update { target, .. } => Some(target.partition()),
+            Self::List { .. } => None,
+        }
+    }
+
+    /// Tells the caller that the partition has another owner.
+    pub(crate) fn refuse_moved(self, partition: Partition) {
+        let error = || RunError::Moved { partition };
+        // Nobody may wait for it any more, which is no error.
+        match self {
+            Self::Start(start) => drop(start.reply.send(Err(StartError::Moved { partition }))),
+            Self::StartWith(with) => {
+                drop(with.start.reply.send(Err(StartError::Moved { partition })));
+                match with.with {
+                    FirstRequest::Signal { reply, .. } => drop(reply.send(Err(error()))),
+                    FirstRequest::Update { reply, .. } => drop(reply.send(Err(error().into()))),
+                }
+            }
+            Self::Tell { reply, .. } => drop(reply.send(Err(error()))),
+            Self::Await { reply, .. } => drop(reply.send(Err(error()))),
+            Self::Describe { reply, .. } => drop(reply.send(Err(error()))),
+            Self::Watch { reply, .. } => drop(reply.send(Err(error()))),
+            Self::Query { reply, .. } => drop(reply.send(Err(error().into()))),
+            Self::Update { reply, .. } => drop(reply.send(Err(error().into()))),
+            Self::List { reply, .. } => drop(reply),
+        }
+    }
 }
 
 /// A start, complete.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, Partition, RunId};
 use millrun_workflow::Name;
 
 use crate::RunError;
@@ -14,6 +14,17 @@ pub(crate) enum Target {
     Latest(Arc<Latest>),
     /// This one.
     Run(RunId),
+}
+
+impl Target {
+    /// The partition that it is in.
+    #[inline]
+    pub(crate) fn partition(&self) -> Partition {
+        match self {
+            Self::Latest(latest) => latest.id.partition(),
+            Self::Run(run) => run.partition(),
+        }
+    }
 }
 
 /// An instance, which must have begun as that workflow if one is named.

@@ -19,7 +19,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrun_core::{Host, panic_message};
+use millrun_core::{Host, Partition, panic_message};
 use millrun_workflow::Payload;
 use tokio::sync::{mpsc, oneshot};
 
@@ -55,7 +55,7 @@ pub(super) enum Answer {
 
 impl Answer {
     /// That nobody waits for it any more is no error.
-    fn send(self) {
+    pub(super) fn send(self) {
         match self {
             Self::Start(reply, answer) => drop(reply.send(answer)),
             Self::Tell(reply, answer) => drop(reply.send(answer)),
@@ -70,6 +70,26 @@ impl Answer {
             Self::Query(reply, answer) => drop(reply.send(answer)),
             Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::List(reply, answer) => drop(reply.send(Ok(answer))),
+        }
+    }
+}
+
+impl Answer {
+    /// In its place, that the partition has another owner.
+    pub(super) fn moved(self, partition: Partition) -> Self {
+        let error = || RunError::Moved { partition };
+        match self {
+            Self::Start(reply, _) => Self::Start(reply, Err(StartError::Moved { partition })),
+            Self::Tell(reply, _) => Self::Tell(reply, Err(error())),
+            Self::Standing(reply, _) => Self::Standing(reply, Err(error())),
+            Self::Watched(reply, _) => Self::Watched(reply, Err(error())),
+            Self::Describe(reply, _) => Self::Describe(reply, Err(error())),
+            Self::Query(reply, _) => Self::Query(reply, Err(error().into())),
+            Self::Update(reply, _) => Self::Update(reply, Err(error().into())),
+            // They ask again, and are told then.
+            Self::Changed(watchers) => Self::Changed(watchers),
+            // Of all partitions.
+            Self::List(reply, list) => Self::List(reply, list),
         }
     }
 }

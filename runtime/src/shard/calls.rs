@@ -22,6 +22,7 @@ use super::entry::{Held, Place};
 use super::family::start_child;
 use super::signalling::send_signal;
 use crate::mail::{Ask, PartitionMessage};
+use crate::partition_set::PartitionSet;
 
 /// Each call.
 #[derive(Debug, Default)]
@@ -69,9 +70,14 @@ impl Calls {
         }
     }
 
-    /// Those of runs in partitions that are looked for.
-    fn of(&self, is_looked_for: impl Fn(Partition) -> bool) -> BTreeSet<(RunId, OperationId)> {
-        let found = self.0.iter().filter(|(_, call)| is_looked_for(call.partition));
+    /// Forgets the calls of all runs of these partitions.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        self.0.retain(|(run, _), _| !lost.contains(run.partition()));
+    }
+
+    /// Those of runs in these partitions.
+    fn of(&self, asked: &PartitionSet) -> BTreeSet<(RunId, OperationId)> {
+        let found = self.0.iter().filter(|(_, call)| asked.contains(call.partition));
         found.map(|(key, _)| *key).collect()
     }
 }
@@ -102,21 +108,34 @@ impl Shard {
     /// Has the other shards ask again for the children that their runs wait for here: a predecessor may have had
     /// such a request in hand, or an answer to one.
     pub(super) fn ask_for_calls(&self) {
+        let partitions = Arc::new(self.owned_set());
         let others = self.doors.all().iter().enumerate();
         for (_, door) in others.filter(|(index, _)| *index != self.index) {
-            door.push_reserved(PartitionMessage::Begun { shard: self.index });
+            let partitions = Arc::clone(&partitions);
+            door.push_reserved(PartitionMessage::Begun { partitions });
         }
     }
 
-    /// Another shard has begun anew: says which children there are waited for, so that it closes the rest, and asks
+    /// What is owned.
+    pub(super) fn owned_set(&self) -> PartitionSet {
+        self.epochs.owned().map(|(partition, _)| partition).collect()
+    }
+
+    /// Partitions have begun anew: says which children there are waited for, so that the rest is closed, and asks
     /// for these again. What is decided from now on comes behind it.
-    pub(super) fn on_begun(&mut self, shard: usize, moment: Moment) {
-        let calls = self.calls.of(|child| self.doors.index_of(child) == shard);
-        let message = PartitionMessage::Orphans {
-            shard: self.index,
-            awaited: Arc::new(calls.clone()),
-        };
-        self.doors.all()[shard].push_reserved(message);
+    pub(super) fn on_begun(&mut self, children: &Arc<PartitionSet>, moment: Moment) {
+        let calls = self.calls.of(children);
+        let parents = Arc::new(self.owned_set());
+        let awaited = Arc::new(calls.clone());
+        let shards: BTreeSet<_> = children.iter().map(|child| self.doors.index_of(child)).collect();
+        for shard in shards {
+            let message = PartitionMessage::Orphans {
+                parents: Arc::clone(&parents),
+                children: Arc::clone(children),
+                awaited: Arc::clone(&awaited),
+            };
+            self.doors.all()[shard].push_reserved(message);
+        }
         for (run, operation) in calls {
             self.with_run(run, Held::CallAgain(operation), moment);
         }
@@ -137,7 +156,7 @@ impl Shard {
             Some(_) | None => return,
         };
         // Only what was decided durably is listed.
-        self.effects.push_decided(effect);
+        self.effects.push_decided(run.partition(), effect);
     }
 }
 
@@ -165,12 +184,18 @@ mod tests {
             [false, true]
         );
         assert!(calls.is_last_ask(run, two, 1));
-        assert_eq!(
-            calls.of(|asked| asked == partition),
-            [(run, one), (run, two)].into()
+        let asked: PartitionSet = [partition].into_iter().collect();
+        assert_eq!(calls.of(&asked), [(run, one), (run, two)].into());
+        calls.lose(&asked);
+        assert!(
+            calls.is_last_ask(run, one, 2),
+            "it is the run's partition that counts"
         );
         calls.forget(run, one);
         assert!(!calls.is_last_ask(run, one, 2), "nobody waits for it");
+        calls.lose(&[run.partition()].into_iter().collect());
+        assert!(calls.is_empty());
+        assert_eq!(calls.ask(run, one, partition), 1);
         calls.forget_all(run);
         assert!(calls.is_empty());
     }

@@ -19,6 +19,7 @@ use super::effects::CancelledCall;
 use super::entry::{Held, Place};
 use super::owned::of_no_run;
 use crate::activity::ActivityTask;
+use crate::partition_set::PartitionSet;
 
 /// What is on its way from a shard to one task queue.
 #[derive(Debug, Default)]
@@ -27,6 +28,14 @@ pub(super) struct Outlet {
     staged: Vec<ActivityTask>,
     /// What did not fit the queue's window.
     backlog: VecDeque<(RunId, OperationId)>,
+}
+
+impl Outlet {
+    /// Drops what runs of these partitions want.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        self.staged.retain(|task| !lost.contains(task.run.partition()));
+        self.backlog.retain(|(run, _)| !lost.contains(run.partition()));
+    }
 }
 
 impl Shard {
@@ -157,7 +166,7 @@ impl Shard {
         };
         let mut tasks = Vec::new();
         let mut cold = Vec::new();
-        let loading_len = self.loads.len() + self.loads_in_flight;
+        let loading_len = self.loads.len() + self.loads_in_flight.len();
         let room = queue.room();
         // One at least: histories may be read all the time, for whatever else wakes runs.
         let room = room.min(room.saturating_sub(loading_len).max(1)).min(FED_MAX);
@@ -186,7 +195,7 @@ impl Shard {
         if !backlog.is_empty() {
             let has_room = queue.wait_for_room(&self.bell);
             // Each load that comes back is a turn of its own.
-            if has_room && self.loads.is_empty() && self.loads_in_flight == 0 {
+            if has_room && self.loads.is_empty() && self.loads_in_flight.is_empty() {
                 self.bell.ring();
             }
         }

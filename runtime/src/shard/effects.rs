@@ -11,6 +11,7 @@ use millrun_workflow::{OperationId, PublishScheduled};
 use super::answers::Answer;
 use crate::activity::ActivityTask;
 use crate::mail::{PartitionMessage, RunSignal};
+use crate::partition_set::PartitionSet;
 use crate::timers::TimerCommand;
 
 /// One thing to do, of those that most runs do not need.
@@ -59,8 +60,8 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// What a sweep wants done: each kind in the order in which it was decided, and on behalf of which run, so
-/// that it can be dropped if the run's turn is refused.
+/// What a sweep wants done: each kind in the order in which it was decided, and on behalf of which run or partition, so
+/// that it can be dropped if the run's turn is refused, or the partition is lost.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) answers: Vec<Answer>,
@@ -72,23 +73,44 @@ pub(super) struct Effects {
     others_of: Vec<Behalf>,
 }
 
-/// Names a run in half of its bits, those that are random; nobody by default. If two runs of a sweep were
-/// alike, those who asked the one would be told to ask again when a turn of the other is refused.
+/// Names a partition, and a run there in most of the bits that are random, if it is one run's. Nobody by default. If
+/// two runs of a sweep were alike, those who asked the one would be told to ask again when a turn of the other is
+/// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Behalf(u64);
+
+/// Those of the bits that name the run. The others hold the number of the partition, counted from one.
+const RUN_BITS: u32 = 53;
 
 impl From<RunId> for Behalf {
     #[inline]
     fn from(run: RunId) -> Self {
-        Self(u64::try_from(run.bits() & u128::from(u64::MAX)).expect("masked to 64 bits"))
+        let random = run.bits() & u128::from((1_u64 << RUN_BITS) - 1);
+        let random = u64::try_from(random).expect("masked to 53 bits");
+        Self(Self::from(run.partition()).0 | random)
+    }
+}
+
+impl From<Partition> for Behalf {
+    /// All that is there, and no run in particular.
+    #[inline]
+    fn from(partition: Partition) -> Self {
+        Self((u64::from(partition.index()) + 1) << RUN_BITS)
+    }
+}
+
+impl Behalf {
+    pub(super) fn partition(self) -> Option<Partition> {
+        let number = u16::try_from(self.0 >> RUN_BITS).ok()?;
+        Partition::from_index(number.checked_sub(1)?)
     }
 }
 
 impl Effects {
-    /// What follows is on behalf of this run, until the one that was before is [set](Self::resume) again.
+    /// What follows is on behalf of this run or partition, until the one that was before is [set](Self::resume) again.
     #[inline]
-    pub(super) fn work_on(&mut self, run: RunId) -> Behalf {
-        std::mem::replace(&mut self.present, run.into())
+    pub(super) fn work_on(&mut self, of: impl Into<Behalf>) -> Behalf {
+        std::mem::replace(&mut self.present, of.into())
     }
 
     #[inline]
@@ -124,10 +146,34 @@ impl Effects {
         self.others_of.push(self.present);
     }
 
-    /// As [`push`](Self::push), for what was decided durably before: it holds whatever is refused now.
-    pub(super) fn push_decided(&mut self, effect: Effect) {
+    /// As [`push`](Self::push), for what was decided durably before: it holds whatever is refused now, as long as the
+    /// partition is owned.
+    pub(super) fn push_decided(&mut self, of: Partition, effect: Effect) {
         self.others.push(effect);
-        self.others_of.push(Behalf::default());
+        self.others_of.push(of.into());
+    }
+
+    /// Drops all that was wanted on behalf of these partitions. Each answer becomes that the partition has moved.
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+        let is_lost = |of: Behalf| of.partition().filter(|partition| lost.contains(*partition));
+        let of = std::mem::take(&mut self.answers_of);
+        for (answer, of) in std::mem::take(&mut self.answers).into_iter().zip(of) {
+            match is_lost(of) {
+                Some(partition) => moved.push(answer.moved(partition)),
+                None => {
+                    self.answers.push(answer);
+                    self.answers_of.push(of);
+                }
+            }
+        }
+        let of = std::mem::take(&mut self.others_of);
+        for (effect, of) in std::mem::take(&mut self.others).into_iter().zip(of) {
+            if is_lost(of).is_none() {
+                self.others.push(effect);
+                self.others_of.push(of);
+            }
+        }
+        self.tasks.retain(|task| !lost.contains(task.run.partition()));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -164,9 +210,6 @@ impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
     pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Effects) {
-        // It is accepted, from any sender.
-        effects.answers_of.clear();
-        effects.others_of.clear();
         let mut empty = self.spare.pop().unwrap_or_default();
         empty.present = effects.present;
         let effects = std::mem::replace(effects, empty);
@@ -183,10 +226,19 @@ impl InFlight {
         self.sweeps.pop_front_if(|sweep| sweep.offset <= watermark)
     }
 
+    /// As [`Effects::lose`], of all sweeps.
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+        for sweep in &mut self.sweeps {
+            sweep.effects.lose(lost, moved);
+        }
+    }
+
     /// Gives emptied lists back for later use.
-    pub(super) fn recycle(&mut self, effects: Effects) {
+    pub(super) fn recycle(&mut self, mut effects: Effects) {
         const SPARE_MAX: usize = 16;
         const SPARE_CAPACITY_MAX: usize = 1_024;
+        effects.answers_of.clear();
+        effects.others_of.clear();
         let is_small = effects.capacity() <= SPARE_CAPACITY_MAX;
         if self.spare.len() < SPARE_MAX && effects.is_empty() && is_small {
             self.spare.push(effects);
@@ -196,5 +248,55 @@ impl InFlight {
     /// How many sweeps wait for their commits.
     pub(super) fn len(&self) -> usize {
         self.sweeps.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrun_core::Timestamp;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::RunError;
+
+    /// What had been queued was listed without its owners, and a loss dropped the effects of all partitions.
+    #[test]
+    fn a_loss_takes_from_sweeps_in_flight_what_is_of_the_lost_partition_alone() {
+        let [lost, kept] = [3, 4].map(|index| Partition::from_index(index).unwrap());
+        let run = |partition| RunId::new(partition, Timestamp::EPOCH, 7);
+        let (mut in_flight, mut effects) = (InFlight::default(), Effects::default());
+        let mut callers = Vec::new();
+        let mut decide = |effects: &mut Effects, of: Behalf, partition| {
+            let (reply, answer) = oneshot::channel();
+            let before = effects.work_on(of);
+            effects.answer(Answer::Tell(reply, Ok(())));
+            effects.push(Effect::ForgetCalls(run(partition)));
+            effects.resume(before);
+            effects.push_decided(partition, Effect::ForgetCalls(run(partition)));
+            callers.push((partition, answer));
+        };
+        for partition in [lost, kept] {
+            decide(&mut effects, run(partition).into(), partition);
+            decide(&mut effects, partition.into(), partition);
+        }
+        in_flight.push(Offset::ZERO, 1, 0, &mut effects);
+        let mut moved = Vec::new();
+        in_flight.lose(&[lost].into_iter().collect(), &mut moved);
+        assert_eq!(moved.len(), 2);
+        let sweep = in_flight.pop_durable(Offset::ZERO).unwrap();
+        assert_eq!(sweep.effects.answers.len(), 2);
+        let of_kept = |effect: &Effect| matches!(effect, Effect::ForgetCalls(of) if *of == run(kept));
+        assert!(sweep.effects.others.iter().all(of_kept));
+        assert_eq!(sweep.effects.others.len(), 4);
+        for answer in moved.into_iter().chain(sweep.effects.answers) {
+            answer.send();
+        }
+        for (partition, mut answer) in callers {
+            match answer.try_recv().unwrap() {
+                Ok(()) => assert_eq!(partition, kept),
+                Err(RunError::Moved { partition: of }) => assert_eq!((partition, of), (lost, lost)),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_core::{InstanceId, Partition, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
     ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
@@ -32,6 +32,7 @@ use super::entry::{Entry, Held, Place, WorkflowName};
 use super::roster::Known;
 use crate::RunError;
 use crate::mail::{PartitionMessage, Standing, StartChild, child_end};
+use crate::partition_set::PartitionSet;
 use crate::recovery::RecoveredRun;
 
 /// How often an instance may go on in another run within one turn.
@@ -268,8 +269,8 @@ impl Shard {
         self.with_run(run, Held::Input(input), moment);
     }
 
-    /// Tells all shards for which children the runs of this one wait, so that they close the rest.
-    pub(super) fn announce_awaited(&self, runs: &[RecoveredRun]) {
+    /// Tells all shards for which children the runs of these partitions wait, so that they close the rest.
+    pub(super) fn announce_awaited(&self, runs: &[RecoveredRun], partitions: PartitionSet) {
         let pending = runs
             .iter()
             .flat_map(|run| run.pending.iter().map(move |pending| (run.run, pending)));
@@ -277,10 +278,13 @@ impl Shard {
             .filter(|(_, (_, pending, _))| matches!(pending, Pending::Child { .. }))
             .map(|(run, (operation, ..))| (run, *operation))
             .collect();
-        let awaited = Arc::new(awaited);
+        let (awaited, parents) = (Arc::new(awaited), Arc::new(partitions));
+        let all = (0..Partition::COUNT).filter_map(Partition::from_index);
+        let children: Arc<PartitionSet> = Arc::new(all.collect());
         for door in self.doors.all() {
             let message = PartitionMessage::Orphans {
-                shard: self.index,
+                parents: Arc::clone(&parents),
+                children: Arc::clone(&children),
                 awaited: Arc::clone(&awaited),
             };
             // All that this shard decides from now on comes behind it.
@@ -288,10 +292,11 @@ impl Shard {
         }
     }
 
-    /// Closes the children of another shard's runs that are waited for no longer.
+    /// Closes the children in some partitions of runs in others that are waited for no longer.
     pub(super) fn on_orphans(
         &mut self,
-        shard: usize,
+        parents: &PartitionSet,
+        children: &PartitionSet,
         awaited: &BTreeSet<(RunId, OperationId)>,
         moment: Moment,
     ) {
@@ -299,13 +304,12 @@ impl Shard {
             return;
         }
         let is_orphan = |parent: &Parent| {
-            self.doors.index_of(parent.run.partition()) == shard
-                && !awaited.contains(&(parent.run, parent.operation))
+            parents.contains(parent.run.partition()) && !awaited.contains(&(parent.run, parent.operation))
         };
         let live = self.entries.iter().filter(|entry| !entry.has_ended());
         let mut orphans: Vec<_> = live
             .filter_map(|entry| Some((entry.run, *entry.parent()?)))
-            .filter(|(_, parent)| is_orphan(parent))
+            .filter(|(run, parent)| children.contains(run.partition()) && is_orphan(parent))
             .filter(|(_, parent)| !self.is_damaged(parent.run))
             .collect();
         orphans.sort_by_key(|(run, _)| *run);

@@ -18,11 +18,11 @@ use super::family::{check_beginning, close_child, start_child, tell_parent};
 use super::questions::{answer_updates, tell_parked};
 use super::residency::weigh;
 use super::signalling::send_signal;
+use crate::RunError;
 use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
-use crate::mail::{Standing, Tell, UpdateRefused};
+use crate::mail::{Standing, Tell};
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
-use crate::{QueryError, RunError};
 
 /// Appends a turn to the batch, all or nothing.
 pub(super) fn write_turn(
@@ -88,23 +88,13 @@ impl Shard {
     /// Tells a caller that a run cannot be reached.
     pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
         match held {
-            Held::Tell(_, reply) => self.effects.answer(Answer::Tell(reply, Err(error))),
             Held::Signal(signal) => self.refuse_signal(signal, error),
-            Held::Describe(reply) => self.effects.answer(Answer::Describe(reply, Err(error))),
-            Held::Query(_, reply) => self
-                .effects
-                .answer(Answer::Query(reply, Err(QueryError::Run(error)))),
-            Held::Update(_, reply) => {
-                let refused = Err(UpdateRefused::Run(error));
-                self.effects.answer(Answer::Update(reply, refused));
+            // Anything else without an answer is late: the run has ended.
+            held => {
+                if let Some(answer) = held.refuse(error) {
+                    self.effects.answer(answer);
+                }
             }
-            // Late: the run has ended.
-            Held::Input(_)
-            | Held::Failed(..)
-            | Held::Resume
-            | Held::Dispatch(_)
-            | Held::CallAgain(_)
-            | Held::Republish(..) => {}
         }
     }
 
@@ -370,6 +360,7 @@ impl Shard {
             self.effects
                 .push(Effect::Keep(Box::new(Snapshot { run, sequence, bytes })));
         }
+        let life = self.epoch_of(run);
         let Some(entry) = self.entries.get_mut(run) else {
             return Ok(());
         };
@@ -398,6 +389,7 @@ impl Shard {
                     };
                     let task = ActivityTask {
                         run,
+                        life,
                         id: entry.id.clone(),
                         attempt,
                         scheduled,
@@ -506,6 +498,7 @@ impl Shard {
                 let scheduled = Arc::clone(&activity.scheduled);
                 Some(ActivityTask {
                     run,
+                    life: self.epoch_of(run),
                     id: entry.id.clone(),
                     attempt,
                     scheduled,
@@ -518,7 +511,7 @@ impl Shard {
     }
 
     /// Takes in a run that was alive when the store was last closed.
-    pub(super) fn seed_run(&mut self, recovered: RecoveredRun, now: Timestamp) {
+    pub(super) fn seed_run(&mut self, recovered: RecoveredRun, is_repeated: bool, now: Timestamp) {
         let RecoveredRun {
             run,
             id,
@@ -567,6 +560,7 @@ impl Shard {
                     let scheduled = activity.scheduled;
                     self.stage_task(ActivityTask {
                         run,
+                        life: self.epoch_of(run),
                         id: id.clone(),
                         attempt,
                         scheduled,
@@ -585,7 +579,7 @@ impl Shard {
                 }
                 (None, Pending::Signal(scheduled)) => self.perform(send_signal(run, &scheduled, true)),
                 (None, Pending::Publish { scheduled, is_parked }) => {
-                    self.seed_publish(run, &scheduled, is_parked);
+                    self.seed_publish(run, &scheduled, is_parked || is_repeated);
                 }
                 (None, Pending::Timer { .. } | Pending::Promise) => {}
             }

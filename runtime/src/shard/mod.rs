@@ -26,6 +26,7 @@ mod family;
 mod id_hash;
 mod instances;
 mod line;
+mod loss;
 mod owned;
 mod publishing;
 mod questions;
@@ -43,9 +44,10 @@ use std::sync::atomic::Ordering;
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
-use millrun_core::{Bell, Epoch, Next, Offset, Part, RunId, Timestamp};
+use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError};
 use millrun_workflow::{Input, Name, Started, Turn};
+use rustc_hash::FxHashSet;
 
 use crate::activity::{ActivityReports, LastActivity};
 use crate::mail::{RunSignal, ShardDoors, ShardMessage};
@@ -118,8 +120,8 @@ pub(crate) struct Shard {
     retired_len: u64,
     /// Runs to be read when their turns are durable and there is room.
     loads: VecDeque<RunId>,
-    /// How many histories this life has asked for that have not come.
-    loads_in_flight: usize,
+    /// The runs whose histories were asked for and have not come.
+    loads_in_flight: FxHashSet<RunId>,
     /// Those who wait for the answer to an update, by its run and its request.
     updates: questions::Waiting,
     /// Those who are told when a run goes on.
@@ -137,8 +139,6 @@ pub(crate) struct Shard {
     /// Signals of runs that were answered in this sweep, and on behalf of which run: told again to one whose turn is
     /// refused.
     signals: Vec<(Behalf, Box<RunSignal>)>,
-    /// Another owner has taken the shard's partitions, under this epoch.
-    lost_to: Option<Epoch>,
     /// The offset of the last batch that was queued.
     last_offset: Offset,
     /// How many sweeps have been queued, and how many of them are durable.
@@ -191,7 +191,7 @@ impl Shard {
             results: Results::default(),
             retired_len: 0,
             loads: VecDeque::new(),
-            loads_in_flight: 0,
+            loads_in_flight: FxHashSet::default(),
             updates: BTreeMap::new(),
             watchers: BTreeMap::new(),
             outlets,
@@ -202,7 +202,6 @@ impl Shard {
             outbox,
             applied: Vec::new(),
             signals: Vec::new(),
-            lost_to: None,
             last_offset: Offset::ZERO,
             sweeps_len: 0,
             durable_len: 0,
@@ -216,18 +215,33 @@ impl Shard {
     /// Takes in what recovery found after a predecessor of this opening had failed.
     pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
         self.is_successor = true;
+        self.drop_left();
         self.take_over_publishes(&runs);
-        self.seed(runs, now);
+        let owned: Vec<_> = self.epochs.owned().collect();
+        self.seed(runs, &owned, true, now);
         self.ask_for_calls();
     }
 
-    /// Takes in what recovery found.
-    pub(crate) fn seed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
-        self.timer_commands
-            .push(TimerCommand::Begin(self.epochs.owned().collect()));
-        self.announce_awaited(&runs);
+    /// Takes in what recovery found when the runtime began.
+    pub(crate) fn begin_with(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+        let owned: Vec<_> = self.epochs.owned().collect();
+        self.seed(runs, &owned, false, now);
+    }
+
+    /// Takes in what recovery found in these partitions. Whether the publishes that are pending are repeated: only if
+    /// it is known which of them were performed.
+    fn seed(
+        &mut self,
+        runs: Vec<RecoveredRun>,
+        begun: &[(Partition, Epoch)],
+        is_repeated: bool,
+        now: Timestamp,
+    ) {
+        self.timer_commands.push(TimerCommand::Begin(begun.to_vec()));
+        let begun = begun.iter().map(|(partition, _)| *partition);
+        self.announce_awaited(&runs, begun.collect());
         for run in runs {
-            self.seed_run(run, now);
+            self.seed_run(run, is_repeated, now);
         }
         self.tell_counts();
         self.send_timers();
@@ -285,9 +299,6 @@ impl Shard {
         }
         self.applied.clear();
         self.signals.clear();
-        if self.lost_to.is_some() {
-            return false;
-        }
         self.sweeps_len += 1;
         let ended_len = self.results.ended_len();
         self.in_flight
@@ -356,6 +367,8 @@ impl Shard {
         let bytes_max = (self.shared.config.journal.batch_bytes_max / 2).max(1);
         let mut reports = self.reports.take();
         let mut messages = self.mailbox.take();
+        // Behind the messages: a request that was made when another owner had answered already is not answered here.
+        self.hear_news();
         // The time is asked for behind the messages: a timer that is among them was due before it
         // was sent, and must not look early.
         let moment = of_no_run(self.shared.host.now());
@@ -421,7 +434,7 @@ impl Part for Shard {
         self.feed_queues(now);
         self.start_loads();
         if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
-            return self.idle_unless_lost();
+            return Next::Idle;
         }
         self.fed_len = 0;
         if !self.topics_to_feed.is_empty() {
@@ -432,9 +445,6 @@ impl Part for Shard {
         if is_flushed {
             // Answers that depend on nothing new need not wait for another commit.
             self.perform_durable();
-        }
-        if self.lost_to.is_some() {
-            return self.idle_unless_lost();
         }
         self.start_loads();
         self.unload_coldest();

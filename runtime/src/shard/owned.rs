@@ -4,10 +4,11 @@
 //! alarm that was set, a history that was asked for) names it, and is [passed over](crate::mail::PartitionMessage::life) under another one.
 
 use millrun_core::{Epoch, Partition, RunId, Timestamp};
-use millrun_persistence::ClaimNews;
 use millrun_workflow::Moment;
 
 use super::Shard;
+use crate::claims::News;
+use crate::partition_set::PartitionSet;
 
 /// The epoch of each partition that is owned.
 #[derive(Debug)]
@@ -24,8 +25,13 @@ impl EpochTable {
 
     /// The epoch of a partition that is owned.
     #[inline]
-    pub(super) fn get(&self, partition: Partition) -> Option<Epoch> {
+    pub(crate) fn get(&self, partition: Partition) -> Option<Epoch> {
         self.0[usize::from(partition.index())]
+    }
+
+    /// A partition is owned from now on; or is not, without an epoch.
+    pub(super) fn set(&mut self, partition: Partition, epoch: Option<Epoch>) {
+        self.0[usize::from(partition.index())] = epoch;
     }
 
     /// What is owned, in order.
@@ -43,18 +49,41 @@ pub(super) fn of_no_run(now: Timestamp) -> Moment {
 impl Shard {
     /// Takes what the journal has said about the partitions.
     pub(super) fn hear_news(&mut self) {
-        for news in self.shared.claims.take_news(self.index) {
+        let news = self.shared.claims.take_news(self.index);
+        if !news.is_empty() {
+            self.hear(news);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn hear(&mut self, news: Vec<News>) {
+        let mut lost = PartitionSet::default();
+        for news in news {
             match news {
-                ClaimNews::Lost { partition, current } => {
-                    // What a predecessor has lost was another epoch.
-                    if self.epochs.get(partition).is_some_and(|epoch| epoch < current) {
-                        self.lost_to = Some(current);
-                    }
+                // What a predecessor has lost was another epoch.
+                News::Lost(partition, current)
+                    if self.epochs.get(partition).is_some_and(|epoch| epoch < current) =>
+                {
+                    lost.insert(partition);
                 }
-                // A predecessor's claim: it has ended before it had the answer.
-                news => tracing::debug!(?news, "news of a claim come late"),
+                News::Released(partition, epoch) if self.epochs.get(partition) == Some(epoch) => {
+                    lost.insert(partition);
+                }
+                News::Lost(..) | News::Released(..) => {}
+                News::Granted(granted) => {
+                    self.lose(&std::mem::take(&mut lost));
+                    self.take_granted(granted);
+                }
+                News::Refused(claim, error) => self.shared.claims.answer(claim, Err(error)),
             }
         }
+        self.lose(&lost);
+    }
+
+    /// Whether the runs of a partition are here.
+    #[inline]
+    pub(super) fn owns(&self, partition: Partition) -> bool {
+        self.epochs.get(partition).is_some()
     }
 
     /// The epoch under which a run's turns are recorded. That of a run whose partition is not owned is one under

@@ -28,6 +28,7 @@ use super::entry::{Held, Place};
 use super::line::Line;
 use crate::handed::HandedOver;
 use crate::mail::PartitionMessage;
+use crate::partition_set::PartitionSet;
 use crate::recovery::RecoveredRun;
 
 /// How many values that have waited for room a shard publishes in one turn, so that those who ask
@@ -237,10 +238,24 @@ impl Shard {
         }
     }
 
+    /// Forgets what runs of these partitions publish. Where one of them waited for room at the front of a line, the
+    /// next one has its turn.
+    pub(super) fn lose_publishes(&mut self, lost: &PartitionSet) {
+        self.handed().lose(lost);
+        for (topic, backlog) in &mut self.publishing {
+            let is_lost = |(run, _): (RunId, OperationId)| lost.contains(run.partition());
+            if backlog.front.is_some_and(is_lost) {
+                backlog.front = None;
+                self.topics_to_feed.push_back(topic.clone());
+                self.bell.ring();
+            }
+        }
+    }
+
     /// A publish that was pending when its history was last read. Topics are in memory: after a crash
-    /// of the process, one that did not wait for room is not repeated. Whether it was performed nobody
+    /// of the process, or under another owner, one that did not wait for room is not repeated. Whether it was performed nobody
     /// knows then, and that is what its run is told.
-    pub(super) fn seed_publish(&mut self, run: RunId, scheduled: &PublishScheduled, is_parked: bool) {
+    pub(super) fn seed_publish(&mut self, run: RunId, scheduled: &PublishScheduled, is_repeated: bool) {
         let operation = scheduled.operation;
         let outcome = match self.handed().outcome((run, operation)) {
             Some(Some(outcome)) => outcome,
@@ -248,7 +263,7 @@ impl Shard {
                 let message = PartitionMessage::PublishParked { run, operation };
                 return self.doors.push(run, message);
             }
-            None if is_parked || self.is_successor => return self.publish(run, scheduled),
+            None if is_repeated => return self.publish(run, scheduled),
             None if !self.shared.topics.has(&scheduled.topic) => return,
             None => {
                 let outcome = Ok(PublishOutcome::Unknown);

@@ -9,43 +9,46 @@
 //! Nothing of it has left: effects wait for their sweep. Callers that asked in the sweep something of this
 //! run are told to ask again, and nothing of theirs is recorded. This is no failure of the shard.
 //!
-//! A fenced turn is another matter: the partitions have another owner. What is here is dropped, the shard
-//! ends, and does not take them back.
+//! A turn that is fenced under the present epoch of its partition is another matter: the partition has another owner,
+//! and [is lost](super::loss).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use millrun_core::{Next, RunId, Sequence};
+use millrun_core::{RunId, Sequence};
 use millrun_persistence::{RefusedTurn, TurnRefused};
 use millrun_workflow::{Moment, ParkReason};
 
 use super::Shard;
 use super::answers::Answer;
-use super::effects::{Effects, InFlight};
 use super::entry::{Entry, Held, Loading, Place};
 use super::questions::drop_waiting;
 use crate::RunError;
+use crate::partition_set::PartitionSet;
 
 impl Shard {
     /// Takes back what runs decided in this sweep whose turns were refused.
     #[cold]
     pub(super) fn take_back(&mut self, refused: &[RefusedTurn]) {
         let mut runs = BTreeMap::new();
+        let mut lost = PartitionSet::default();
         for RefusedTurn { turn, error } in refused {
             let turn = self.batch.turn_at(*turn).expect("it was in the batch");
-            let (run, head) = (turn.run(), turn.head());
+            let (run, head, epoch) = (turn.run(), turn.head(), turn.epoch());
+            if self.epochs.get(run.partition()) != Some(epoch) {
+                // Of a former epoch: all that is here of it has been dropped already.
+                continue;
+            }
             match error {
                 // An earlier append of the same turn: it is, or will be, durable.
                 TurnRefused::AlreadyAppended => {}
-                TurnRefused::Fenced { current } => self.lost_to = Some(*current),
+                TurnRefused::Fenced { .. } => lost.insert(run.partition()),
                 error => {
                     runs.entry(run).or_insert((head, error.clone()));
                 }
             }
         }
-        if self.lost_to.is_some() {
-            return;
-        }
+        self.lose(&lost);
         let refused: Vec<_> = runs.keys().copied().collect();
         self.effects.drop_of(&refused);
         self.signal_again(&refused);
@@ -185,18 +188,5 @@ impl Shard {
                 }
             }
         }
-    }
-
-    /// What to do next when nothing can be done now: a shard that has lost its partitions drops what it
-    /// has, and ends.
-    pub(super) fn idle_unless_lost(&mut self) -> Next {
-        let Some(epoch) = self.lost_to else {
-            return Next::Idle;
-        };
-        self.shared.lost.get_or_init(|| (self.index, epoch));
-        self.effects = Effects::default();
-        self.in_flight = InFlight::default();
-        self.doors.all()[self.index].close_discarding();
-        Next::Stop
     }
 }

@@ -1,6 +1,6 @@
 //! What a shard does with each message.
 
-use millrun_core::{Cause, InstanceId, RunId, Sequence};
+use millrun_core::{Cause, InstanceId, Partition, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
@@ -40,6 +40,19 @@ impl Shard {
     }
 
     fn on_request(&mut self, request: Request, moment: Moment) {
+        let Some(partition) = request.partition() else {
+            return self.answer_request(request, moment);
+        };
+        if !self.owns(partition) {
+            return request.refuse_moved(partition);
+        }
+        let before = self.effects.work_on(partition);
+        self.answer_request(request, moment);
+        self.effects.resume(before);
+    }
+
+    #[inline]
+    fn answer_request(&mut self, request: Request, moment: Moment) {
         match request {
             Request::Start(request) => self.on_start(request, moment),
             Request::StartWith(request) => self.on_start_with(*request, moment),
@@ -72,13 +85,28 @@ impl Shard {
         }
     }
 
+    /// A run has asked something of an instance in this partition. If that is not owned, the run waits, and asks again
+    /// when the partition is granted here.
+    fn on_asked(&mut self, partition: Partition, answer: impl FnOnce(&mut Self)) {
+        if !self.owns(partition) {
+            return;
+        }
+        let before = self.effects.work_on(partition);
+        answer(self);
+        self.effects.resume(before);
+    }
+
     fn on_partition_message(&mut self, message: PartitionMessage, moment: Moment) {
         match message {
             PartitionMessage::TimerFired { run, operation, .. } => {
                 self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
             }
             PartitionMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
-            PartitionMessage::StartChild(request) => self.on_start_child(*request, moment),
+            PartitionMessage::StartChild(request) => {
+                self.on_asked(request.id.partition(), |shard| {
+                    shard.on_start_child(*request, moment)
+                });
+            }
             PartitionMessage::ChildStarted {
                 run,
                 operation,
@@ -98,15 +126,21 @@ impl Shard {
                 parent,
                 operation,
             } => self.on_close_child(&id, parent, operation, moment),
-            PartitionMessage::Signal(signal) => self.on_signal(signal, moment),
+            PartitionMessage::Signal(signal) => {
+                self.on_asked(signal.to.partition(), |shard| shard.on_signal(signal, moment));
+            }
             PartitionMessage::SignalSent {
                 run,
                 operation,
                 outcome,
                 ask,
             } => self.on_signal_sent(run, operation, outcome, ask, moment),
-            PartitionMessage::Begun { shard } => self.on_begun(shard, moment),
-            PartitionMessage::Orphans { shard, awaited } => self.on_orphans(shard, &awaited, moment),
+            PartitionMessage::Begun { partitions } => self.on_begun(&partitions, moment),
+            PartitionMessage::Orphans {
+                parents,
+                children,
+                awaited,
+            } => self.on_orphans(&parents, &children, &awaited, moment),
             PartitionMessage::PublishParked { run, operation } => {
                 self.with_run(run, Held::Input(Input::PublishParked { operation }), moment);
             }

@@ -39,7 +39,7 @@ impl Shard {
     /// Asks the reader for the histories of runs that are waited for, as far as there is room.
     pub(super) fn start_loads(&mut self) {
         for _ in 0..self.loads.len() {
-            if self.loads_in_flight >= self.shared.config.loads_in_flight_max {
+            if self.loads_in_flight.len() >= self.shared.config.loads_in_flight_max {
                 return;
             }
             let Some(run) = self.loads.pop_front() else { return };
@@ -51,7 +51,7 @@ impl Shard {
                 self.loads.push_back(run);
                 continue;
             }
-            self.loads_in_flight += 1;
+            self.loads_in_flight.insert(run);
             let life = self.epoch_of(run);
             self.shared.reader.load(Load { run, life });
         }
@@ -59,7 +59,7 @@ impl Shard {
 
     /// A history has been read: the run is brought back, and what waited for it is done.
     pub(super) fn on_loaded(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
-        self.loads_in_flight -= 1;
+        self.loads_in_flight.remove(&run);
         let before = self.effects.work_on(run);
         self.bring_back(run, history, moment);
         self.effects.resume(before);

@@ -45,12 +45,17 @@ impl Results {
         number
     }
 
-    /// A run has not ended after all: its place stays, so that the others keep their numbers, and is
+    /// A run has not ended after all, or is another owner's: its place stays, so that the others keep their numbers, and is
     /// nobody's.
     pub(super) fn void(&mut self, number: ResultNumber) {
         let place = number.0.checked_sub(self.gone_len);
         let place = place.and_then(|place| usize::try_from(place).ok());
-        if let Some(kept) = place.and_then(|place| self.kept.get_mut(place)) {
+        if let Some(place) = place
+            && let Some(kept) = self.kept.get_mut(place)
+        {
+            if place < self.durable_len {
+                self.durable_bytes -= bytes_of(&kept.outcome);
+            }
             kept.run = RunId::new(kept.run.partition(), Timestamp::EPOCH, 0);
             kept.outcome = Outcome::Terminated(String::new());
         }

@@ -31,6 +31,7 @@ mod lifecycle;
 mod limits;
 mod lives;
 mod mistakes;
+mod moving;
 mod named_queues;
 mod named_topics;
 mod operating;

@@ -1,0 +1,202 @@
+//! A partition comes and goes: what a shard drops with one that it has lost, and takes in with one that it is granted.
+//!
+//! ```text
+//!   news of a loss, or a fenced turn ──► runs, timers, tasks, loads, places in line: dropped
+//!                                    └─► callers that wait, answers of sweeps in flight: Moved
+//!   granted ──► Begin (timers), Orphans and Begun (other shards) ──► its runs, as after a restart
+//! ```
+//!
+//! Invariants: what was durable when the loss was heard of has been performed before; nothing of a lost partition is
+//! performed after. A partition that was lost is claimed again only when the program asks for it.
+//!
+//! What was queued for a lost partition may be durable, and then its new owner has it: so a caller is not told that
+//! nothing came of its request, but that the outcome is unknown here.
+
+use std::sync::Arc;
+
+use millrun_core::{Epoch, Partition};
+use millrun_persistence::Granted;
+
+use super::Shard;
+use super::answers::Answer;
+use super::entry::{Held, Place};
+use crate::RunError;
+use crate::mail::{PartitionMessage, UpdateRefused};
+use crate::partition_set::PartitionSet;
+use crate::recovery;
+use crate::timers::TimerCommand;
+
+impl Shard {
+    /// Drops all that is here of these partitions, which are not owned any more.
+    #[cold]
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        if lost.is_empty() {
+            return;
+        }
+        // What is durable by now was decided and recorded before the loss.
+        self.perform_durable();
+        let partitions: Vec<Partition> = lost.iter().collect();
+        tracing::info!(
+            shard = self.index,
+            partitions = partitions.len(),
+            "partitions are lost, or given back"
+        );
+        for partition in &partitions {
+            if let Some(epoch) = self.epochs.get(*partition) {
+                self.shared.claims.note_loss(*partition, epoch);
+            }
+            self.epochs.set(*partition, None);
+        }
+        let mut moved = Vec::new();
+        self.effects.lose(lost, &mut moved);
+        self.in_flight.lose(lost, &mut moved);
+        self.lose_runs(lost, &mut moved);
+        self.lose_publishes(lost);
+        self.calls.lose(lost);
+        self.loads.retain(|run| !lost.contains(run.partition()));
+        self.loads_in_flight.retain(|run| !lost.contains(run.partition()));
+        self.applied.retain(|(run, _)| !lost.contains(run.partition()));
+        // Their senders, here or elsewhere, send them again when the partition begins anew.
+        self.signals
+            .retain(|(_, signal)| !lost.contains(signal.to.partition()));
+        self.cancelled.retain(|call| !lost.contains(call.run.partition()));
+        for outlet in &mut self.outlets {
+            outlet.lose(lost);
+        }
+        for pool in &self.shared.pools {
+            pool.lose(lost);
+        }
+        for ((run, _), replies) in self
+            .updates
+            .extract_if(.., |(run, _), _| lost.contains(run.partition()))
+        {
+            let partition = run.partition();
+            let refused = || UpdateRefused::Run(RunError::Moved { partition });
+            moved.extend(
+                replies
+                    .into_iter()
+                    .map(|reply| Answer::Update(reply, Err(refused()))),
+            );
+        }
+        // Their callers ask again, and are told then.
+        self.watchers.retain(|run, _| !lost.contains(run.partition()));
+        self.timer_commands.push(TimerCommand::End(partitions));
+        self.send_timers();
+        self.outbox.send(&mut moved);
+        self.tell_counts();
+    }
+
+    /// Lets go of the runs there. Their waiters are told.
+    fn lose_runs(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+        let here = self.entries.iter().map(|known| known.run);
+        let runs: Vec<_> = here.filter(|run| lost.contains(run.partition())).collect();
+        for run in runs {
+            let Some(mut entry) = self.entries.remove(run) else {
+                continue;
+            };
+            let partition = run.partition();
+            let error = || RunError::Moved { partition };
+            let waiters = entry.take_waiters();
+            moved.extend(waiters.map(|waiter| Answer::Standing(waiter, Err(error()))));
+            if entry.is_parked {
+                self.shared
+                    .counters
+                    .parked
+                    .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            if let Place::Ended(number) = entry.place {
+                self.results.void(number);
+                continue;
+            }
+            self.live_len -= 1;
+            self.children_len -= usize::from(entry.parent().is_some());
+            match entry.place {
+                Place::Hot(_) => {
+                    self.hot_len -= 1;
+                    self.hot_bytes -= entry.hot_bytes as usize;
+                }
+                Place::Loading(loading) => {
+                    moved.extend(loading.held.into_iter().filter_map(|held| held.refuse(error())));
+                }
+                Place::Cold | Place::Ended(_) => {}
+            }
+        }
+    }
+
+    /// Takes in the partitions that a claim gave to this shard, with the runs there.
+    #[cold]
+    pub(super) fn take_granted(&mut self, mut granted: Granted) {
+        let now = self.shared.host.now();
+        let owned = self.shared.claims.owned();
+        let claim = granted.claim;
+        let given: Vec<Partition> = granted.partitions.iter().map(|owned| owned.partition).collect();
+        // One that was lost or claimed again since is the matter of later news.
+        let begun: Vec<(Partition, Epoch)> = granted
+            .partitions
+            .iter()
+            .map(|owned| (owned.partition, owned.epoch))
+            .filter(|(partition, epoch)| owned.is_owned_under(*partition, *epoch))
+            .collect();
+        let set: PartitionSet = begun.iter().map(|(partition, _)| *partition).collect();
+        // Claimed a second time: what was here was of an earlier epoch.
+        self.lose_former(&begun);
+        for (partition, epoch) in &begun {
+            self.epochs.set(*partition, Some(*epoch));
+        }
+        let (folds, report) = (granted.take_folds(), granted.report);
+        let (mut shards, _) = recovery::by_shard(folds, 1, report);
+        let mut runs = shards.pop().unwrap_or_default();
+        runs.retain(|run| set.contains(run.run.partition()));
+        self.seed(runs, &begun, false, now);
+        let partitions = Arc::new(set);
+        // This shard's own runs may wait for children there too.
+        for door in self.doors.all() {
+            let partitions = Arc::clone(&partitions);
+            door.push_reserved(PartitionMessage::Begun { partitions });
+        }
+        let given = given.into_iter().filter(|partition| self.owns(*partition));
+        self.shared.claims.answer(claim, Ok(given.collect()));
+    }
+
+    /// Drops what a predecessor has left with pools and timers of partitions that it had lost: it may have failed before it
+    /// had heard of that.
+    pub(super) fn drop_left(&mut self) {
+        let all = (0..Partition::COUNT).filter_map(Partition::from_index);
+        let here = all.filter(|partition| self.doors.index_of(*partition) == self.index);
+        let left: PartitionSet = here.filter(|partition| !self.owns(*partition)).collect();
+        if left.is_empty() {
+            return;
+        }
+        for pool in &self.shared.pools {
+            pool.lose(&left);
+        }
+        self.timer_commands.push(TimerCommand::End(left.iter().collect()));
+    }
+
+    /// Drops what is here of partitions that are owned under another epoch from now on.
+    fn lose_former(&mut self, begun: &[(Partition, Epoch)]) {
+        let here = begun.iter().map(|(partition, _)| *partition);
+        let former: PartitionSet = here.filter(|partition| self.owns(*partition)).collect();
+        self.lose(&former);
+    }
+}
+
+impl Held {
+    /// That it cannot be done, for those who wait for an answer.
+    pub(super) fn refuse(self, error: RunError) -> Option<Answer> {
+        match self {
+            Self::Tell(_, reply) => Some(Answer::Tell(reply, Err(error))),
+            Self::Describe(reply) => Some(Answer::Describe(reply, Err(error))),
+            Self::Query(_, reply) => Some(Answer::Query(reply, Err(error.into()))),
+            Self::Update(_, reply) => Some(Answer::Update(reply, Err(error.into()))),
+            // Told by a message, if at all.
+            Self::Signal(_) => None,
+            Self::Input(_)
+            | Self::Failed(..)
+            | Self::Resume
+            | Self::Dispatch(_)
+            | Self::CallAgain(_)
+            | Self::Republish(..) => None,
+        }
+    }
+}
