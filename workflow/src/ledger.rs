@@ -1,19 +1,18 @@
 //! What a history says without running its code: the fold of its events.
 
 mod kept;
+mod pending;
 mod senders;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use millrun_core::{Epoch, RunId, Sequence, Timestamp};
+use millrun_core::{RunId, Sequence, Timestamp};
 
 pub use self::kept::KeptBeginning;
+pub use self::pending::{Pending, PendingActivity};
 use self::senders::Senders;
-use crate::event::{
-    ActivityScheduled, ChildScheduled, Event, ParkReason, PublishScheduled, RunFailure, SignalScheduled,
-    Started, answer_bytes,
-};
+use crate::event::{Event, ParkReason, RunFailure, Started, answer_bytes};
 use crate::operations::Operations;
 use crate::{OperationId, Payload};
 
@@ -72,78 +71,6 @@ pub enum UpdateStanding {
     Accepted,
     /// It was performed; or it could not be, for this reason.
     Answered(Result<Payload, String>),
-}
-
-/// An operation that has begun and not ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Pending {
-    /// A call waits for its result.
-    Activity(PendingActivity),
-    /// A call of a child waits for its end.
-    Child {
-        /// The call.
-        scheduled: Arc<ChildScheduled>,
-        /// Its run, if it is known to have started.
-        run: Option<RunId>,
-    },
-    /// A value waits to be published.
-    Publish {
-        /// What.
-        scheduled: Arc<PublishScheduled>,
-        /// Whether its topic is known to have had no room, or not to have been registered.
-        is_parked: bool,
-    },
-    /// A signal waits to be recorded in the history of another instance.
-    Signal(Arc<SignalScheduled>),
-    /// A promise waits to be kept or broken from outside.
-    Promise,
-    /// A timer waits for its deadline.
-    Timer {
-        /// When it fires.
-        deadline: Timestamp,
-    },
-}
-
-/// A call that waits for its result.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PendingActivity {
-    /// The call.
-    pub scheduled: Arc<ActivityScheduled>,
-    /// How many attempts have failed.
-    pub failures: u32,
-    /// The last attempt that failed; 0 if none has.
-    pub failed_attempt: u32,
-    /// The last attempt that is known to have begun; 0 if none is.
-    pub begun_attempt: u32,
-    /// When the next attempt begins, if a failed one is behind it.
-    pub retry_at: Option<Timestamp>,
-    /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so. A
-    /// timer of its own, beside that of the next attempt.
-    pub close_at: Option<Timestamp>,
-    /// What the last heartbeat of any attempt said: the next attempt gets it.
-    pub details: Option<Payload>,
-    /// The epoch of the last decision about it.
-    epoch: u64,
-}
-
-impl PendingActivity {
-    /// The number of the attempt that an owner with this [epoch](Epoch) runs now. It grows by one
-    /// with each failure, each time the store was opened since, and each time a partition was taken
-    /// over within an opening, so that it is higher than that of an attempt which a crash cut off.
-    #[must_use]
-    pub fn attempt(&self, epoch: u64) -> u32 {
-        let cut_off = Epoch::new(epoch).since(Epoch::new(self.epoch));
-        self.failed_attempt.saturating_add(1).saturating_add(cut_off)
-    }
-
-    /// Until when an attempt must begin, if the call's schedule-to-start timeout says so: counted from
-    /// `since`, when the call was issued, or from when an attempt that failed is followed by the next.
-    /// `None` also if an attempt is known to have begun since.
-    #[must_use]
-    pub fn start_by(&self, since: Timestamp) -> Option<Timestamp> {
-        let timeout = self.scheduled.schedule_to_start?;
-        (self.begun_attempt <= self.failed_attempt).then(|| self.retry_at.unwrap_or(since) + timeout)
-    }
 }
 
 /// How a run ended.
@@ -260,16 +187,7 @@ impl Ledger {
                 self.started = Some((started.clone(), time));
             }
             Event::ActivityScheduled(scheduled) => {
-                let activity = PendingActivity {
-                    scheduled: Arc::clone(scheduled),
-                    failures: 0,
-                    failed_attempt: 0,
-                    begun_attempt: 0,
-                    retry_at: None,
-                    close_at: scheduled.schedule_to_close.map(|timeout| time + timeout),
-                    details: None,
-                    epoch: scheduled.epoch,
-                };
+                let activity = PendingActivity::begun(scheduled, time);
                 self.pending
                     .insert(scheduled.operation, (Pending::Activity(activity), time));
             }
@@ -281,10 +199,7 @@ impl Ledger {
                 failure: _,
             } => {
                 if let Some((Pending::Activity(activity), _)) = self.pending.get_mut(*operation) {
-                    activity.failures += 1;
-                    activity.failed_attempt = *attempt;
-                    activity.retry_at = Some(*retry_at);
-                    activity.epoch = *epoch;
+                    activity.fail(*attempt, *retry_at, *epoch);
                 }
             }
             Event::AttemptStarted { operation, attempt } => {

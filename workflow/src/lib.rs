@@ -27,7 +27,7 @@
 //! // Each turn names the commands to perform once its events are durable.
 //! let mut turn = Turn::default();
 //! let mut instance = Instance::start(Some(&code), run, started, Limits::default(), moment, &mut turn);
-//! while let Some(Command::RunActivity { scheduled, attempt }) = turn.commands.pop() {
+//! while let Some(Command::RunActivity { scheduled, attempt, .. }) = turn.commands.pop() {
 //!     let number: u32 = scheduled.input.decode()?;
 //!     let result = Payload::encode(&(number * 2))?;
 //!     let report = Input::ActivityCompleted { operation: scheduled.operation, attempt, result };

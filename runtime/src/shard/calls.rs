@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millrun_core::{Cause, Partition, RunId};
-use millrun_workflow::{Moment, OperationId, Parent, Pending};
+use millrun_workflow::{Moment, OperationId, Parent};
 
 use super::Shard;
-use super::entry::{Held, Place};
-use super::family::start_child;
-use super::signalling::send_signal;
+use super::commands::Deed;
+use super::effects::Effect;
+use super::entry::Held;
 use crate::mail::{Ask, PartitionMessage};
 use crate::partition_set::PartitionSet;
 
@@ -142,18 +142,9 @@ impl Shard {
     }
 
     /// Asks for what a run in memory waits for again, if it does.
-    pub(super) fn call_again(&mut self, run: RunId, operation: OperationId) {
-        let pending = match self.entries.get(run).map(|entry| &entry.place) {
-            Some(Place::Hot(instance)) => instance.ledger().pending_operation(operation),
-            Some(_) | None => None,
-        };
-        let effect = match pending {
-            Some(Pending::Child {
-                scheduled,
-                run: known,
-            }) => start_child(run, scheduled, *known),
-            Some(Pending::Signal(scheduled)) => send_signal(run, scheduled, true),
-            Some(_) | None => return,
+    pub(super) fn call_again(&mut self, run: RunId, operation: OperationId, moment: Moment) {
+        let Some(Deed::Effect(effect @ Effect::Send(..))) = self.outstanding(run, operation, moment) else {
+            return;
         };
         // Only what was decided durably is listed.
         self.effects.push_decided(run.partition(), effect);

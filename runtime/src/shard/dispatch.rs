@@ -15,6 +15,7 @@ use millrun_workflow::{DEFAULT_QUEUE, OperationId};
 use rustc_hash::FxHashSet;
 
 use super::Shard;
+use super::commands::Deed;
 use super::effects::CancelledCall;
 use super::entry::{Held, Place};
 use super::owned::of_no_run;
@@ -174,7 +175,11 @@ impl Shard {
             && let Some((run, operation)) = self.outlets[number].backlog.pop_front()
         {
             match self.entries.get(run).map(|entry| &entry.place) {
-                Some(Place::Hot(_)) => tasks.extend(self.task_of(run, operation, moment)),
+                Some(Place::Hot(_)) => {
+                    if let Some(Deed::Task(task)) = self.outstanding(run, operation, moment) {
+                        tasks.push(task);
+                    }
+                }
                 Some(Place::Cold) => cold.push((run, operation)),
                 Some(Place::Loading(_)) => {
                     self.outlets[number].backlog.push_front((run, operation));

@@ -1,43 +1,23 @@
 //! The instances of a shard: in memory with their code, on disk, or on their way.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millrun_core::{RunId, Sequence, Timestamp};
-use millrun_persistence::{Batch, Snapshot, TurnError, TurnHeader};
+use millrun_core::RunId;
+use millrun_persistence::TurnError;
 use millrun_workflow::{
-    Command, Event, EventError, Input, InputRefused, Instance, Ledger, Moment, Name, OperationId, Outcome,
-    ParkReason, Payload, Pending, Turn, wire,
+    Input, InputRefused, Instance, Moment, Name, OperationId, Outcome, ParkReason, Payload, Pending, Turn,
 };
 
 use super::Shard;
 use super::answers::Answer;
-use super::effects::{CancelledCall, Effect};
+use super::commands::{Deed, Seeding};
+use super::effects::Effect;
 use super::entry::{Entry, Held, Loading, Place, Sender, WorkflowName};
-use super::family::{check_beginning, close_child, start_child, tell_parent};
-use super::questions::{answer_updates, tell_parked};
-use super::residency::weigh;
-use super::signalling::send_signal;
 use crate::RunError;
-use crate::activity::{ActivityReport, ActivityTask, AttemptFailure};
-use crate::mail::{Standing, Tell};
+use crate::activity::{ActivityReport, AttemptFailure};
+use crate::mail::Tell;
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
-
-/// Appends a turn to the batch, all or nothing.
-pub(super) fn write_turn(
-    batch: &mut Batch,
-    header: TurnHeader<'_>,
-    events: &[Event],
-) -> Result<(), TurnError> {
-    let mut writer = batch.turn(header);
-    for event in events {
-        let encoded: Result<(), EventError> =
-            writer.record(wire::kind(event), |body| wire::encode(event, body));
-        encoded.expect("events made by the engine encode");
-    }
-    writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
-}
 
 impl Shard {
     /// Does something with a run, at once or when it has been read.
@@ -183,9 +163,9 @@ impl Shard {
                     .answer(Answer::Describe(reply, description.map(Box::new)));
             }
             Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
-            Held::CallAgain(operation) => self.call_again(run, operation),
+            Held::CallAgain(operation) => self.call_again(run, operation, moment),
             Held::Dispatch(operation) => {
-                if let Some(task) = self.task_of(run, operation, moment) {
+                if let Some(Deed::Task(task)) = self.outstanding(run, operation, moment) {
                     self.send_loaded(task);
                 }
             }
@@ -326,192 +306,8 @@ impl Shard {
         }
     }
 
-    /// Writes a turn into the sweep's batch and its commands into the sweep's effects.
-    pub(super) fn adopt(
-        &mut self,
-        run: RunId,
-        head: Sequence,
-        turn: &mut Turn,
-        moment: Moment,
-    ) -> Result<(), TurnError> {
-        if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last_mut() {
-            check_beginning(started, self.shared.config.journal.turn_bytes_max)?;
-        }
-        if !turn.events.is_empty() {
-            let opens = match turn.events.first() {
-                Some(Event::Started(started)) => Some(&started.id),
-                _ => None,
-            };
-            let header = TurnHeader {
-                run,
-                head,
-                epoch: self.epoch_of(run),
-                time: moment.now,
-                opens,
-            };
-            write_turn(&mut self.batch, header, &turn.events)?;
-            self.tally.events += turn.events.len() as u64;
-        }
-        if !self.watchers.is_empty() && !turn.events.is_empty() {
-            self.tell_watchers(run);
-        }
-        if let Some((sequence, bytes)) = turn.kept.take() {
-            let bytes = bytes.into();
-            self.effects
-                .push(Effect::Keep(Box::new(Snapshot { run, sequence, bytes })));
-        }
-        let life = self.epoch_of(run);
-        let Some(entry) = self.entries.get_mut(run) else {
-            return Ok(());
-        };
-        if !turn.events.is_empty() {
-            entry.last_sweep = self.sweeps_len + 1;
-        }
-        if !self.updates.is_empty() {
-            answer_updates(&mut self.updates, &mut self.effects, run, turn);
-        }
-        let mut ended = None;
-        for command in turn.commands.drain(..) {
-            match command {
-                Command::RunActivity { scheduled, attempt } => {
-                    let details = match &entry.place {
-                        Place::Hot(instance) if attempt > 1 => {
-                            let details = details_of(instance, scheduled.operation);
-                            details.map(|details| Box::new(details.clone()))
-                        }
-                        _ => None,
-                    };
-                    let start_by = match &entry.place {
-                        Place::Hot(instance) if scheduled.schedule_to_start.is_some() => {
-                            start_by(instance.ledger(), scheduled.operation)
-                        }
-                        _ => None,
-                    };
-                    let task = ActivityTask {
-                        run,
-                        life,
-                        id: entry.id.clone(),
-                        attempt,
-                        scheduled,
-                        details,
-                        start_by,
-                    };
-                    self.effects.run(task);
-                }
-                Command::Publish(scheduled) => self.effects.push(Effect::Publish(run, scheduled)),
-                Command::CancelPublish { operation } => {
-                    self.effects.push(Effect::CancelPublish(run, operation));
-                }
-                Command::SendSignal(scheduled) => self.effects.push(send_signal(run, &scheduled, false)),
-                Command::CancelSignal { operation } => {
-                    self.effects.push(Effect::ForgetCall(run, operation));
-                }
-                Command::StartChild(scheduled) => self.effects.push(start_child(run, &scheduled, None)),
-                Command::CloseChild(scheduled) => self.effects.push(close_child(run, &scheduled)),
-                Command::ContinueAsNew { run: next, started } => self.continuing.push((run, next, started)),
-                Command::CancelActivity { operation, queue } => {
-                    let queue = self.shared.queues.number_of(&queue);
-                    self.effects.push(Effect::CancelActivity(CancelledCall {
-                        run,
-                        operation,
-                        queue: queue.and_then(|number| u32::try_from(number).ok()),
-                    }));
-                }
-                Command::StartTimer { operation, deadline } => {
-                    let command = TimerCommand::Set(deadline, run, Alarm::Operation(operation));
-                    self.effects.push(Effect::Timer(command));
-                }
-                Command::CancelTimer { operation, deadline } => {
-                    let command = TimerCommand::Clear(deadline, run, Alarm::Operation(operation));
-                    self.effects.push(Effect::Timer(command));
-                }
-                Command::ResumeAt { at } => {
-                    self.effects
-                        .push(Effect::Timer(TimerCommand::Set(at, run, Alarm::Resume)));
-                }
-                Command::Park(reason) => {
-                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
-                    tell_parked(&mut self.updates, &mut self.effects, run, &reason);
-                    for waiter in entry.take_waiters() {
-                        let standing = Ok(Standing::Parked(reason.clone()));
-                        self.effects.answer(Answer::Standing(waiter, standing));
-                    }
-                }
-                Command::Close(outcome) => {
-                    if !matches!(outcome, Outcome::Continued(_)) {
-                        for waiter in entry.take_waiters() {
-                            let standing = Ok(Standing::Ended(outcome.clone()));
-                            self.effects.answer(Answer::Standing(waiter, standing));
-                        }
-                        if let Some(parent) = entry.parent() {
-                            self.effects.push(tell_parent(parent, &outcome));
-                        }
-                    }
-                    if !self.calls.is_empty() {
-                        self.effects.push(Effect::ForgetCalls(run));
-                    }
-                    self.children_len -= usize::from(entry.parent().is_some());
-                    if matches!(entry.place, Place::Hot(_)) {
-                        self.hot_len -= 1;
-                        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
-                    }
-                    let number = self.results.keep(run, outcome);
-                    let place = std::mem::replace(&mut entry.place, Place::Ended(number));
-                    if let Place::Hot(instance) = place {
-                        ended = Some(instance);
-                    }
-                    self.live_len -= 1;
-                    self.tally.finished += 1;
-                }
-            }
-        }
-        if let Some(instance) = ended {
-            turn.recycle(instance);
-        }
-        if let Place::Hot(instance) = &entry.place {
-            let is_parked = instance.park_reason().is_some();
-            weigh(entry, &mut self.hot_bytes);
-            if is_parked != entry.is_parked {
-                entry.is_parked = is_parked;
-                let parked = &self.shared.counters.parked;
-                if is_parked {
-                    parked.fetch_add(1, Ordering::Relaxed)
-                } else {
-                    parked.fetch_sub(1, Ordering::Relaxed)
-                };
-            }
-        } else if std::mem::take(&mut entry.is_parked) {
-            self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// The task of a call whose next attempt is due, if it is still waited for.
-    pub(super) fn task_of(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<ActivityTask> {
-        let entry = self.entries.get(run)?;
-        let Place::Hot(instance) = &entry.place else {
-            return None;
-        };
-        match instance.ledger().pending_operation(operation)? {
-            Pending::Activity(activity) if activity.retry_at.is_none_or(|at| at <= moment.now) => {
-                let attempt = activity.attempt(self.epoch_of(run).get());
-                let scheduled = Arc::clone(&activity.scheduled);
-                Some(ActivityTask {
-                    run,
-                    life: self.epoch_of(run),
-                    id: entry.id.clone(),
-                    attempt,
-                    scheduled,
-                    details: activity.details.clone().map(Box::new),
-                    start_by: start_by(instance.ledger(), operation),
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// Takes in a run that was alive when the store was last closed.
-    pub(super) fn seed_run(&mut self, recovered: RecoveredRun, is_repeated: bool, now: Timestamp) {
+    /// Takes in a run that was found in the journal.
+    pub(super) fn seed_run(&mut self, recovered: RecoveredRun, seeding: &mut Seeding) {
         let RecoveredRun {
             run,
             id,
@@ -535,61 +331,18 @@ impl Shard {
         }
         self.entries.insert(entry);
         self.live_len += 1;
-        for (operation, pending, since) in pending {
-            if let Pending::Activity(activity) = &pending
-                && let Some(close_at) = activity.close_at
-            {
-                self.timer_commands
-                    .push(TimerCommand::Set(close_at, run, Alarm::Operation(operation)));
-            }
-            let due = match &pending {
-                Pending::Timer { deadline } => Some(*deadline),
-                Pending::Activity(activity) => activity.retry_at.filter(|at| *at > now),
-                Pending::Child { .. } | Pending::Publish { .. } | Pending::Signal(_) | Pending::Promise => {
-                    None
-                }
-            };
-            match (due, pending) {
-                (Some(deadline), _) => {
-                    self.timer_commands
-                        .push(TimerCommand::Set(deadline, run, Alarm::Operation(operation)));
-                }
-                (None, Pending::Activity(activity)) => {
-                    let attempt = activity.attempt(self.epoch_of(run).get());
-                    let start_by = activity.start_by(since);
-                    let scheduled = activity.scheduled;
-                    self.stage_task(ActivityTask {
-                        run,
-                        life: self.epoch_of(run),
-                        id: id.clone(),
-                        attempt,
-                        scheduled,
-                        details: activity.details.map(Box::new),
-                        start_by,
-                    });
-                }
-                (
-                    None,
-                    Pending::Child {
-                        scheduled,
-                        run: known,
-                    },
-                ) => {
-                    self.perform(start_child(run, &scheduled, known));
-                }
-                (None, Pending::Signal(scheduled)) => self.perform(send_signal(run, &scheduled, true)),
-                (None, Pending::Publish { scheduled, is_parked }) => {
-                    self.seed_publish(run, &scheduled, is_parked || is_repeated);
-                }
-                (None, Pending::Timer { .. } | Pending::Promise) => {}
-            }
-        }
+        self.resume_operations(run, &id, &pending, seeding);
         if let Some((reason, since)) = parked
             && is_registered
             && !matches!(reason, ParkReason::Paused { .. })
         {
             // The code may have been changed since; after a panic the pause is kept.
-            let at = self.shared.config.limits.resume_at(&reason, since).unwrap_or(now);
+            let at = self
+                .shared
+                .config
+                .limits
+                .resume_at(&reason, since)
+                .unwrap_or(seeding.now);
             self.timer_commands
                 .push(TimerCommand::Set(at, run, Alarm::Resume));
         }
@@ -631,14 +384,6 @@ fn is_sent_once(input: &Input) -> bool {
 fn details_of(instance: &Instance, operation: OperationId) -> Option<&Payload> {
     match instance.ledger().pending_operation(operation)? {
         Pending::Activity(activity) => activity.details.as_ref(),
-        _ => None,
-    }
-}
-
-/// Until when an attempt of a call must begin.
-fn start_by(ledger: &Ledger, operation: OperationId) -> Option<Timestamp> {
-    match ledger.pending_operation(operation)? {
-        Pending::Activity(activity) => activity.start_by(ledger.pending_since(operation)?),
         _ => None,
     }
 }

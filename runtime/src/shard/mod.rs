@@ -19,6 +19,7 @@
 mod answers;
 mod asleep;
 mod calls;
+mod commands;
 mod dispatch;
 mod effects;
 mod entry;
@@ -36,6 +37,7 @@ mod residency;
 mod results;
 mod roster;
 mod signalling;
+mod turns;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -56,6 +58,7 @@ use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
 use answers::Outbox;
 use calls::Calls;
+use commands::Seeding;
 use dispatch::Outlet;
 use effects::{Behalf, CancelledCall, Effect, Effects, InFlight};
 use line::Spot;
@@ -234,14 +237,15 @@ impl Shard {
         &mut self,
         runs: Vec<RecoveredRun>,
         begun: &[(Partition, Epoch)],
-        is_repeated: bool,
+        repeats_publishes: bool,
         now: Timestamp,
     ) {
         self.timer_commands.push(TimerCommand::Begin(begun.to_vec()));
         let begun = begun.iter().map(|(partition, _)| *partition);
         self.announce_awaited(&runs, begun.collect());
+        let mut seeding = Seeding::new(now, repeats_publishes);
         for run in runs {
-            self.seed_run(run, is_repeated, now);
+            self.seed_run(run, &mut seeding);
         }
         self.tell_counts();
         self.send_timers();

@@ -60,7 +60,10 @@ impl Bench {
             for event in turn.events.drain(..) {
                 wire::encode(&event, &mut self.bytes).expect("the engine made it");
             }
-            if let Command::RunActivity { scheduled, attempt } = command {
+            if let Command::RunActivity {
+                scheduled, attempt, ..
+            } = command
+            {
                 let operation = scheduled.operation;
                 let result = self.result.clone();
                 let report = Input::ActivityCompleted {

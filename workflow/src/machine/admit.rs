@@ -10,7 +10,6 @@
 //!
 //! Everything that can refuse an input is looked at before anything changes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_core::Timestamp;
@@ -140,8 +139,8 @@ impl Instance {
                             failure: ActivityFailure::TimedOut(TimeoutKind::ScheduleToClose),
                         }
                     } else if is_due(activity.retry_at) {
-                        let scheduled = Arc::clone(&activity.scheduled);
-                        turn.commands.push(Command::RunActivity { scheduled, attempt });
+                        let since = self.ledger.pending_since(operation).unwrap_or(moment.now);
+                        turn.commands.push(activity.run(since, moment.epoch));
                         return Ok(());
                     } else {
                         return ask_again(operation, [activity.retry_at, activity.close_at], turn);

@@ -152,7 +152,7 @@ impl Instance {
         }
         let spare = std::mem::take(&mut turn.spare.decisions);
         match self.run_code(event, moment.now, moment, true, spare) {
-            Ok(decisions) => self.adopt_decisions(decisions, moment.now, turn),
+            Ok(decisions) => self.adopt_decisions(decisions, moment, turn),
             Err(reason) => {
                 self.deferred.push((event.clone(), moment.now));
                 // The history looks as if the code had not run: first the parking, then the input
@@ -255,7 +255,8 @@ impl Instance {
     }
 
     /// Turns what the code decided into events and commands.
-    fn adopt_decisions(&mut self, mut decisions: Vec<Decision>, now: Timestamp, turn: &mut Turn) {
+    fn adopt_decisions(&mut self, mut decisions: Vec<Decision>, moment: Moment, turn: &mut Turn) {
+        let now = moment.now;
         for decision in decisions.drain(..) {
             let event = decision.event;
             if event.is_last() {
@@ -263,45 +264,30 @@ impl Instance {
                 self.end(event, now, turn);
                 break;
             }
-            match &event {
-                Event::ActivityScheduled(scheduled) => {
-                    turn.commands.push(Command::RunActivity {
-                        scheduled: Arc::clone(scheduled),
-                        attempt: 1,
-                    });
-                    turn.commands
-                        .extend(scheduled.schedule_to_close.map(|timeout| Command::StartTimer {
-                            operation: scheduled.operation,
-                            deadline: now + timeout,
-                        }));
-                }
-                Event::PublishScheduled(scheduled) => {
-                    turn.commands.push(Command::Publish(Arc::clone(scheduled)));
-                }
-                Event::SignalScheduled(scheduled) => {
-                    turn.commands.push(Command::SendSignal(Arc::clone(scheduled)));
-                }
-                Event::PromiseMade { .. } => {}
+            let begun = match &event {
+                Event::ActivityScheduled(scheduled) => Some(scheduled.operation),
+                Event::PublishScheduled(scheduled) => Some(scheduled.operation),
+                Event::SignalScheduled(scheduled) => Some(scheduled.operation),
+                Event::ChildScheduled(scheduled) => Some(scheduled.operation),
+                Event::TimerStarted { operation, .. } | Event::PromiseMade { operation } => Some(*operation),
                 Event::Checkpointed(checkpoint) => {
                     let every = self.limits.kept_beginning_every;
                     turn.kept = self.ledger.keep(checkpoint, now, every).or(turn.kept.take());
-                }
-                Event::ChildScheduled(scheduled) => {
-                    turn.commands.push(Command::StartChild(Arc::clone(scheduled)));
-                }
-                Event::TimerStarted { operation, deadline } => {
-                    turn.commands.push(Command::StartTimer {
-                        operation: *operation,
-                        deadline: *deadline,
-                    });
+                    None
                 }
                 Event::OperationCancelled { operation } => {
                     self.undo(*operation, &mut turn.commands);
+                    None
                 }
-                Event::ValueRecorded { .. } | Event::Patched { .. } | Event::UpdateAnswered { .. } => {}
+                Event::ValueRecorded { .. } | Event::Patched { .. } | Event::UpdateAnswered { .. } => None,
                 other => unreachable!("{} is no decision", other.label()),
-            }
+            };
             self.ledger.apply(&event, now);
+            if let Some(operation) = begun
+                && let Some(pending) = self.ledger.pending_operation(operation)
+            {
+                pending.commands(operation, now, moment, false, &mut turn.commands);
+            }
             turn.events.push(event);
         }
         turn.spare.decisions = decisions;

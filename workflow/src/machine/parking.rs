@@ -76,7 +76,7 @@ impl Instance {
             }
             let is_whole = index + 1 == deferred.len();
             match self.run_code(event, *time, moment, is_whole, Vec::new()) {
-                Ok(decisions) => self.adopt_decisions(decisions, moment.now, turn),
+                Ok(decisions) => self.adopt_decisions(decisions, moment, turn),
                 Err(reason) => {
                     let reason = counted_after(reason, &before);
                     self.ledger = before;

@@ -47,6 +47,10 @@ pub enum Command {
         scheduled: Arc<ActivityScheduled>,
         /// The number of the attempt.
         attempt: u32,
+        /// What the last heartbeat of an earlier attempt said.
+        details: Option<Box<Payload>>,
+        /// Until when the attempt must begin, if the call has a schedule-to-start timeout.
+        start_by: Option<Timestamp>,
     },
     /// Tell an activity to stop; nobody waits for its report.
     CancelActivity {
@@ -57,21 +61,36 @@ pub enum Command {
     },
     /// Publish a value, and report [`Input::PublishParked`] if there is no room for it, and
     /// [`Input::Published`].
-    Publish(Arc<PublishScheduled>),
+    Publish {
+        /// What.
+        scheduled: Arc<PublishScheduled>,
+        /// Whether a former owner of the run may have published it, which left no word of that.
+        is_repeated: bool,
+    },
     /// Forget a value that waits to be published.
     CancelPublish {
         /// Which one.
         operation: OperationId,
     },
     /// Signal another instance until it is known what became of that, and report [`Input::SignalSent`].
-    SendSignal(Arc<SignalScheduled>),
+    SendSignal {
+        /// What, and to which instance.
+        scheduled: Arc<SignalScheduled>,
+        /// Whether a former owner of the run may have sent it.
+        is_repeated: bool,
+    },
     /// Nobody waits for what becomes of a signal any more: it is not sent again.
     CancelSignal {
         /// Which one.
         operation: OperationId,
     },
     /// Start a child, and report [`Input::ChildStarted`] and [`Input::ChildEnded`].
-    StartChild(Arc<ChildScheduled>),
+    StartChild {
+        /// The call.
+        scheduled: Arc<ChildScheduled>,
+        /// The child's run, if it is known to have started: then its end is asked for.
+        run: Option<RunId>,
+    },
     /// Do with a child what its call says: nobody waits for its end.
     CloseChild(Arc<ChildScheduled>),
     /// Go on in this run, which begins in the same commit.

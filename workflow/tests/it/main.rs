@@ -10,6 +10,7 @@ mod model;
 mod mutants;
 mod mutants_outside;
 mod outside;
+mod owed;
 mod parking;
 mod recording;
 mod retrying;

@@ -42,7 +42,7 @@ fn a_publish_is_decided_once_and_waits_until_it_was_performed() {
         (Err("no room".to_string()), "the value was not published: no room"),
     ] {
         let mut world = World::start(publisher(), &7_u64);
-        let Some(Command::Publish(scheduled)) = world.commands.first() else {
+        let Some(Command::Publish { scheduled, .. }) = world.commands.first() else {
             panic!("{:?}", world.commands)
         };
         assert_eq!(

@@ -98,7 +98,7 @@ fn a_run_waits_until_its_signal_is_recorded_or_never_will_be() {
     ];
     for (outcome, expected) in outcomes {
         let mut world = World::start(order(), &42_u64);
-        let [Command::SendSignal(scheduled)] = &world.commands[..] else {
+        let [Command::SendSignal { scheduled, .. }] = &world.commands[..] else {
             panic!("{:?}", world.commands);
         };
         assert_eq!((&*scheduled.workflow, scheduled.id.as_str()), ("stock", "bolts"));
@@ -293,7 +293,7 @@ fn what_a_run_sends_itself_is_told_from_what_it_is_sent() {
         Ok::<_, WorkflowError>(cx.receive(TAKEN).await?.to_string())
     });
     let mut world = World::start(code, &7_u64);
-    let [Command::SendSignal(scheduled)] = &world.commands[..] else {
+    let [Command::SendSignal { scheduled, .. }] = &world.commands[..] else {
         panic!("{:?}", world.commands);
     };
     assert_eq!(scheduled.id, InstanceId::new("world").unwrap());

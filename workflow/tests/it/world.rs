@@ -28,6 +28,8 @@ use millrun_workflow::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::owed::Owed;
+
 /// Up to this many prefixes are all replayed; of more, an even sample of [`PREFIXES_SAMPLED`].
 const PREFIXES_MAX: usize = 200;
 const PREFIXES_SAMPLED: usize = 40;
@@ -68,6 +70,8 @@ pub(crate) struct World {
     /// Children that have been asked for and not closed.
     pub(crate) children: BTreeMap<OperationId, Arc<ChildScheduled>>,
     pub(crate) commands: Vec<Command>,
+    /// What the commands have asked for and inputs have not reported.
+    owed: Owed,
     /// Whether the code does something else each time.
     is_fickle: bool,
     /// How long the history was when its replays were checked last.
@@ -115,6 +119,7 @@ impl World {
             timers: BTreeMap::new(),
             children: BTreeMap::new(),
             commands: Vec::new(),
+            owed: Owed::default(),
             is_fickle: false,
             checked_len: Cell::new(0),
         };
@@ -127,10 +132,12 @@ impl World {
         let limits = Limits::default();
         let instance = Instance::replay(code.as_ref(), run_id(), history.clone(), limits).unwrap();
         let now = history.last().map_or(Timestamp::EPOCH, |(_, time)| *time);
+        let moment = Moment { now, epoch: 2 };
+        let owed = Owed::taken_up(instance.ledger(), moment);
         Self {
             code,
             limits,
-            moment: Moment { now, epoch: 2 },
+            moment,
             instance,
             history,
             kept: Vec::new(),
@@ -139,6 +146,7 @@ impl World {
             timers: BTreeMap::new(),
             children: BTreeMap::new(),
             commands: Vec::new(),
+            owed,
             is_fickle: false,
             checked_len: Cell::new(0),
         }
@@ -150,11 +158,15 @@ impl World {
             self.kept.push((len, bytes.into()));
         }
         for event in turn.events {
+            self.owed.event(&event);
             self.history.push((event, self.moment.now));
         }
         for command in &turn.commands {
+            self.owed.command(command);
             match command {
-                Command::RunActivity { scheduled, attempt } => {
+                Command::RunActivity {
+                    scheduled, attempt, ..
+                } => {
                     self.activities
                         .insert(scheduled.operation, (Arc::clone(scheduled), *attempt));
                 }
@@ -167,16 +179,16 @@ impl World {
                 Command::CancelTimer { operation, .. } => {
                     self.timers.remove(operation);
                 }
-                Command::StartChild(scheduled) => {
+                Command::StartChild { scheduled, .. } => {
                     self.children.insert(scheduled.operation, Arc::clone(scheduled));
                 }
                 Command::CloseChild(scheduled) => {
                     self.children.remove(&scheduled.operation);
                 }
                 Command::ResumeAt { .. }
-                | Command::Publish(_)
+                | Command::Publish { .. }
                 | Command::CancelPublish { .. }
-                | Command::SendSignal(_)
+                | Command::SendSignal { .. }
                 | Command::CancelSignal { .. }
                 | Command::ContinueAsNew { .. }
                 | Command::Park(_)
@@ -184,6 +196,7 @@ impl World {
             }
         }
         self.commands = turn.commands;
+        self.owed.check(self.instance.ledger(), self.moment);
     }
 
     /// Applies an input; the commands it led to are in `commands` afterwards.
@@ -200,6 +213,7 @@ impl World {
             );
             return Err(refused);
         }
+        self.owed.reported(&input, self.moment.now);
         self.steps.push(Step {
             code: self.code.clone(),
             limits: self.limits,

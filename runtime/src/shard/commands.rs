@@ -1,0 +1,160 @@
+//! What the engine's commands come to in a shard: those of a turn wait for its commit, those of a run that was
+//! recovered stand on what is durable already.
+//!
+//! ```text
+//!   turn ─► Command ─┐        ┌─► effects of the sweep ── commit ──► performed
+//!                    ├─► Deed ┤
+//!   recovered run ───┘        └─► performed
+//! ```
+
+use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
+use millrun_workflow::{Command, Moment, OperationId, Pending};
+
+use super::Shard;
+use super::effects::{CancelledCall, Effect};
+use super::entry::Place;
+use super::family::{close_child, start_child};
+use super::signalling::send_signal;
+use crate::activity::{ActivityTask, TaskQueues};
+use crate::timers::{Alarm, TimerCommand};
+
+/// One thing that is to be done for a run.
+#[derive(Debug)]
+pub(super) enum Deed {
+    Task(ActivityTask),
+    Effect(Effect),
+}
+
+/// A run, as what is done for it names it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunLife<'a> {
+    pub(super) run: RunId,
+    /// Under which epoch it was decided.
+    pub(super) life: Epoch,
+    pub(super) id: &'a InstanceId,
+}
+
+/// How recovered runs are taken in.
+#[derive(Debug)]
+pub(super) struct Seeding {
+    pub(super) now: Timestamp,
+    /// Whether a publish is repeated of which the history does not say whether it was performed.
+    repeats_publishes: bool,
+    /// Memory, empty between two runs.
+    commands: Vec<Command>,
+}
+
+impl Seeding {
+    pub(super) fn new(now: Timestamp, repeats_publishes: bool) -> Self {
+        let commands = Vec::new();
+        Self {
+            now,
+            repeats_publishes,
+            commands,
+        }
+    }
+}
+
+impl Deed {
+    /// What a command of this run asks for. `None` if it concerns the run's own end or rest, which its shard keeps.
+    #[inline]
+    pub(super) fn of(of: RunLife<'_>, command: Command, queues: &TaskQueues) -> Option<Self> {
+        let RunLife { run, life, id } = of;
+        let effect = match command {
+            Command::RunActivity {
+                scheduled,
+                attempt,
+                details,
+                start_by,
+            } => {
+                return Some(Self::Task(ActivityTask {
+                    run,
+                    life,
+                    id: id.clone(),
+                    attempt,
+                    scheduled,
+                    details,
+                    start_by,
+                }));
+            }
+            Command::CancelActivity { operation, queue } => Effect::CancelActivity(CancelledCall {
+                run,
+                operation,
+                queue: queues
+                    .number_of(&queue)
+                    .and_then(|number| u32::try_from(number).ok()),
+            }),
+            Command::Publish { scheduled, .. } => Effect::Publish(run, scheduled),
+            Command::CancelPublish { operation } => Effect::CancelPublish(run, operation),
+            Command::SendSignal {
+                scheduled,
+                is_repeated,
+            } => send_signal(run, &scheduled, is_repeated),
+            Command::CancelSignal { operation } => Effect::ForgetCall(run, operation),
+            Command::StartChild {
+                scheduled,
+                run: known,
+            } => start_child(run, &scheduled, known),
+            Command::CloseChild(scheduled) => close_child(run, &scheduled),
+            Command::StartTimer { operation, deadline } => {
+                Effect::Timer(TimerCommand::Set(deadline, run, Alarm::Operation(operation)))
+            }
+            Command::CancelTimer { operation, deadline } => {
+                Effect::Timer(TimerCommand::Clear(deadline, run, Alarm::Operation(operation)))
+            }
+            Command::ResumeAt { at } => Effect::Timer(TimerCommand::Set(at, run, Alarm::Resume)),
+            Command::ContinueAsNew { .. } | Command::Park(_) | Command::Close(_) => return None,
+        };
+        Some(Self::Effect(effect))
+    }
+}
+
+impl Shard {
+    /// Does for a recovered run what its operations still need.
+    pub(super) fn resume_operations(
+        &mut self,
+        run: RunId,
+        id: &InstanceId,
+        pending: &[(OperationId, Pending, Timestamp)],
+        seeding: &mut Seeding,
+    ) {
+        let life = self.epoch_of(run);
+        let moment = Moment {
+            now: seeding.now,
+            epoch: life.get(),
+        };
+        for (operation, pending, since) in pending {
+            pending.commands(*operation, *since, moment, true, &mut seeding.commands);
+        }
+        for command in seeding.commands.drain(..) {
+            if let Command::Publish {
+                scheduled,
+                is_repeated,
+            } = &command
+            {
+                self.seed_publish(run, scheduled, !is_repeated || seeding.repeats_publishes);
+                continue;
+            }
+            match Deed::of(RunLife { run, life, id }, command, &self.shared.queues) {
+                Some(Deed::Task(task)) => self.stage_task(task),
+                Some(Deed::Effect(effect)) => self.perform(effect),
+                None => {}
+            }
+        }
+    }
+
+    /// What an operation of a run in memory needs first now, if it is waited for.
+    pub(super) fn outstanding(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<Deed> {
+        let entry = self.entries.get(run)?;
+        let Place::Hot(instance) = &entry.place else {
+            return None;
+        };
+        let pending = instance.ledger().pending_operation(operation)?;
+        let since = instance.ledger().pending_since(operation)?;
+        let mut commands = Vec::new();
+        pending.commands(operation, since, moment, true, &mut commands);
+        let command = commands.into_iter().next()?;
+        let (life, id) = (self.epoch_of(run), &entry.id);
+        Deed::of(RunLife { run, life, id }, command, &self.shared.queues)
+    }
+}

@@ -1,0 +1,180 @@
+//! What becomes of a turn: its events go into the sweep's batch, its commands into the sweep's effects.
+//!
+//! ```text
+//!   Turn ─► record: events ─► batch ──────────────────────► journal
+//!       └─► carry out: commands ─► deeds, answers ─► effects ── commit ──► performed
+//! ```
+//!
+//! A turn that cannot be recorded has no effects.
+
+use std::sync::atomic::Ordering;
+
+use millrun_core::{RunId, Sequence};
+use millrun_persistence::{Batch, Snapshot, TurnError, TurnHeader};
+use millrun_workflow::{Command, Event, EventError, Moment, Outcome, ParkReason, Turn, wire};
+
+use super::Shard;
+use super::answers::Answer;
+use super::commands::{Deed, RunLife};
+use super::effects::{Effect, Effects};
+use super::entry::{Entry, Place};
+use super::family::{check_beginning, tell_parent};
+use super::questions::{answer_updates, tell_parked};
+use super::residency::weigh;
+use crate::mail::Standing;
+
+/// Appends a turn to the batch, all or nothing.
+fn write_turn(batch: &mut Batch, header: TurnHeader<'_>, events: &[Event]) -> Result<(), TurnError> {
+    let mut writer = batch.turn(header);
+    for event in events {
+        let encoded: Result<(), EventError> =
+            writer.record(wire::kind(event), |body| wire::encode(event, body));
+        encoded.expect("events made by the engine encode");
+    }
+    writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
+}
+
+impl Shard {
+    /// Records a turn, and then carries out its commands.
+    pub(super) fn adopt(
+        &mut self,
+        run: RunId,
+        head: Sequence,
+        turn: &mut Turn,
+        moment: Moment,
+    ) -> Result<(), TurnError> {
+        self.record(run, head, turn, moment)?;
+        self.carry_out(run, turn);
+        Ok(())
+    }
+
+    /// Writes a turn into the sweep's batch.
+    fn record(
+        &mut self,
+        run: RunId,
+        head: Sequence,
+        turn: &mut Turn,
+        moment: Moment,
+    ) -> Result<(), TurnError> {
+        if let Some(Command::ContinueAsNew { started, .. }) = turn.commands.last_mut() {
+            check_beginning(started, self.shared.config.journal.turn_bytes_max)?;
+        }
+        if !turn.events.is_empty() {
+            let opens = match turn.events.first() {
+                Some(Event::Started(started)) => Some(&started.id),
+                _ => None,
+            };
+            let header = TurnHeader {
+                run,
+                head,
+                epoch: self.epoch_of(run),
+                time: moment.now,
+                opens,
+            };
+            write_turn(&mut self.batch, header, &turn.events)?;
+            self.tally.events += turn.events.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Puts what a recorded turn asks for into the sweep's effects, and keeps the run's entry in step with it.
+    fn carry_out(&mut self, run: RunId, turn: &mut Turn) {
+        if !self.watchers.is_empty() && !turn.events.is_empty() {
+            self.tell_watchers(run);
+        }
+        if let Some((sequence, bytes)) = turn.kept.take() {
+            let bytes = bytes.into();
+            self.effects
+                .push(Effect::Keep(Box::new(Snapshot { run, sequence, bytes })));
+        }
+        let life = self.epoch_of(run);
+        let Some(entry) = self.entries.get_mut(run) else {
+            return;
+        };
+        if !turn.events.is_empty() {
+            entry.last_sweep = self.sweeps_len + 1;
+        }
+        if !self.updates.is_empty() {
+            answer_updates(&mut self.updates, &mut self.effects, run, turn);
+        }
+        let mut ended = None;
+        for command in turn.commands.drain(..) {
+            match command {
+                Command::ContinueAsNew { run: next, started } => self.continuing.push((run, next, started)),
+                Command::Park(reason) => {
+                    tell_parked(&mut self.updates, &mut self.effects, run, &reason);
+                    tell_of_parking(&mut self.effects, entry, run, &reason);
+                }
+                Command::Close(outcome) => {
+                    tell_of_end(&mut self.effects, entry, &outcome);
+                    if !self.calls.is_empty() {
+                        self.effects.push(Effect::ForgetCalls(run));
+                    }
+                    self.children_len -= usize::from(entry.parent().is_some());
+                    if matches!(entry.place, Place::Hot(_)) {
+                        self.hot_len -= 1;
+                        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+                    }
+                    let number = self.results.keep(run, outcome);
+                    let place = std::mem::replace(&mut entry.place, Place::Ended(number));
+                    if let Place::Hot(instance) = place {
+                        ended = Some(instance);
+                    }
+                    self.live_len -= 1;
+                    self.tally.finished += 1;
+                }
+                command => {
+                    let id = &entry.id;
+                    match Deed::of(RunLife { run, life, id }, command, &self.shared.queues) {
+                        Some(Deed::Task(task)) => self.effects.run(task),
+                        Some(Deed::Effect(effect)) => self.effects.push(effect),
+                        None => {}
+                    }
+                }
+            }
+        }
+        if let Some(instance) = ended {
+            turn.recycle(instance);
+        }
+        let is_parked = match &entry.place {
+            Place::Hot(instance) => {
+                let is_parked = instance.park_reason().is_some();
+                weigh(entry, &mut self.hot_bytes);
+                is_parked
+            }
+            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        };
+        if is_parked != entry.is_parked {
+            entry.is_parked = is_parked;
+            let parked = &self.shared.counters.parked;
+            if is_parked {
+                parked.fetch_add(1, Ordering::Relaxed);
+            } else {
+                parked.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Tells all that wait for a run why it rests.
+fn tell_of_parking(effects: &mut Effects, entry: &mut Entry, run: RunId, reason: &ParkReason) {
+    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
+    for waiter in entry.take_waiters() {
+        let standing = Ok(Standing::Parked(reason.clone()));
+        effects.answer(Answer::Standing(waiter, standing));
+    }
+}
+
+/// Tells all that wait for a run's result, and its parent, how it ended. One that goes on in another run has not.
+fn tell_of_end(effects: &mut Effects, entry: &mut Entry, outcome: &Outcome) {
+    if matches!(outcome, Outcome::Continued(_)) {
+        return;
+    }
+    for waiter in entry.take_waiters() {
+        let standing = Ok(Standing::Ended(outcome.clone()));
+        effects.answer(Answer::Standing(waiter, standing));
+    }
+    if let Some(parent) = entry.parent() {
+        effects.push(tell_parent(parent, outcome));
+    }
+}
