@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use millrun_broker::{Broker, BrokerConfig, TopicHandle};
 use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, PartHandle, Partition, Placement, Timestamp};
 use millrun_persistence::{ClaimNumber, ClaimRefused, FailureKind, Granted};
-use millrun_workflow::Implementation;
 use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, Pool, PoolState, TaskQueue, TaskQueues};
@@ -38,11 +37,12 @@ use crate::stop::StopCell;
 use crate::timers::{Timers, TimersDoor};
 use crate::topics::{NamedPublisher, Publisher, Topics};
 use crate::watch::{Watch, Watcher};
+use crate::workflows::Workflows;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// The code of a runtime, by name.
 pub(crate) struct Code {
-    pub(crate) workflows: BTreeMap<&'static str, Implementation>,
+    pub(crate) workflows: Workflows,
     pub(crate) activities: BTreeMap<&'static str, ActivityImplementation>,
     /// Task queues beside those of the activities.
     pub(crate) queues: BTreeSet<String>,
@@ -149,7 +149,7 @@ pub(crate) fn assemble(
     for (index, runs) in opened.shards.into_iter().enumerate() {
         let unregistered = runs
             .iter()
-            .filter(|run| !shared.workflows.contains_key(&*run.workflow))
+            .filter(|run| !shared.workflows.have(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
         let owned = opened.owned.iter().copied();

@@ -20,6 +20,7 @@ use crate::recovery::{self, RecoveredRun, StartupReport};
 use crate::registry::{Definition, Registered, Registration};
 use crate::topics::{NamedPublisher, Publisher};
 use crate::upkeep::OwnStore;
+use crate::workflows::Workflows;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// Collects code and configuration; [`start`](Self::start) makes a [`Runtime`] of them.
@@ -362,7 +363,7 @@ impl RuntimeBuilder {
 
 fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
     let mut code = Code {
-        workflows: BTreeMap::new(),
+        workflows: Workflows::default(),
         activities: BTreeMap::new(),
         queues: BTreeSet::new(),
         topics: Vec::new(),
@@ -372,7 +373,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         let (kind, name, is_new) = match registered {
             Registered::Workflow(workflow) => {
                 let name = workflow.name();
-                ("workflow", name, code.workflows.insert(name, workflow).is_none())
+                ("workflow", name, code.workflows.insert(workflow))
             }
             Registered::Activity(activity) => {
                 let name = activity.name;

@@ -74,6 +74,7 @@ mod untyped;
 mod updated;
 mod upkeep;
 mod watch;
+mod workflows;
 
 /// The examples of the READMEs compile and run: the crate's, and the repository's.
 #[cfg(doctest)]

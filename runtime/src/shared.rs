@@ -1,12 +1,10 @@
 //! What the parts of one runtime share.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use millrun_core::Host;
 use millrun_persistence::Journal;
-use millrun_workflow::Implementation;
 
 use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
@@ -17,6 +15,7 @@ use crate::reader::door::ReaderDoor;
 use crate::timers::TimersDoor;
 use crate::topics::Topics;
 use crate::watch::Watch;
+use crate::workflows::Workflows;
 
 /// What all shards share.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(crate) struct ShardShared {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) config: RuntimeConfig,
-    pub(crate) workflows: BTreeMap<&'static str, Implementation>,
+    pub(crate) workflows: Workflows,
     pub(crate) topics: Topics,
     pub(crate) queues: Arc<TaskQueues>,
     pub(crate) pools: Vec<Arc<PoolState>>,

@@ -246,8 +246,7 @@ impl Reader {
             return;
         };
         let started = ledger.started();
-        let Some(implementation) = started.and_then(|started| self.shared.workflows.get(&*started.workflow))
-        else {
+        let Some(implementation) = started.and_then(|started| self.shared.workflows.code_of(started)) else {
             return;
         };
         counters.replay_checks.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +283,7 @@ impl Reader {
         let (run, ledger, events) = self.finished(target)?;
         let workflow = ledger.started().map(|started| started.workflow.clone());
         let workflow = workflow.unwrap_or_default();
-        let Some(implementation) = self.shared.workflows.get(&*workflow) else {
+        let Some(implementation) = self.shared.workflows.code_of(&*workflow) else {
             let reason = ParkReason::NotRegistered {
                 workflow: workflow.into_owned(),
             };

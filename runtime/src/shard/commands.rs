@@ -58,8 +58,8 @@ impl Seeding {
 impl Deed {
     /// What a command of this run asks for. `None` if it concerns the run's own end or rest, which its shard keeps.
     #[inline]
-    pub(super) fn of(of: RunLife<'_>, command: Command, queues: &TaskQueues) -> Option<Self> {
-        let RunLife { run, life, id } = of;
+    pub(super) fn of(named: RunLife<'_>, command: Command, queues: &TaskQueues) -> Option<Self> {
+        let RunLife { run, life, id } = named;
         let effect = match command {
             Command::RunActivity {
                 scheduled,

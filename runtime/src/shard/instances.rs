@@ -201,7 +201,7 @@ impl Shard {
     fn needs_code(&self, run: RunId) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.place {
             Place::Hot(instance) => {
-                !instance.has_code() && self.shared.workflows.contains_key(entry.workflow.as_str())
+                !instance.has_code() && self.shared.workflows.have(entry.workflow.as_str())
             }
             Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
         })
@@ -317,10 +317,10 @@ impl Shard {
             parked,
             parent,
         } = recovered;
-        let is_registered = self.shared.workflows.contains_key(&*workflow);
+        let code = self.shared.workflows.code_of(&*workflow);
+        let is_registered = code.is_some();
         // A name that was read is let go of: the program has it.
-        let known = self.shared.workflows.get_key_value(&*workflow);
-        let workflow = known.map_or(workflow, |(name, _)| Name::Borrowed(name));
+        let workflow = code.map_or(workflow, |code| Name::Borrowed(code.name()));
         let workflow = WorkflowName::new(workflow, began_as);
         self.children_len += usize::from(parent.is_some());
         let parent = parent.map(|parent| *parent);

@@ -378,7 +378,7 @@ impl Shard {
 
     /// Makes an instance, and the turn in which it begins.
     fn start_instance(&mut self, run: RunId, started: Started, moment: Moment) -> (Box<Instance>, Box<Turn>) {
-        let implementation = self.shared.workflows.get(&*started.workflow);
+        let implementation = self.shared.workflows.code_of(&started);
         let limits = self.shared.config.limits;
         let mut turn = self.turn.take().unwrap_or_default();
         self.shared.watch.run(self.index, run);
@@ -508,9 +508,7 @@ impl Shard {
                 entry.wait(reply);
                 self.answer_if_parked(run, moment);
             }
-            Place::Cold
-                if entry.is_parked || !self.shared.workflows.contains_key(entry.workflow.as_str()) =>
-            {
+            Place::Cold if entry.is_parked || !self.shared.workflows.have(entry.workflow.as_str()) => {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
                 entry.place = Place::Loading(Box::default());
@@ -568,7 +566,7 @@ impl ShardShared {
     fn status(&self, workflow: &WorkflowName, has_ended: bool, is_parked: bool) -> InstanceStatus {
         if has_ended {
             InstanceStatus::Finished
-        } else if !self.workflows.contains_key(workflow.as_str()) {
+        } else if !self.workflows.have(workflow.as_str()) {
             InstanceStatus::NotRegistered
         } else if is_parked {
             InstanceStatus::Parked

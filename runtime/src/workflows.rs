@@ -1,0 +1,45 @@
+//! The one door to the code of workflows: it is asked with what the beginning of a run says of it.
+
+use std::collections::BTreeMap;
+
+use millrun_workflow::{Implementation, Started};
+
+/// What a run's beginning says of the code that it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning<'a> {
+    pub(crate) workflow: &'a str,
+}
+
+impl<'a> From<&'a Started> for Beginning<'a> {
+    fn from(started: &'a Started) -> Self {
+        let workflow = &started.workflow;
+        Self { workflow }
+    }
+}
+
+impl<'a> From<&'a str> for Beginning<'a> {
+    fn from(workflow: &'a str) -> Self {
+        Self { workflow }
+    }
+}
+
+/// The workflows that are registered.
+#[derive(Debug, Default)]
+pub(crate) struct Workflows(BTreeMap<&'static str, Implementation>);
+
+impl Workflows {
+    /// Adds one. Whether there was none of its name.
+    pub(crate) fn insert(&mut self, implementation: Implementation) -> bool {
+        self.0.insert(implementation.name(), implementation).is_none()
+    }
+
+    /// The code of a run that began so.
+    pub(crate) fn code_of<'a>(&self, beginning: impl Into<Beginning<'a>>) -> Option<&Implementation> {
+        self.0.get(beginning.into().workflow)
+    }
+
+    /// Whether there is code for a run that began so.
+    pub(crate) fn have<'a>(&self, beginning: impl Into<Beginning<'a>>) -> bool {
+        self.code_of(beginning).is_some()
+    }
+}
