@@ -59,7 +59,7 @@ fuzz TARGET SECONDS="0":
 
 # All decoders on stable Rust: the corpus, and CASES random mutations for each.
 fuzz-stable CASES="2000000":
-    MILLRUN_FUZZ_CASES={{CASES}} cargo test --release -p millrun-persistence -p millrun-workflow -p millrun-broker --test it -- fuzz::
+    MILLRUN_FUZZ_CASES={{CASES}} cargo test --release -p millrun-persistence -p millrun-workflow -p millrun-broker -p millrun --test it -- fuzz::
 
 # CASES random inputs for each property test whose name contains TARGET: `just properties decode`.
 properties TARGET CASES="1000000":

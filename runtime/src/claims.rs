@@ -20,6 +20,8 @@ use millrun_core::{Bell, Epoch, Partition};
 use millrun_persistence::{ClaimNews, ClaimNumber, ClaimRefused, Claimant, Fold, Granted, Journal};
 use tokio::sync::oneshot;
 
+use crate::partition_set::PartitionSet;
+
 /// The epoch under which each partition is owned here. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedTable(Arc<[AtomicU64]>);
@@ -49,6 +51,14 @@ impl OwnedTable {
     #[inline]
     pub(crate) fn is_owned_under(&self, partition: Partition, epoch: Epoch) -> bool {
         self.slot(partition).load(Ordering::Acquire) == epoch.get()
+    }
+
+    /// Those of these partitions that are owned under these epochs.
+    pub(crate) fn still(&self, owned: &[(Partition, Epoch)]) -> PartitionSet {
+        let still = owned
+            .iter()
+            .filter(|(partition, epoch)| self.is_owned_under(*partition, *epoch));
+        still.map(|(partition, _)| *partition).collect()
     }
 
     /// Whether a partition is owned.
@@ -367,6 +377,26 @@ mod tests {
     use millrun_persistence::Owner;
 
     use super::*;
+
+    /// Children were closed for what a shard had said before the partition of their parents moved away, or began anew.
+    #[test]
+    fn what_holds_under_an_epoch_holds_no_longer_under_another() {
+        let [first, second] = [0, 1_023].map(|index| Partition::from_index(index).unwrap());
+        let [before, after] = [4, 5].map(Epoch::new);
+        let owned = OwnedTable::new([(first, before), (second, before)]);
+        let said = [(first, before), (second, before)];
+        let [all, some]: [PartitionSet; 2] = [
+            [first, second].into_iter().collect(),
+            [second].into_iter().collect(),
+        ];
+        assert_eq!(owned.still(&said), all);
+        owned.set(first, after);
+        assert_eq!(owned.still(&said), some);
+        assert!(!owned.remove(second, after), "it was owned under another one");
+        assert!(owned.remove(second, before));
+        assert!(owned.still(&said).is_empty());
+        assert!(owned.has(first) && !owned.has(second));
+    }
 
     /// A shard was woken by something else between the moment at which its news was put on the list and the ring of
     /// the bell. It took the news, nobody answered the ring, and the shard that was restarted next was not woken when

@@ -48,6 +48,8 @@ mod config;
 mod describe;
 mod error;
 mod follow;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod handed;
 mod handle;
 pub mod host;
@@ -74,6 +76,8 @@ mod untyped;
 mod updated;
 mod upkeep;
 mod watch;
+#[cfg(any(test, feature = "fuzz"))]
+mod wire;
 mod workflows;
 
 /// The examples of the READMEs compile and run: the crate's, and the repository's.

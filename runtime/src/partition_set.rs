@@ -9,6 +9,11 @@ const WORDS: usize = Partition::COUNT as usize / 64;
 pub(crate) struct PartitionSet([u64; WORDS]);
 
 impl PartitionSet {
+    /// All partitions.
+    pub(crate) fn all() -> Self {
+        Self([u64::MAX; WORDS])
+    }
+
     pub(crate) fn insert(&mut self, partition: Partition) {
         let index = usize::from(partition.index());
         self.0[index / 64] |= 1 << (index % 64);

@@ -2,7 +2,7 @@
 //! those of live instances, and tells a shard when a deadline has passed, never before.
 //!
 //! A shard that begins sets all the timers of its runs; those that its predecessor had set are let go of, and
-//! what was told of them is [not for the successor](crate::mail::PartitionMessage::life): both would start the
+//! what was told of them is [not for the successor](crate::mail::LocalMessage::life): both would start the
 //! same attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use millrun_broker::mailbox::{Mailbox, MailboxConfig};
 use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::OperationId;
 
-use crate::mail::{PartitionMessage, ShardDoors};
+use crate::mail::{LocalMessage, ShardDoors};
 use crate::partition_set::PartitionSet;
 
 /// What a deadline is for.
@@ -110,8 +110,8 @@ impl Timers {
             return;
         };
         let message = match alarm {
-            Alarm::Operation(operation) => PartitionMessage::TimerFired { run, operation, life },
-            Alarm::Resume => PartitionMessage::ResumeDue { run, life },
+            Alarm::Operation(operation) => LocalMessage::TimerFired { run, operation, life },
+            Alarm::Resume => LocalMessage::ResumeDue { run, life },
         };
         self.shards.push(run, message);
     }

@@ -16,7 +16,7 @@ use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
 use crate::claims::OwnedTable;
-use crate::mail::{PartitionMessage, ShardDoors};
+use crate::mail::{LocalMessage, ShardDoors};
 use crate::partition_set::PartitionSet;
 use crate::runtime::Inner;
 
@@ -331,7 +331,7 @@ impl PoolState {
 
     /// Tells a run that an attempt has begun.
     pub(super) fn tell_started(&self, (run, operation): Key, attempt: u32) {
-        let message = PartitionMessage::AttemptStarted {
+        let message = LocalMessage::AttemptStarted {
             run,
             operation,
             attempt,
@@ -356,7 +356,7 @@ impl PoolState {
             attempt.hear(details, now)
         };
         if let Some(details) = told {
-            let message = PartitionMessage::Heartbeat {
+            let message = LocalMessage::Heartbeat {
                 run,
                 operation,
                 attempt: task.attempt,

@@ -7,7 +7,7 @@ use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig
 use millrun_core::{Bell, Partition, RunId};
 
 use super::ShardMessage;
-use super::partition::PartitionMessage;
+use super::local::LocalMessage;
 use super::request::Request;
 use super::target::Target;
 use crate::activity::{ActivityReport, ActivityReports};
@@ -65,7 +65,9 @@ impl ShardDoor {
         };
         match refused {
             ShardMessage::Request(request) => Err(request),
-            ShardMessage::Partition(_) => unreachable!("what comes back is what was pushed"),
+            ShardMessage::Partition(_) | ShardMessage::Local(_) => {
+                unreachable!("what comes back is what was pushed")
+            }
         }
     }
 
@@ -75,9 +77,9 @@ impl ShardDoor {
     }
 
     /// Puts a message into a reserved place.
-    pub(crate) fn push_reserved(&self, message: PartitionMessage) {
+    pub(crate) fn push_reserved(&self, message: impl Into<ShardMessage>) {
         // Refused only when the runtime has stopped; what was decided is in the journal.
-        drop(self.mailbox.push_reserved(ShardMessage::Partition(message)));
+        drop(self.mailbox.push_reserved(message.into()));
     }
 
     pub(crate) fn close_discarding(&self) {
@@ -118,13 +120,8 @@ impl ShardDoors {
     }
 
     /// Sends from inside the runtime, into a reserved place.
-    pub(crate) fn push(&self, run: RunId, message: PartitionMessage) {
-        self.push_to(run.partition(), message);
-    }
-
-    /// As [`push`](Self::push), to the shard that hosts a partition.
-    pub(crate) fn push_to(&self, partition: Partition, message: PartitionMessage) {
-        self.of(partition).push_reserved(message);
+    pub(crate) fn push(&self, run: RunId, message: LocalMessage) {
+        self.of(run.partition()).push_reserved(message);
     }
 
     /// Publishes how an attempt went; waits for room in the shard's inbox.

@@ -1,48 +1,27 @@
-//! What runs, timers, pools and readers tell the runs of a partition.
+//! What the runs of partitions tell each other, wherever these are hosted.
 //!
-//! The place of each message was reserved when the command behind it was decided, so that none waits for room.
+//! Each message is addressed to a partition and goes through the [router](super::Router). It has a wire form
+//! (`crate::wire`), which nothing needs as long as both partitions are hosted by one process. No message names a shard
+//! or relies on what a process remembers: who hosts a partition may change between a message and its answer.
 //!
-//! # Lives
-//!
-//! ```text
-//!   shard, life 1 ── Load ──► reader ── Loaded, for life 1 ──► mailbox ──► shard, life 2: discarded
-//!                                                                └ outlives the shard
-//! ```
-//!
-//! A shard that fails leaves its mailbox to its successor, and with it the answers to what it had asked
-//! other parts. An answer says how things stood when it was made. The shard that asked has kept still until
-//! it came; the successor has not, and may have gone on before the answer gets to it. So an answer that only
-//! holds as long as nobody moves names the life that asked, and no other life gets to see it.
-//!
-//! Everything else that comes is for any life: either a request that nobody has begun to work on, or a fact
-//! that was durable before it was sent and names what it is about (an operation, an attempt, a child), so
-//! that a run which has heard of it, or waits for it no longer, passes it over.
+//! A message may be lost with either partition: the run that waits for its answer asks again when its own partition
+//! begins anew, and when the other one says that it has ([`Begun`](PartitionMessage::Begun)). And it may come late, or
+//! twice: it is a request that nobody has begun to work on, or a fact that was durable before it was sent and names
+//! what it is about (an operation, a child), so that a run which has heard of it, or waits for it no longer, passes it
+//! over. The answer to a signal, which may change, names the [question](Ask) that it answers; and what is said about all
+//! calls of partitions holds as long as these have the epochs that are named with them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{Cause, Epoch, InstanceId, RunId, Timestamp};
-use millrun_workflow::{
-    ChildFailure, Event, KeptBeginning, Name, OperationId, Outcome, Parent, Payload, PublishOutcome,
-    SignalFailure,
-};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp};
+use millrun_workflow::{ChildFailure, Name, OperationId, Outcome, Parent, Payload, SignalFailure};
 
-use crate::RunError;
 use crate::partition_set::PartitionSet;
 
-/// A fact that is durable, or an answer that another part owes.
-#[derive(Debug)]
+/// A request of a run, or a durable fact for one.
+#[derive(Debug, PartialEq)]
 pub(crate) enum PartitionMessage {
-    TimerFired {
-        run: RunId,
-        operation: OperationId,
-        /// Of the shard that had set the timer.
-        life: Epoch,
-    },
-    ResumeDue {
-        run: RunId,
-        life: Epoch,
-    },
     StartChild(Box<StartChild>),
     ChildStarted {
         run: RunId,
@@ -75,67 +54,20 @@ pub(crate) enum PartitionMessage {
     },
     /// Of the children in some partitions of runs in others, these are waited for, and no others.
     Orphans {
-        parents: Arc<PartitionSet>,
+        /// The partitions of the runs that wait, in order. Nothing of this holds for one that has another epoch by now: its
+        /// runs may wait for more.
+        parents: Arc<Vec<(Partition, Epoch)>>,
         children: Arc<PartitionSet>,
         awaited: Arc<BTreeSet<(RunId, OperationId)>>,
     },
-    PublishParked {
-        run: RunId,
-        operation: OperationId,
-    },
-    Published {
-        run: RunId,
-        operation: OperationId,
-        outcome: Result<PublishOutcome, String>,
-        /// The topic, if others may wait for it behind this one.
-        topic: Option<Name>,
-    },
-    AttemptStarted {
-        run: RunId,
-        operation: OperationId,
-        attempt: u32,
-    },
-    Heartbeat {
-        run: RunId,
-        operation: OperationId,
-        attempt: u32,
-        details: Payload,
-    },
-    /// The answer to a [`Load`].
-    Loaded {
-        load: Load,
-        /// `None` if the reader failed before it had read it.
-        history: Option<Result<Story, RunError>>,
-    },
-}
-
-/// What a run is brought back from.
-#[derive(Debug)]
-pub(crate) struct Story {
-    /// What was kept of the events before, if that is not all of them.
-    pub(crate) kept: Option<Box<KeptBeginning>>,
-    pub(crate) events: Vec<(Event, Timestamp)>,
-}
-
-/// A request for the history of a run, and the life of the shard that waits for it: the epoch of the run's
-/// partition, which no two lives of a shard share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Load {
-    pub(crate) run: RunId,
-    pub(crate) life: Epoch,
 }
 
 impl PartitionMessage {
-    /// The run that it is about, and the only life of its shard that may believe it; `None` if any may. A new
-    /// kind of message has to decide here.
+    /// The run that it is about, and the only epoch of its partition under which that may believe it; `None` if it may
+    /// under any. A new kind of message has to decide here.
     #[inline]
     pub(crate) fn life(&self) -> Option<(RunId, Epoch)> {
         match self {
-            // A history is what the run was when it was read.
-            Self::Loaded { load, .. } => Some((load.run, load.life)),
-            // A life that begins sets its timers anew, and begins at once what is due: an attempt that was due
-            // for its predecessor too would be started twice under one number.
-            Self::TimerFired { run, life, .. } | Self::ResumeDue { run, life } => Some((*run, *life)),
             // A life that begins asks again: what refused the signal before may not be in its way any more, and its
             // run is told one thing.
             Self::SignalSent { run, ask, .. } => Some((*run, ask.life)),
@@ -148,16 +80,12 @@ impl PartitionMessage {
             | Self::CloseChild { .. }
             | Self::Begun { .. }
             | Self::Orphans { .. } => None,
-            // What a topic did with a value does not depend on the shard that handed it over.
-            Self::PublishParked { .. } | Self::Published { .. } => None,
-            // About an attempt, by its number.
-            Self::AttemptStarted { .. } | Self::Heartbeat { .. } => None,
         }
     }
 }
 
 /// A child to be started, complete.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StartChild {
     pub(crate) parent: Parent,
     pub(crate) id: InstanceId,
@@ -173,7 +101,7 @@ pub(crate) struct StartChild {
 }
 
 /// A signal from a run to an instance, complete.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunSignal {
     /// The run and the operation that send it.
     pub(crate) sender: Cause,

@@ -17,8 +17,8 @@ use millrun_workflow::{
 
 use crate::describe::InstanceDescription;
 use crate::mail::{
-    PartitionMessage, Question, RunSignal, ShardDoors, Standing, StartChild, Story, Target, UpdateAnswer,
-    UpdateRefused, check_workflow, child_end,
+    LocalMessage, PartitionMessage, Question, Router, RunSignal, ShardDoors, Standing, StartChild, Story,
+    Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
 };
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
@@ -29,40 +29,42 @@ use door::ReadRequest;
 pub(crate) struct Reader {
     shared: Arc<ShardShared>,
     shards: ShardDoors,
+    router: Router,
     lane: usize,
 }
 
 /// A message that a shard waits for. If the reader fails before it has found it out, the shard hears what is
 /// said instead, and asks again.
 struct Owed<'a> {
-    shards: &'a ShardDoors,
-    partition: Partition,
-    message: Option<PartitionMessage>,
+    reader: &'a Reader,
+    said: Option<Said>,
+}
+
+/// What is said.
+enum Said {
+    Here(RunId, LocalMessage),
+    To(Partition, PartitionMessage),
 }
 
 impl<'a> Owed<'a> {
-    fn new(shards: &'a ShardDoors, partition: Partition, instead: PartitionMessage) -> Self {
+    fn new(reader: &'a Reader, instead: Said) -> Self {
         Self {
-            shards,
-            partition,
-            message: Some(instead),
+            reader,
+            said: Some(instead),
         }
     }
 
-    fn pay(mut self, message: PartitionMessage) {
-        self.message = Some(message);
-    }
-
-    fn pay_to(mut self, partition: Partition, message: PartitionMessage) {
-        self.partition = partition;
-        self.pay(message);
+    fn pay(mut self, said: Said) {
+        self.said = Some(said);
     }
 }
 
 impl Drop for Owed<'_> {
     fn drop(&mut self) {
-        if let Some(message) = self.message.take() {
-            self.shards.push_to(self.partition, message);
+        match self.said.take() {
+            Some(Said::Here(run, message)) => self.reader.shards.push(run, message),
+            Some(Said::To(partition, message)) => self.reader.router.send(partition, message),
+            None => {}
         }
     }
 }
@@ -73,7 +75,13 @@ type Events = Vec<(Event, Timestamp)>;
 impl Reader {
     pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors, lane: usize) -> Self {
         shared.reader.lanes.begin(lane);
-        Self { shared, shards, lane }
+        let router = Router::new(shards.clone());
+        Self {
+            shared,
+            shards,
+            router,
+            lane,
+        }
     }
 
     /// What a live run is brought back from: the events behind what was kept of it, if that can be read, and
@@ -199,11 +207,14 @@ impl Reader {
     fn child(&self, finished: RunId, mut request: StartChild) {
         let (parent, partition) = (request.parent, request.id.partition());
         let unread = PartitionMessage::StartChild(Box::new(request.clone()));
-        let owed = Owed::new(&self.shards, partition, unread);
-        let ended = |end| PartitionMessage::ChildEnded {
-            run: parent.run,
-            operation: parent.operation,
-            end,
+        let owed = Owed::new(self, Said::To(partition, unread));
+        let ended = |end| {
+            let message = PartitionMessage::ChildEnded {
+                run: parent.run,
+                operation: parent.operation,
+                end,
+            };
+            Said::To(parent.run.partition(), message)
         };
         let read = self.beginning(finished);
         match read.and_then(|began| Ok((began, self.outcome(finished)?))) {
@@ -211,24 +222,26 @@ impl Reader {
                 if let (Some(of), Some(end)) = (began.parent(), child_end(&outcome))
                     && (of.run, of.operation) == (parent.run, parent.operation)
                 {
-                    return owed.pay_to(parent.run.partition(), ended(end));
+                    return owed.pay(ended(end));
                 }
             }
             Err(RunError::NotFound) => {}
             Err(error) => {
                 let message = error.to_string();
-                let end = ended(Err(ChildFailure::NotStarted { message }));
-                return owed.pay_to(parent.run.partition(), end);
+                return owed.pay(ended(Err(ChildFailure::NotStarted { message })));
             }
         }
         request.looked_at = Some(finished);
-        owed.pay(PartitionMessage::StartChild(Box::new(request)));
+        owed.pay(Said::To(
+            partition,
+            PartitionMessage::StartChild(Box::new(request)),
+        ));
     }
 
     /// Tells the run that sent a signal whether a run that has ended has recorded it.
     fn find_signal(&self, finished: RunId, signal: Box<RunSignal>) {
         let unread = PartitionMessage::Signal(signal.clone());
-        let owed = Owed::new(&self.shards, signal.to.partition(), unread);
+        let owed = Owed::new(self, Said::To(signal.to.partition(), unread));
         let outcome = match self.finished(&Target::Run(finished)) {
             Ok((_, ledger, _)) if ledger.knows_sender(&signal.sender) => Ok(()),
             Ok(_) | Err(RunError::NotFound | RunError::Expired) => Err(SignalFailure::Finished),
@@ -236,7 +249,7 @@ impl Reader {
                 message: error.to_string(),
             }),
         };
-        owed.pay_to(signal.sender.run.partition(), signal.answer(outcome));
+        owed.pay(Said::To(signal.sender.run.partition(), signal.answer(outcome)));
     }
 
     /// Replays a finished run; whatever differs is reported.
@@ -324,10 +337,10 @@ impl Reader {
     fn answer(&self, request: ReadRequest) {
         match request {
             ReadRequest::Load(load) => {
-                let unread = PartitionMessage::Loaded { load, history: None };
-                let owed = Owed::new(&self.shards, load.run.partition(), unread);
+                let unread = LocalMessage::Loaded { load, history: None };
+                let owed = Owed::new(self, Said::Here(load.run, unread));
                 let history = Some(self.load(load.run));
-                owed.pay(PartitionMessage::Loaded { load, history });
+                owed.pay(Said::Here(load.run, LocalMessage::Loaded { load, history }));
             }
             // The caller may have gone away.
             ReadRequest::Outcome(target, reply) => {

@@ -108,34 +108,25 @@ impl Shard {
     /// Has the other shards ask again for the children that their runs wait for here: a predecessor may have had
     /// such a request in hand, or an answer to one.
     pub(super) fn ask_for_calls(&self) {
-        let partitions = Arc::new(self.owned_set());
-        let others = self.doors.all().iter().enumerate();
-        for (_, door) in others.filter(|(index, _)| *index != self.index) {
-            let partitions = Arc::clone(&partitions);
-            door.push_reserved(PartitionMessage::Begun { partitions });
-        }
-    }
-
-    /// What is owned.
-    pub(super) fn owned_set(&self) -> PartitionSet {
-        self.epochs.owned().map(|(partition, _)| partition).collect()
+        let partitions = Arc::new(self.epochs.owned().map(|(partition, _)| partition).collect());
+        let is_elsewhere = |partition: &Partition| self.doors.index_of(*partition) != self.index;
+        let others: PartitionSet = PartitionSet::all().iter().filter(is_elsewhere).collect();
+        self.router.send_to_each(&others, || PartitionMessage::Begun {
+            partitions: Arc::clone(&partitions),
+        });
     }
 
     /// Partitions have begun anew: says which children there are waited for, so that the rest is closed, and asks
     /// for these again. What is decided from now on comes behind it.
     pub(super) fn on_begun(&mut self, children: &Arc<PartitionSet>, moment: Moment) {
         let calls = self.calls.of(children);
-        let parents = Arc::new(self.owned_set());
+        let parents = Arc::new(self.epochs.owned().collect());
         let awaited = Arc::new(calls.clone());
-        let shards: BTreeSet<_> = children.iter().map(|child| self.doors.index_of(child)).collect();
-        for shard in shards {
-            let message = PartitionMessage::Orphans {
-                parents: Arc::clone(&parents),
-                children: Arc::clone(children),
-                awaited: Arc::clone(&awaited),
-            };
-            self.doors.all()[shard].push_reserved(message);
-        }
+        self.router.send_to_each(children, || PartitionMessage::Orphans {
+            parents: Arc::clone(&parents),
+            children: Arc::clone(children),
+            awaited: Arc::clone(&awaited),
+        });
         for (run, operation) in calls {
             self.with_run(run, Held::CallAgain(operation), moment);
         }

@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, Partition, RunId, Sequence};
+use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
     ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
@@ -270,7 +270,7 @@ impl Shard {
     }
 
     /// Tells all shards for which children the runs of these partitions wait, so that they close the rest.
-    pub(super) fn announce_awaited(&self, runs: &[RecoveredRun], partitions: PartitionSet) {
+    pub(super) fn announce_awaited(&self, runs: &[RecoveredRun], begun: &[(Partition, Epoch)]) {
         let pending = runs
             .iter()
             .flat_map(|run| run.pending.iter().map(move |pending| (run.run, pending)));
@@ -278,24 +278,21 @@ impl Shard {
             .filter(|(_, (_, pending, _))| matches!(pending, Pending::Child { .. }))
             .map(|(run, (operation, ..))| (run, *operation))
             .collect();
-        let (awaited, parents) = (Arc::new(awaited), Arc::new(partitions));
-        let all = (0..Partition::COUNT).filter_map(Partition::from_index);
-        let children: Arc<PartitionSet> = Arc::new(all.collect());
-        for door in self.doors.all() {
-            let message = PartitionMessage::Orphans {
-                parents: Arc::clone(&parents),
-                children: Arc::clone(&children),
-                awaited: Arc::clone(&awaited),
-            };
-            // All that this shard decides from now on comes behind it.
-            door.push_reserved(message);
-        }
+        let (awaited, parents) = (Arc::new(awaited), Arc::new(begun.to_vec()));
+        let children = Arc::new(PartitionSet::all());
+        // All that this shard decides from now on comes behind it.
+        self.router.send_to_each(&children, || PartitionMessage::Orphans {
+            parents: Arc::clone(&parents),
+            children: Arc::clone(&children),
+            awaited: Arc::clone(&awaited),
+        });
     }
 
-    /// Closes the children in some partitions of runs in others that are waited for no longer.
+    /// Closes the children in some partitions of runs in others that are waited for no longer. Of runs in partitions that
+    /// have moved since, or begun anew, this was out of date: their owner says it again.
     pub(super) fn on_orphans(
         &mut self,
-        parents: &PartitionSet,
+        parents: &[(Partition, Epoch)],
         children: &PartitionSet,
         awaited: &BTreeSet<(RunId, OperationId)>,
         moment: Moment,
@@ -303,6 +300,7 @@ impl Shard {
         if self.children_len == 0 {
             return;
         }
+        let parents = self.shared.claims.owned().still(parents);
         let is_orphan = |parent: &Parent| {
             parents.contains(parent.run.partition()) && !awaited.contains(&(parent.run, parent.operation))
         };

@@ -150,10 +150,10 @@ impl Shard {
         self.seed(runs, &begun, false, now);
         let partitions = Arc::new(set);
         // This shard's own runs may wait for children there too.
-        for door in self.doors.all() {
-            let partitions = Arc::clone(&partitions);
-            door.push_reserved(PartitionMessage::Begun { partitions });
-        }
+        self.router
+            .send_to_each(&PartitionSet::all(), || PartitionMessage::Begun {
+                partitions: Arc::clone(&partitions),
+            });
         let given = given.into_iter().filter(|partition| self.owns(*partition));
         self.shared.claims.answer(claim, Ok(given.collect()));
     }

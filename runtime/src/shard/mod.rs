@@ -52,7 +52,7 @@ use millrun_workflow::{Input, Name, Started, Turn};
 use rustc_hash::FxHashSet;
 
 use crate::activity::{ActivityReports, LastActivity};
-use crate::mail::{RunSignal, ShardDoors, ShardMessage};
+use crate::mail::{Router, RunSignal, ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
@@ -91,6 +91,8 @@ pub(crate) struct Shard {
     bell: Bell,
     /// The doors of all shards, and which of them is this one's.
     doors: ShardDoors,
+    /// The ways to other partitions.
+    router: Router,
     index: usize,
     epochs: EpochTable,
     /// Whether it has taken the place of one that failed.
@@ -175,6 +177,7 @@ impl Shard {
             reports: door.inbox.clone(),
             bell,
             doors: doors.clone(),
+            router: Router::new(doors.clone()),
             index,
             epochs,
             is_successor: false,
@@ -241,8 +244,7 @@ impl Shard {
         now: Timestamp,
     ) {
         self.timer_commands.push(TimerCommand::Begin(begun.to_vec()));
-        let begun = begun.iter().map(|(partition, _)| *partition);
-        self.announce_awaited(&runs, begun.collect());
+        self.announce_awaited(&runs, begun);
         let mut seeding = Seeding::new(now, repeats_publishes);
         for run in runs {
             self.seed_run(run, &mut seeding);
@@ -338,7 +340,7 @@ impl Shard {
         match effect {
             Effect::Send(partition, mut message) => {
                 self.note_call(&mut message);
-                self.doors.push_to(partition, *message);
+                self.router.send(partition, *message);
             }
             Effect::ForgetCall(run, operation) => self.calls.forget(run, operation),
             Effect::ForgetCalls(run) => self.calls.forget_all(run),

@@ -1,7 +1,7 @@
 //! Which partitions a shard owns, and under which epoch each: its table of epochs.
 //!
 //! An epoch is given to a partition once: whatever holds only as long as a partition is owned without a break (an
-//! alarm that was set, a history that was asked for) names it, and is [passed over](crate::mail::PartitionMessage::life) under another one.
+//! alarm that was set, a history that was asked for) names it, and is [passed over](crate::mail::LocalMessage::life) under another one.
 
 use millrun_core::{Epoch, Partition, RunId, Timestamp};
 use millrun_workflow::Moment;

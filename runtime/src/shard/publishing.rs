@@ -27,7 +27,7 @@ use super::Shard;
 use super::entry::{Held, Place};
 use super::line::Line;
 use crate::handed::HandedOver;
-use crate::mail::PartitionMessage;
+use crate::mail::LocalMessage;
 use crate::partition_set::PartitionSet;
 use crate::recovery::RecoveredRun;
 
@@ -72,7 +72,7 @@ impl Shard {
             // Its history says so, or the next process would not know that nobody has had it.
             return self
                 .doors
-                .push(run, PartitionMessage::PublishParked { run, operation });
+                .push(run, LocalMessage::PublishParked { run, operation });
         };
         if let Some(backlog) = self.publishing.get_mut(&topic)
             && backlog.is_busy
@@ -83,13 +83,13 @@ impl Shard {
             }
             return self
                 .doors
-                .push(run, PartitionMessage::PublishParked { run, operation });
+                .push(run, LocalMessage::PublishParked { run, operation });
         }
         let cause = Cause {
             run,
             operation: operation.get(),
         };
-        let published = move |outcome, topic: Option<Name>| PartitionMessage::Published {
+        let published = move |outcome, topic: Option<Name>| LocalMessage::Published {
             run,
             operation,
             outcome,
@@ -127,7 +127,7 @@ impl Shard {
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
                 self.handed().keep_task(listed, task);
                 self.doors
-                    .push(run, PartitionMessage::PublishParked { run, operation });
+                    .push(run, LocalMessage::PublishParked { run, operation });
             }
         }
     }
@@ -136,7 +136,7 @@ impl Shard {
     /// turn comes.
     pub(super) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
         if let Some(topic) = self.handed().cancel((run, operation)) {
-            let message = PartitionMessage::Published {
+            let message = LocalMessage::Published {
                 run,
                 operation,
                 outcome: Ok(PublishOutcome::Unknown),
@@ -260,7 +260,7 @@ impl Shard {
         let outcome = match self.handed().outcome((run, operation)) {
             Some(Some(outcome)) => outcome,
             Some(None) => {
-                let message = PartitionMessage::PublishParked { run, operation };
+                let message = LocalMessage::PublishParked { run, operation };
                 return self.doors.push(run, message);
             }
             None if is_repeated => return self.publish(run, scheduled),
@@ -271,7 +271,7 @@ impl Shard {
                 outcome
             }
         };
-        let message = PartitionMessage::Published {
+        let message = LocalMessage::Published {
             run,
             operation,
             outcome,

@@ -1,6 +1,6 @@
 //! What a shard does with each message.
 
-use millrun_core::{Cause, InstanceId, Partition, RunId, Sequence};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
@@ -12,8 +12,8 @@ use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::mail::Reply;
 use crate::mail::{
-    FirstRequest, PartitionMessage, Request, ShardMessage, Standing, StartRequest, StartWith, StartedRun,
-    Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, check_workflow,
+    FirstRequest, LocalMessage, PartitionMessage, Request, ShardMessage, Standing, StartRequest, StartWith,
+    StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, check_workflow,
 };
 use crate::shared::ShardShared;
 use crate::{OnConflict, RunError, StartError};
@@ -31,12 +31,21 @@ impl Shard {
         match message {
             ShardMessage::Request(request) => self.on_request(request, moment),
             ShardMessage::Partition(message) => {
-                let is_for_this_life = |(run, life)| self.epoch_of(run) == life;
-                if message.life().is_none_or(is_for_this_life) {
+                if message.life().is_none_or(|life| self.is_life(life)) {
                     self.on_partition_message(message, moment);
                 }
             }
+            ShardMessage::Local(message) => {
+                if message.life().is_none_or(|life| self.is_life(life)) {
+                    self.on_local_message(message, moment);
+                }
+            }
         }
+    }
+
+    #[inline]
+    fn is_life(&self, (run, life): (RunId, Epoch)) -> bool {
+        self.epoch_of(run) == life
     }
 
     fn on_request(&mut self, request: Request, moment: Moment) {
@@ -98,10 +107,6 @@ impl Shard {
 
     fn on_partition_message(&mut self, message: PartitionMessage, moment: Moment) {
         match message {
-            PartitionMessage::TimerFired { run, operation, .. } => {
-                self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
-            }
-            PartitionMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
             PartitionMessage::StartChild(request) => {
                 self.on_asked(request.id.partition(), |shard| {
                     shard.on_start_child(*request, moment)
@@ -141,10 +146,19 @@ impl Shard {
                 children,
                 awaited,
             } => self.on_orphans(&parents, &children, &awaited, moment),
-            PartitionMessage::PublishParked { run, operation } => {
+        }
+    }
+
+    fn on_local_message(&mut self, message: LocalMessage, moment: Moment) {
+        match message {
+            LocalMessage::TimerFired { run, operation, .. } => {
+                self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
+            }
+            LocalMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
+            LocalMessage::PublishParked { run, operation } => {
                 self.with_run(run, Held::Input(Input::PublishParked { operation }), moment);
             }
-            PartitionMessage::Published {
+            LocalMessage::Published {
                 run,
                 operation,
                 outcome,
@@ -155,7 +169,7 @@ impl Shard {
                     self.on_room(&topic, run, operation, moment);
                 }
             }
-            PartitionMessage::AttemptStarted {
+            LocalMessage::AttemptStarted {
                 run,
                 operation,
                 attempt,
@@ -163,7 +177,7 @@ impl Shard {
                 let input = Input::AttemptStarted { operation, attempt };
                 self.with_run(run, Held::Input(input), moment);
             }
-            PartitionMessage::Heartbeat {
+            LocalMessage::Heartbeat {
                 run,
                 operation,
                 attempt,
@@ -176,7 +190,7 @@ impl Shard {
                 };
                 self.with_run(run, Held::Input(input), moment);
             }
-            PartitionMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
+            LocalMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
         }
     }
 

@@ -110,7 +110,7 @@ impl Shard {
         for (of, signal) in std::mem::take(&mut self.signals) {
             if refused.iter().any(|run| Behalf::from(*run) == of) {
                 let partition = signal.to.partition();
-                self.doors.push_to(partition, PartitionMessage::Signal(signal));
+                self.router.send(partition, PartitionMessage::Signal(signal));
             }
         }
     }

@@ -24,6 +24,7 @@ mod family;
 mod file_taken;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod fuzz;
 mod handles;
 mod heartbeats;
 mod kill;
