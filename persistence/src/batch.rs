@@ -12,6 +12,7 @@
 //! Invariants: the bytes are exactly the frames of the finished turns, in order; every frame is
 //! complete, and sealed unless the batch leaves that out; a turn that was not finished leaves no trace.
 
+mod group;
 #[cfg(feature = "appender")]
 mod joined;
 mod turn_view;
@@ -20,6 +21,8 @@ use std::borrow::Cow;
 
 use millrun_core::{Epoch, InstanceId, RunId, Sequence, Timestamp};
 
+pub(crate) use self::group::bytes as bytes_of;
+pub use self::group::{GroupView, GroupWriter};
 pub use self::turn_view::{TurnRecords, TurnView};
 use crate::error::TurnError;
 use crate::wire::v1;
@@ -27,7 +30,7 @@ use crate::wire::v1;
 /// The greatest size of one turn unless configured otherwise: 16 MiB.
 pub const TURN_BYTES_MAX_DEFAULT: usize = 16 << 20;
 
-/// A reusable buffer of framed turns. Each turn is all or nothing.
+/// A reusable buffer of framed turns. Each turn is all or nothing, and so is each [group](Self::group) of them.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -75,6 +78,8 @@ pub(crate) struct TurnSpan {
     pub(crate) closes: bool,
     /// It is refused if the turn before it is.
     pub(crate) is_tied: bool,
+    /// How many turns of its group stand from this one on; zero for a turn by itself.
+    pub(crate) group: u32,
 }
 
 impl Batch {
@@ -179,19 +184,30 @@ impl Batch {
 
     /// Ties the last finished turn to the one before it in this batch, of another run: it rests on that one,
     /// and is refused as [`TurnRefused::ReadAgain`](crate::TurnRefused::ReadAgain) if that one is refused
-    /// other than as already appended. Does nothing if there is none before it.
+    /// other than as already appended. Does nothing if there is none before it. The last [group](Self::group)
+    /// is tied as a whole to the turn before it.
     pub fn tie_last(&mut self) {
-        if let [.., _, last] = &mut self.turns[..] {
-            last.is_tied = true;
+        let first = self.first_of_last_group();
+        if first > 0
+            && let Some(turn) = self.turns.get_mut(first)
+        {
+            turn.is_tied = true;
         }
     }
 
     /// Starts a turn. Unless it is [finished](TurnWriter::finish), it leaves no trace.
     pub fn turn<'b>(&'b mut self, header: TurnHeader<'_>) -> TurnWriter<'b> {
         let start = self.bytes.len();
+        self.turn_in_group(header, start)
+    }
+
+    /// As [`turn`](Self::turn), of a group whose bytes begin at `group_start`.
+    fn turn_in_group<'b>(&'b mut self, header: TurnHeader<'_>, group_start: usize) -> TurnWriter<'b> {
+        let start = self.bytes.len();
         TurnWriter {
             batch: self,
             start,
+            group_start,
             run: header.run,
             head: header.head,
             epoch: header.epoch,
@@ -252,6 +268,8 @@ pub struct TurnHeader<'a> {
 pub struct TurnWriter<'b> {
     batch: &'b mut Batch,
     start: usize,
+    /// Where its group begins, which is bounded as one turn; a turn by itself is its own group.
+    group_start: usize,
     run: RunId,
     head: Sequence,
     epoch: Epoch,
@@ -361,7 +379,7 @@ impl TurnWriter<'_> {
             bytes.truncate(frame);
             return outcome;
         }
-        let turn_bytes = bytes.len() - self.start;
+        let turn_bytes = bytes.len() - self.group_start;
         if turn_bytes > self.batch.turn_bytes_max {
             self.problem = Some(TurnError::TooLarge {
                 bytes: turn_bytes,
@@ -426,6 +444,7 @@ impl TurnWriter<'_> {
             trims,
             closes,
             is_tied: false,
+            group: 0,
         });
         self.is_finished = true;
         Ok(index)

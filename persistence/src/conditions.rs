@@ -18,7 +18,7 @@
 
 use millrun_core::{Epoch, Partition, RunId, Sequence};
 
-use crate::batch::TurnSpan;
+use crate::batch::{TurnSpan, bytes_of};
 use crate::error::TurnRefused;
 use crate::heads::Heads;
 use crate::journal::RefusedTurn;
@@ -98,20 +98,14 @@ impl<P: Default> Conditions<P> {
         put: impl FnOnce(&mut P),
         is_last: impl FnOnce(&Head<P>) -> bool,
     ) -> Result<Option<P>, TurnRefused> {
-        // Under another epoch nothing is taken any more: the run of the present owner stays as it is.
-        self.check_epoch(turn.run, turn.epoch)?;
-        let bytes = turn.end - turn.start;
-        if bytes > self.turn_bytes_max {
-            self.suspect(turn.run);
-            return Err(TurnRefused::TooLarge {
-                bytes,
-                max: self.turn_bytes_max,
-            });
-        }
-        let Some(number) = self.heads.find(turn.run) else {
-            if !turn.opens {
-                return Err(TurnRefused::NotLive);
+        let number = match self.judge(turn, turn.end - turn.start, is_last) {
+            Ok(number) => number,
+            Err(refused) => {
+                self.mark(turn.run, &refused);
+                return Err(refused);
             }
+        };
+        let Some(number) = number else {
             let mut place = P::default();
             put(&mut place);
             if turn.closes {
@@ -128,18 +122,79 @@ impl<P: Default> Conditions<P> {
             return Ok(None);
         };
         let (_, head) = self.heads.at_mut(number);
-        if turn.opens || head.last != narrow(turn.head) || head.is_suspect {
-            let refused = refusal(head, turn, is_last);
-            if refused != TurnRefused::AlreadyAppended {
-                self.suspect(turn.run);
-            }
-            return Err(refused);
-        }
         head.before = head.last;
         head.last = narrow(turn.last);
         head.digest = turn.digest;
         put(&mut head.place);
         Ok(turn.closes.then(|| self.heads.remove(number).place))
+    }
+
+    /// Why a group of turns, each of another run, is refused as a whole: an error for each, if one of them does not
+    /// hold. `None` if all hold, and nothing is changed then. `is_damaged` says of which runs nothing is taken.
+    pub(crate) fn refuse_group(
+        &mut self,
+        turns: &[TurnSpan],
+        is_damaged: impl Fn(RunId) -> bool,
+        is_last: impl Fn(&TurnSpan, &Head<P>) -> bool,
+    ) -> Option<Vec<TurnRefused>> {
+        let bytes = bytes_of(turns);
+        let refused = turns.iter().map(|turn| match is_damaged(turn.run) {
+            true => Some(TurnRefused::Quarantined),
+            false => self.judge(turn, bytes, |head| is_last(turn, head)).err(),
+        });
+        let refused: Vec<_> = refused.collect();
+        if refused.iter().all(Option::is_none) {
+            return None;
+        }
+        let errors = turns.iter().zip(refused).map(|(turn, refused)| {
+            let refused = refused.unwrap_or(TurnRefused::ReadAgain);
+            self.mark(turn.run, &refused);
+            refused
+        });
+        Some(errors.collect())
+    }
+
+    /// Whether a turn's conditions hold, which has `bytes` with those that go with it: then the number of its
+    /// run, or `None` if it opens the run.
+    #[inline]
+    fn judge(
+        &self,
+        turn: &TurnSpan,
+        bytes: usize,
+        is_last: impl FnOnce(&Head<P>) -> bool,
+    ) -> Result<Option<u32>, TurnRefused> {
+        self.check_epoch(turn.run, turn.epoch)?;
+        if bytes > self.turn_bytes_max {
+            return Err(TurnRefused::TooLarge {
+                bytes,
+                max: self.turn_bytes_max,
+            });
+        }
+        let Some(number) = self.heads.find(turn.run) else {
+            return if turn.opens {
+                Ok(None)
+            } else {
+                Err(TurnRefused::NotLive)
+            };
+        };
+        let (_, head) = self.heads.at(number);
+        if turn.opens || head.last != narrow(turn.head) || head.is_suspect {
+            return Err(refusal(head, turn, is_last));
+        }
+        Ok(Some(number))
+    }
+
+    /// Remembers what a refusal says of its run.
+    #[cold]
+    fn mark(&mut self, run: RunId, refused: &TurnRefused) {
+        match refused {
+            TurnRefused::AlreadyAppended | TurnRefused::NotLive | TurnRefused::Quarantined => {}
+            // Under another epoch nothing is taken any more: the run of the present owner stays as it is.
+            TurnRefused::Fenced { .. } => {}
+            TurnRefused::Conflict { .. } | TurnRefused::ReadAgain | TurnRefused::TooLarge { .. } => {
+                self.suspect(run);
+            }
+        }
     }
 
     /// Takes no more turns of this run, if it is live, until its owner has read it again.
@@ -182,7 +237,8 @@ impl<P: Default> Conditions<P> {
     }
 }
 
-/// Whether a turn is tied to the one before it in its batch, which was refused.
+/// Whether a turn is tied to the one before it in its batch, which was refused. Of a group it is asked of its
+/// first turn.
 pub(crate) fn rests_on_refused(turn: &TurnSpan, index: usize, refused: &[RefusedTurn]) -> bool {
     let is_refused =
         |last: &RefusedTurn| last.turn + 1 == index && last.error != TurnRefused::AlreadyAppended;

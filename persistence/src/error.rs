@@ -11,10 +11,11 @@ use millrun_core::{Epoch, RunId, Sequence, SpawnError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// The turn is larger than the batch's `turn_bytes_max`.
+    /// The turn, with those of its [group](crate::Batch::group) before it, is larger than the batch's
+    /// `turn_bytes_max`.
     #[error("the turn has {bytes} bytes, at most {max} are allowed")]
     TooLarge {
-        /// Size of the turn in bytes; at least this much when it was given up half-way.
+        /// Size in bytes; at least this much when it was given up half-way.
         bytes: usize,
         /// The limit.
         max: usize,
@@ -34,9 +35,19 @@ pub enum TurnError {
     /// The instance id belongs to another partition than the run.
     #[error("the instance id and the run belong to different partitions")]
     WrongPartition,
+    /// A turn of the group was begun and not finished, so none of its turns is there.
+    #[error("a turn of the group was not finished")]
+    GroupNotWhole,
+    /// A group has one turn of each run at most.
+    #[error("the group has two turns of run {run}")]
+    RunTwice {
+        /// The run.
+        run: RunId,
+    },
 }
 
-/// Why a journal refused a turn. No other turn of the batch was touched.
+/// Why a journal refused a turn. Of the batch's other turns, only those of its [group](crate::Batch::group), and
+/// what is [tied](crate::Batch::tie_last) to it, were refused with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnRefused {
@@ -59,17 +70,21 @@ pub enum TurnRefused {
     /// The run has no live records here: it never started, has finished, or was deleted.
     #[error("the run is not live")]
     NotLive,
-    /// An earlier turn of the run was refused, so what its owner takes the run for is wrong: drop what
-    /// was decided for it, call [`Journal::read_again`](crate::Journal::read_again), and read it.
-    #[error("an earlier turn of the run was refused, and the run has not been read again since")]
+    /// An earlier turn of the run was refused, or one that this turn stands or falls with: of its
+    /// [group](crate::Batch::group), or that it is [tied](crate::Batch::tie_last) to. So what its owner takes the
+    /// run for is wrong: drop what was decided for it, call
+    /// [`Journal::read_again`](crate::Journal::read_again), and read it.
+    #[error(
+        "an earlier turn of the run, or one that goes with this, was refused: the run is to be read again"
+    )]
     ReadAgain,
     /// A record of the run is damaged, so nothing is appended to it any more.
     #[error("the run is quarantined: a record of it is damaged")]
     Quarantined,
-    /// The turn is larger than the journal's `turn_bytes_max`.
+    /// The turn, or its [group](crate::Batch::group) in all, is larger than the journal's `turn_bytes_max`.
     #[error("the turn has {bytes} bytes, at most {max} are allowed")]
     TooLarge {
-        /// Size of the turn in bytes.
+        /// Size of the turn, or of its group, in bytes.
         bytes: usize,
         /// The limit.
         max: usize,

@@ -41,7 +41,12 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
 
     /// Checks each turn's conditions (the run's head, queued turns included, and the epoch) and
     /// queues those that hold, in order. Never waits for the disk. A refused turn touches no turn of
-    /// another run, but for one that is [tied](Batch::tie_last) to it.
+    /// another run, but for one that is [tied](Batch::tie_last) to it and those of its [group](Batch::group).
+    ///
+    /// A group is taken as a whole or not at all: if one of its turns is refused, those whose conditions hold are
+    /// refused as [`TurnRefused::ReadAgain`], and all become durable in one commit otherwise. A damaged record of a
+    /// run keeps the groups that hold a turn of it from being taken; what other runs recorded together with the
+    /// damaged one stays.
     ///
     /// A refusal says that the owner takes the run for something that it is not, and all that it has
     /// decided for the run since then rests on that. So after any refusal but
@@ -158,6 +163,10 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     ///
     /// It says the same of a turn that closed its run, which
     /// [`TurnRefused::AlreadyAppended`](crate::TurnRefused) cannot.
+    ///
+    /// The turns of a [group](Batch::group) vouch for each other: where one is [`Resolved::Appended`], those that
+    /// cannot be told by themselves are too. Where one is absent or in conflict, none was appended, and the group
+    /// may be appended if all are absent.
     ///
     /// # Errors
     /// When a record that must be read is damaged, or the journal was closed.

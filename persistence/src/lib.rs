@@ -56,7 +56,9 @@ pub mod floor;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 
-pub use batch::{Batch, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnRecords, TurnView, TurnWriter};
+pub use batch::{
+    Batch, GroupView, GroupWriter, TURN_BYTES_MAX_DEFAULT, TurnHeader, TurnRecords, TurnView, TurnWriter,
+};
 pub use claim::{
     Claim, ClaimNews, ClaimNumber, ClaimRefused, Claimant, Granted, Owned, Owner, PartitionReport,
 };

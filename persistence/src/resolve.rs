@@ -32,7 +32,27 @@ pub enum Resolved {
 }
 
 pub(crate) fn resolve<J: Journal + ?Sized>(journal: &J, batch: &Batch) -> Result<Vec<Resolved>, ReadError> {
-    batch.iter().map(|turn| resolve_turn(journal, turn)).collect()
+    let mut answers = Vec::with_capacity(batch.turns());
+    for group in batch.groups() {
+        let from = answers.len();
+        for (_, turn) in group.turns() {
+            answers.push(resolve_turn(journal, turn)?);
+        }
+        let answers = &mut answers[from..];
+        if !answers.contains(&Resolved::Appended) {
+            continue;
+        }
+        for (answer, (_, turn)) in answers.iter_mut().zip(group.turns()) {
+            // The commit came after it was looked for, and before another of the group was.
+            if *answer == Resolved::Absent {
+                *answer = resolve_turn(journal, turn)?;
+            }
+            if *answer == Resolved::Unknown {
+                *answer = Resolved::Appended;
+            }
+        }
+    }
+    Ok(answers)
 }
 
 fn resolve_turn<J: Journal + ?Sized>(journal: &J, turn: TurnView<'_>) -> Result<Resolved, ReadError> {

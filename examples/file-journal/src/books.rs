@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
-    FinishedRun, OwnerTable, ReadError, Record, RecordView, Retention, Snapshot, Trimmed, TurnRefused,
-    TurnView,
+    FinishedRun, GroupView, OwnerTable, ReadError, Record, RecordView, Retention, Snapshot, Trimmed,
+    TurnRefused, TurnView,
 };
 
 use crate::lines::{Entry, Turn, run_of, snapshot_of};
@@ -73,18 +73,47 @@ impl Heads {
         self.live.get(&run).map(|head| head.last_turn.last())
     }
 
-    /// Takes a turn if its conditions hold.
-    pub(crate) fn admit(&mut self, turn: &TurnView<'_>, bytes_max: usize) -> Result<Turn, TurnRefused> {
-        self.check_epoch(turn.run(), turn.epoch())?;
-        let (bytes, max) = (turn.bytes(), bytes_max);
-        match self.live.get_mut(&turn.run()) {
-            Some(head) => {
-                head.check(turn, max)?;
-            }
-            None if bytes > max => return Err(TurnRefused::TooLarge { bytes, max }),
-            None if turn.opens().is_none() => return Err(TurnRefused::NotLive),
-            None => {}
+    /// Whether the conditions of all turns of a group hold, which has so many bytes in all; otherwise what is
+    /// wrong with those of which something is.
+    pub(crate) fn judge(
+        &self,
+        group: &GroupView<'_>,
+        bytes: usize,
+        max: usize,
+    ) -> Result<(), Vec<Option<TurnRefused>>> {
+        let judged = group.turns().map(|(_, turn)| self.check(&turn, bytes, max).err());
+        let judged: Vec<_> = judged.collect();
+        match judged.iter().all(Option::is_none) {
+            true => Ok(()),
+            false => Err(judged),
         }
+    }
+
+    fn check(&self, turn: &TurnView<'_>, bytes: usize, max: usize) -> Result<(), TurnRefused> {
+        self.check_epoch(turn.run(), turn.epoch())?;
+        if bytes > max {
+            return Err(TurnRefused::TooLarge { bytes, max });
+        }
+        match self.live.get(&turn.run()) {
+            Some(head) => head.check(turn),
+            None if turn.opens().is_none() => Err(TurnRefused::NotLive),
+            None => Ok(()),
+        }
+    }
+
+    /// After a refusal, but for that of a turn that is there already, the run takes nothing until it is read again.
+    /// A fenced turn says nothing of the run of the present owner.
+    pub(crate) fn mark(&mut self, run: RunId, refused: &TurnRefused) {
+        let says_nothing = matches!(refused, TurnRefused::Fenced { .. } | TurnRefused::AlreadyAppended);
+        if let Some(head) = self.live.get_mut(&run)
+            && !says_nothing
+        {
+            head.is_suspect = true;
+        }
+    }
+
+    /// Takes a turn whose conditions hold.
+    pub(crate) fn admit(&mut self, turn: &TurnView<'_>) -> Turn {
         let last_turn = Turn::of(turn);
         if turn.closes() {
             self.live.remove(&turn.run());
@@ -98,32 +127,28 @@ impl Heads {
                 },
             );
         }
-        Ok(last_turn)
+        last_turn
     }
 }
 
 impl Head {
-    /// After a refusal, but for that of a turn that is there already, the run takes nothing until it is read again.
-    fn check(&mut self, turn: &TurnView<'_>, max: usize) -> Result<(), TurnRefused> {
-        let (bytes, last) = (turn.bytes(), &self.last_turn);
-        let refused = if bytes > max {
-            TurnRefused::TooLarge { bytes, max }
-        } else if self.is_suspect {
-            TurnRefused::ReadAgain
+    /// Whether a turn fits behind the last one.
+    fn check(&self, turn: &TurnView<'_>) -> Result<(), TurnRefused> {
+        let last = &self.last_turn;
+        if self.is_suspect {
+            Err(TurnRefused::ReadAgain)
         } else if turn.opens().is_none() && turn.head() == last.last() {
-            return Ok(());
+            Ok(())
         } else if (turn.head(), turn.last()) == (last.head(), last.last())
             && last
                 .records()
                 .zip(turn.records())
                 .all(|(one, other)| one.is_same_as(&other))
         {
-            return Err(TurnRefused::AlreadyAppended);
+            Err(TurnRefused::AlreadyAppended)
         } else {
-            TurnRefused::Conflict { head: last.last() }
-        };
-        self.is_suspect = true;
-        Err(refused)
+            Err(TurnRefused::Conflict { head: last.last() })
+        }
     }
 }
 

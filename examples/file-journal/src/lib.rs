@@ -273,22 +273,42 @@ impl Journal for FileJournal {
         }
         let mut refused: Vec<RefusedTurn> = Vec::new();
         let queued = state.queued_turns;
-        for (turn, view) in batch.iter().enumerate() {
-            let rests_on_refused = view.is_tied()
-                && refused
-                    .last()
-                    .is_some_and(|last| last.turn + 1 == turn && last.error != TurnRefused::AlreadyAppended);
-            let admitted = match rests_on_refused {
-                true => Err(TurnRefused::ReadAgain),
-                false => state.heads.admit(&view, self.config.turn_bytes_max),
+        for group in batch.groups() {
+            let rests_on_refused = |turn: usize| {
+                let is_before = |last: &RefusedTurn| last.turn + 1 == turn;
+                let last = refused.last().filter(|last| is_before(last));
+                group.is_tied() && last.is_some_and(|last| last.error != TurnRefused::AlreadyAppended)
             };
-            match admitted {
-                Ok(turn) => {
-                    state.queue.push(Entry::Turn(turn));
-                    state.queued_turns += 1;
-                    state.queued_bytes += view.bytes();
+            if group
+                .turns()
+                .next()
+                .is_some_and(|(first, _)| rests_on_refused(first))
+            {
+                let error = || TurnRefused::ReadAgain;
+                refused.extend(
+                    group
+                        .turns()
+                        .map(|(turn, _)| RefusedTurn { turn, error: error() }),
+                );
+                continue;
+            }
+            let (bytes, max) = (group.bytes(), self.config.turn_bytes_max);
+            match state.heads.judge(&group, bytes, max) {
+                Ok(()) => {
+                    for (_, turn) in group.turns() {
+                        let entry = state.heads.admit(&turn);
+                        state.queue.push(Entry::Turn(entry));
+                        state.queued_turns += 1;
+                    }
+                    state.queued_bytes += bytes;
                 }
-                Err(error) => refused.push(RefusedTurn { turn, error }),
+                Err(errors) => {
+                    for ((turn, view), error) in group.turns().zip(errors) {
+                        let error = error.unwrap_or(TurnRefused::ReadAgain);
+                        state.heads.mark(view.run(), &error);
+                        refused.push(RefusedTurn { turn, error });
+                    }
+                }
             }
         }
         if state.queued_turns > queued {

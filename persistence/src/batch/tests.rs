@@ -185,3 +185,88 @@ fn turns_are_read_as_they_were_written_with_checksums_and_without() {
         assert_eq!(records, expected);
     }
 }
+
+fn opening(id: &InstanceId, unique: u64) -> TurnHeader<'_> {
+    let time = Timestamp::from_micros(5);
+    TurnHeader {
+        run: RunId::new(id.partition(), time, unique),
+        head: Sequence::ZERO,
+        epoch: Epoch::new(1),
+        time,
+        opens: Some(id),
+    }
+}
+
+fn put(mut turn: TurnWriter<'_>, len: usize) -> Result<usize, TurnError> {
+    let encode = |bytes: &mut Vec<u8>| {
+        bytes.resize(bytes.len() + len, 1);
+        Ok::<_, Infallible>(())
+    };
+    turn.record(1, encode).unwrap();
+    turn.finish(false)
+}
+
+/// What stands in a batch: the indexes of the turns of each group.
+fn groups(batch: &Batch) -> Vec<Vec<usize>> {
+    let indexes = |group: GroupView<'_>| group.turns().map(|(index, _)| index).collect();
+    batch.groups().map(indexes).collect()
+}
+
+#[test]
+fn a_batch_is_read_as_turns_and_as_groups() {
+    let id = InstanceId::new("order-42").unwrap();
+    let mut batch = Batch::new();
+    put(batch.turn(opening(&id, 1)), 10).unwrap();
+    for (from, len) in [(2, 3), (5, 2)] {
+        let mut group = batch.group();
+        for unique in from..from + len {
+            put(group.turn(opening(&id, unique)), 10).unwrap();
+        }
+        group.finish().unwrap();
+    }
+    batch.tie_last();
+    let mut group = batch.group();
+    put(group.turn(opening(&id, 7)), 10).unwrap();
+    assert_eq!(group.finish(), Ok(6..7));
+    assert_eq!(groups(&batch), [vec![0], vec![1, 2, 3], vec![4, 5], vec![6]]);
+    let tied: Vec<_> = batch.groups().map(|group| group.is_tied()).collect();
+    assert_eq!(tied, [false, false, true, false]);
+    let bytes: usize = batch.groups().map(|group| group.bytes()).sum();
+    assert_eq!(bytes, batch.bytes());
+    batch.clear();
+    batch.tie_last();
+    assert_eq!(groups(&batch), Vec::<Vec<usize>>::new());
+}
+
+#[test]
+fn a_group_that_is_not_sound_leaves_no_trace() {
+    let id = InstanceId::new("order-42").unwrap();
+    let mut batch = Batch::with_turn_bytes_max(200);
+    put(batch.turn(opening(&id, 1)), 10).unwrap();
+    let before = batch.bytes();
+    assert_eq!(batch.group().finish(), Err(TurnError::Empty));
+    let mut group = batch.group();
+    put(group.turn(opening(&id, 2)), 10).unwrap();
+    drop(group);
+    let mut group = batch.group();
+    put(group.turn(opening(&id, 2)), 10).unwrap();
+    drop(group.turn(opening(&id, 3)));
+    put(group.turn(opening(&id, 4)), 10).unwrap();
+    assert_eq!(group.finish(), Err(TurnError::GroupNotWhole));
+    let mut group = batch.group();
+    for unique in [2, 3, 2] {
+        put(group.turn(opening(&id, unique)), 1).unwrap();
+    }
+    let run = opening(&id, 2).run;
+    assert_eq!(group.finish(), Err(TurnError::RunTwice { run }));
+    // Each by itself would be small enough.
+    let mut group = batch.group();
+    put(group.turn(opening(&id, 2)), 60).unwrap();
+    let refused = put(group.turn(opening(&id, 3)), 60);
+    assert!(
+        matches!(refused, Err(TurnError::TooLarge { bytes: 232, max: 200 })),
+        "{refused:?}"
+    );
+    assert_eq!(group.finish(), Err(TurnError::GroupNotWhole));
+    assert_eq!((batch.turns(), batch.bytes()), (1, before));
+}

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use millrun_core::{Epoch, InstanceId, Offset, RunId, Sequence, Timestamp};
 
 use super::Subject;
-use crate::batch::{Batch, TurnHeader};
-use crate::error::TurnRefused;
+use crate::batch::{Batch, GroupWriter, TurnHeader, TurnWriter};
+use crate::error::{TurnError, TurnRefused};
 use crate::journal::Journal;
 use crate::record::{History, Trimmed};
 
@@ -57,7 +57,20 @@ impl Author {
     /// # Panics
     /// When the batch refuses it.
     pub fn put(&mut self, batch: &mut Batch, bodies: &[&[u8]], closes: bool) -> usize {
-        self.put_turn(batch, bodies, closes, None)
+        let turn = batch.turn(self.header());
+        Self::write(turn, bodies, closes).expect("the turn is sound");
+        self.note(bodies);
+        batch.turns() - 1
+    }
+
+    /// Puts a turn with these bodies into a group.
+    ///
+    /// # Panics
+    /// When the group refuses it.
+    pub fn put_grouped(&mut self, group: &mut GroupWriter<'_>, bodies: &[&[u8]], closes: bool) {
+        let turn = group.turn(self.header());
+        Self::write(turn, bodies, closes).expect("the turn is sound");
+        self.note(bodies);
     }
 
     /// Puts a turn into `batch` that trims its run of all that was written before; returns its index. What it
@@ -68,7 +81,11 @@ impl Author {
     pub fn put_trimming(&mut self, batch: &mut Batch, bodies: &[&[u8]]) -> usize {
         self.trimmed = self.written.len();
         let kept = self.kept();
-        self.put_turn(batch, bodies, false, Some(&kept))
+        let mut turn = batch.turn(self.header());
+        turn.trim(&self.id, &kept);
+        Self::write(turn, bodies, false).expect("the turn is sound");
+        self.note(bodies);
+        batch.turns() - 1
     }
 
     /// What stands in the place of the records that its run was trimmed of.
@@ -83,19 +100,18 @@ impl Author {
         self.written.get(self.trimmed..).unwrap_or_default()
     }
 
-    fn put_turn(&mut self, batch: &mut Batch, bodies: &[&[u8]], closes: bool, kept: Option<&[u8]>) -> usize {
-        let opens = (self.head == Sequence::ZERO).then_some(&self.id);
-        let header = TurnHeader {
+    /// Of its next turn.
+    fn header(&self) -> TurnHeader<'_> {
+        TurnHeader {
             run: self.run,
             head: self.head,
             epoch: self.epoch,
             time: self.time,
-            opens,
-        };
-        let mut turn = batch.turn(header);
-        if let Some(kept) = kept {
-            turn.trim(&self.id, kept);
+            opens: (self.head == Sequence::ZERO).then_some(&self.id),
         }
+    }
+
+    fn write(mut turn: TurnWriter<'_>, bodies: &[&[u8]], closes: bool) -> Result<usize, TurnError> {
         for (kind, body) in (1..).zip(bodies) {
             let encode = |buffer: &mut Vec<u8>| {
                 buffer.extend_from_slice(body);
@@ -103,10 +119,13 @@ impl Author {
             };
             turn.record(kind, encode).expect("the encoder cannot fail");
         }
-        let index = turn.finish(closes).expect("the turn is sound");
+        turn.finish(closes)
+    }
+
+    /// Remembers what it has written.
+    fn note(&mut self, bodies: &[&[u8]]) {
         self.head = Sequence::new(self.head.get() + bodies.len() as u64);
         self.written.extend(bodies.iter().map(|body| body.to_vec()));
-        index
     }
 
     /// A batch with one turn of these bodies.

@@ -9,6 +9,7 @@
 mod actor;
 mod append;
 mod claims;
+mod groups;
 mod lifetime;
 mod limits;
 mod reading;
@@ -70,6 +71,7 @@ pub struct Case<S> {
 #[must_use]
 pub fn cases<S: Subject>() -> Vec<Case<S>> {
     let mut cases = append::cases();
+    cases.extend(groups::cases());
     cases.extend(claims::cases());
     cases.extend(reading::cases());
     cases.extend(limits::cases());

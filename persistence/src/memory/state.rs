@@ -12,7 +12,7 @@ use millrun_core::{Bell, Epoch, Offset, RunId};
 
 use super::claims::Pending;
 use super::retained::{Close, Known, RetainedRuns};
-use crate::batch::Batch;
+use crate::batch::{Batch, TurnSpan};
 use crate::conditions::{Conditions, Head, rests_on_refused};
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError, TurnRefused};
@@ -123,62 +123,87 @@ impl JournalState {
 
     pub(super) fn admit(&mut self, batch: &Batch) -> Vec<RefusedTurn> {
         let mut refused = Vec::new();
-        for (index, turn) in batch.spans().iter().enumerate() {
+        let (spans, mut index) = (batch.spans(), 0);
+        while let Some(turn) = spans.get(index) {
+            if turn.group > 1 {
+                index = self.admit_group(batch, index, &mut refused);
+                continue;
+            }
             if rests_on_refused(turn, index, &refused) {
                 let error = TurnRefused::ReadAgain;
                 refused.push(RefusedTurn { turn: index, error });
-                continue;
+            } else if let Err(error) = self.admit_turn(turn, batch.frames(turn)) {
+                refused.push(RefusedTurn { turn: index, error });
             }
-            let frames = batch.frames(turn);
-            let (is_held, spare) = (self.is_held, &mut self.spare);
-            let put = |stored: &mut Frames| {
-                // One that is too large goes, so that those below it are of use again.
-                if turn.opens
-                    && let Some(buffer) = spare.pop()
-                    && buffer.capacity() <= SPARE_FACTOR_MAX * frames.len()
-                {
-                    stored.bytes = buffer;
-                }
-                if turn.trims {
-                    stored.trimmed = stored.bytes.len();
-                }
-                stored.bytes.extend_from_slice(frames);
-                if !is_held {
-                    stored.durable = stored.bytes.len();
-                }
-            };
-            let is_last = |head: &Head<Frames>| {
-                let stored = &head.place.bytes;
-                let start = stored.len().checked_sub(frames.len());
-                start.is_some_and(|start| v1::are_same(&stored[start..], frames))
-            };
-            let outcome = self.conditions.admit(turn, put, is_last);
-            match outcome {
-                Ok(ended) => {
-                    self.queued_turns += 1;
-                    self.queued_bytes += frames.len();
-                    self.live_bytes += frames.len() as u64;
-                    if (turn.closes || turn.trims) && !self.snapshots.is_empty() {
-                        self.snapshots.remove(&turn.run);
-                    }
-                    match ended {
-                        Some(stored) => {
-                            let close = Close {
-                                run: turn.run,
-                                id: scan::id_hash(&stored.bytes),
-                                closed_at: turn.time,
-                                head: turn.last,
-                            };
-                            self.closing.push((close, stored));
-                        }
-                        None if self.is_held || turn.trims => self.touched.push(turn.run),
-                        None => {}
-                    }
-                }
-                Err(error) => refused.push(RefusedTurn { turn: index, error }),
-            }
+            index += 1;
         }
         refused
+    }
+
+    /// Takes the group that begins with this turn, or refuses it as a whole; gives the index behind it.
+    #[cold]
+    fn admit_group(&mut self, batch: &Batch, first: usize, refused: &mut Vec<RefusedTurn>) -> usize {
+        let group = batch.group_at(first);
+        let turns = &batch.spans()[group.clone()];
+        let errors = if rests_on_refused(&turns[0], first, refused) {
+            Some(vec![TurnRefused::ReadAgain; turns.len()])
+        } else {
+            let is_last = |turn: &TurnSpan, head: &Head<Frames>| head.place.ends_with(batch.frames(turn));
+            self.conditions.refuse_group(turns, |_| false, is_last)
+        };
+        if let Some(errors) = errors {
+            let errors = group.clone().zip(errors);
+            refused.extend(errors.map(|(turn, error)| RefusedTurn { turn, error }));
+            return group.end;
+        }
+        for (index, turn) in group.clone().zip(turns) {
+            if let Err(error) = self.admit_turn(turn, batch.frames(turn)) {
+                refused.push(RefusedTurn { turn: index, error });
+            }
+        }
+        group.end
+    }
+
+    fn admit_turn(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {
+        let (is_held, spare) = (self.is_held, &mut self.spare);
+        let put = |stored: &mut Frames| {
+            // One that is too large goes, so that those below it are of use again.
+            if turn.opens
+                && let Some(buffer) = spare.pop()
+                && buffer.capacity() <= SPARE_FACTOR_MAX * frames.len()
+            {
+                stored.bytes = buffer;
+            }
+            if turn.trims {
+                stored.trimmed = stored.bytes.len();
+            }
+            stored.bytes.extend_from_slice(frames);
+            if !is_held {
+                stored.durable = stored.bytes.len();
+            }
+        };
+        let is_last = |head: &Head<Frames>| head.place.ends_with(frames);
+        let ended = self.conditions.admit(turn, put, is_last)?;
+        self.queued_turns += 1;
+        self.queued_bytes += frames.len();
+        self.live_bytes += frames.len() as u64;
+        if (turn.closes || turn.trims) && !self.snapshots.is_empty() {
+            self.snapshots.remove(&turn.run);
+        }
+        match ended {
+            Some(stored) => {
+                let close = Close {
+                    run: turn.run,
+                    id: scan::id_hash(&stored.bytes),
+                    closed_at: turn.time,
+                    head: turn.last,
+                };
+                self.closing.push((close, stored));
+            }
+            None if self.is_held || turn.trims => self.touched.push(turn.run),
+            None => {}
+        }
+        Ok(())
     }
 
     pub(super) fn commit(&mut self) {
@@ -255,6 +280,12 @@ impl Frames {
         let trimmed = std::mem::take(&mut self.trimmed);
         self.bytes.drain(..trimmed);
         trimmed as u64
+    }
+
+    /// Whether the last turn is this one.
+    fn ends_with(&self, turn: &[u8]) -> bool {
+        let start = self.bytes.len().checked_sub(turn.len());
+        start.is_some_and(|start| v1::are_same(&self.bytes[start..], turn))
     }
 
     fn durable(&self) -> &[u8] {

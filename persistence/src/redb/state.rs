@@ -265,13 +265,19 @@ impl JournalState {
         }
         let bytes = self.open.bytes.len();
         let mut refused = Vec::new();
-        for (index, turn) in batch.spans().iter().enumerate() {
+        let (spans, mut index) = (batch.spans(), 0);
+        while let Some(turn) = spans.get(index) {
+            if turn.group > 1 {
+                index = self.enqueue_group(batch, index, &mut refused);
+                continue;
+            }
             if rests_on_refused(turn, index, &refused) {
                 let error = TurnRefused::ReadAgain;
                 refused.push(RefusedTurn { turn: index, error });
             } else if let Err(error) = self.admit(turn, batch.frames(turn)) {
                 refused.push(RefusedTurn { turn: index, error });
             }
+            index += 1;
         }
         let taken = batch.spans().len() - refused.len();
         if taken > 0 {
@@ -282,6 +288,31 @@ impl JournalState {
         }
         let offset = self.open.offset;
         Ok((Enqueued { offset, refused }, self.rings()))
+    }
+
+    /// Takes the group that begins with this turn, or refuses it as a whole; gives the index behind it.
+    #[cold]
+    fn enqueue_group(&mut self, batch: &Batch, first: usize, refused: &mut Vec<RefusedTurn>) -> usize {
+        let group = batch.group_at(first);
+        let turns = &batch.spans()[group.clone()];
+        let errors = if rests_on_refused(&turns[0], first, refused) {
+            Some(vec![TurnRefused::ReadAgain; turns.len()])
+        } else {
+            let is_last = |turn: &TurnSpan, head: &Head<Place>| head.digest == turn.digest;
+            let is_damaged = |run| self.damaged.has(run);
+            self.conditions.refuse_group(turns, is_damaged, is_last)
+        };
+        if let Some(errors) = errors {
+            let errors = group.clone().zip(errors);
+            refused.extend(errors.map(|(turn, error)| RefusedTurn { turn, error }));
+            return group.end;
+        }
+        for (index, turn) in group.clone().zip(turns) {
+            if let Err(error) = self.admit(turn, batch.frames(turn)) {
+                refused.push(RefusedTurn { turn: index, error });
+            }
+        }
+        group.end
     }
 
     fn admit(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {

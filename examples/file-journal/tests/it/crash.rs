@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrun_core::{Offset, RunId, Sequence};
 use millrun_file_journal::FileJournal;
 use millrun_persistence::contract::{Author, Subject};
-use millrun_persistence::{Journal, JournalConfig, ReadError, Snapshot, StoreError};
+use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, Snapshot, StoreError};
 
 /// A journal in one file, which is opened by nobody else.
 struct One<'a>(&'a Path);
@@ -82,6 +82,49 @@ fn wherever_the_file_is_cut_what_was_acknowledged_is_found_and_turns_are_whole()
                 "cut at {cut}"
             );
         }
+    }
+}
+
+#[test]
+fn wherever_the_file_is_cut_all_of_a_group_is_there_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("whole.journal");
+    let journal = open(&path).unwrap();
+    let mut authors = [
+        Author::new(&journal, "order", 1),
+        Author::new(&journal, "parcel", 2),
+    ];
+    let mut acknowledged = Vec::new();
+    for _ in 0..3 {
+        let mut batch = Batch::new();
+        let mut group = batch.group();
+        for author in &mut authors {
+            author.put_grouped(&mut group, &[b"one", b"two"], false);
+        }
+        group.finish().unwrap();
+        let enqueued = journal.enqueue(&batch).unwrap();
+        assert_eq!(enqueued.refused, []);
+        One(&path).settle(&journal, enqueued.offset);
+        acknowledged.push(usize::try_from(fs::metadata(&path).unwrap().len()).unwrap());
+    }
+    journal.close().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let path = folder.path().join("cut.journal");
+    for cut in 0..=bytes.len() {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let journal = open(&path).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        let found = authors
+            .each_ref()
+            .map(|author| match journal.history(author.run) {
+                Ok(history) => history.records.len(),
+                Err(ReadError::UnknownRun { .. }) => 0,
+                Err(error) => panic!("cut at {cut}: {error}"),
+            });
+        let least = 2 * acknowledged.iter().filter(|len| **len <= cut).count();
+        assert!(
+            found[0] == found[1] && found[0] >= least,
+            "cut at {cut}: {found:?}, at least {least}"
+        );
     }
 }
 

@@ -45,6 +45,9 @@ fn run(seed: u64, plan: Plan) -> Result<Outcome, String> {
     if seed % 8 >= 4 {
         record = record.trimming();
     }
+    if seed % 16 >= 8 {
+        record = record.grouping();
+    }
     let mut image = Vec::new();
     let mut base = 0;
     for life in 0..3_u64 {

@@ -82,6 +82,8 @@ pub(crate) struct Record {
     has_single: bool,
     /// Whether some turns trim their runs.
     has_trims: bool,
+    /// Whether some batches are groups.
+    has_groups: bool,
 }
 
 impl Record {
@@ -97,6 +99,15 @@ impl Record {
             body_bytes_max: [200, 20_000],
             has_single: false,
             has_trims: false,
+            has_groups: false,
+        }
+    }
+
+    /// In which one of two batches holds a group of turns besides.
+    pub(crate) fn grouping(self) -> Self {
+        Self {
+            has_groups: true,
+            ..self
         }
     }
 
@@ -185,6 +196,9 @@ impl Record {
                 closed.push(author.run);
             }
         }
+        if self.has_groups && dice.one_in(2) {
+            self.put_group(&mut batch, &mut authors, dice);
+        }
         let Ok(enqueued) = journal.enqueue(&batch) else {
             return false;
         };
@@ -201,6 +215,25 @@ impl Record {
         self.states.push(WorkloadState { lengths, closed });
         self.offsets.push(enqueued.offset);
         true
+    }
+
+    /// Puts a group into the batch, of a run that begins and of live runs.
+    fn put_group(&mut self, batch: &mut Batch, authors: &mut Vec<Author>, dice: &mut Dice) {
+        self.begun += 1;
+        authors.push(author(self.begun));
+        let (time, epoch) = (Timestamp::from_micros(self.clock), self.epoch);
+        let body = vec![7; usize::try_from(dice.below(self.body_bytes_max[1])).unwrap()];
+        let mut group = batch.group();
+        for author in authors
+            .iter_mut()
+            .rev()
+            .filter(|author| !is_closed(author))
+            .take(4)
+        {
+            (author.time, author.epoch) = (time, epoch);
+            author.put_grouped(&mut group, &[&body, b"turn"], false);
+        }
+        group.finish().unwrap();
     }
 
     /// Folds some live run: into the number of its records, and the last of them.
