@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrun_core::{InstanceId, Timestamp};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
@@ -570,10 +569,11 @@ fn read<'a, T: Deserialize<'a>>(body: &'a Bytes) -> Result<T, EventError> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(body.as_ref());
     let value =
         T::deserialize(&mut deserializer).map_err(|error| EventError::Malformed(error.to_string()))?;
-    // Only at the end of the bytes is there no marker of a further value.
-    match IgnoredAny::deserialize(&mut deserializer) {
+    // Only at the end of the bytes is there no marker of a further value. A truth value is nothing but a marker: of a list
+    // those of the entries would be read too, and missed.
+    match bool::deserialize(&mut deserializer) {
         Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
-        Ok(IgnoredAny) | Err(_) => Err(EventError::Malformed("bytes are left over".into())),
+        Ok(_) | Err(_) => Err(EventError::Malformed("bytes are left over".into())),
     }
 }
 

@@ -385,12 +385,14 @@ fn truncated_and_prolonged_bodies_are_errors() {
                 "{event:?} cut at {end}"
             );
         }
-        let mut longer = body.to_vec();
-        longer.push(0xc0);
-        assert!(
-            decode(kind(&event), &Bytes::from(longer), opens(&event)).is_err(),
-            "{event:?} with a tail"
-        );
+        // A list or a map without its entries was taken for the end.
+        for tail in 0..=u8::MAX {
+            let longer = [&body[..], &[tail]].concat();
+            assert!(
+                decode(kind(&event), &Bytes::from(longer), opens(&event)).is_err(),
+                "{event:?} with a tail of {tail:#x}"
+            );
+        }
     }
 }
 
