@@ -197,7 +197,14 @@ pub enum ClaimError {
     Stopped(#[from] StopCause),
 }
 
-impl From<ReadError> for StartError {
+/// What a failed read is to the caller of a runtime.
+enum Unread {
+    Damaged(ReadError),
+    Stopped(StopCause),
+    Other(ReadError),
+}
+
+impl From<ReadError> for Unread {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Damaged { .. } => Self::Damaged(error),
@@ -205,20 +212,27 @@ impl From<ReadError> for StartError {
             ReadError::Failed(failure) if failure.kind() == FailureKind::Closed => {
                 Self::Stopped(StopCause::Journal(failure))
             }
-            error => Self::Read(error),
+            error => Self::Other(error),
+        }
+    }
+}
+
+impl From<ReadError> for StartError {
+    fn from(error: ReadError) -> Self {
+        match error.into() {
+            Unread::Damaged(error) => Self::Damaged(error),
+            Unread::Stopped(cause) => Self::Stopped(cause),
+            Unread::Other(error) => Self::Read(error),
         }
     }
 }
 
 impl From<ReadError> for RunError {
     fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::Damaged { .. } => Self::Damaged(error),
-            // A journal is closed by the end of its runtime alone.
-            ReadError::Failed(failure) if failure.kind() == FailureKind::Closed => {
-                Self::Stopped(StopCause::Journal(failure))
-            }
-            error => Self::Read(error),
+        match error.into() {
+            Unread::Damaged(error) => Self::Damaged(error),
+            Unread::Stopped(cause) => Self::Stopped(cause),
+            Unread::Other(error) => Self::Read(error),
         }
     }
 }
