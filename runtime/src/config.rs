@@ -110,6 +110,11 @@ pub struct RuntimeConfig {
     pub restarts_max: u32,
     /// The window in which [`restarts_max`](Self::restarts_max) counts, 60 s by default.
     pub restart_window: Duration,
+    /// Whether a run keeps the events before its checkpoints until its retention ends; false by default: a
+    /// checkpoint that leaves a [kept beginning](Limits::kept_beginning_every) trims its history, and the store gives
+    /// the space back. With an [archive](JournalConfig::archive) all histories are kept whole, so that they
+    /// come there whole. A run that was trimmed stays so.
+    pub keep_history: bool,
     /// The bounds of each run.
     pub limits: Limits,
     /// The bounds and the durability of the journal.
@@ -145,6 +150,7 @@ impl Default for RuntimeConfig {
             actors_len_max: 1_024,
             restarts_max: 5,
             restart_window: Duration::from_secs(60),
+            keep_history: false,
             limits: Limits::default(),
             journal: JournalConfig::default(),
         }
@@ -152,6 +158,11 @@ impl Default for RuntimeConfig {
 }
 
 impl RuntimeConfig {
+    /// Whether checkpoints trim the histories of their runs.
+    pub(crate) fn trims_histories(&self) -> bool {
+        !self.keep_history && self.journal.archive.is_none()
+    }
+
     /// How many activities of a task queue run at once.
     pub(crate) fn running_max_of(&self, queue: &str) -> usize {
         let own = self.queue_running_max.get(queue).copied();

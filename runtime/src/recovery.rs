@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use millrun_core::{InstanceId, RunId, Timestamp};
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
 use millrun_persistence::{
     ClaimNews, ClaimRefused, Claimant, Fold, Granted, Progress, ReadError, RecordView, RecoveryReport,
 };
@@ -77,6 +77,8 @@ struct History {
     /// The instance, if not even its first record can be understood.
     id: Option<InstanceId>,
     outstanding: Outstanding,
+    /// The events up to this one are in what was kept of a history that was trimmed.
+    kept: Sequence,
     damage: Option<String>,
 }
 
@@ -95,8 +97,22 @@ impl Fold for Histories {
             body,
             time,
             opens,
+            kept,
+            sequence,
             ..
         } = record;
+        if let Some(kept) = kept {
+            match history.outstanding.begin_kept(kept) {
+                Ok(sequence) => history.kept = sequence,
+                Err(error) => {
+                    history.damage = Some(format!("what is kept of the events before {sequence}: {error}"));
+                    history.id = opens.and_then(|id| InstanceId::new(id).ok());
+                }
+            }
+        }
+        if history.damage.is_some() || sequence <= history.kept {
+            return;
+        }
         if let Err(error) = history.outstanding.take(kind, body, time, opens) {
             history.damage = Some(format!("event {}: {error}", record.sequence));
             history.id = opens.and_then(|id| InstanceId::new(id).ok());
@@ -106,6 +122,7 @@ impl Fold for Histories {
     fn forget(&mut self, number: usize) {
         if let Some(history) = self.runs.get_mut(number) {
             history.run = None;
+            history.kept = Sequence::ZERO;
             history.outstanding.clear();
             history.damage = None;
         }
@@ -258,7 +275,6 @@ impl StartupReport {
 
 #[cfg(test)]
 mod tests {
-    use millrun_core::Sequence;
     use millrun_workflow::{Event, Payload, Started, wire};
 
     use super::*;

@@ -7,16 +7,18 @@
 //!   at the end: the bytes that are left ─► events ─► Ledger
 //! ```
 //!
+//! Where a history was trimmed, its [kept beginning](crate::KeptBeginning) says what is outstanding of the rest.
+//!
 //! A store that is opened reads the records of all its runs; nearly all of them are of operations
 //! that have ended. Those are not decoded here, so that what is wrong with one of them, beyond its
 //! checksum, shows when the run is replayed, and not before.
 
 use bytes::Bytes;
-use millrun_core::Timestamp;
+use millrun_core::{Sequence, Timestamp};
 
-use crate::event::EventError;
+use crate::event::{Event, EventError};
 use crate::operations::Operations;
-use crate::wire::{Bearing, bearing};
+use crate::wire::{Bearing, bearing, decode_kept};
 use crate::{Ledger, wire};
 
 /// Memory is kept for what follows up to these sizes: a million runs may have been live at once, and each
@@ -180,6 +182,34 @@ impl Outstanding {
             Bearing::None => {}
         }
         Ok(())
+    }
+
+    /// Begins anew with what was [kept](crate::KeptBeginning) of the beginning of a history. The records behind the
+    /// sequence that this gives go on there; those up to it are in what was kept.
+    ///
+    /// # Errors
+    /// When the bytes are none, or were written by a later version.
+    pub fn begin_kept(&mut self, kept: &[u8]) -> Result<Sequence, EventError> {
+        self.clear();
+        let parts = decode_kept(&Bytes::copy_from_slice(kept))?;
+        let mut body = Vec::new();
+        for noted in &parts.events {
+            body.clear();
+            wire::encode(&noted.event, &mut body)?;
+            let kind = wire::kind(&noted.event);
+            let opens = match &noted.event {
+                Event::Started(started) => Some(started.id.as_str()),
+                _ => None,
+            };
+            self.take(kind, &body, noted.time, opens)?;
+            if let Bearing::Tells { operation, .. } = bearing(kind, &body)?
+                && let Some(open) = self.open.get_mut(operation)
+                && let Some(later) = open.later.iter_mut().find(|later| later.noted.kind == kind)
+            {
+                later.count = noted.count;
+            }
+        }
+        Ok(Sequence::new(parts.sequence))
     }
 
     /// What is outstanding: how the run began, the operations that have not ended, and why the code

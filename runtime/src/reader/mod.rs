@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{Next, Part, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{History, ReadError, Record};
+use millrun_persistence::{History, ReadError, Record, Trimmed};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
     ChildFailure, Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started,
@@ -69,9 +69,6 @@ impl Drop for Owed<'_> {
     }
 }
 
-/// A run's events, each with the time of its turn.
-type Events = Vec<(Event, Timestamp)>;
-
 impl Reader {
     pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors, lane: usize) -> Self {
         shared.reader.lanes.begin(lane);
@@ -84,20 +81,13 @@ impl Reader {
         }
     }
 
-    /// What a live run is brought back from: the events behind what was kept of it, if that can be read, and
-    /// all of them otherwise.
+    /// What a live run is brought back from: the events behind what was kept beside its history, if that can be
+    /// read, and otherwise all that its history has.
     fn load(&self, run: RunId) -> Result<Story, RunError> {
         if let Some(story) = self.load_kept(run) {
             return Ok(story);
         }
-        let history = self.shared.journal.history(run)?;
-        let id = history.id.as_str();
-        let events = history
-            .records
-            .iter()
-            .map(|record| decode(record, id).map(|event| (event, record.time)));
-        let events = events.collect::<Result<_, _>>()?;
-        Ok(Story { kept: None, events })
+        story(&self.shared.journal.history(run)?)
     }
 
     /// What was kept of a run, with all events behind it; `None` if there is nothing, or anything is wrong with
@@ -117,7 +107,7 @@ impl Reader {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let page = journal.history_page(run, kept.sequence(), bytes_max).ok()?;
         let last = page.records.last().map_or(kept.sequence(), |last| last.sequence);
-        if last != page.head {
+        if last != page.head || page.trimmed.is_some() {
             return None;
         }
         let events = page
@@ -178,6 +168,11 @@ impl Reader {
     fn beginning(&self, run: RunId) -> Result<Box<Started>, RunError> {
         let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
         let page = page.map_err(of_finished)?;
+        if let Some(trimmed) = &page.trimmed {
+            let kept = kept_of(trimmed)?;
+            let started = kept.ledger().started().ok_or(RunError::NotFound)?;
+            return Ok(Box::new(started.clone()));
+        }
         let first = page.records.first().ok_or(RunError::NotFound)?;
         // The id stands beside the first record, and nobody asks for it here.
         match decode(first, "-")? {
@@ -186,22 +181,19 @@ impl Reader {
         }
     }
 
-    /// The events of a run that has ended, and what they come to.
-    fn finished(&self, target: &Target) -> Result<(RunId, Ledger, Events), RunError> {
+    /// What a run that has ended can be brought back from, and what it comes to.
+    fn finished(&self, target: &Target) -> Result<(RunId, Ledger, Story), RunError> {
         let run = self.run_of(target)?;
-        let history = self.history(run)?;
-        let id = history.id.as_str();
-        let mut ledger = Ledger::new();
-        let mut events = Vec::with_capacity(history.records.len());
-        for record in &history.records {
-            let event = decode(record, id)?;
-            ledger.apply(&event, record.time);
-            events.push((event, record.time));
+        let story = story(&self.history(run)?)?;
+        let kept = story.kept.as_ref().map(|kept| kept.ledger().clone());
+        let mut ledger = kept.unwrap_or_else(Ledger::new);
+        for (event, time) in &story.events {
+            ledger.apply(event, *time);
         }
         if ledger.outcome().is_none() {
             return Err(RunError::NotFound);
         }
-        Ok((run, ledger, events))
+        Ok((run, ledger, story))
     }
 
     fn child(&self, finished: RunId, mut request: StartChild) {
@@ -255,7 +247,7 @@ impl Reader {
     /// Replays a finished run; whatever differs is reported.
     fn check(&self, run: RunId) {
         let counters = &self.shared.counters;
-        let Ok((_, ledger, events)) = self.finished(&Target::Run(run)) else {
+        let Ok((_, ledger, story)) = self.finished(&Target::Run(run)) else {
             return;
         };
         let started = ledger.started();
@@ -263,10 +255,7 @@ impl Reader {
             return;
         };
         counters.replay_checks.fetch_add(1, Ordering::Relaxed);
-        let difference = match self
-            .shared
-            .replay(Some(implementation), run, Story { kept: None, events })
-        {
+        let difference = match self.shared.replay(Some(implementation), run, story) {
             Ok(instance) => match instance.park_reason() {
                 Some(reason) => Some(reason.to_string()),
                 None if instance.changed_values() > 0 => Some(format!(
@@ -285,15 +274,15 @@ impl Reader {
     }
 
     fn describe(&self, target: &Target) -> Result<InstanceDescription, RunError> {
-        let (run, ledger, events) = self.finished(target)?;
+        let (run, ledger, story) = self.finished(target)?;
         let mut description =
             InstanceDescription::of(run, &ledger, 0, |_| false).ok_or(RunError::NotFound)?;
-        description.ended_at = events.last().map(|(_, time)| *time);
+        description.ended_at = story.events.last().map(|(_, time)| *time);
         Ok(description)
     }
 
     fn query(&self, target: &Target, question: &Question) -> Result<Payload, QueryError> {
-        let (run, ledger, events) = self.finished(target)?;
+        let (run, ledger, story) = self.finished(target)?;
         let workflow = ledger.started().map(|started| started.workflow.clone());
         let workflow = workflow.unwrap_or_default();
         let Some(implementation) = self.shared.workflows.code_of(&*workflow) else {
@@ -302,9 +291,7 @@ impl Reader {
             };
             return Err(QueryError::Unanswered(Unanswered::Parked(reason.to_string())));
         };
-        let instance = self
-            .shared
-            .replay(Some(implementation), run, Story { kept: None, events })?;
+        let instance = self.shared.replay(Some(implementation), run, story)?;
         Ok(instance.query(&question.name, &question.value)?)
     }
 
@@ -324,6 +311,34 @@ fn of_finished(error: ReadError) -> RunError {
         ReadError::Expired { .. } => RunError::Expired,
         error => error.into(),
     }
+}
+
+/// What a run can be brought back from: its events, or, if it was trimmed, what is kept of its beginning and the
+/// events behind that.
+fn story(history: &History) -> Result<Story, RunError> {
+    let kept = history.trimmed.as_ref().map(kept_of).transpose()?;
+    let from = kept.as_ref().map_or(Sequence::ZERO, |kept| kept.sequence());
+    let id = history.id.as_str();
+    let records = history.records.iter().filter(|record| record.sequence > from);
+    let events = records.map(|record| decode(record, id).map(|event| (event, record.time)));
+    let events = events.collect::<Result<_, _>>()?;
+    Ok(Story { kept, events })
+}
+
+/// What is kept of the beginning of a run that was trimmed.
+fn kept_of(trimmed: &Trimmed) -> Result<Box<KeptBeginning>, RunError> {
+    let kept = KeptBeginning::decode(&trimmed.kept).map_err(|error| {
+        let before = trimmed.before;
+        RunError::History(format!("what is kept of the events before {before}: {error}"))
+    })?;
+    // Where the run goes on stands in the turn that has trimmed it.
+    if kept.sequence() < trimmed.before {
+        let before = trimmed.before;
+        return Err(RunError::History(format!(
+            "what is kept of the events before {before} ends too early"
+        )));
+    }
+    Ok(Box::new(kept))
 }
 
 /// Reads an event back; `id` is needed for the first.

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use millrun_core::{RunId, Sequence};
+use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{Batch, Snapshot, TurnError, TurnHeader};
 use millrun_workflow::{Command, Event, EventError, Moment, Outcome, ParkReason, Turn, wire};
 
@@ -23,9 +23,18 @@ use super::questions::{answer_updates, tell_parked};
 use super::residency::weigh;
 use crate::mail::Standing;
 
-/// Appends a turn to the batch, all or nothing.
-fn write_turn(batch: &mut Batch, header: TurnHeader<'_>, events: &[Event]) -> Result<(), TurnError> {
+/// Appends a turn to the batch, all or nothing; with the instance's id, and what takes the place of all events
+/// before it, if the turn trims its run.
+fn write_turn(
+    batch: &mut Batch,
+    header: TurnHeader<'_>,
+    events: &[Event],
+    trims: Option<(&InstanceId, &[u8])>,
+) -> Result<(), TurnError> {
     let mut writer = batch.turn(header);
+    if let Some((id, kept)) = trims {
+        writer.trim(id, kept);
+    }
     for event in events {
         let encoded: Result<(), EventError> =
             writer.record(wire::kind(event), |body| wire::encode(event, body));
@@ -71,10 +80,35 @@ impl Shard {
                 time: moment.now,
                 opens,
             };
-            write_turn(&mut self.batch, header, &turn.events)?;
+            if turn.kept.is_some() {
+                if self.write_keeping(header, turn)? {
+                    turn.kept = None;
+                }
+            } else {
+                write_turn(&mut self.batch, header, &turn.events, None)?;
+            }
             self.tally.events += turn.events.len() as u64;
         }
         Ok(())
+    }
+
+    /// Writes a turn that has a kept beginning. Says whether it trims its run; otherwise what is kept is to be put
+    /// beside the history.
+    fn write_keeping(&mut self, header: TurnHeader<'_>, turn: &Turn) -> Result<bool, TurnError> {
+        let id = self.entries.get(header.run).map(|entry| entry.id.clone());
+        let trims = self.shared.config.trims_histories()
+            && header.head > Sequence::ZERO
+            && !turn.events.last().is_some_and(Event::is_last);
+        if let (Some(id), Some((_, kept))) = (id.filter(|_| trims), &turn.kept) {
+            match write_turn(&mut self.batch, header, &turn.events, Some((&id, kept))) {
+                Ok(()) => return Ok(true),
+                // By itself it may fit; the next checkpoint trims.
+                Err(TurnError::TooLarge { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        write_turn(&mut self.batch, header, &turn.events, None)?;
+        Ok(false)
     }
 
     /// Puts what a recorded turn asks for into the sweep's effects, and keeps the run's entry in step with it.

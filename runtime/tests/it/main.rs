@@ -54,6 +54,7 @@ mod supervision;
 mod support;
 mod tapped;
 mod threads;
+mod trimming;
 mod unrecordable;
 mod upkeep;
 mod workflows;

@@ -593,12 +593,13 @@ async fn adding(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
 /// enough; where nothing is kept, the run is not brought back.
 #[tokio::test]
 async fn a_run_that_makes_checkpoints_is_brought_back_however_long_its_history_is() {
-    for (every, is_brought_back) in [(16, true), (0, false)] {
+    for (every, keep_history, is_brought_back) in [(16, false, true), (16, true, true), (0, false, false)] {
         let store = Store::new();
         let builder = |history_bytes_max| {
             let builder = store.bare().register(COUNT, adding);
             builder.configure(move |config| {
                 config.limits.kept_beginning_every = every;
+                config.keep_history = keep_history;
                 config.journal.history_bytes_max = history_bytes_max;
             })
         };
@@ -628,7 +629,10 @@ async fn what_was_kept_of_a_history_may_be_lost_or_spoilt() {
     let store = Store::new();
     let builder = || {
         let builder = store.bare().register(COUNT, adding);
-        builder.configure(|config| config.limits.kept_beginning_every = 16)
+        builder.configure(|config| {
+            config.limits.kept_beginning_every = 16;
+            config.keep_history = true;
+        })
     };
     let runtime = builder().start().await.unwrap();
     let run = runtime.start(COUNT, "c", 0).await.unwrap();

@@ -157,6 +157,8 @@ fn play(seed: u64, crashes: u64) {
                 }
                 // In two of three, runs are brought back from what is kept at their checkpoints.
                 config.limits.kept_beginning_every = seed % 3;
+                // In one of five, beside their whole histories.
+                config.keep_history = seed.is_multiple_of(5);
             })
             .register(STEP, step)
             .register(SEND, move |_: ActivityContext, errand| {

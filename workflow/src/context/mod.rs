@@ -196,10 +196,10 @@ impl WorkflowContext {
     /// outstanding are cancelled; make the [state](Self::state) for queries anew.
     ///
     /// It bounds what the code is run again for, what an instance keeps in memory, and the length that
-    /// [`history_len_max`](crate::Limits::history_len_max) counts. It does not bound the file: the events
-    /// before it stay there until the run has ended and its retention too, and waking an unloaded run
-    /// still reads them. A run that goes on for years should [continue as new](Self::continue_as_new)
-    /// now and then.
+    /// [`history_len_max`](crate::Limits::history_len_max) counts. Once in
+    /// [`kept_beginning_every`](crate::Limits::kept_beginning_every) events it also bounds what the run takes in the
+    /// file, and what is read to wake it: the events before are gone then, unless the runtime is told to keep
+    /// them, and what the run still needs of them is kept.
     ///
     /// What it gives reads as the result, which the code will give from there on. The future is ready only if
     /// there can be no checkpoint, with an error that says why. The state and the signals that were not taken

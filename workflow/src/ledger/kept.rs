@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariant: a replay from a kept beginning and the events behind it gives the same turns, byte for byte, as a
-//! replay of the whole history. So it may be lost at any time.
+//! replay of the whole history. So the events before the checkpoint may go, or what is kept beside them.
 //!
 //! Left out: the state of the code itself, which stands in the checkpoint, and what outlives no checkpoint
 //! (changes that the code asked for, who waits for what).
@@ -89,6 +89,12 @@ impl KeptBeginning {
             }),
             _ => Err(malformed("without a checkpoint")),
         }
+    }
+
+    /// What the history up to the checkpoint says, as far as the run still needs it.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The sequence of the checkpoint: the events behind it are needed to bring the run back.

@@ -44,7 +44,7 @@ pub struct Limits {
     pub history_len_warn: u64,
     /// In how many events of a history one checkpoint leaves a [kept beginning](crate::KeptBeginning), 256 by
     /// default: the first one behind each multiple of this. Bringing the run back then needs the events behind
-    /// that checkpoint alone. Zero keeps none: the whole history is read.
+    /// that checkpoint alone, and the others may go. Zero keeps none: the whole history stays, and is read.
     pub kept_beginning_every: u64,
     /// Whether a replay must also encode each value as it was recorded; off by default. Otherwise a
     /// difference is counted, since a field added with a default must not park every live run. For

@@ -31,8 +31,8 @@ pub struct Turn {
     pub events: Vec<Event>,
     /// What is to be done about it, in order.
     pub commands: Vec<Command>,
-    /// What is worth being kept beside the history, once the events are durable: the fold of the history up to
-    /// the event with this sequence, as a [`KeptBeginning`](crate::KeptBeginning) reads it back. The owner of the
+    /// What is worth being kept, in the place of the events before this turn or beside them, once the turn is
+    /// durable: the fold of the history up to the event with this sequence, as a [`KeptBeginning`](crate::KeptBeginning) reads it back. The owner of the
     /// turn may drop it.
     pub kept: Option<(Sequence, Vec<u8>)>,
     pub(super) spare: Spare,

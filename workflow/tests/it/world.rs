@@ -386,6 +386,7 @@ impl World {
         assert_eq!(ledgers[0], ledgers[1]);
         assert_eq!(replayed.park_reason(), self.instance.park_reason());
         self.check_outstanding();
+        self.check_outstanding_of_kept();
     }
 
     fn gather(&self, gathered: &mut Outstanding) {
@@ -434,6 +435,32 @@ impl World {
                     .collect::<Vec<_>>()
             };
             assert_eq!(since(&outstanding), since(&whole), "up to event {index}");
+        }
+    }
+
+    /// So it is if the history was trimmed to a kept beginning and the events behind it.
+    fn check_outstanding_of_kept(&self) {
+        let mut gathered = Outstanding::new();
+        self.gather(&mut gathered);
+        for (len, bytes) in &self.kept {
+            let sequence = gathered
+                .begin_kept(bytes)
+                .expect("the engine's own bytes can be read");
+            let mut whole = Ledger::new();
+            for (number, (event, time)) in (1..).zip(&self.history) {
+                whole.apply(event, *time);
+                if number <= sequence.get() {
+                    continue;
+                }
+                let mut body = Vec::new();
+                wire::encode(event, &mut body).expect("the engine's own events can be encoded");
+                let taken = gathered.take(wire::kind(event), &body, *time, None);
+                taken.expect("the engine's own events can be read");
+            }
+            let outstanding = gathered.ledger().expect("the engine's own events can be read");
+            assert_eq!(outstanding.started(), whole.started());
+            assert_eq!(outstanding.parked(), whole.parked(), "kept at event {len}");
+            assert!(outstanding.pending().eq(whole.pending()), "kept at event {len}");
         }
     }
 
