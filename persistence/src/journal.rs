@@ -96,6 +96,27 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// [`Durability`](crate::Durability)). Offsets count batches since the journal was opened.
     fn high_watermark(&self) -> Offset;
 
+    /// The offset that an answer must wait for which rests on no turn of its own: to a question about a run, say,
+    /// or a refusal. `queued` is the offset that the one who answers got for its last batch: what the answer
+    /// tells may rest on that. Never waits; bells ring as for a batch of this offset.
+    ///
+    /// A journal whose owners are all in this process gives `queued` back: an owner that has lost partitions is told
+    /// before anybody else has them. A journal over a store that several processes share queues a check that this
+    /// one still owns what it has claimed, and gives the offset of that: so nobody answers from what has another
+    /// owner by now. The offset of a batch says as much by itself.
+    ///
+    /// ```
+    /// # use millrun_core::Offset;
+    /// # use millrun_persistence::{Batch, Journal, JournalConfig, MemoryJournal};
+    /// let journal = MemoryJournal::new(JournalConfig::default())?;
+    /// let queued = journal.enqueue(&Batch::new())?.offset;
+    /// assert!(journal.confirm(queued) <= journal.high_watermark());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn confirm(&self, queued: Offset) -> Offset {
+        queued
+    }
+
     /// What stopped the journal, if anything did. Once set, it stays.
     fn failure(&self) -> Option<JournalFailure>;
 

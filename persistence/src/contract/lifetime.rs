@@ -1,5 +1,7 @@
 //! Closing and opening again.
 
+use millrun_core::Offset;
+
 use super::actor::accepted;
 use super::reading::recovered;
 use super::{Author, Subject, suite};
@@ -9,6 +11,7 @@ use crate::error::{EnqueueError, FailureKind, ReadError, TurnRefused};
 use crate::journal::Journal;
 
 suite![
+    what_was_queued_is_confirmed_once_it_is_durable,
     closing_flushes_what_is_queued,
     a_closed_journal_refuses_everything,
     closing_twice_is_fine,
@@ -26,6 +29,23 @@ suite![
 
 fn open<S: Subject>(subject: &S) -> S::Journal {
     subject.fresh(JournalConfig::default())
+}
+
+fn what_was_queued_is_confirmed_once_it_is_durable<S: Subject>(subject: &S) {
+    let journal = subject.fresh(JournalConfig::default());
+    let nothing = journal.confirm(Offset::ZERO);
+    subject.settle(&journal, nothing);
+    assert!(journal.high_watermark() >= nothing, "{:?}", journal.failure());
+    let mut author = Author::new(&journal, "a", 1);
+    for turn in 0..3_u8 {
+        let batch = author.batch(&[&[turn]], false);
+        let queued = journal.enqueue(&batch).expect("the batch is taken").offset;
+        let confirmed = journal.confirm(queued);
+        assert!(confirmed >= queued, "an answer waits for what it rests on");
+        subject.settle(&journal, confirmed);
+        assert!(journal.high_watermark() >= confirmed, "{:?}", journal.failure());
+        author.assert_history(&journal);
+    }
 }
 
 fn reopen<S: Subject>(subject: &S, journal: S::Journal) -> S::Journal {

@@ -302,6 +302,8 @@ impl Shard {
             }
             self.batch.clear();
             self.last_offset = enqueued.offset;
+        } else {
+            self.last_offset = self.shared.journal.confirm(self.last_offset);
         }
         self.applied.clear();
         self.signals.clear();

@@ -118,3 +118,30 @@ async fn no_readers_and_too_many_are_refused() {
         }
     }
 }
+
+/// On a store that several processes share, the owner of a run may have been replaced when it is asked about it.
+#[tokio::test]
+async fn an_answer_that_rests_on_no_turn_waits_until_it_is_confirmed() {
+    let journal = journal();
+    let runtime = runtime(&journal, 1).await;
+    let run = runtime.start(WAIT, "asked", ()).await.unwrap();
+    journal.confirm_behind(1);
+    let describing = {
+        let run = run.clone();
+        tokio::spawn(async move { run.describe().await.unwrap().status })
+    };
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!describing.is_finished());
+    // Bringing the run back waits like an answer, so only what is under way is held up.
+    journal.confirm_behind(0);
+    let other = runtime.start(WAIT, "other", ()).await.unwrap();
+    assert_eq!(describing.await.unwrap(), InstanceStatus::Running);
+    for run in [run, other] {
+        run.signal(GO, 1).await.unwrap();
+        run.signal(GO, 2).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 3);
+    }
+    runtime.shutdown().await.unwrap();
+}

@@ -24,6 +24,8 @@ pub(crate) struct Tapped {
     unreadable: AtomicU64,
     /// The watermark at which it hangs, and [`NOT_HANGING`] as long as it does not.
     hangs_at: AtomicU64,
+    /// By how much what it confirms is behind what is queued.
+    confirms_behind: AtomicU64,
     slow: Slow,
 }
 
@@ -54,6 +56,7 @@ impl Tapped {
             enqueue,
             unreadable: AtomicU64::new(0),
             hangs_at: AtomicU64::new(NOT_HANGING),
+            confirms_behind: AtomicU64::new(0),
             slow: Slow::default(),
         })
     }
@@ -62,6 +65,11 @@ impl Tapped {
     pub(crate) fn hang(&self) {
         let at = self.inner.high_watermark().get();
         self.hangs_at.store(at, Ordering::SeqCst);
+    }
+
+    /// From now on, an answer that rests on no turn waits for so many batches behind those that are durable.
+    pub(crate) fn confirm_behind(&self, batches: u64) {
+        self.confirms_behind.store(batches, Ordering::SeqCst);
     }
 
     /// From now on, reads of this run's history wait.
@@ -127,6 +135,12 @@ impl Journal for Tapped {
             return millrun::store::Offset::new(self.hangs_at.load(Ordering::SeqCst));
         }
         self.inner.high_watermark()
+    }
+
+    fn confirm(&self, queued: millrun::store::Offset) -> millrun::store::Offset {
+        let behind = self.confirms_behind.load(Ordering::SeqCst);
+        let present = self.inner.high_watermark().get();
+        queued.max(millrun::store::Offset::new(present + behind))
     }
 
     fn failure(&self) -> Option<JournalFailure> {
