@@ -270,7 +270,9 @@ fn tests_and_files_that_the_documents_name_are_there() {
 }
 
 /// What is no bound of the configuration: a mode, or a place for others.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 10] = [
+    "claimed_at_open",
+    "keep_history",
     "own_thread",
     "replay_check_every",
     "strict",
