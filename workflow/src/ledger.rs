@@ -321,6 +321,21 @@ impl Ledger {
         self.updates()?.standings.get(request)
     }
 
+    /// The updates that were answered and are remembered, with the requests under which they were asked for, the
+    /// oldest first: the last [`ANSWERS_LEN_MAX`] at most.
+    pub fn answered_updates(&self) -> impl Iterator<Item = (&str, &Result<Payload, String>)> {
+        let updates = self.updates();
+        updates.into_iter().flat_map(|updates| {
+            updates
+                .answered
+                .iter()
+                .filter_map(|request| match updates.standings.get(request) {
+                    Some(UpdateStanding::Answered(answer)) => Some((request.as_str(), answer)),
+                    Some(UpdateStanding::Accepted) | None => None,
+                })
+        })
+    }
+
     /// About how many bytes of memory the answers to updates take.
     pub(crate) fn answers_memory_bytes(&self) -> usize {
         // Each request is kept twice, each answer beside it.

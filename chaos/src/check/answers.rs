@@ -110,7 +110,10 @@ fn check_ends(account: &Account, findings: &mut Findings) {
     let is_closed = account
         .first_ask(|ask| matches!(ask, Ask::Note { note, .. } if *note == crate::programs::CLOSE))
         .is_some();
-    let takes_notes = matches!(account.kind, Kind::Counter | Kind::Parent | Kind::Chain);
+    let takes_notes = matches!(
+        account.kind,
+        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper
+    );
     let is_explained = match end {
         Answer::Cancelled => asked("cancel") || is_child,
         Answer::Terminated { .. } => asked("terminate"),

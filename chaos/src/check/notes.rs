@@ -8,7 +8,10 @@ use crate::programs::{CLOSE, Kind};
 use crate::wire::Ask;
 
 pub(super) fn check(account: &Account, findings: &mut Findings) {
-    if !matches!(account.kind, Kind::Counter | Kind::Parent | Kind::Chain) {
+    if !matches!(
+        account.kind,
+        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper
+    ) {
         return;
     }
     let Some(outcome) = account.outcome() else { return };

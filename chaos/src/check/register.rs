@@ -20,7 +20,10 @@ struct Request {
 
 pub(super) fn check(account: &Account, findings: &mut Findings) {
     let requests = requests(account, findings);
-    if !matches!(account.kind, Kind::Counter | Kind::Parent | Kind::Chain) {
+    if !matches!(
+        account.kind,
+        Kind::Counter | Kind::Parent | Kind::Chain | Kind::Keeper
+    ) {
         return;
     }
     let mut calls = calls(account, &requests, &mut findings.checked.queries);

@@ -19,8 +19,9 @@ pub(super) async fn tell(desk: &Arc<Desk>, load: Load, name: &str, mut dice: Dic
     let caller = |kind, prefix: &str, dice| Caller::new(desk, load, kind, &format!("{prefix}-{name}"), dice);
     match choice {
         0..30 => family(desk, load, &format!("family-{name}"), dice).await,
-        30..45 => counter(caller(Kind::Counter, "counter", dice)).await,
-        45..55 => counter(caller(Kind::Chain, "chain", dice)).await,
+        30..42 => counter(caller(Kind::Counter, "counter", dice)).await,
+        42..48 => counter(caller(Kind::Chain, "chain", dice)).await,
+        48..55 => counter(caller(Kind::Keeper, "keeper", dice)).await,
         55..65 => alone(caller(Kind::Steps, "steps", dice)).await,
         65..71 => alone(caller(Kind::Courier, "courier", dice)).await,
         71..77 => alone(caller(Kind::Sleeper, "sleeper", dice)).await,

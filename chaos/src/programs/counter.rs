@@ -1,4 +1,4 @@
-//! Programs that take notes: counters, parents of counters, and chains of runs.
+//! Programs that take notes: counters, parents of counters, chains of runs, and keepers.
 
 use futures_util::future::{join, join4};
 use millrun::workflow::State;
@@ -79,4 +79,20 @@ pub(crate) async fn chain(
         ..input
     };
     Ok(cx.continue_as_new(next_kind.workflow(), next).await?)
+}
+
+/// Begins again from its sheet after every few notes.
+pub(crate) async fn keeper(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+    let sheet = cx.state(cx.checkpointed().transpose()?.unwrap_or(input.sheet));
+    for _ in 0..LINK_LEN {
+        let note = cx.receive(NOTE).await?;
+        let now = cx.now();
+        sheet.change(|sheet| sheet.see(now));
+        if note == CLOSE {
+            return Ok(sheet.read(Sheet::outcome));
+        }
+        sheet.change(|sheet| sheet.note(note));
+    }
+    let kept = sheet.read(Sheet::clone);
+    Ok(cx.checkpoint(&kept).await?)
 }

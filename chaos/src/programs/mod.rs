@@ -8,6 +8,7 @@
 //!   steps     activities in sequence, with pauses            chain     continues as new every few notes
 //!   courier   publishes                                      asker     waits for a promise
 //!   sleeper   timers                                         pebble    one step
+//!   keeper    a checkpoint every few notes, of which some trim its history
 //! ```
 
 mod counter;
@@ -39,6 +40,7 @@ pub(crate) enum Kind {
     Chain,
     /// What a chain continues as, which continues as a chain again.
     Link,
+    Keeper,
     Courier,
     Asker,
     Sleeper,
@@ -46,12 +48,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Counter,
         Self::Parent,
         Self::Steps,
         Self::Chain,
         Self::Link,
+        Self::Keeper,
         Self::Courier,
         Self::Asker,
         Self::Sleeper,
@@ -65,6 +68,7 @@ impl Kind {
             Self::Steps => "steps",
             Self::Chain => "chain",
             Self::Link => "link",
+            Self::Keeper => "keeper",
             Self::Courier => "courier",
             Self::Asker => "asker",
             Self::Sleeper => "sleeper",
@@ -89,7 +93,7 @@ pub(crate) const PARCELS: Topic<u64> = Topic::named("chaos.parcels");
 
 /// How many children a parent has.
 pub(crate) const CHILDREN: usize = 3;
-/// After how many notes a chain continues as new.
+/// After how many notes a chain continues as new, and a keeper makes a checkpoint.
 pub(crate) const LINK_LEN: usize = 3;
 
 /// The argument of every program.
@@ -141,6 +145,11 @@ impl Sheet {
             }
             Change::Swap(value) => std::mem::replace(&mut self.value, value),
         }
+    }
+
+    /// The notes in the order in which they were taken.
+    pub(crate) fn notes(&self) -> &[u64] {
+        &self.notes
     }
 
     fn shown(&self) -> Shown {
@@ -235,6 +244,7 @@ pub(crate) fn programs(world: &World) -> impl Iterator<Item = (AnsweringWorkflow
             Kind::Parent => boxed(counter::parent),
             Kind::Chain => boxed(|cx, input| counter::chain(cx, input, Kind::Link)),
             Kind::Link => boxed(|cx, input| counter::chain(cx, input, Kind::Chain)),
+            Kind::Keeper => boxed(counter::keeper),
             Kind::Steps => boxed(steps::steps),
             Kind::Pebble => boxed(steps::pebble),
             Kind::Courier => {

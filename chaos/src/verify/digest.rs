@@ -6,11 +6,14 @@ use std::io::Write;
 
 use millrun::Limits;
 use millrun::operating::ParkReason;
+use millrun::store::Sequence;
 use millrun_persistence::{History, Record};
-use millrun_workflow::{Event, Implementation, Instance, OperationId, wire};
+use millrun_workflow::{
+    Checkpoint, Event, Implementation, Instance, KeptBeginning, Ledger, OperationId, wire,
+};
 
 use super::{End, Seen};
-use crate::programs::{Kind, NOTE, SLEEP_MS_MAX};
+use crate::programs::{Kind, NOTE, SLEEP_MS_MAX, Sheet};
 
 /// Reads and replays a history.
 ///
@@ -27,8 +30,25 @@ pub(super) fn of(history: &History, implementations: &[Implementation]) -> Resul
     let mut ended = BTreeSet::new();
     let mut workflow = String::new();
     let mut host_now = 0;
+    let kept = history
+        .trimmed
+        .as_ref()
+        .map(|trimmed| KeptBeginning::decode(&trimmed.kept));
+    let kept = kept.transpose()?;
+    if let Some(kept) = &kept {
+        take_kept(kept.ledger(), &mut seen)?;
+        let started = kept.ledger().started().ok_or("what is kept has no beginning")?;
+        workflow = started.workflow.to_string();
+    }
+    let from = kept.as_ref().map_or(Sequence::ZERO, KeptBeginning::sequence);
     for record in &history.records {
         let event = decode(record, history)?;
+        if record.sequence <= from {
+            if let Event::Checkpointed(checkpoint) = &event {
+                take_checkpoint(checkpoint, &mut seen)?;
+            }
+            continue;
+        }
         if let Event::Started(started) = &event {
             workflow = started.workflow.to_string();
         }
@@ -47,7 +67,11 @@ pub(super) fn of(history: &History, implementations: &[Implementation]) -> Resul
         events.push((event, record.time));
     }
     let code = implementations.iter().find(|code| code.name() == workflow);
-    seen.difference = match Instance::replay(code, history.run, events, Limits::default()) {
+    let replayed = match kept {
+        Some(kept) => Instance::replay_kept(code, history.run, kept, events, Limits::default()),
+        None => Instance::replay(code, history.run, events, Limits::default()),
+    };
+    seen.difference = match replayed {
         Ok(instance) => match instance.park_reason() {
             None | Some(ParkReason::Paused { .. }) => None,
             Some(reason) => Some(reason.to_string()),
@@ -55,6 +79,32 @@ pub(super) fn of(history: &History, implementations: &[Implementation]) -> Resul
         Err(error) => Some(error.to_string()),
     };
     Ok(seen)
+}
+
+/// What was kept of the events before a checkpoint, of what callers were told.
+fn take_kept(ledger: &Ledger, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
+    if let Some(started) = ledger.started() {
+        take(&Event::Started(started.clone()), seen)?;
+    }
+    for (request, answer) in ledger.answered_updates() {
+        seen.accepted.push(request.to_owned());
+        if let Ok(answer) = answer {
+            seen.answers.push((request.to_owned(), answer.decode()?));
+        }
+    }
+    Ok(())
+}
+
+/// The notes that a keeper has taken up to its checkpoint, and those that it has not.
+fn take_checkpoint(checkpoint: &Checkpoint, seen: &mut Seen) -> Result<(), Box<dyn Error>> {
+    let sheet: Sheet = checkpoint.state.decode()?;
+    seen.notes = sheet.notes().to_vec();
+    for (name, value) in &checkpoint.signals {
+        if *name == NOTE.name() {
+            seen.notes.push(value.decode()?);
+        }
+    }
+    Ok(())
 }
 
 fn decode(record: &Record, history: &History) -> Result<Event, Box<dyn Error>> {

@@ -79,6 +79,8 @@ fn config(options: &WorkerOptions) -> RuntimeConfig {
     config.restarts_max = options.restarts_max;
     config.shutdown_grace = Duration::from_secs(5);
     config.replay_check_every = 7;
+    // A keeper's second or third checkpoint trims its history already.
+    config.limits.kept_beginning_every = 8;
     config
 }
 
