@@ -89,9 +89,6 @@ impl Fold for Histories {
         }
         let history = &mut self.runs[number];
         history.run = Some(record.run);
-        if history.damage.is_some() {
-            return;
-        }
         let RecordView {
             kind,
             body,
@@ -102,6 +99,8 @@ impl Fold for Histories {
             ..
         } = record;
         if let Some(kept) = kept {
+            // What was wrong with a record before it is gone with that.
+            history.damage = None;
             match history.outstanding.begin_kept(kept) {
                 Ok(sequence) => history.kept = sequence,
                 Err(error) => {
@@ -275,7 +274,10 @@ impl StartupReport {
 
 #[cfg(test)]
 mod tests {
-    use millrun_workflow::{Event, Payload, Started, wire};
+    use millrun_workflow::{
+        Event, Implementation, Instance, Limits, Moment, Payload, Signal, Started, Turn, Workflow,
+        WorkflowContext, WorkflowError, wire,
+    };
 
     use super::*;
 
@@ -329,6 +331,49 @@ mod tests {
         };
         assert_eq!(*run, run_of_id(&ids[1]));
         assert!(cause.starts_with("event 3:"), "{cause}");
+    }
+
+    /// What a checkpoint right at the beginning of a run keeps.
+    fn kept(id: &InstanceId) -> (Sequence, Vec<u8>) {
+        const W: Workflow<u64, u64> = Workflow::named("w");
+        const GO: Signal<u64> = Signal::named("go");
+        let code = Implementation::new(W, async |cx: WorkflowContext, number: u64| {
+            if cx.checkpointed::<u64>().is_some() {
+                return Ok(cx.receive(GO).await?);
+            }
+            Ok::<_, WorkflowError>(cx.checkpoint(&number).await?)
+        });
+        let started = Started::new(Name::Borrowed("w"), id.clone(), Payload::encode(&1).unwrap());
+        let mut limits = Limits::default();
+        limits.kept_beginning_every = 1;
+        let moment = Moment {
+            now: Timestamp::EPOCH,
+            epoch: 1,
+        };
+        let mut turn = Turn::default();
+        let _ = Instance::start_in(&mut turn, Some(&code), run_of_id(id), started, limits, moment);
+        turn.kept.unwrap()
+    }
+
+    /// A log may still hold what a run was trimmed of.
+    #[test]
+    fn what_is_wrong_with_a_record_is_gone_when_the_run_is_trimmed_of_it() {
+        let id = InstanceId::new("strange").unwrap();
+        let mut histories = Histories::default();
+        hand_over(&mut histories, 0, &id, &[250]);
+        let (sequence, kept) = kept(&id);
+        let trimming = RecordView {
+            run: run_of_id(&id),
+            sequence,
+            kind: wire::kind(&Event::Resumed),
+            time: Timestamp::EPOCH,
+            opens: Some(id.as_str()),
+            kept: Some(&kept),
+            closes: false,
+            body: &[],
+        };
+        histories.record(0, trimming);
+        assert_eq!(recovered(histories), (vec![run_of_id(&id)], vec![]));
     }
 
     #[test]
