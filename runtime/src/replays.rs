@@ -13,7 +13,7 @@ impl ShardShared {
     /// Brings a run back from its history.
     ///
     /// # Errors
-    /// When the events are no history, whatever the code.
+    /// When the events are no history, whatever the code, or not all of it.
     pub(crate) fn replay(
         &self,
         implementation: Option<&Implementation>,
@@ -26,6 +26,12 @@ impl ShardShared {
             None => Instance::replay(implementation, run, events, limits),
         };
         let instance = replayed.map_err(|error| RunError::History(error.to_string()))?;
+        let (head, known) = (story.head, instance.sequence());
+        if known != head {
+            return Err(RunError::History(format!(
+                "its events come to number {known}, and the last one is number {head}"
+            )));
+        }
         let values = instance.changed_values();
         if values > 0
             && let Some(workflow) = implementation.map(Implementation::name)

@@ -15,7 +15,7 @@
 //! Everything else that comes is for any life: a fact that names the attempt, or the publish, that it is about, so that
 //! a run which has heard of it, or waits for it no longer, passes it over.
 
-use millrun_core::{Epoch, RunId, Timestamp};
+use millrun_core::{Epoch, RunId, Sequence, Timestamp};
 use millrun_workflow::{Event, KeptBeginning, Name, OperationId, Payload, PublishOutcome};
 
 use crate::RunError;
@@ -69,6 +69,8 @@ pub(crate) struct Story {
     /// What was kept of the events before, if that is not all of them.
     pub(crate) kept: Option<Box<KeptBeginning>>,
     pub(crate) events: Vec<(Event, Timestamp)>,
+    /// The sequence of the last record: the journal takes no turn of a run that believes to be elsewhere.
+    pub(crate) head: Sequence,
 }
 
 /// A request for the history of a run, and the life of the shard that waits for it: the epoch of the run's

@@ -118,6 +118,7 @@ impl Reader {
         Some(Story {
             kept: Some(kept),
             events,
+            head: page.head,
         })
     }
 
@@ -322,7 +323,8 @@ fn story(history: &History) -> Result<Story, RunError> {
     let records = history.records.iter().filter(|record| record.sequence > from);
     let events = records.map(|record| decode(record, id).map(|event| (event, record.time)));
     let events = events.collect::<Result<_, _>>()?;
-    Ok(Story { kept, events })
+    let head = history.records.last().map_or(from, |last| last.sequence);
+    Ok(Story { kept, events, head })
 }
 
 /// What is kept of the beginning of a run that was trimmed.

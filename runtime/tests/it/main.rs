@@ -31,6 +31,7 @@ mod kill;
 mod lifecycle;
 mod limits;
 mod lives;
+mod logged;
 mod mistakes;
 mod moving;
 mod named_queues;

@@ -1,7 +1,7 @@
 //! What the operator of a runtime sees and does: kills, budgets, slow code, replays of a sample.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
@@ -11,10 +11,8 @@ use millrun::{
 };
 
 use millrun_testkit::{SimConfig, SimHost};
-use tracing::field::Field;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
+use crate::logged::listen_for;
 use crate::support::{DOUBLE, QUADRUPLE, Store, described, double, quadruple};
 
 const GO: Signal<u64> = Signal::named("go");
@@ -218,43 +216,8 @@ async fn an_instance_that_is_larger_than_the_budget_by_itself_stays_until_anothe
     runtime.shutdown().await.unwrap();
 }
 
-/// The runs that reports of slow code have named.
-type Reports = Arc<Mutex<Vec<String>>>;
-
-/// A listener to the traces of the watcher, and to nothing else.
-struct Listener(Reports);
-
-impl Subscriber for Listener {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == "millrun::watch"
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
-            if field.name() == "run" {
-                self.0.lock().unwrap().push(format!("{value:?}"));
-            }
-        });
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn code_that_blocks_its_shard_is_reported_while_it_does() {
-    let reports = Reports::default();
-    let listener = Listener(Arc::clone(&reports));
-    tracing::subscriber::set_global_default(listener).expect("nobody else listens in this program");
     let store = Store::new();
     let is_released = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&is_released);
@@ -275,6 +238,7 @@ async fn code_that_blocks_its_shard_is_reported_while_it_does() {
         .await
         .unwrap();
     let run = runtime.start(COUNT, "c", 1).await.unwrap();
+    let reports = listen_for(run.run_id().unwrap().to_string());
     let signalled = tokio::spawn({
         let run = run.clone();
         async move { run.signal(GO, 2).await }
@@ -283,8 +247,8 @@ async fn code_that_blocks_its_shard_is_reported_while_it_does() {
         tokio::task::yield_now().await;
     }
     // It is told a moment after it can be seen, and names the run.
-    let id = run.run_id().unwrap().to_string();
-    while !reports.lock().unwrap().contains(&id) {
+    let is_report = |text: &String| text.starts_with("millrun::watch");
+    while !reports.lock().unwrap().iter().any(is_report) {
         tokio::task::yield_now().await;
     }
     assert!(!signalled.is_finished(), "the code still blocks");

@@ -1,59 +1,26 @@
 //! Why a runtime has ended: logged once, told to each caller, and awaited by those who hold no handle.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::store::{Journal, JournalConfig, MemoryJournal};
 use millrun::{Runtime, StartError, StopCause, Workflow, WorkflowContext, WorkflowError};
 use millrun_persistence::FailureKind;
-use tracing::field::Field;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use crate::elsewhere::HANGS_AFTER;
-use crate::support::beside;
+use crate::logged::listen_for;
 
 use super::{GO, TALLY, code};
 
-/// The texts of the errors that are logged on this thread.
-#[derive(Clone, Default)]
-struct Errors(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Errors {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() == tracing::Level::ERROR
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = String::new();
-        event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
-            text.push_str(&format!("{} {value:?} ", field.name()));
-        });
-        self.0.lock().unwrap().push(text);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
+/// The failure whose logging is tested. No other test of this process has one with this text.
+const FAILURE: &str = "no space left on the disk of this test";
 
 /// A full disk stopped the runtime, and nothing was logged, awaited or told but "the runtime has stopped". A
 /// test asked for the cause's type, which was there, and none read what people read.
 #[tokio::test]
 async fn a_failure_is_logged_once_with_its_cause_and_can_be_awaited() {
     for shards_len in [1, 3] {
-        let errors = Errors::default();
-        let _beside = beside(errors.clone());
-        let _listening = tracing::subscriber::set_default(errors.clone());
+        let errors = listen_for(FAILURE);
         let journal = Arc::new(MemoryJournal::new(JournalConfig::default()).unwrap());
         let builder = code(Runtime::volatile()).journal(Arc::clone(&journal) as Arc<dyn Journal>);
         let builder = builder.configure(|config| config.shards_len = shards_len);
@@ -63,29 +30,19 @@ async fn a_failure_is_logged_once_with_its_cause_and_can_be_awaited() {
         tokio::task::yield_now().await;
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
         assert!(runtime.stop_cause().is_none());
-        // A place that another test's thread reached for the first time just when this subscriber came is not
-        // asked again by itself.
-        tracing::callsite::rebuild_interest_cache();
-        journal.fail(
-            FailureKind::Io(std::io::ErrorKind::StorageFull),
-            "no space left on the disk",
-        );
+        journal.fail(FailureKind::Io(std::io::ErrorKind::StorageFull), FAILURE);
         // Nobody asks the runtime anything meanwhile.
         for waiting in waiting {
             let cause = waiting.await.unwrap();
             assert!(matches!(&cause, StopCause::Journal(_)), "{cause:?}");
-            assert!(cause.to_string().contains("no space left on the disk"), "{cause}");
+            assert!(cause.to_string().contains(FAILURE), "{cause}");
         }
         let error = run.signal(GO, 1).await.unwrap_err();
-        assert!(error.to_string().contains("no space left on the disk"), "{error}");
+        assert!(error.to_string().contains(FAILURE), "{error}");
         assert!(matches!(runtime.stopped().await, StopCause::Journal(_)));
         runtime.shutdown().await.unwrap_err();
         drop((run, runtime));
-        let logged = errors.0.lock().unwrap().clone();
-        let logged: Vec<_> = logged
-            .iter()
-            .filter(|text| text.contains("no space left"))
-            .collect();
+        let logged = errors.lock().unwrap().clone();
         assert_eq!(logged.len(), 1, "{logged:?}");
         assert!(logged[0].contains("the runtime has stopped"), "{logged:?}");
     }
