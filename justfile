@@ -112,7 +112,7 @@ bench-peak *ARGS:
 bench-patterns *ARGS:
     cargo run --release -p millrun-benches --bin bench-patterns -- {{ARGS}}
 
-# How cost grows: waiting instances, long histories, threads, payloads, minutes under load.
+# How cost grows: waiting instances, long histories, checkpoints, threads, payloads, minutes under load.
 bench-scale *ARGS:
     cargo run --release -p millrun-benches --bin bench-scale -- {{ARGS}}
 

@@ -1,6 +1,6 @@
 //! How does the cost of durable workflows grow?
 //!
-//! With waiting instances, the length of one history, the size of the journal, worker threads,
+//! With waiting instances, the length of one history, checkpoints of one run, the size of the journal, worker threads,
 //! payload size, and time under load. Everything is synced before it is acknowledged. Without
 //! `--quick` this takes about three minutes, and as many more as `--minutes` says.
 
@@ -9,7 +9,9 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
-use millrun_benches::scale::{Row, charts, history, journal, payload, sustained, tables, threads, waiting};
+use millrun_benches::scale::{
+    Row, charts, checkpoints, history, journal, payload, sustained, tables, threads, waiting,
+};
 use millrun_benches::{
     BenchError, CommonArguments, Measured, Program, Progress, ThreadArguments, end_after, end_with_parent,
     exit,
@@ -36,6 +38,7 @@ struct Levels {
     instances: &'static [u64],
     steps: &'static [u64],
     payloads: &'static [u64],
+    checkpoints: &'static [u64],
     /// How far the journal is filled.
     events: u64,
     measured: Duration,
@@ -47,6 +50,7 @@ const QUICK: Levels = Levels {
     instances: &[1_000, 10_000],
     steps: &[10, 1_000],
     payloads: &[0, 1_024, 65_536],
+    checkpoints: &[50_000, 200_000],
     events: 1_000_000,
     measured: Duration::from_secs(1),
     periods: 3,
@@ -57,6 +61,7 @@ const FULL: Levels = Levels {
     instances: &[1_000, 10_000, 100_000, 1_000_000],
     steps: &[10, 100, 1_000, 10_000, 100_000],
     payloads: &[0, 100, 1_024, 16_384, 262_144, 1_048_000],
+    checkpoints: &[1_000_000, 2_000_000, 5_000_000, 10_000_000],
     events: 20_000_000,
     measured: Duration::from_secs(3),
     periods: 0,
@@ -123,6 +128,12 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
             let what = format!("payloads of {level} bytes");
             point(what, &|| payload(folder, *level, workers, levels.measured));
         }
+    }
+    if wanted("checkpoints") {
+        let rows = checkpoints(folder, levels.checkpoints, workers, |level| {
+            progress.running(format!("one run with checkpoints, {level} events"));
+        });
+        measured.keep("one run with checkpoints", rows);
     }
     if wanted("journal") {
         let what = format!("a journal of {} events", levels.events);

@@ -15,6 +15,8 @@ pub(super) const GO: Signal<u64> = Signal::named("scale.go");
 pub(super) const LONG: Workflow<u64, u64> = Workflow::named("scale.long");
 /// Gives the length of its input, after one activity has seen it.
 pub(super) const CARRY: Workflow<String, u64> = Workflow::named("scale.carry");
+/// Adds up what it is told until that is zero, and makes a checkpoint once in a hundred.
+pub(super) const FOR_EVER: Workflow<(), u64> = Workflow::named("scale.for-ever");
 pub(super) const ONE_STEP: Workflow<u64, u64> = Workflow::named("scale.one-step");
 
 pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -24,6 +26,7 @@ pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(WAITING, waiting)
         .register(LONG, long)
         .register(CARRY, carry)
+        .register(FOR_EVER, for_ever)
         .register(ONE_STEP, one_step)
 }
 
@@ -53,4 +56,15 @@ async fn carry(cx: WorkflowContext, payload: String) -> Result<u64, WorkflowErro
 
 async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
     Ok(cx.call(STEP, number).await?)
+}
+
+async fn for_ever(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    let mut sum: u64 = cx.checkpointed().transpose()?.unwrap_or_default();
+    for _ in 0..100 {
+        match cx.receive(GO).await? {
+            0 => return Ok(sum),
+            number => sum += number,
+        }
+    }
+    Ok(cx.checkpoint(&sum).await?)
 }

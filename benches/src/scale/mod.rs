@@ -1,8 +1,9 @@
-//! How cost grows: with instances that wait, with long histories, with threads, with payloads,
+//! How cost grows: with instances that wait, with long histories, with checkpoints, with threads, with payloads,
 //! with the journal's size, with time.
 //!
 //! Every store is durable (one fsync per group commit) and lies beside the results.
 
+mod checkpoints;
 mod definitions;
 mod history;
 mod journal;
@@ -12,6 +13,7 @@ mod sustained;
 mod threads;
 mod waiting;
 
+pub use checkpoints::checkpoints;
 pub use history::history;
 pub use journal::journal;
 pub use payload::payload;

@@ -7,7 +7,7 @@ use crate::{ALLOCATOR, Axis, Chart, LineChart, Table, approximate, grouped};
 /// What was measured at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which curve: `waiting`, `history`, `journal`, `threads`, `payload` or `sustained`.
+    /// Which curve: `waiting`, `history`, `checkpoints`, `journal`, `threads`, `payload` or `sustained`.
     pub group: String,
     /// What grows along it, with its unit.
     pub axis: String,
@@ -111,7 +111,7 @@ fn curve(group: &str, rows: &[Row]) -> Table {
 type Column<'a> = (&'a str, f64, fn(&Row) -> Option<f64>);
 
 /// What was done along each curve.
-const WHAT: [(&str, &str); 6] = [
+const WHAT: [(&str, &str); 7] = [
     (
         "waiting",
         "started per second, then a signal to one of them until its result, then all of them reopened",
@@ -119,6 +119,10 @@ const WHAT: [(&str, &str); 6] = [
     (
         "history",
         "steps per second in sequence, then the store reopened and a signal that the whole history is replayed for",
+    ),
+    (
+        "checkpoints",
+        "signals to one run that makes a checkpoint once in a hundred, then the store reopened and a signal that wakes it",
     ),
     (
         "journal",
