@@ -14,6 +14,7 @@
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod base64;
 mod bell;
 mod cause;
 mod host;

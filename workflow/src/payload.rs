@@ -1,5 +1,7 @@
 //! Values of users, as bytes.
 
+mod json;
+
 use std::{fmt, io};
 
 use bytes::Bytes;
@@ -238,6 +240,9 @@ pub enum PayloadError {
     /// The first byte names a codec this version does not have.
     #[error("the payload was written with codec {0}, which this version does not know")]
     UnknownCodec(u8),
+    /// The value has no form in JSON, or the JSON is none that a payload can be made of.
+    #[error("no JSON: {0}")]
+    Json(String),
     /// The value ended before its bytes did.
     #[error("{bytes} bytes are left over after the value")]
     LeftOver {
