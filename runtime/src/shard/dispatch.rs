@@ -167,7 +167,7 @@ impl Shard {
         };
         let mut tasks = Vec::new();
         let mut cold = Vec::new();
-        let loading_len = self.loads.len() + self.loads_in_flight.len();
+        let loading_len = self.residency.loading_len();
         let room = queue.room();
         // One at least: histories may be read all the time, for whatever else wakes runs.
         let room = room.min(room.saturating_sub(loading_len).max(1)).min(FED_MAX);
@@ -200,7 +200,7 @@ impl Shard {
         if !backlog.is_empty() {
             let has_room = queue.wait_for_room(&self.bell);
             // Each load that comes back is a turn of its own.
-            if has_room && self.loads.is_empty() && self.loads_in_flight.is_empty() {
+            if has_room && self.residency.loading_len() == 0 {
                 self.bell.ring();
             }
         }

@@ -201,7 +201,7 @@ impl Shard {
             return self.refuse_child(&request.parent, message);
         }
         let live_len_max = self.shared.config.live_len_max;
-        if self.live_len >= live_len_max {
+        if self.census.live_len() >= live_len_max {
             let message = format!("there are {live_len_max} live instances, the limit");
             return self.refuse_child(&request.parent, message);
         }
@@ -297,7 +297,7 @@ impl Shard {
         awaited: &BTreeSet<(RunId, OperationId)>,
         moment: Moment,
     ) {
-        if self.children_len == 0 {
+        if !self.census.has_children() {
             return;
         }
         let parents = self.shared.claims.owned().still(parents);

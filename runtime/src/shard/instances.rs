@@ -1,7 +1,5 @@
 //! The instances of a shard: in memory with their code, on disk, or on their way.
 
-use std::sync::atomic::Ordering;
-
 use millrun_core::RunId;
 use millrun_persistence::TurnError;
 use millrun_workflow::{
@@ -47,7 +45,7 @@ impl Shard {
             Place::Loading(loading) => loading.held.push(held),
             Place::Cold => {
                 entry.place = Place::loading(held);
-                self.loads.push_back(run);
+                self.residency.read(run);
                 self.start_loads();
             }
             Place::Ended(number) => {
@@ -211,11 +209,10 @@ impl Shard {
     fn reload(&mut self, run: RunId, held: Held) {
         if let Some(entry) = self.entries.get_mut(run) {
             if matches!(entry.place, Place::Hot(_)) {
-                self.hot_len -= 1;
-                self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+                self.residency.leave(entry);
             }
             entry.place = Place::loading(held);
-            self.loads.push_back(run);
+            self.residency.read(run);
         }
     }
 
@@ -261,10 +258,7 @@ impl Shard {
         let history_len_warn = self.shared.config.limits.history_len_warn;
         if before < history_len_warn && instance.ledger().history_len() >= history_len_warn {
             tracing::warn!(%run, events = history_len_warn, "a history is long: a checkpoint would shorten it");
-            self.shared
-                .counters
-                .long_histories
-                .fetch_add(1, Ordering::Relaxed);
+            self.census.note_long_history();
         }
         let outcome = match applied {
             Err(refused) => Err(RunError::from(refused)),
@@ -292,15 +286,14 @@ impl Shard {
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
-        self.hot_len -= 1;
-        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+        self.residency.leave(entry);
         if let Some(held) = held {
             let message = format!("its turn cannot be recorded: {error}");
             entry.place = Place::Loading(Box::new(Loading {
                 held: vec![held],
                 park: Some(ParkReason::Stuck { message }),
             }));
-            self.loads.push_back(run);
+            self.residency.read(run);
         } else {
             entry.place = Place::Cold;
         }
@@ -322,15 +315,14 @@ impl Shard {
         // A name that was read is let go of: the program has it.
         let workflow = code.map_or(workflow, |code| Name::Borrowed(code.name()));
         let workflow = WorkflowName::new(workflow, began_as);
-        self.children_len += usize::from(parent.is_some());
+        self.census.enter(parent.is_some());
         let parent = parent.map(|parent| *parent);
         let mut entry = Entry::new(run, id.clone(), workflow, Place::Cold).with_parent(parent);
         entry.is_parked = parked.is_some();
         if entry.is_parked {
-            self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+            self.census.note_parked();
         }
         self.entries.insert(entry);
-        self.live_len += 1;
         self.resume_operations(run, &id, &pending, seeding);
         if let Some((reason, since)) = parked
             && is_registered

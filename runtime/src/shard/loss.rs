@@ -53,8 +53,7 @@ impl Shard {
         self.lose_runs(lost, &mut moved);
         self.lose_publishes(lost);
         self.calls.lose(lost);
-        self.loads.retain(|run| !lost.contains(run.partition()));
-        self.loads_in_flight.retain(|run| !lost.contains(run.partition()));
+        self.residency.lose(lost);
         self.applied.retain(|(run, _)| !lost.contains(run.partition()));
         // Their senders, here or elsewhere, send them again when the partition begins anew.
         self.signals
@@ -83,7 +82,7 @@ impl Shard {
         self.timer_commands.push(TimerCommand::End(partitions));
         self.send_timers();
         self.outbox.send(&mut moved);
-        self.tell_counts();
+        self.census.tell();
     }
 
     /// Lets go of the runs there. Their waiters are told.
@@ -99,26 +98,18 @@ impl Shard {
             let waiters = entry.take_waiters();
             moved.extend(waiters.map(|waiter| Answer::Standing(waiter, Err(error()))));
             if entry.is_parked {
-                self.shared
-                    .counters
-                    .parked
-                    .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                self.census.note_unparked();
             }
             if let Place::Ended(number) = entry.place {
                 self.results.void(number);
                 continue;
             }
-            self.live_len -= 1;
-            self.children_len -= usize::from(entry.parent().is_some());
-            match entry.place {
-                Place::Hot(_) => {
-                    self.hot_len -= 1;
-                    self.hot_bytes -= entry.hot_bytes as usize;
-                }
-                Place::Loading(loading) => {
-                    moved.extend(loading.held.into_iter().filter_map(|held| held.refuse(error())));
-                }
-                Place::Cold | Place::Ended(_) => {}
+            self.census.leave(entry.parent().is_some());
+            if matches!(entry.place, Place::Hot(_)) {
+                self.residency.leave(&mut entry);
+            }
+            if let Place::Loading(loading) = entry.place {
+                moved.extend(loading.held.into_iter().filter_map(|held| held.refuse(error())));
             }
         }
     }

@@ -19,6 +19,7 @@
 mod answers;
 mod asleep;
 mod calls;
+mod census;
 mod commands;
 mod dispatch;
 mod effects;
@@ -42,14 +43,12 @@ mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError};
 use millrun_workflow::{Input, Name, Started, Turn};
-use rustc_hash::FxHashSet;
 
 use crate::activity::{ActivityReports, LastActivity};
 use crate::mail::{Router, RunSignal, ShardDoors, ShardMessage};
@@ -58,29 +57,19 @@ use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
 use answers::Outbox;
 use calls::Calls;
+use census::Census;
 use commands::Seeding;
 use dispatch::Outlet;
 use effects::{Behalf, CancelledCall, Effect, Effects, InFlight};
-use line::Spot;
 pub(crate) use owned::EpochTable;
 use owned::of_no_run;
 use publishing::Backlog;
+use residency::Residency;
 use results::Results;
 use roster::Roster;
 
 /// In a sweep that leaves reports behind, a request that begins a run counts as this many others.
 const BEGINNING_COST: usize = 16;
-
-/// What one shard has counted since it last told all, and how many live runs, and runs with their code in
-/// memory, it told of then.
-#[derive(Debug, Default)]
-struct Tally {
-    started: u64,
-    finished: u64,
-    events: u64,
-    live: u64,
-    hot: u64,
-}
 
 /// The part.
 #[derive(Debug)]
@@ -99,11 +88,8 @@ pub(crate) struct Shard {
     is_successor: bool,
     /// The runs at hand.
     entries: Roster,
-    live_len: usize,
-    /// What the counters that all shards share do not say yet.
-    tally: Tally,
-    /// How many of the live runs are children.
-    children_len: usize,
+    /// How many they are.
+    census: Census,
     /// The children that runs here have asked for and wait for.
     calls: Calls,
     /// Runs that end with this turn, each with the one in which it goes on.
@@ -115,18 +101,10 @@ pub(crate) struct Shard {
     topics_to_feed: VecDeque<Name>,
     is_feeding: bool,
     fed_len: usize,
-    /// Runs whose code is in memory, those that waited longest first (second chance).
-    hot: VecDeque<Spot>,
-    hot_len: usize,
-    hot_bytes: usize,
+    /// Which of them have their code in memory, and which are being read.
+    residency: Residency,
     /// Of the runs that have ended and are at hand.
     results: Results,
-    /// How many runs have ended, counted only if some of them are replayed.
-    retired_len: u64,
-    /// Runs to be read when their turns are durable and there is room.
-    loads: VecDeque<RunId>,
-    /// The runs whose histories were asked for and have not come.
-    loads_in_flight: FxHashSet<RunId>,
     /// Those who wait for the answer to an update, by its run and its request.
     updates: questions::Waiting,
     /// Those who are told when a run goes on.
@@ -171,6 +149,7 @@ impl Shard {
         shared.journal.watch(bell.clone());
         let outlets = shared.queues.all().iter().map(|_| Outlet::default()).collect();
         let outbox = Outbox::new(shared.host.as_ref());
+        let census = Census::new(Arc::clone(&shared));
         Self {
             shared,
             mailbox: door.mailbox.clone(),
@@ -182,22 +161,15 @@ impl Shard {
             epochs,
             is_successor: false,
             entries: Roster::default(),
-            live_len: 0,
-            tally: Tally::default(),
-            children_len: 0,
+            census,
             calls: Calls::default(),
             continuing: Vec::new(),
             publishing: BTreeMap::new(),
             topics_to_feed: VecDeque::new(),
             is_feeding: false,
             fed_len: 0,
-            hot: VecDeque::new(),
-            hot_len: 0,
-            hot_bytes: 0,
+            residency: Residency::default(),
             results: Results::default(),
-            retired_len: 0,
-            loads: VecDeque::new(),
-            loads_in_flight: FxHashSet::default(),
             updates: BTreeMap::new(),
             watchers: BTreeMap::new(),
             outlets,
@@ -249,44 +221,14 @@ impl Shard {
         for run in runs {
             self.seed_run(run, &mut seeding);
         }
-        self.tell_counts();
+        self.census.tell();
         self.send_timers();
         self.send_tasks();
     }
 
-    /// Adds up what was counted, before anybody gets an answer that depends on it.
-    fn tell_counts(&mut self) {
-        let (told, counters) = (&mut self.tally, &self.shared.counters);
-        for (count, counter) in [
-            (&mut told.started, &counters.started),
-            (&mut told.finished, &counters.finished),
-            (&mut told.events, &counters.events),
-        ] {
-            if *count > 0 {
-                counter.fetch_add(std::mem::take(count), Ordering::Relaxed);
-            }
-        }
-        let live = self.live_len as u64;
-        if live != told.live {
-            // Wraps if there are fewer.
-            let more = live.wrapping_sub(std::mem::replace(&mut told.live, live));
-            counters.live.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
-    /// Adds what is more, or less, than when it was told last.
-    fn tell_hot(&mut self) {
-        let hot = self.hot_len as u64;
-        if hot != self.tally.hot {
-            // Wraps if there are fewer.
-            let more = hot.wrapping_sub(std::mem::replace(&mut self.tally.hot, hot));
-            self.shared.counters.hot.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
     /// Queues the sweep's turns. Whether there was room.
     fn flush(&mut self) -> bool {
-        self.tell_counts();
+        self.census.tell();
         if self.batch.is_empty() && self.effects.is_empty() {
             return true;
         }
@@ -418,13 +360,8 @@ impl Shard {
 impl Drop for Shard {
     /// A successor counts its runs anew.
     fn drop(&mut self) {
-        self.live_len = 0;
-        self.hot_len = 0;
-        self.tell_counts();
-        self.tell_hot();
-        let counters = &self.shared.counters;
-        let parked = self.entries.iter().filter(|known| known.is_parked).count();
-        counters.parked.fetch_sub(parked as u64, Ordering::Relaxed);
+        let parked = self.entries.iter().filter(|known| known.is_parked);
+        self.census.withdraw(parked.count());
     }
 }
 
@@ -456,7 +393,7 @@ impl Part for Shard {
         }
         self.start_loads();
         self.unload_coldest();
-        self.tell_hot();
+        self.census.tell_hot(self.residency.hot_len());
         let has_nothing_left = self.mailbox.is_finished() && self.reports.is_empty();
         if has_nothing_left && is_flushed && self.in_flight.len() == 0 {
             return Next::Stop;

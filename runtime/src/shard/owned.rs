@@ -29,6 +29,13 @@ impl EpochTable {
         self.0[usize::from(partition.index())]
     }
 
+    /// The epoch under which a run's turns are recorded. That of a run whose partition is not owned is one under
+    /// which no journal takes a turn.
+    #[inline]
+    pub(super) fn of(&self, run: RunId) -> Epoch {
+        self.get(run.partition()).unwrap_or(Epoch::ZERO)
+    }
+
     /// A partition is owned from now on; or is not, without an epoch.
     pub(super) fn set(&mut self, partition: Partition, epoch: Option<Epoch>) {
         self.0[usize::from(partition.index())] = epoch;
@@ -86,11 +93,10 @@ impl Shard {
         self.epochs.get(partition).is_some()
     }
 
-    /// The epoch under which a run's turns are recorded. That of a run whose partition is not owned is one under
-    /// which no journal takes a turn.
+    /// The epoch under which a run's turns are [recorded](EpochTable::of).
     #[inline]
     pub(super) fn epoch_of(&self, run: RunId) -> Epoch {
-        self.epochs.get(run.partition()).unwrap_or(Epoch::ZERO)
+        self.epochs.of(run)
     }
 
     /// This time, for a run's engine.

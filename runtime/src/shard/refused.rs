@@ -13,7 +13,6 @@
 //! and [is lost](super::loss).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use millrun_core::{RunId, Sequence};
 use millrun_persistence::{RefusedTurn, TurnRefused};
@@ -98,8 +97,7 @@ impl Shard {
                 true
             }
             Place::Hot(_) => {
-                self.hot_len -= 1;
-                self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+                self.residency.leave(entry);
                 false
             }
             Place::Cold | Place::Ended(_) => false,
@@ -108,19 +106,18 @@ impl Shard {
         // All that is queued by now is durable with this sweep.
         entry.last_sweep = self.sweeps_len + 1;
         if !is_listed {
-            self.loads.push_back(run);
+            self.residency.read(run);
         }
     }
 
     /// A run that was taken for ended goes on.
     fn revive(&mut self, run: RunId) {
-        self.live_len += 1;
         let is_child = self
             .entries
             .get(run)
             .is_some_and(|entry| entry.parent().is_some());
-        self.children_len += usize::from(is_child);
-        self.shared.counters.finished.fetch_sub(1, Ordering::Relaxed);
+        self.census.enter(is_child);
+        self.census.take_back_end();
     }
 
     /// A run that began in this sweep has not begun.
@@ -138,21 +135,19 @@ impl Shard {
         match entry.place {
             Place::Ended(number) => {
                 self.results.void(number);
-                self.shared.counters.finished.fetch_sub(1, Ordering::Relaxed);
+                self.census.take_back_end();
             }
             Place::Hot(_) | Place::Loading(_) | Place::Cold => {
                 if matches!(entry.place, Place::Hot(_)) {
-                    self.hot_len -= 1;
-                    self.hot_bytes -= entry.hot_bytes as usize;
+                    self.residency.leave(&mut entry);
                 }
-                self.live_len -= 1;
-                self.children_len -= usize::from(entry.parent().is_some());
+                self.census.leave(entry.parent().is_some());
             }
         }
         if entry.is_parked {
-            self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+            self.census.note_unparked();
         }
-        self.shared.counters.started.fetch_sub(1, Ordering::Relaxed);
+        self.census.take_back_start();
         match former.and_then(|former| self.entries.get_mut(former)) {
             Some(former) => entry.take_waiters().for_each(|waiter| former.wait(waiter)),
             None => {
@@ -168,10 +163,9 @@ impl Shard {
         let Some(mut entry) = self.entries.remove(run) else {
             return;
         };
-        self.live_len -= 1;
-        self.children_len -= usize::from(entry.parent().is_some());
+        self.census.leave(entry.parent().is_some());
         if entry.is_parked {
-            self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+            self.census.note_unparked();
         }
         for waiter in entry.take_waiters() {
             self.effects

@@ -343,7 +343,7 @@ impl Shard {
     /// Names a run that somebody asked for, if there is room for one.
     fn next_run(&self, id: &InstanceId, moment: Moment) -> Result<RunId, StartError> {
         let len_max = self.shared.config.live_len_max;
-        if self.live_len >= len_max {
+        if self.census.live_len() >= len_max {
             return Err(StartError::TooManyLive { len_max });
         }
         Ok(RunId::new(id.partition(), moment.now, self.shared.host.random()))
@@ -426,18 +426,14 @@ impl Shard {
         moment: Moment,
     ) -> Result<(), TurnError> {
         let replaced = self.entries.insert(entry.with_parent(parent));
-        self.live_len += 1;
-        self.children_len += usize::from(parent.is_some());
-        self.list_hot(run);
+        self.census.enter(parent.is_some());
+        self.residency.enter(run, &mut self.entries);
         let before = self.effects.work_on(run);
         let adopted = self.adopt(run, Sequence::ZERO, &mut turn, moment);
         self.effects.resume(before);
         match &adopted {
-            Ok(()) => self.tally.started += 1,
-            Err(_) => {
-                self.children_len -= usize::from(parent.is_some());
-                self.forget(run, replaced);
-            }
+            Ok(()) => self.census.note_start(),
+            Err(_) => self.forget(run, replaced),
         }
         self.give_back(turn);
         adopted
@@ -445,10 +441,10 @@ impl Shard {
 
     /// Undoes a start that could not be recorded.
     fn forget(&mut self, run: RunId, replaced: Option<RunId>) {
-        let forgotten = self.entries.undo(run, replaced);
-        self.hot_bytes -= forgotten.map_or(0, |entry| entry.hot_bytes as usize);
-        self.live_len -= 1;
-        self.hot_len -= 1;
+        if let Some(mut entry) = self.entries.undo(run, replaced) {
+            self.residency.leave(&mut entry);
+            self.census.leave(entry.parent().is_some());
+        }
     }
 
     /// The run to attach to, or why there must be none. `None` if the way is free.
@@ -526,7 +522,7 @@ impl Shard {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
                 entry.place = Place::Loading(Box::default());
-                self.loads.push_back(run);
+                self.residency.read(run);
             }
             Place::Cold | Place::Loading(_) => entry.wait(reply),
         }

@@ -1,65 +1,170 @@
 //! Which runs are in memory: brought back from their histories when something wakes them, let go of
 //! when they have waited longest, kept for a while when they have ended.
 
-use std::sync::atomic::Ordering;
+use std::collections::VecDeque;
 
 use millrun_core::RunId;
 use millrun_workflow::Moment;
+use rustc_hash::FxHashSet;
 
 use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Loading, Place};
-use crate::RunError;
-use crate::mail::Standing;
-use crate::mail::{Load, Story};
+use super::line::Spot;
+use super::roster::Roster;
+use crate::mail::{Load, Standing, Story};
+use crate::partition_set::PartitionSet;
+use crate::{RunError, RuntimeConfig};
 
-/// Counts what a run in memory holds now, in place of what it held before.
-pub(super) fn weigh(entry: &mut Entry, hot_bytes: &mut usize) {
-    let bytes = entry.memory_bytes();
-    *hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
-    *hot_bytes += bytes as usize;
+/// Steps of one look at what can be unloaded.
+const STEPS_MAX: usize = 4_096;
+
+/// Which runs have their code in memory, and which are to get there.
+#[derive(Debug, Default)]
+pub(super) struct Residency {
+    /// Runs whose code is in memory, those that waited longest first (second chance).
+    hot: VecDeque<Spot>,
+    hot_len: usize,
+    hot_bytes: usize,
+    /// Runs to be read when their turns are durable and there is room.
+    loads: VecDeque<RunId>,
+    /// The runs whose histories were asked for and have not come.
+    loads_in_flight: FxHashSet<RunId>,
 }
 
-impl Shard {
-    /// Counts a run as one with code in memory. What it holds is [weighed](weigh) apart.
-    pub(super) fn list_hot(&mut self, run: RunId) {
+impl Residency {
+    /// How many runs have their code in memory.
+    pub(super) fn hot_len(&self) -> usize {
+        self.hot_len
+    }
+
+    /// A run has its code in memory from now on. What it holds is [weighed](Self::weigh) apart.
+    pub(super) fn enter(&mut self, run: RunId, entries: &mut Roster) {
         self.hot_len += 1;
-        let Some(entry) = self.entries.get_mut(run) else {
+        let Some(entry) = entries.get_mut(run) else {
             return;
         };
         // Those that wait longest are at the front: its turn comes when all others had theirs.
         entry.is_touched = false;
         if !std::mem::replace(&mut entry.is_listed, true)
-            && let Some(spot) = self.entries.spot(run)
+            && let Some(spot) = entries.spot(run)
         {
             self.hot.push_back(spot);
         }
     }
 
-    /// Asks the reader for the histories of runs that are waited for, as far as there is room.
-    pub(super) fn start_loads(&mut self) {
+    /// The code of a run that is in memory is let go of. Its place in line is passed over later.
+    #[inline]
+    pub(super) fn leave(&mut self, entry: &mut Entry) {
+        self.hot_len -= 1;
+        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+    }
+
+    /// Counts what a run in memory holds now, in place of what it held before.
+    #[inline]
+    pub(super) fn weigh(&mut self, entry: &mut Entry) {
+        let bytes = entry.memory_bytes();
+        self.hot_bytes -= std::mem::replace(&mut entry.hot_bytes, bytes) as usize;
+        self.hot_bytes += bytes as usize;
+    }
+
+    /// Has a run read, when its turns are durable and there is room.
+    pub(super) fn read(&mut self, run: RunId) {
+        self.loads.push_back(run);
+    }
+
+    /// How many runs are being read, or wait for that.
+    pub(super) fn loading_len(&self) -> usize {
+        self.loads.len() + self.loads_in_flight.len()
+    }
+
+    /// Drops what was to be read of runs in these partitions.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        self.loads.retain(|run| !lost.contains(run.partition()));
+        self.loads_in_flight.retain(|run| !lost.contains(run.partition()));
+    }
+
+    /// Takes runs whose turns are all in the first `durable_len` sweeps to be read now, as long as fewer than
+    /// `len_max` are being read.
+    fn start_loads(
+        &mut self,
+        entries: &Roster,
+        durable_len: u64,
+        len_max: usize,
+        mut start: impl FnMut(RunId),
+    ) {
         for _ in 0..self.loads.len() {
-            if self.loads_in_flight.len() >= self.shared.config.loads_in_flight_max {
+            if self.loads_in_flight.len() >= len_max {
                 return;
             }
             let Some(run) = self.loads.pop_front() else { return };
-            let Some(entry) = self.entries.get(run) else {
+            let Some(entry) = entries.get(run) else {
                 continue;
             };
-            if entry.last_sweep > self.durable_len {
+            if entry.last_sweep > durable_len {
                 // Not all of it could be read yet. The bell rings with the next commit.
                 self.loads.push_back(run);
                 continue;
             }
             self.loads_in_flight.insert(run);
-            let life = self.epoch_of(run);
-            self.shared.reader.load(Load { run, life });
+            start(run);
         }
+    }
+
+    /// Lets go of the code of runs that waited longest, while there are too many.
+    fn unload(&mut self, entries: &mut Roster, durable_len: u64, config: &RuntimeConfig) {
+        // Once around at most: who cannot go now is not looked at again before the next turn.
+        for _ in 0..self.hot.len().min(STEPS_MAX) {
+            // One that is larger than the budget by itself would be read again for each message.
+            let is_heavy = self.hot_bytes > config.hot_bytes_max && self.hot_len > 1;
+            let is_over = self.hot_len > config.hot_len_max || is_heavy;
+            if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
+                return;
+            }
+            let Some(spot) = self.hot.pop_front() else { return };
+            // Most have ended since.
+            let Some(run) = entries.run_at(spot) else {
+                continue;
+            };
+            let Some(entry) = entries.get_mut(run) else {
+                continue;
+            };
+            if !matches!(entry.place, Place::Hot(_)) {
+                entry.is_listed = false;
+                if entry.last_sweep <= durable_len {
+                    entries.put_to_sleep(run);
+                }
+                continue;
+            }
+            let is_touched = std::mem::take(&mut entry.is_touched) && config.hot_len_max > 0;
+            if is_touched || entry.last_sweep > durable_len || !is_over {
+                self.hot.push_back(spot);
+                continue;
+            }
+            entry.is_listed = false;
+            entry.place = Place::Cold;
+            entry.forget_starter();
+            self.leave(entry);
+            entries.put_to_sleep(run);
+        }
+    }
+}
+
+impl Shard {
+    /// Asks the reader for the histories of runs that are waited for, as far as there is room.
+    pub(super) fn start_loads(&mut self) {
+        let len_max = self.shared.config.loads_in_flight_max;
+        let (epochs, reader) = (&self.epochs, &self.shared.reader);
+        self.residency
+            .start_loads(&self.entries, self.durable_len, len_max, |run| {
+                let life = epochs.of(run);
+                reader.load(Load { run, life });
+            });
     }
 
     /// A history has been read: the run is brought back, and what waited for it is done.
     pub(super) fn on_loaded(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
-        self.loads_in_flight.remove(&run);
+        self.residency.loads_in_flight.remove(&run);
         let before = self.effects.work_on(run);
         self.bring_back(run, history, moment);
         self.effects.resume(before);
@@ -68,9 +173,9 @@ impl Shard {
     fn bring_back(&mut self, run: RunId, history: Option<Result<Story, RunError>>, moment: Moment) {
         let Some(history) = history else {
             // The reader's successor tries it, or the runtime stops with the reader.
-            return self.loads.push_back(run);
+            return self.residency.read(run);
         };
-        self.shared.counters.loads.fetch_add(1, Ordering::Relaxed);
+        self.census.note_load();
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
@@ -94,20 +199,20 @@ impl Shard {
                     Some(reason) if !entry.is_parked => {
                         tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
                         entry.is_parked = true;
-                        self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+                        self.census.note_parked();
                     }
                     // The turn that parked it was refused.
                     None if entry.is_parked => {
                         entry.is_parked = false;
-                        self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+                        self.census.note_unparked();
                     }
                     Some(_) | None => {}
                 }
                 // It may have been one that could not be read.
                 entry.is_parked &= instance.park_reason().is_some();
                 entry.place = Place::Hot(Box::new(instance));
-                weigh(entry, &mut self.hot_bytes);
-                self.list_hot(run);
+                self.residency.weigh(entry);
+                self.residency.enter(run, &mut self.entries);
                 for held in held {
                     self.apply_fresh(run, held, moment);
                 }
@@ -164,54 +269,16 @@ impl Shard {
 
     /// Lets go of the code of runs that waited longest, while there are too many.
     pub(super) fn unload_coldest(&mut self) {
-        const STEPS_MAX: usize = 4_096;
-        // Once around at most: who cannot go now is not looked at again before the next turn.
-        for _ in 0..self.hot.len().min(STEPS_MAX) {
-            let config = &self.shared.config;
-            // One that is larger than the budget by itself would be read again for each message.
-            let is_heavy = self.hot_bytes > config.hot_bytes_max && self.hot_len > 1;
-            let is_over = self.hot_len > config.hot_len_max || is_heavy;
-            if !is_over && self.hot.len() <= 2 * self.hot_len + STEPS_MAX {
-                return;
-            }
-            let Some(spot) = self.hot.pop_front() else { return };
-            // Most have ended since.
-            let Some(run) = self.entries.run_at(spot) else {
-                continue;
-            };
-            let Some(entry) = self.entries.get_mut(run) else {
-                continue;
-            };
-            if !matches!(entry.place, Place::Hot(_)) {
-                entry.is_listed = false;
-                if entry.last_sweep <= self.durable_len {
-                    self.entries.put_to_sleep(run);
-                }
-                continue;
-            }
-            let is_touched = std::mem::take(&mut entry.is_touched) && config.hot_len_max > 0;
-            if is_touched || entry.last_sweep > self.durable_len || !is_over {
-                self.hot.push_back(spot);
-                continue;
-            }
-            entry.is_listed = false;
-            entry.place = Place::Cold;
-            entry.forget_starter();
-            self.hot_len -= 1;
-            self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
-            self.entries.put_to_sleep(run);
-        }
+        let config = &self.shared.config;
+        self.residency.unload(&mut self.entries, self.durable_len, config);
     }
 
     /// So many runs have ended durably: their results stay at hand until there are too many.
     pub(super) fn retire(&mut self, ended_len: u64) {
         let every = self.shared.config.replay_check_every;
         while let Some(run) = self.results.next_durable(ended_len) {
-            if every > 0 {
-                self.retired_len += 1;
-                if self.retired_len.is_multiple_of(every) {
-                    self.shared.reader.check(run);
-                }
+            if every > 0 && self.results.is_checked(every) {
+                self.shared.reader.check(run);
             }
         }
         let config = &self.shared.config;

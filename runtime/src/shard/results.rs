@@ -25,6 +25,8 @@ pub(super) struct Results {
     /// How many of those that are kept are durable, and the size of these.
     durable_len: usize,
     durable_bytes: usize,
+    /// How many were asked for whether they are [checked](Self::is_checked).
+    asked_len: u64,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,12 @@ impl Results {
         self.durable_bytes += bytes_of(&kept.outcome);
         self.durable_len += 1;
         Some(kept.run)
+    }
+
+    /// Whether the run that was counted as durable just now is one of those that are replayed: one of this many.
+    pub(super) fn is_checked(&mut self, every: u64) -> bool {
+        self.asked_len += 1;
+        self.asked_len.is_multiple_of(every)
     }
 
     /// Drops the oldest result, and names its run, if more than `len_max` durable results are kept, or more than `bytes_max` of them.

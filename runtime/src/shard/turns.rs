@@ -7,8 +7,6 @@
 //!
 //! A turn that cannot be recorded has no effects.
 
-use std::sync::atomic::Ordering;
-
 use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{Batch, Snapshot, TurnError, TurnHeader};
 use millrun_workflow::{Command, Event, EventError, Moment, Outcome, ParkReason, Turn, wire};
@@ -20,7 +18,6 @@ use super::effects::{Effect, Effects};
 use super::entry::{Entry, Place};
 use super::family::{check_beginning, tell_parent};
 use super::questions::{answer_updates, tell_parked};
-use super::residency::weigh;
 use crate::mail::Standing;
 
 /// Appends a turn to the batch, all or nothing; with the instance's id, and what takes the place of all events
@@ -87,7 +84,7 @@ impl Shard {
             } else {
                 write_turn(&mut self.batch, header, &turn.events, None)?;
             }
-            self.tally.events += turn.events.len() as u64;
+            self.census.note_events(turn.events.len());
         }
         Ok(())
     }
@@ -144,18 +141,15 @@ impl Shard {
                     if !self.calls.is_empty() {
                         self.effects.push(Effect::ForgetCalls(run));
                     }
-                    self.children_len -= usize::from(entry.parent().is_some());
+                    self.census.note_end(entry.parent().is_some());
                     if matches!(entry.place, Place::Hot(_)) {
-                        self.hot_len -= 1;
-                        self.hot_bytes -= std::mem::take(&mut entry.hot_bytes) as usize;
+                        self.residency.leave(entry);
                     }
                     let number = self.results.keep(run, outcome);
                     let place = std::mem::replace(&mut entry.place, Place::Ended(number));
                     if let Place::Hot(instance) = place {
                         ended = Some(instance);
                     }
-                    self.live_len -= 1;
-                    self.tally.finished += 1;
                 }
                 command => {
                     let id = &entry.id;
@@ -173,18 +167,17 @@ impl Shard {
         let is_parked = match &entry.place {
             Place::Hot(instance) => {
                 let is_parked = instance.park_reason().is_some();
-                weigh(entry, &mut self.hot_bytes);
+                self.residency.weigh(entry);
                 is_parked
             }
             Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
         };
         if is_parked != entry.is_parked {
             entry.is_parked = is_parked;
-            let parked = &self.shared.counters.parked;
             if is_parked {
-                parked.fetch_add(1, Ordering::Relaxed);
+                self.census.note_parked();
             } else {
-                parked.fetch_sub(1, Ordering::Relaxed);
+                self.census.note_unparked();
             }
         }
     }

@@ -1,0 +1,159 @@
+//! What is counted of a shard's runs, and told by the counters that all shards share.
+//!
+//! ```text
+//!   a run comes, ends, goes ──► counted here ──► told once in a sweep, before its answers leave ──► Counters
+//! ```
+//!
+//! Invariants: a run is live from when it is taken in until it has ended or is let go of, and is counted as live once.
+//! A counter of live or hot runs holds what each shard has told last; a shard that goes takes its share back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::shared::{Counters, ShardShared};
+
+/// The numbers of one shard.
+#[derive(Debug)]
+pub(super) struct Census {
+    shared: Arc<ShardShared>,
+    live_len: usize,
+    /// How many of the live runs are children.
+    children_len: usize,
+    /// Since they were told last.
+    started: u64,
+    finished: u64,
+    events: u64,
+    /// How many live runs, and runs with their code in memory, it has told of.
+    told_live: u64,
+    told_hot: u64,
+}
+
+impl Census {
+    pub(super) fn new(shared: Arc<ShardShared>) -> Self {
+        Self {
+            shared,
+            live_len: 0,
+            children_len: 0,
+            started: 0,
+            finished: 0,
+            events: 0,
+            told_live: 0,
+            told_hot: 0,
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    pub(super) fn live_len(&self) -> usize {
+        self.live_len
+    }
+
+    pub(super) fn has_children(&self) -> bool {
+        self.children_len > 0
+    }
+
+    /// A live run is here from now on: it begins, was recovered, or has not ended after all.
+    #[inline]
+    pub(super) fn enter(&mut self, is_child: bool) {
+        self.live_len += 1;
+        self.children_len += usize::from(is_child);
+    }
+
+    /// A live run is not here any more, or not live.
+    #[inline]
+    pub(super) fn leave(&mut self, is_child: bool) {
+        self.live_len -= 1;
+        self.children_len -= usize::from(is_child);
+    }
+
+    /// The first turn of a run is recorded.
+    #[inline]
+    pub(super) fn note_start(&mut self) {
+        self.started += 1;
+    }
+
+    /// So many events are recorded.
+    #[inline]
+    pub(super) fn note_events(&mut self, len: usize) {
+        self.events += len as u64;
+    }
+
+    /// The last turn of a run is recorded.
+    #[inline]
+    pub(super) fn note_end(&mut self, is_child: bool) {
+        self.leave(is_child);
+        self.finished += 1;
+    }
+
+    /// The first turn of a run was refused, after it had been told of.
+    pub(super) fn take_back_start(&self) {
+        self.counters().started.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The last turn of a run was refused, after it had been told of.
+    pub(super) fn take_back_end(&self) {
+        self.counters().finished.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A run is parked from now on.
+    pub(super) fn note_parked(&self) {
+        self.counters().parked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A run is parked no longer, or not here any more.
+    pub(super) fn note_unparked(&self) {
+        self.counters().parked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The history of a run was read.
+    pub(super) fn note_load(&self) {
+        self.counters().loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A history has become long.
+    pub(super) fn note_long_history(&self) {
+        self.counters().long_histories.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds up what was counted, before anybody gets an answer that depends on it.
+    pub(super) fn tell(&mut self) {
+        let counters = &self.shared.counters;
+        for (count, counter) in [
+            (&mut self.started, &counters.started),
+            (&mut self.finished, &counters.finished),
+            (&mut self.events, &counters.events),
+        ] {
+            if *count > 0 {
+                counter.fetch_add(std::mem::take(count), Ordering::Relaxed);
+            }
+        }
+        tell_change(&mut self.told_live, self.live_len, &counters.live);
+    }
+
+    /// Tells how many runs have their code in memory.
+    pub(super) fn tell_hot(&mut self, len: usize) {
+        tell_change(&mut self.told_hot, len, &self.shared.counters.hot);
+    }
+
+    /// Takes back what was told of live runs, of which so many are parked: a successor counts its runs anew.
+    pub(super) fn withdraw(&mut self, parked_len: usize) {
+        self.live_len = 0;
+        self.tell();
+        self.tell_hot(0);
+        let parked = &self.counters().parked;
+        parked.fetch_sub(parked_len as u64, Ordering::Relaxed);
+    }
+}
+
+/// Adds what is more, or less, than when it was told last.
+#[inline]
+fn tell_change(told: &mut u64, len: usize, counter: &AtomicU64) {
+    let len = len as u64;
+    if len != *told {
+        // Wraps if there are fewer.
+        let more = len.wrapping_sub(std::mem::replace(told, len));
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+}
