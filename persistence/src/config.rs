@@ -1,6 +1,5 @@
-//! Bounds and modes of a journal.
+//! Bounds and modes that every journal has.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use millrun_core::Timestamp;
@@ -8,7 +7,8 @@ use millrun_core::Timestamp;
 use crate::batch::TURN_BYTES_MAX_DEFAULT;
 use crate::error::StoreError;
 
-/// Bounds and modes of a journal. Checked once, when it is opened.
+/// Bounds and modes that every journal has. Checked once, when it is opened. What belongs to the file of a
+/// [`RedbJournal`](crate::RedbJournal) is in [`StoreConfig`](crate::StoreConfig).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalConfig {
@@ -20,71 +20,16 @@ pub struct JournalConfig {
     pub batch_len_max: usize,
     /// The largest turn, frames included, in bytes. A larger one is refused. Default 16 MiB.
     pub turn_bytes_max: usize,
-    /// Memory for cached pages of the file, in bytes. Default 64 MiB.
-    pub cache_bytes_max: usize,
-    /// How far ahead of the writes the file is kept filled with zeros, in bytes, so that a sync has
-    /// no blocks to allocate; 0 turns that off. Default 16 MiB.
-    pub zero_ahead_bytes: u64,
-    /// How often an idle journal looks whether its file is still there, and as long as it made it; before each
-    /// acknowledgement it looks in any case. Zero looks never, for file systems on which a file that is open
-    /// changes its inode number. Default 1 s.
-    pub file_check_every: Duration,
-    /// How long a commit waits for room on a full disk, or within a quota, before the journal fails with
-    /// [`FailureKind::Io`](crate::FailureKind::Io). Meanwhile nothing is acknowledged and
-    /// [`Stats::is_disk_full`](crate::Stats::is_disk_full) says so. Zero does not wait, nor does a host whose
-    /// parts share one thread, nor the opening of a store. Default 600 s.
-    pub disk_full_wait_max: Duration,
     /// What an acknowledged turn survives. Default [`Durability::Durable`].
     pub durability: Durability,
-    /// How many bytes of the log may be dead, beyond half as many as are needed, before the writer
-    /// drops them and moves what still lives among them. Default 16 MiB.
-    pub dead_bytes_max: u64,
     /// Bytes of snapshots that may wait for the next commit, and the largest snapshot. When reached,
     /// [`put_snapshot`](crate::Journal::put_snapshot) refuses. Default 8 MiB.
     pub snapshot_bytes_max: usize,
     /// The largest history that [`history`](crate::Journal::history) reads at once, in bytes; a
     /// larger one is read in [pages](crate::Journal::history_page). Default 1 GiB.
     pub history_bytes_max: u64,
-    /// How many finished runs wait in memory, at about 200 bytes each, before the writer settles
-    /// them into a sorted run on disk. More may wait while sorted runs are merged, which takes as long as
-    /// about one run closing for each 20 merged: up to 50,000 with the default retention. Where 24 times
-    /// as many wait, commits take along twice what closes with them. Default 2,048.
-    pub unsettled_len_max: usize,
-    /// How many bytes of settled rows one commit takes along, unless the commit before it was larger: then
-    /// half of that for the index, and as much as that for the log's beginning. More when too many finished
-    /// runs wait, see `unsettled_len_max`. Of each run of which turns leave the log, the row they are added
-    /// to is written again on top of that: 32 KiB at most.
-    /// Default 128 KiB.
-    pub settle_bytes_max: usize,
     /// How long finished runs stay readable.
     pub retention: Retention,
-    /// Where the histories of finished runs are written before retention drops them. Default `None`:
-    /// nowhere.
-    pub archive: Option<Archive>,
-}
-
-/// Where histories go before they are dropped, as lines of JSON (see the crate's README).
-///
-/// No run is dropped before its history is on stable storage there. If the archive cannot be written,
-/// nothing is dropped, [`Stats::is_archive_failing`](crate::Stats) says so, and it is tried again every
-/// ten seconds. After a crash, runs may be in the archive twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Archive {
-    /// The folder, which is created if there is none. Each opening of the store begins a new file.
-    pub folder: PathBuf,
-    /// Size in bytes at which a new file is begun; the last run in a file may exceed it.
-    pub file_bytes_max: u64,
-}
-
-impl Archive {
-    /// An archive in this folder, in files of 64 MiB.
-    #[must_use]
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self {
-            folder: folder.into(),
-            file_bytes_max: 64 << 20,
-        }
-    }
 }
 
 impl Default for JournalConfig {
@@ -93,18 +38,10 @@ impl Default for JournalConfig {
             batch_bytes_max: 8 << 20,
             batch_len_max: 65_536,
             turn_bytes_max: TURN_BYTES_MAX_DEFAULT,
-            cache_bytes_max: 64 << 20,
-            zero_ahead_bytes: 16 << 20,
-            file_check_every: Duration::from_secs(1),
-            disk_full_wait_max: Duration::from_secs(600),
             durability: Durability::Durable,
-            dead_bytes_max: 16 << 20,
             snapshot_bytes_max: 8 << 20,
             history_bytes_max: 1 << 30,
-            unsettled_len_max: 2_048,
-            settle_bytes_max: 128 << 10,
             retention: Retention::default(),
-            archive: None,
         }
     }
 }
@@ -119,8 +56,6 @@ impl JournalConfig {
             ("batch_bytes_max", self.batch_bytes_max),
             ("batch_len_max", self.batch_len_max),
             ("turn_bytes_max", self.turn_bytes_max),
-            ("unsettled_len_max", self.unsettled_len_max),
-            ("settle_bytes_max", self.settle_bytes_max),
         ];
         for (field, value) in positive {
             if value == 0 {

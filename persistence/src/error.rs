@@ -308,7 +308,7 @@ pub enum StoreError {
     /// A bound of the configuration makes no sense.
     #[error("{field} {problem}")]
     Config {
-        /// The field of [`JournalConfig`](crate::JournalConfig).
+        /// The field of [`JournalConfig`](crate::JournalConfig) or [`StoreConfig`](crate::StoreConfig).
         field: &'static str,
         /// What is wrong with its value.
         problem: String,

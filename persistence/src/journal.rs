@@ -386,7 +386,7 @@ pub struct Stats {
     /// The archive could not be written when it was tried last, so nothing is dropped.
     pub is_archive_failing: bool,
     /// The disk is full: a commit waits for room, and its callers wait too, for at most
-    /// [`disk_full_wait_max`](crate::JournalConfig::disk_full_wait_max).
+    /// [`disk_full_wait_max`](crate::StoreConfig::disk_full_wait_max).
     pub is_disk_full: bool,
     /// Rows that say what may be dropped, or that would be dropped, cannot be read: retention has
     /// stopped, and the log grows, until the store is opened again.

@@ -62,7 +62,7 @@ pub use batch::{
 pub use claim::{
     Claim, ClaimNews, ClaimNumber, ClaimRefused, Claimant, Granted, Owned, Owner, PartitionReport,
 };
-pub use config::{Archive, Durability, JournalConfig, Retention};
+pub use config::{Durability, JournalConfig, Retention};
 pub use error::{
     EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnError, TurnRefused,
 };
@@ -72,7 +72,8 @@ pub use memory::MemoryJournal;
 pub use owners::OwnerTable;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot, Trimmed};
 pub use redb::{
-    BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, RedbJournal, Verified, import,
+    Archive, BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, RedbConfig, RedbJournal,
+    StoreConfig, Verified, import,
 };
 pub use redb::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,

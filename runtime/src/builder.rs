@@ -304,7 +304,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Keeps everything in this journal instead of a file of the runtime's own.
+    /// Keeps everything in this journal instead of a file of the runtime's own. It has been opened with bounds of its
+    /// own: of [`RuntimeConfig::journal`], which should hold the same, `turn_bytes_max` counts here, and
+    /// [`RuntimeConfig::store`] has no effect.
     ///
     /// One that was opened once and given to several runtimes, one after the other, may see the number
     /// of an attempt twice, if the process crashes before the later one's first commit.
@@ -498,7 +500,8 @@ impl Opener {
         let mut store = None;
         let journal: Arc<dyn Journal> = match (self.journal.take(), self.path.take()) {
             (None, Some(path)) => {
-                let (config, host) = (self.config.journal.clone(), Arc::clone(&self.host));
+                let config = (self.config.journal.clone(), self.config.store.clone());
+                let host = Arc::clone(&self.host);
                 let journal = RedbJournal::open_claiming(&path, config, host, claim, &mut recovery::tell)?;
                 let journal = Arc::new(journal);
                 store = Some(OwnStore::new(Arc::clone(&journal)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millrun_core::Partition;
-use millrun_persistence::JournalConfig;
+use millrun_persistence::{JournalConfig, StoreConfig};
 use millrun_workflow::Limits;
 
 use crate::OpenError;
@@ -112,13 +112,17 @@ pub struct RuntimeConfig {
     pub restart_window: Duration,
     /// Whether a run keeps the events before its checkpoints until its retention ends; false by default: a
     /// checkpoint that leaves a [kept beginning](Limits::kept_beginning_every) trims its history, and the store gives
-    /// the space back. With an [archive](JournalConfig::archive) all histories are kept whole, so that they
+    /// the space back. With an [archive](StoreConfig::archive) all histories are kept whole, so that they
     /// come there whole. A run that was trimmed stays so.
     pub keep_history: bool,
     /// The bounds of each run.
     pub limits: Limits,
-    /// The bounds and the durability of the journal.
+    /// The bounds and the durability of the journal, in a file or in memory. Of these a
+    /// [journal of your own](crate::RuntimeBuilder::journal) has its own.
     pub journal: JournalConfig,
+    /// The bounds of the file that [`Runtime::open`](crate::Runtime::open) names, and its archive. Without effect in
+    /// memory, and with a journal of your own.
+    pub store: StoreConfig,
 }
 
 impl Default for RuntimeConfig {
@@ -153,6 +157,7 @@ impl Default for RuntimeConfig {
             keep_history: false,
             limits: Limits::default(),
             journal: JournalConfig::default(),
+            store: StoreConfig::default(),
         }
     }
 }
@@ -160,7 +165,7 @@ impl Default for RuntimeConfig {
 impl RuntimeConfig {
     /// Whether checkpoints trim the histories of their runs.
     pub(crate) fn trims_histories(&self) -> bool {
-        !self.keep_history && self.journal.archive.is_none()
+        !self.keep_history && self.store.archive.is_none()
     }
 
     /// How many activities of a task queue run at once.

@@ -145,9 +145,9 @@ pub mod store {
     pub use millrun_core::{Epoch, Offset, Partition, Sequence};
     pub use millrun_persistence::{
         Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedRun, ImportError,
-        Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, RedbJournal, Retention,
-        SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreError, Verified, WithoutOwner,
-        import, salvage,
+        Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, RedbConfig, RedbJournal,
+        Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreConfig, StoreError,
+        Verified, WithoutOwner, import, salvage,
     };
 }
 

@@ -57,7 +57,8 @@ pub(super) async fn open(options: &WorkerOptions) -> Result<Opened, Box<dyn Erro
         let disk = Arc::new(ChaosDisk::open(&options.store, options.seed)?);
         seams.disk = Some(Arc::clone(&disk));
         let owner = TokioHost::spawn(HostConfig::default()).await?;
-        let journal = RedbJournal::open_disk(disk, "chaos", config(options).journal, owner.host())?;
+        let RuntimeConfig { journal, store, .. } = config(options);
+        let journal = RedbJournal::open_disk(disk, "chaos", (journal, store), owner.host())?;
         // The journal's writer lives as long as the process.
         std::mem::forget(owner);
         builder = builder.journal(Arc::new(journal));

@@ -270,7 +270,7 @@ fn tests_and_files_that_the_documents_name_are_there() {
 }
 
 /// What is no bound of the configuration: a mode, or a place for others.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 11] = [
     "claimed_at_open",
     "keep_history",
     "own_thread",
@@ -280,6 +280,7 @@ const OTHERS: [&str; 10] = [
     "archive",
     "limits",
     "journal",
+    "store",
     "retention",
 ];
 

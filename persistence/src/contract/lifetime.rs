@@ -217,13 +217,9 @@ fn a_store_grows_over_many_openings<S: Subject>(subject: &S) {
     }
 }
 
-/// Finished runs far beyond what waits in memory: by run, by id, in order, with retention.
+/// Finished runs, more than are retained: by run, by id, in order.
 fn many_finished_runs_are_found_before_and_after_reopening<S: Subject>(subject: &S) {
-    let mut config = JournalConfig {
-        unsettled_len_max: 4,
-        settle_bytes_max: 1,
-        ..JournalConfig::default()
-    };
+    let mut config = JournalConfig::default();
     config.retention.len_max = 150;
     let mut journal = subject.fresh(config.clone());
     let mut authors = Vec::new();

@@ -19,11 +19,11 @@ use std::time::Duration;
 use millrun_core::{Next, Part, Sequence, Timestamp};
 
 use super::closed;
+use super::config::Archive;
 use super::log;
 use super::moment::Moment;
 use super::open::sync_folder;
 use super::shared::Shared;
-use crate::config::Archive;
 use crate::error::ReadError;
 use crate::finished::{Finished, Place};
 use crate::scan;

@@ -89,7 +89,7 @@ impl Journal for RedbJournal {
 
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let (place, end, moment) = self.place(run)?;
-        let (bytes, max) = (place.bytes, self.shared.config.history_bytes_max);
+        let (bytes, max) = (place.bytes, self.shared.config.journal.history_bytes_max);
         if bytes > max {
             return Err(ReadError::TooLong { run, bytes, max });
         }
@@ -268,7 +268,7 @@ impl RedbJournal {
     /// `rings`, and those who watch where that is all that is waited for.
     fn queued(&self, state: MutexGuard<'_, JournalState>, offset: Offset, rings: bool) -> Ringing {
         let mut bells = Vec::new();
-        if self.shared.config.durability != Durability::Durable {
+        if self.shared.config.journal.durability != Durability::Durable {
             self.shared.publish(offset);
             bells.clone_from(&state.watchers);
         }

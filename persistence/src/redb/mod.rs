@@ -18,6 +18,7 @@ mod archive;
 mod backend;
 mod claims;
 mod closed;
+mod config;
 pub(crate) mod convoy;
 mod cut_off;
 mod damaged;
@@ -58,6 +59,7 @@ use std::time::Duration;
 
 use millrun_core::RunId;
 
+pub use self::config::{Archive, RedbConfig, StoreConfig};
 pub use self::disk::{Disk, FileDisk};
 #[cfg(feature = "fuzz")]
 pub(crate) use self::frames::walk as walk_row;

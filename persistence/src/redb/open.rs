@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use millrun_core::{Host, Placement};
 
+use super::config::StoreConfig;
 use super::cut_off::until_a_crash;
 use super::disk::{Disk, FileDisk};
 use super::store::Store;
 use super::system;
 use super::zero_ahead::ZeroAhead;
-use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, StoreError};
 use crate::wire::superblock::{self, SuperblockError};
 
 /// Opens the store at `path`, creating it if there is no file.
-pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) -> Result<Store, StoreError> {
+pub(crate) fn open_path(path: &Path, config: &StoreConfig, host: &dyn Host) -> Result<Store, StoreError> {
     let io = |source| StoreError::Io {
         path: path.to_owned(),
         source,
@@ -43,7 +43,7 @@ pub(crate) fn open_path(path: &Path, config: &JournalConfig, host: &dyn Host) ->
 pub(crate) fn create_anew(
     draft: &Path,
     path: &Path,
-    config: &JournalConfig,
+    config: &StoreConfig,
     host: &dyn Host,
 ) -> Result<Store, StoreError> {
     let io = |source| StoreError::Io {
@@ -60,7 +60,7 @@ pub(crate) fn create_anew(
 pub(crate) fn open_disk(
     disk: Arc<dyn Disk>,
     path: &Path,
-    config: &JournalConfig,
+    config: &StoreConfig,
     host: &dyn Host,
 ) -> Result<Store, StoreError> {
     let io = |source| StoreError::Io {
@@ -106,7 +106,7 @@ fn is_unfinished(error: SuperblockError, page: &[u8], len: u64) -> bool {
 fn create(
     disk: Arc<dyn Disk>,
     path: &Path,
-    config: &JournalConfig,
+    config: &StoreConfig,
     host: &dyn Host,
 ) -> Result<Store, StoreError> {
     let io = |source| StoreError::Io {
@@ -129,7 +129,7 @@ fn create(
 fn prepared(
     disk: Arc<dyn Disk>,
     path: &Path,
-    config: &JournalConfig,
+    config: &StoreConfig,
     host: &dyn Host,
 ) -> Result<Arc<dyn Disk>, StoreError> {
     let disk = until_a_crash(disk, host);

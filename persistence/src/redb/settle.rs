@@ -152,7 +152,7 @@ impl Settling {
     ) -> Result<Option<Slice>, JournalFailure> {
         let (begin, forgotten, newly) = {
             let state = shared.lock();
-            let len_min = shared.config.unsettled_len_max;
+            let len_min = shared.config.store.unsettled_len_max;
             let begin = self
                 .settler
                 .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
@@ -172,7 +172,7 @@ impl Settling {
             state.closed.settled.clone()
         };
         let share = usize::try_from(newly * INDEX_BYTES_PER_RUN).unwrap_or(usize::MAX);
-        let most = shared.config.settle_bytes_max.max(bytes / 2);
+        let most = shared.config.store.settle_bytes_max.max(bytes / 2);
         let bytes = if self.is_behind {
             share.saturating_mul(2).max(most)
         } else {
@@ -218,7 +218,7 @@ impl Settling {
         self.is_index_wanted = false;
         let (low, settled, gone, excess) = {
             let mut state = shared.lock();
-            let excess = state.excess(shared.config.dead_bytes_max);
+            let excess = state.excess(shared.config.store.dead_bytes_max);
             let is_due = !state.is_settling_blocked && excess > 0;
             if !is_due && state.gone.is_empty() {
                 return Ok(None);
@@ -241,7 +241,7 @@ impl Settling {
             }
             (state.low, settled, only_gone.gone, excess)
         };
-        let most = shared.config.settle_bytes_max.max(2 * bytes) as u64;
+        let most = shared.config.store.settle_bytes_max.max(2 * bytes) as u64;
         let slice_bytes = (bytes as u64 + excess / EXCESS_SHARE).min(most);
         let moment = store.moment()?;
         load_earliest(&moment, shared);

@@ -6,17 +6,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockErr
 
 use millrun_core::{Bell, Host, Offset, PartExit};
 
+use super::config::RedbConfig;
 use super::disk::Disk;
 use super::room::Room;
 use super::state::JournalState;
 use super::store::Store;
-use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure};
 
 const NOT_COMPACTING: u64 = u64::MAX;
 
 pub(crate) struct Shared {
-    pub(crate) config: JournalConfig,
+    pub(crate) config: RedbConfig,
     pub(crate) host: Arc<dyn Host>,
     /// Wakes the writer.
     pub(crate) bell: Bell,
@@ -42,14 +42,14 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(
-        config: JournalConfig,
+        config: RedbConfig,
         host: Arc<dyn Host>,
         state: JournalState,
         store: Arc<Store>,
     ) -> Self {
         let (disk, written) = store.meter();
         let room = Arc::clone(store.room());
-        room.wait_on(Arc::clone(&host), config.disk_full_wait_max);
+        room.wait_on(Arc::clone(&host), config.store.disk_full_wait_max);
         Self {
             disk,
             room,

@@ -20,6 +20,7 @@ use millrun_core::{Bell, Epoch, Host, Partition, Placement, RunId, Timestamp};
 use super::age::AgeClock;
 use super::archive::Archiver;
 use super::closed::{self, ClosedRuns, Trim};
+use super::config::RedbConfig;
 use super::disk::Disk;
 use super::index::Index;
 use super::moment::Moment;
@@ -30,7 +31,6 @@ use super::store::Store;
 use super::writer::Writer;
 use super::{Opened, RedbJournal, open, recover, settler};
 use crate::claim::Claim;
-use crate::config::JournalConfig;
 use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::{Finished, Place};
 use crate::fold::{Fold, Nothing};
@@ -48,12 +48,13 @@ impl RedbJournal {
     /// See [`StoreError`]. A second journal on the same file gets [`StoreError::AlreadyOpen`] at once.
     pub fn open(
         path: impl AsRef<Path>,
-        config: JournalConfig,
+        config: impl Into<RedbConfig>,
         host: Arc<dyn Host>,
     ) -> Result<Self, StoreError> {
+        let config = config.into();
         config.check()?;
         let (path, at) = (path.as_ref(), host.elapsed());
-        let store = open::open_path(path, &config, &*host)?;
+        let store = open::open_path(path, &config.store, &*host)?;
         Self::start(store, path, config, host, at)
     }
 
@@ -69,14 +70,15 @@ impl RedbJournal {
     /// As [`open`](Self::open); the claim is refused then.
     pub fn open_claiming(
         path: impl AsRef<Path>,
-        config: JournalConfig,
+        config: impl Into<RedbConfig>,
         host: Arc<dyn Host>,
         mut claim: Claim,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, StoreError> {
+        let config = config.into();
         config.check()?;
         let (path, at) = (path.as_ref(), host.elapsed());
-        let store = open::open_path(path, &config, &*host)?;
+        let store = open::open_path(path, &config.store, &*host)?;
         let mut reported = host.elapsed();
         let mut now_and_then = |so_far: Progress| {
             if so_far.bytes_done == so_far.bytes_total
@@ -120,19 +122,20 @@ impl RedbJournal {
     pub fn open_disk(
         disk: Arc<dyn Disk>,
         name: &str,
-        config: JournalConfig,
+        config: impl Into<RedbConfig>,
         host: Arc<dyn Host>,
     ) -> Result<Self, StoreError> {
+        let config = config.into();
         config.check()?;
         let (path, at) = (Path::new(name), host.elapsed());
-        let store = open::open_disk(disk, path, &config, &*host)?;
+        let store = open::open_disk(disk, path, &config.store, &*host)?;
         Self::start(store, path, config, host, at)
     }
 
     fn start(
         store: Store,
         path: &Path,
-        config: JournalConfig,
+        config: RedbConfig,
         host: Arc<dyn Host>,
         at: Duration,
     ) -> Result<Self, StoreError> {
@@ -146,7 +149,7 @@ impl RedbJournal {
     fn start_with(
         store: Store,
         path: &Path,
-        config: JournalConfig,
+        config: RedbConfig,
         host: Arc<dyn Host>,
         at: Duration,
         read: Read,
@@ -172,7 +175,7 @@ impl RedbJournal {
             is_index_rebuilt,
         };
         let store = Arc::new(store);
-        let state = JournalState::new(&config, epoch, rebuilt, closed, gone, snapshots);
+        let state = JournalState::new(&config.journal, epoch, rebuilt, closed, gone, snapshots);
         let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
         let writer = Writer::new(Arc::clone(&shared), store, rows);
         let ended = Arc::clone(&shared);
@@ -183,7 +186,7 @@ impl RedbJournal {
             Box::new(writer),
             Box::new(move |exit| ended.writer_ended(&exit)),
         )?;
-        if let Some(archive) = shared.config.archive.clone() {
+        if let Some(archive) = shared.config.store.archive.clone() {
             let bell = Bell::new();
             // Rung after each commit, and when the journal ends.
             shared.lock().watchers.push(bell.clone());
@@ -259,7 +262,7 @@ struct Read {
 impl Read {
     fn of(
         store: &Store,
-        config: &JournalConfig,
+        config: &RedbConfig,
         folds: &mut [&mut dyn Fold],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, JournalFailure> {
@@ -278,9 +281,9 @@ impl Read {
         gone.append(&mut rebuilt.superseded);
         gone.sort_unstable();
         gone.dedup();
-        let mut closed = ClosedRuns::new(config.retention, index.settled, index.first);
-        closed.age = AgeClock::reading(config.retention.age_step_max, moment.aged()?);
-        if config.archive.is_some() {
+        let mut closed = ClosedRuns::new(config.journal.retention, index.settled, index.first);
+        closed.age = AgeClock::reading(config.journal.retention.age_step_max, moment.aged()?);
+        if config.store.archive.is_some() {
             closed.archive(index.archived);
         }
         forget_dropped(&mut rebuilt, &closed, &moment);

@@ -102,7 +102,7 @@ impl RedbJournal {
             })
         };
         let draft = open::draft(path);
-        let copy = open::create_anew(&draft, path, &self.shared.config, &*self.shared.host);
+        let copy = open::create_anew(&draft, path, &self.shared.config.store, &*self.shared.host);
         let copied = copy
             .map_err(BackupError::Write)
             .and_then(|copy| copy_rows(&moment, &copy, path));

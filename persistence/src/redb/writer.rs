@@ -95,7 +95,7 @@ impl Writer {
 
     /// How long it may take until the file is looked at; `None` if nothing can happen to it.
     fn look_within(&self, now: Duration) -> Option<Duration> {
-        let every = self.shared.config.file_check_every;
+        let every = self.shared.config.store.file_check_every;
         let can_be_lost = !every.is_zero() && self.store.as_ref().is_some_and(|store| store.can_be_lost());
         can_be_lost.then(|| (self.seen_at + every).saturating_sub(now))
     }
@@ -123,7 +123,7 @@ impl Writer {
         // A claim is answered when what was queued before it is in the store.
         let must_commit = state.is_closing || state.was_full || !state.claims.is_empty();
         let has_snapshots = state.snapshots.is_waiting();
-        let is_volatile = self.shared.config.durability == Durability::Volatile;
+        let is_volatile = self.shared.config.journal.durability == Durability::Volatile;
         if queued == 0 && has_snapshots && (must_commit || !is_volatile) {
             return Work::Commit(state.seal(now));
         }
@@ -142,7 +142,7 @@ impl Writer {
         } else {
             self.decide(queued, state.open.bytes.len(), now)
         };
-        let half_full = self.shared.config.batch_bytes_max.div_ceil(2);
+        let half_full = self.shared.config.journal.batch_bytes_max.div_ceil(2);
         match decision {
             Decision::Commit => Work::Commit(state.seal(now)),
             Decision::Wait { .. } | Decision::Idle if !self.settling.is_planned() => Work::Plan,
@@ -155,7 +155,7 @@ impl Writer {
                 Work::Wait(look_within.map_or(time, |within| within.min(time)))
             }
             Decision::Idle => {
-                state.ring_at = match self.shared.config.durability {
+                state.ring_at = match self.shared.config.journal.durability {
                     Durability::Volatile => RingAt {
                         batches: usize::MAX,
                         bytes: half_full,
@@ -168,10 +168,10 @@ impl Writer {
     }
 
     fn decide(&self, queued: usize, bytes: usize, now: Duration) -> Decision {
-        if queued > 0 && bytes >= self.shared.config.batch_bytes_max.div_ceil(2) {
+        if queued > 0 && bytes >= self.shared.config.journal.batch_bytes_max.div_ceil(2) {
             return Decision::Commit;
         }
-        match self.shared.config.durability {
+        match self.shared.config.journal.durability {
             Durability::Durable => self.convoy.decide(queued, now),
             Durability::Volatile => Decision::Idle,
             Durability::Eventual { .. } if queued == 0 => Decision::Idle,

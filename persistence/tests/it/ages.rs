@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use millrun_core::Timestamp;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Journal, JournalConfig, ReadError, RedbJournal};
+use millrun_persistence::{Journal, ReadError, RedbConfig, RedbJournal};
 
 use crate::host::HandHost;
 
@@ -76,8 +76,8 @@ impl Store {
 
     fn open_at(&self, path: &Path) -> Opening {
         let host = HandHost::new();
-        let mut config = JournalConfig::default();
-        config.unsettled_len_max = self.kind.unsettled_len_max;
+        let mut config = RedbConfig::default();
+        config.store.unsettled_len_max = self.kind.unsettled_len_max;
         let journal = RedbJournal::open(path, config, host.clone()).unwrap();
         host.run();
         Opening { journal, host }

@@ -1,7 +1,7 @@
 //! The contract suite against the journals of this crate.
 
 use millrun_persistence::contract::{self, Subject};
-use millrun_persistence::{Journal, JournalConfig, MemoryJournal, RedbJournal};
+use millrun_persistence::{Journal, JournalConfig, MemoryJournal, RedbConfig, RedbJournal, StoreConfig};
 
 use crate::host::ThreadHost;
 
@@ -21,6 +21,7 @@ impl Subject for Memory {
 }
 
 struct Redb {
+    store: StoreConfig,
     folder: tempfile::TempDir,
     count: std::cell::Cell<u32>,
 }
@@ -28,6 +29,7 @@ struct Redb {
 impl Redb {
     fn open(&self, config: JournalConfig) -> RedbJournal {
         let path = self.folder.path().join(format!("{}.redb", self.count.get()));
+        let config = RedbConfig::from((config, self.store.clone()));
         RedbJournal::open(path, config, ThreadHost::new()).unwrap()
     }
 }
@@ -61,10 +63,24 @@ fn the_memory_journal_keeps_the_contract() {
     check(&Memory);
 }
 
-#[test]
-fn the_redb_journal_keeps_the_contract() {
+fn check_redb(store: StoreConfig) {
     check(&Redb {
+        store,
         folder: tempfile::tempdir().unwrap(),
         count: std::cell::Cell::new(0),
     });
+}
+
+#[test]
+fn the_redb_journal_keeps_the_contract() {
+    check_redb(StoreConfig::default());
+}
+
+/// Finished runs do not wait in memory, and what is dead leaves the log at once.
+#[test]
+fn the_redb_journal_keeps_the_contract_when_it_settles_with_each_commit() {
+    let mut store = StoreConfig::default();
+    (store.unsettled_len_max, store.settle_bytes_max) = (4, 1);
+    store.dead_bytes_max = 0;
+    check_redb(store);
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::{fs, io};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Disk, FailureKind, FileDisk, Journal, JournalConfig, RedbJournal, StoreError};
+use millrun_persistence::{
+    Disk, FailureKind, FileDisk, Journal, JournalConfig, RedbJournal, StoreConfig, StoreError,
+};
 
 use crate::host::{HandHost, ThreadHost};
 
@@ -138,6 +140,16 @@ fn a_bound_of_zero_is_refused() {
         error,
         StoreError::Config {
             field: "batch_len_max",
+            ..
+        }
+    ));
+    let mut config = StoreConfig::default();
+    config.settle_bytes_max = 0;
+    let error = RedbJournal::open(folder.path().join("a.redb"), config, ThreadHost::new()).unwrap_err();
+    assert!(matches!(
+        error,
+        StoreError::Config {
+            field: "settle_bytes_max",
             ..
         }
     ));

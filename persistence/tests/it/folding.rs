@@ -9,8 +9,8 @@ use std::sync::Arc;
 use millrun_core::{Bell, Partition, RunId};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Batch, ClaimNews, Claimant, Fold, Granted, Journal, JournalConfig, Owner, Progress, RecordView,
-    RecoveryReport, RedbJournal,
+    Batch, ClaimNews, Claimant, Fold, Granted, Journal, Owner, Progress, RecordView, RecoveryReport,
+    RedbConfig, RedbJournal,
 };
 
 use crate::host::HandHost;
@@ -47,11 +47,11 @@ impl Fold for Recorder {
     }
 }
 
-fn config() -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.retention.len_max = 20;
-    config.dead_bytes_max = 50_000;
-    config.unsettled_len_max = 50;
+fn config() -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = 20;
+    config.store.dead_bytes_max = 50_000;
+    config.store.unsettled_len_max = 50;
     config
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use millrun_core::{InstanceId, Sequence};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, JournalConfig, RedbJournal, Snapshot};
+use millrun_persistence::{Batch, Journal, RedbConfig, RedbJournal, Snapshot};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
@@ -90,7 +90,7 @@ fn work(journal: &RedbJournal, host: &HandHost, format: u32) -> Vec<Author> {
 fn fresh(format: u32) -> (std::sync::Arc<SimDisk>, Vec<Author>) {
     let (host, disk) = (HandHost::new(), SimDisk::new(Vec::new(), 1));
     let journal =
-        RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
+        RedbJournal::open_disk(disk.clone(), "golden", RedbConfig::default(), host.clone()).unwrap();
     let authors = work(&journal, &host, format);
     journal.begin_close();
     host.run();
@@ -109,7 +109,7 @@ fn read_and_write(format: u32) {
     let host = HandHost::new();
     let disk = SimDisk::new(image(format), 1);
     let journal =
-        RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
+        RedbJournal::open_disk(disk.clone(), "golden", RedbConfig::default(), host.clone()).unwrap();
     for author in &authors {
         author.assert_history(&journal);
     }
@@ -138,7 +138,7 @@ fn read_and_write(format: u32) {
 
     // What both releases have written is read.
     let disk = SimDisk::new(disk.current(), 1);
-    let journal = RedbJournal::open_disk(disk, "golden", JournalConfig::default(), host.clone()).unwrap();
+    let journal = RedbJournal::open_disk(disk, "golden", RedbConfig::default(), host.clone()).unwrap();
     for author in &authors {
         author.assert_history(&journal);
     }
@@ -150,7 +150,7 @@ fn read_and_write(format: u32) {
 fn a_store_of_an_earlier_format_that_is_only_read_keeps_it() {
     let (host, disk) = (HandHost::new(), SimDisk::new(image(1), 1));
     let journal =
-        RedbJournal::open_disk(disk.clone(), "golden", JournalConfig::default(), host.clone()).unwrap();
+        RedbJournal::open_disk(disk.clone(), "golden", RedbConfig::default(), host.clone()).unwrap();
     assert_eq!(journal.verify().unwrap().damaged, []);
     journal.begin_close();
     host.run();
@@ -181,9 +181,9 @@ fn settled() -> (std::sync::Arc<SimDisk>, Vec<Author>, Snapshot) {
     (disk, authors, snapshot)
 }
 
-fn settling() -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.unsettled_len_max = 2;
+fn settling() -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.store.unsettled_len_max = 2;
     config
 }
 

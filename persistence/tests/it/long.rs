@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Disk, Journal, JournalConfig, MemoryJournal, RedbJournal};
+use millrun_persistence::{Batch, Disk, Journal, JournalConfig, MemoryJournal, RedbConfig, RedbJournal};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
@@ -89,11 +89,11 @@ fn assert_ends(journal: &impl Journal, run: RunId) {
 #[test]
 fn the_first_and_the_last_record_of_a_long_history_are_read_without_the_rest() {
     for is_settled in [false, true] {
-        let mut config = JournalConfig::default();
+        let mut config = RedbConfig::default();
         if is_settled {
-            config.unsettled_len_max = 1;
+            config.store.unsettled_len_max = 1;
         }
-        config.cache_bytes_max = 1 << 20;
+        config.store.cache_bytes_max = 1 << 20;
         let (host, disk) = (HandHost::new(), SimDisk::new(Vec::new(), 1));
         let journal = RedbJournal::open_disk(disk.clone(), "simulated", config.clone(), host.clone());
         let journal = journal.unwrap();

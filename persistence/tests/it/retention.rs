@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use millrun_core::{Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, RedbJournal};
+use millrun_persistence::{Batch, Journal, ReadError, RedbConfig, RedbJournal};
 
 use crate::host::HandHost;
 
 const RETAINED: usize = 20;
 
 fn open(path: &Path, host: &Arc<HandHost>) -> RedbJournal {
-    let mut config = JournalConfig::default();
-    config.retention.len_max = RETAINED;
-    config.dead_bytes_max = 100_000;
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = RETAINED;
+    config.store.dead_bytes_max = 100_000;
     RedbJournal::open(path, config, host.clone()).unwrap()
 }
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, RedbJournal};
+use millrun_persistence::{Batch, Journal, ReadError, RedbConfig, RedbJournal};
 
 use crate::crash::disk::{Dice, SimDisk};
 use crate::host::HandHost;
 
 /// Many runs that start and finish, and what is known of them.
 struct World {
-    config: JournalConfig,
+    config: RedbConfig,
     host: Arc<HandHost>,
     disk: Arc<SimDisk>,
     journal: RedbJournal,
@@ -25,19 +25,19 @@ struct World {
     dice: Dice,
 }
 
-fn config() -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.unsettled_len_max = 100;
-    config.settle_bytes_max = 20_000;
+fn config() -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.store.unsettled_len_max = 100;
+    config.store.settle_bytes_max = 20_000;
     config
 }
 
 impl World {
-    fn new(config: JournalConfig) -> Self {
+    fn new(config: RedbConfig) -> Self {
         Self::open(config, Vec::new(), Vec::new())
     }
 
-    fn open(config: JournalConfig, image: Vec<u8>, closed: Vec<(RunId, InstanceId, usize)>) -> Self {
+    fn open(config: RedbConfig, image: Vec<u8>, closed: Vec<(RunId, InstanceId, usize)>) -> Self {
         let (host, disk) = (HandHost::new(), SimDisk::new(image, 1));
         let journal = RedbJournal::open_disk(disk.clone(), "simulated", config.clone(), host.clone());
         Self {
@@ -203,9 +203,9 @@ fn what_is_settled_is_found_after_each_of_many_crashes() {
 #[test]
 fn retention_drops_what_is_settled_and_its_rows() {
     let mut config = config();
-    config.retention.len_max = 2_000;
-    config.retention.expired_len_max = 500;
-    config.dead_bytes_max = 100_000;
+    config.journal.retention.len_max = 2_000;
+    config.journal.retention.expired_len_max = 500;
+    config.store.dead_bytes_max = 100_000;
     let mut world = World::new(config);
     for _ in 0..3 {
         world.work(2_500, 40);
@@ -228,8 +228,8 @@ fn retention_drops_what_is_settled_and_its_rows() {
 fn a_smaller_retention_after_reopening_drops_what_was_settled() {
     let mut world = World::new(config());
     world.work(3_000, 40);
-    world.config.retention.len_max = 100;
-    world.config.dead_bytes_max = 0;
+    world.config.journal.retention.len_max = 100;
+    world.config.store.dead_bytes_max = 0;
     let mut world = world.crashed();
     world.work(500, 10);
     assert_eq!(world.journal.stats().finished_runs, 100);
@@ -297,11 +297,11 @@ fn a_damaged_index_is_written_anew_from_the_log() {
 fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.redb");
-    let mut config = JournalConfig::default();
-    config.unsettled_len_max = 20;
+    let mut config = RedbConfig::default();
+    config.store.unsettled_len_max = 20;
     // More than are read ahead of retention.
-    config.retention.len_max = 400;
-    config.cache_bytes_max = 0;
+    config.journal.retention.len_max = 400;
+    config.store.cache_bytes_max = 0;
     let open = || {
         let host = HandHost::new();
         let journal = RedbJournal::open(&path, config.clone(), host.clone()).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use millrun_core::RunId;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Archive, BackupError, ImportError, Journal, JournalConfig, ReadError, RedbJournal, import,
+    Archive, BackupError, ImportError, Journal, ReadError, RedbConfig, RedbJournal, import,
 };
 
 use crate::host::HandHost;
@@ -20,17 +20,17 @@ const RETAINED: usize = 5;
 struct World {
     folder: tempfile::TempDir,
     host: Arc<HandHost>,
-    config: JournalConfig,
+    config: RedbConfig,
     journal: RedbJournal,
     authors: Vec<Author>,
 }
 
 impl World {
-    fn new(change: impl FnOnce(&Path, &mut JournalConfig)) -> Self {
+    fn new(change: impl FnOnce(&Path, &mut RedbConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let host = HandHost::new();
-        let mut config = JournalConfig::default();
-        config.unsettled_len_max = 3;
+        let mut config = RedbConfig::default();
+        config.store.unsettled_len_max = 3;
         change(folder.path(), &mut config);
         let journal = RedbJournal::open(folder.path().join("a.redb"), config.clone(), host.clone()).unwrap();
         Self {
@@ -45,11 +45,11 @@ impl World {
     /// A world that archives what it drops.
     fn archiving(file_bytes_max: u64) -> Self {
         Self::new(|folder, config| {
-            config.retention.len_max = RETAINED;
-            config.dead_bytes_max = 0;
+            config.journal.retention.len_max = RETAINED;
+            config.store.dead_bytes_max = 0;
             let mut archive = Archive::new(folder.join("archive"));
             archive.file_bytes_max = file_bytes_max;
-            config.archive = Some(archive);
+            config.store.archive = Some(archive);
         })
     }
 
@@ -119,7 +119,7 @@ impl World {
 #[test]
 fn a_long_run_that_is_damaged_leaves_no_trace_in_an_export() {
     for damaged in [b'c', b'd'] {
-        let mut world = World::new(|_, config| config.cache_bytes_max = 0);
+        let mut world = World::new(|_, config| config.store.cache_bytes_max = 0);
         world.work(3);
         let mut long = Author::new(&world.journal, "long", 1_000);
         for mark in [b'a', b'b', b'c', b'd'] {
@@ -287,7 +287,7 @@ fn an_archive_is_imported_and_what_is_in_it_twice_only_once() {
         (imported.runs, imported.repeated, imported.cut_off),
         (count, count - 1, 1)
     );
-    let restored = RedbJournal::open(&copy, JournalConfig::default(), HandHost::new()).unwrap();
+    let restored = RedbJournal::open(&copy, RedbConfig::default(), HandHost::new()).unwrap();
     for author in world.authors.iter().filter(|author| runs.contains(&author.run)) {
         author.assert_history(&restored);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrun_core::{Epoch, InstanceId, Sequence};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Archive, Batch, ImportError, Journal, JournalConfig, MemoryJournal, ReadError, RedbJournal,
+    Archive, Batch, ImportError, Journal, JournalConfig, MemoryJournal, ReadError, RedbConfig, RedbJournal,
     SalvageOptions, Trimmed, TurnError, TurnHeader, import, salvage,
 };
 
@@ -15,14 +15,14 @@ use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
 
 /// Much leaves the log with each commit.
-fn config() -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.dead_bytes_max = 64 << 10;
-    config.zero_ahead_bytes = 0;
+fn config() -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.store.dead_bytes_max = 64 << 10;
+    config.store.zero_ahead_bytes = 0;
     config
 }
 
-fn open(disk: &Arc<SimDisk>, config: JournalConfig) -> (RedbJournal, Arc<HandHost>) {
+fn open(disk: &Arc<SimDisk>, config: RedbConfig) -> (RedbJournal, Arc<HandHost>) {
     let host = HandHost::new();
     let journal = RedbJournal::open_disk(disk.clone(), "trimmed", config, host.clone());
     (journal.unwrap(), host)
@@ -218,8 +218,8 @@ fn a_trimmed_run_that_finishes_is_archived_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let disk = SimDisk::new(Vec::new(), 1);
     let mut config = config();
-    config.archive = Some(Archive::new(folder.path().join("archive")));
-    config.retention.len_max = 1;
+    config.store.archive = Some(Archive::new(folder.path().join("archive")));
+    config.journal.retention.len_max = 1;
     let (journal, host) = open(&disk, config.clone());
     let mut authors = Vec::new();
     for number in 0..3 {
@@ -236,7 +236,7 @@ fn a_trimmed_run_that_finishes_is_archived_as_it_is() {
         imported.trimmed_runs >= 2 && imported.cut_off == 0,
         "{imported:?}"
     );
-    config.retention.len_max = 10;
+    config.journal.retention.len_max = 10;
     let (host, path) = (HandHost::new(), folder.path().join("imported"));
     let journal = RedbJournal::open(path, config, host).unwrap();
     authors[0].assert_history(&journal);
@@ -391,9 +391,9 @@ fn what_is_kept_counts_to_the_size_of_a_turn() {
 #[test]
 fn a_trimmed_run_that_was_dropped_does_not_come_back_as_it_was_before_the_trim() {
     let mut config = config();
-    config.dead_bytes_max = 0;
-    config.retention.len_max = 1;
-    config.unsettled_len_max = 1;
+    config.store.dead_bytes_max = 0;
+    config.journal.retention.len_max = 1;
+    config.store.unsettled_len_max = 1;
     let disk = SimDisk::new(Vec::new(), 1);
     let (journal, host) = open(&disk, config.clone());
     let mut author = Author::new(&journal, "long", 1);

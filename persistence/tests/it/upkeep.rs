@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{BackupError, Disk, FileDisk, Journal, JournalConfig, RedbJournal, Stats};
+use millrun_persistence::{BackupError, Disk, FileDisk, Journal, RedbConfig, RedbJournal, Stats};
 
 use crate::host::HandHost;
 
@@ -47,9 +47,9 @@ impl World {
 }
 
 fn open(path: &Path, host: &Arc<HandHost>) -> RedbJournal {
-    let mut config = JournalConfig::default();
-    config.retention.len_max = 5;
-    config.dead_bytes_max = 0;
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = 5;
+    config.store.dead_bytes_max = 0;
     RedbJournal::open(path, config, host.clone()).unwrap()
 }
 
@@ -178,9 +178,9 @@ fn how_far_a_compaction_is_can_be_asked_while_it_is_under_way() {
         seen: Mutex::default(),
     });
     let host = HandHost::new();
-    let mut config = JournalConfig::default();
-    config.retention.len_max = 5;
-    config.dead_bytes_max = 0;
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = 5;
+    config.store.dead_bytes_max = 0;
     let journal = RedbJournal::open_disk(disk.clone(), "asking", config, host.clone()).unwrap();
     let journal = Arc::new(journal);
     for number in 0..400 {

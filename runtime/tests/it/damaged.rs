@@ -234,7 +234,7 @@ async fn damage_that_is_found_while_the_runtime_runs_is_told_and_waited_for_by_n
     let configured = || {
         builder(&store).configure(|config| {
             config.hot_len_max = 0;
-            config.journal.cache_bytes_max = 0;
+            config.store.cache_bytes_max = 0;
         })
     };
     let runtime = configured().start().await.unwrap();

@@ -250,8 +250,8 @@ fn a_sweep_has_so_many_requests_and_so_many_are_under_way() {
 fn bounds_as_low_and_as_high_as_they_can_be_set_keep_nothing_from_its_end() {
     let bounds: [fn(&mut RuntimeConfig); 4] = [
         |config| config.journal.batch_bytes_max = 1,
-        |config| config.journal.unsettled_len_max = usize::MAX,
-        |config| config.journal.zero_ahead_bytes = u64::MAX,
+        |config| config.store.unsettled_len_max = usize::MAX,
+        |config| config.store.zero_ahead_bytes = u64::MAX,
         |config| config.blocking_threads_max = usize::MAX,
     ];
     for bound in bounds {

@@ -43,8 +43,8 @@ fn builder(store: &Store, keep_history: bool) -> RuntimeBuilder {
     store.bare().register(COUNT, adding).configure(move |config| {
         config.limits.kept_beginning_every = 16;
         config.keep_history = keep_history;
-        config.journal.dead_bytes_max = 16 << 10;
-        config.journal.zero_ahead_bytes = 0;
+        config.store.dead_bytes_max = 16 << 10;
+        config.store.zero_ahead_bytes = 0;
     })
 }
 
@@ -151,7 +151,7 @@ async fn with_an_archive_nothing_is_trimmed() {
     let store = Store::new();
     let folder = store.path().with_file_name("archive");
     let builder =
-        builder(&store, false).configure(move |config| config.journal.archive = Some(Archive::new(folder)));
+        builder(&store, false).configure(move |config| config.store.archive = Some(Archive::new(folder)));
     let runtime = builder.start().await.unwrap();
     let run = count(&runtime, 40).await;
     runtime.shutdown().await.unwrap();

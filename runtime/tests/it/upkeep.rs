@@ -57,7 +57,7 @@ async fn a_store_is_verified_copied_exported_and_compacted_while_its_runtime_run
         .await
         .unwrap();
     let host: std::sync::Arc<dyn Host> = host.host();
-    let config = millrun::store::JournalConfig::default();
+    let config = millrun::store::RedbConfig::default();
     assert_eq!(
         millrun::store::import(&histories, &imported, &config, &*host)
             .unwrap()

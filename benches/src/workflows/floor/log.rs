@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use millrun_core::Host;
 use millrun_persistence::floor::{FIRST_PAGE_BYTES, LOG_TABLE, Linger, Lingering, rows, zeroed_ahead};
-use millrun_persistence::{Disk, FileDisk, Journal, JournalConfig, RedbJournal};
+use millrun_persistence::{Disk, FileDisk, Journal, RedbJournal, StoreConfig};
 use redb::{Database, StorageBackend, TableDefinition};
 
 use super::KEPT_RUNS;
@@ -173,7 +173,7 @@ impl Writer {
         fn failed(error: impl std::fmt::Display) -> BenchError {
             BenchError::failed("floor", error)
         }
-        let config = JournalConfig::default();
+        let config = StoreConfig::default();
         let empty = RedbJournal::open(path, config.clone(), Arc::clone(host)).map_err(failed)?;
         empty.close().map_err(failed)?;
         drop(empty);

@@ -75,7 +75,7 @@ pub fn salvage(
     if fs::symlink_metadata(to).is_ok() {
         return Err(SalvageError::Exists { path: to.to_owned() });
     }
-    options.journal.check().map_err(SalvageError::Write)?;
+    options.store.check().map_err(SalvageError::Write)?;
     let bytes = open_source(from)?;
     let work = Salvage {
         bytes: &bytes,
@@ -266,7 +266,7 @@ impl Salvage<'_> {
             report.gaps.clear();
             let sorted = Sorted::of(self.bytes, &self.hints, (share, found), &mut report);
             if target.is_none() {
-                let store = open::create_anew(draft, to, &self.options.journal, self.host);
+                let store = open::create_anew(draft, to, &self.options.store, self.host);
                 target = Some(Target::new(store.map_err(SalvageError::Write)?).map_err(failed)?);
             }
             if let Some(target) = &mut target {

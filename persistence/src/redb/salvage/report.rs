@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use millrun_core::{InstanceId, RunId};
 
-use crate::config::JournalConfig;
 use crate::error::StoreError;
+use crate::redb::config::StoreConfig;
 
 /// Bounds of a [`salvage`](crate::salvage).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct SalvageOptions {
     /// The largest record in bytes that is looked for; as much of the source is in memory at a time. No
     /// less than the greatest `turn_bytes_max` that the source was ever opened with. Default 64 MiB.
     pub frame_bytes_max: usize,
-    /// How the new store is written; its cache and its zeros ahead are used.
-    pub journal: JournalConfig,
+    /// The cache and the zeros ahead of the new store; no other bound is used.
+    pub store: StoreConfig,
 }
 
 impl Default for SalvageOptions {
@@ -30,7 +30,7 @@ impl Default for SalvageOptions {
         Self {
             index_bytes_max: 512 << 20,
             frame_bytes_max: 64 << 20,
-            journal: JournalConfig::default(),
+            store: StoreConfig::default(),
         }
     }
 }

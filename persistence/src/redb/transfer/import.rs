@@ -20,10 +20,10 @@ use millrun_core::{Epoch, Host, InstanceId, RunId, Sequence};
 
 use super::PAGE_BYTES;
 use crate::batch::{Batch, TurnHeader};
-use crate::config::JournalConfig;
 use crate::error::{EnqueueError, JournalFailure, StoreError, TurnError, TurnRefused};
 use crate::record::Record;
 use crate::redb::closed::{ClosedRuns, Settled};
+use crate::redb::config::RedbConfig;
 use crate::redb::open;
 use crate::redb::rebuild::{Known, rebuild};
 use crate::redb::state::{JournalState, Piece};
@@ -83,7 +83,7 @@ pub enum ImportError {
 pub fn import(
     histories: impl AsRef<Path>,
     store: impl AsRef<Path>,
-    config: &JournalConfig,
+    config: &RedbConfig,
     host: &dyn Host,
 ) -> Result<Imported, ImportError> {
     let path = store.as_ref();
@@ -177,11 +177,11 @@ fn left_out(path: &Path) -> Result<LeftOut, ImportError> {
 fn import_to(
     histories: &Path,
     path: &Path,
-    config: &JournalConfig,
+    config: &RedbConfig,
     host: &dyn Host,
 ) -> Result<Imported, ImportError> {
     let left_out = left_out(histories)?;
-    let store = open::create_anew(path, path, config, host).map_err(ImportError::Write)?;
+    let store = open::create_anew(path, path, &config.store, host).map_err(ImportError::Write)?;
     let mut import = Import::new(&store, path, config)?;
     let mut last = 0;
     read_lines(
@@ -244,23 +244,23 @@ impl From<TurnError> for Problem {
 const EPOCH: Epoch = Epoch::new(1);
 
 impl<'a> Import<'a> {
-    fn new(store: &'a Store, path: &'a Path, config: &JournalConfig) -> Result<Self, ImportError> {
+    fn new(store: &'a Store, path: &'a Path, config: &RedbConfig) -> Result<Self, ImportError> {
         let empty = store
             .count_open()
             .and_then(|_| rebuild(&store.moment()?, Known::Nothing, 1));
         let rebuilt = empty.map_err(|failure| ImportError::Write(open::failed(&failure, path)))?;
-        let closed = ClosedRuns::new(config.retention, Settled::default(), 0);
+        let closed = ClosedRuns::new(config.journal.retention, Settled::default(), 0);
         Ok(Self {
             store,
             path,
-            state: JournalState::new(config, EPOCH, rebuilt, closed, Vec::new(), Vec::new()),
-            batch: Batch::with_turn_bytes_max(config.turn_bytes_max),
+            state: JournalState::new(&config.journal, EPOCH, rebuilt, closed, Vec::new(), Vec::new()),
+            batch: Batch::with_turn_bytes_max(config.journal.turn_bytes_max),
             turn: Vec::new(),
             turn_bytes: 0,
             run: None,
             kept: None,
             head: Sequence::ZERO,
-            turn_bytes_max: config.turn_bytes_max,
+            turn_bytes_max: config.journal.turn_bytes_max,
             imported: Imported::default(),
         })
     }

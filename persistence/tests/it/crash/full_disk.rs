@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{
-    Disk, FailureKind, Journal, JournalConfig, JournalFailure, RedbJournal, StoreError,
-};
+use millrun_persistence::{Disk, FailureKind, Journal, JournalFailure, RedbConfig, RedbJournal, StoreError};
 
 use super::disk::{Dice, SimDisk};
 use super::workload::Record;
@@ -87,12 +85,12 @@ impl Disk for Full {
     }
 }
 
-fn config(wait_max: Duration) -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.zero_ahead_bytes = 0;
-    config.dead_bytes_max = 0;
-    config.unsettled_len_max = 1;
-    config.disk_full_wait_max = wait_max;
+fn config(wait_max: Duration) -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.store.zero_ahead_bytes = 0;
+    config.store.dead_bytes_max = 0;
+    config.store.unsettled_len_max = 1;
+    config.store.disk_full_wait_max = wait_max;
     config
 }
 
@@ -292,7 +290,7 @@ impl Drop for Small {
 fn a_real_file_system_that_was_full_goes_on_where_it_stood() {
     let Some(small) = Small::mount() else { return };
     let path = small.path().join("a.redb");
-    let open = || RedbJournal::open(&path, JournalConfig::default(), ThreadHost::new());
+    let open = || RedbJournal::open(&path, RedbConfig::default(), ThreadHost::new());
     let journal = open().unwrap();
     let mut author = Author::new(&journal, "a", 1);
     let large = vec![7; 300_000];

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use millrun_core::{Epoch, Partition, Sequence};
 use millrun_persistence::appender::Appender;
-use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, RedbJournal, TurnRefused};
+use millrun_persistence::{Batch, EnqueueError, Journal, RedbConfig, RedbJournal, TurnRefused};
 
 use super::claims::{Claims, Turn, live_records, put, run_id};
 use super::disk::Dice;
@@ -44,13 +44,13 @@ const LIVE_MAX: usize = 64;
 const TURNS_MAX: u64 = 3;
 
 /// Small bounds, so that everything that upkeep does happens all the time.
-fn config() -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.retention.len_max = RETAINED;
-    config.retention.age_max = Duration::MAX;
-    config.dead_bytes_max = 64 << 10;
-    config.cache_bytes_max = 8 << 20;
-    config.zero_ahead_bytes = 1 << 20;
+fn config() -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = RETAINED;
+    config.journal.retention.age_max = Duration::MAX;
+    config.store.dead_bytes_max = 64 << 10;
+    config.store.cache_bytes_max = 8 << 20;
+    config.store.zero_ahead_bytes = 1 << 20;
     config
 }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millrun_persistence::{
-    Disk, FailureKind, FileDisk, FileLoss, Journal, JournalConfig, JournalFailure, RedbJournal, StoreError,
+    Disk, FailureKind, FileDisk, FileLoss, Journal, JournalFailure, RedbConfig, RedbJournal, StoreError,
 };
 
 use super::disk::Dice;
@@ -154,17 +154,17 @@ fn empty_store() -> &'static [u8] {
     STORE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let (path, host) = (folder.path().join("a.redb"), HandHost::new());
-        let journal = RedbJournal::open(&path, JournalConfig::default(), host.clone()).unwrap();
+        let journal = RedbJournal::open(&path, RedbConfig::default(), host.clone()).unwrap();
         assert_eq!(close(&journal, &host), None);
         fs::read(&path).unwrap()
     })
 }
 
 fn open(disk: &Arc<Meddled>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
-    let mut config = JournalConfig::default();
-    config.zero_ahead_bytes = 64 << 10;
-    config.dead_bytes_max = 0;
-    config.unsettled_len_max = 1;
+    let mut config = RedbConfig::default();
+    config.store.zero_ahead_bytes = 64 << 10;
+    config.store.dead_bytes_max = 0;
+    config.store.unsettled_len_max = 1;
     RedbJournal::open_disk(disk.clone(), "meddled", config, host.clone())
 }
 
@@ -239,7 +239,7 @@ fn whatever_is_done_to_the_file_at_any_access_nothing_is_acknowledged_after_it()
 /// Opens the store in a folder of its own, and has one record of it acknowledged.
 fn begin(path: &Path, host: &Arc<HandHost>) -> (RedbJournal, Record) {
     fs::create_dir(path.parent().unwrap()).unwrap();
-    let journal = RedbJournal::open(path, JournalConfig::default(), host.clone()).unwrap();
+    let journal = RedbJournal::open(path, RedbConfig::default(), host.clone()).unwrap();
     let mut record = Record::new();
     record.resume(&journal, 0);
     assert!(record.enqueue(&journal, &mut Dice::new(3)));
@@ -289,7 +289,7 @@ fn one_that_was_moved_is_as_it_was_where_it_is_now() {
     Deed::Rename.perform(&path);
     assert!(close(&journal, &host).is_some());
     drop(journal);
-    let reopened = RedbJournal::open(path.with_extension("old"), JournalConfig::default(), host).unwrap();
+    let reopened = RedbJournal::open(path.with_extension("old"), RedbConfig::default(), host).unwrap();
     record.check(&reopened, 1).unwrap();
 }
 
@@ -311,8 +311,8 @@ fn one_that_is_not_to_be_looked_at_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.redb");
     let host = HandHost::new();
-    let mut config = JournalConfig::default();
-    config.file_check_every = Duration::ZERO;
+    let mut config = RedbConfig::default();
+    config.store.file_check_every = Duration::ZERO;
     let journal = RedbJournal::open(&path, config, host.clone()).unwrap();
     host.run();
     Deed::Rename.perform(&path);

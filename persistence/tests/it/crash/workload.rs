@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Batch, Disk, Journal, JournalConfig, ReadError, RedbJournal, Snapshot, SnapshotRefused, StoreError,
+    Batch, Disk, Journal, ReadError, RedbConfig, RedbJournal, Snapshot, SnapshotRefused, StoreError,
 };
 
 use super::disk::Dice;
@@ -28,15 +28,15 @@ struct WorkloadState {
 
 /// Opens a journal on a disk that keeps everything.
 pub(crate) fn open(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
-    RedbJournal::open_disk(disk, "simulated", JournalConfig::default(), host.clone())
+    RedbJournal::open_disk(disk, "simulated", RedbConfig::default(), host.clone())
 }
 
 /// Opens a journal that retains everything, and settles it as soon and in as many steps as it can.
 pub(crate) fn open_settling(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
-    let mut config = JournalConfig::default();
-    config.dead_bytes_max = 0;
-    config.unsettled_len_max = 1;
-    config.settle_bytes_max = 1;
+    let mut config = RedbConfig::default();
+    config.store.dead_bytes_max = 0;
+    config.store.unsettled_len_max = 1;
+    config.store.settle_bytes_max = 1;
     RedbJournal::open_disk(disk, "simulated", config, host.clone())
 }
 
@@ -45,20 +45,20 @@ pub(crate) fn open_short_settling(
     disk: Arc<dyn Disk>,
     host: &Arc<HandHost>,
 ) -> Result<RedbJournal, StoreError> {
-    let mut config = JournalConfig::default();
-    config.retention.len_max = RETAINED;
-    config.retention.expired_len_max = 2;
-    config.dead_bytes_max = 0;
-    config.unsettled_len_max = 1;
-    config.settle_bytes_max = 1;
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = RETAINED;
+    config.journal.retention.expired_len_max = 2;
+    config.store.dead_bytes_max = 0;
+    config.store.unsettled_len_max = 1;
+    config.store.settle_bytes_max = 1;
     RedbJournal::open_disk(disk, "simulated", config, host.clone())
 }
 
 /// Opens a journal that retains few finished runs and drops their records soon.
 pub(crate) fn open_short(disk: Arc<dyn Disk>, host: &Arc<HandHost>) -> Result<RedbJournal, StoreError> {
-    let mut config = JournalConfig::default();
-    config.retention.len_max = RETAINED;
-    config.dead_bytes_max = 0;
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = RETAINED;
+    config.store.dead_bytes_max = 0;
     RedbJournal::open_disk(disk, "simulated", config, host.clone())
 }
 

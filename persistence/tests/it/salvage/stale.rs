@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Journal, JournalConfig, RedbJournal, SalvageOptions, salvage};
+use millrun_persistence::{Journal, RedbConfig, RedbJournal, SalvageOptions, salvage};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
@@ -21,8 +21,8 @@ fn find(image: &[u8], sought: &[u8]) -> usize {
 /// The image of a store in which a run has a first turn and then one with these bodies, and its author.
 fn store(bodies: &[&[u8]]) -> (Vec<u8>, Author) {
     let (host, disk) = (HandHost::new(), SimDisk::new(Vec::new(), 1));
-    let mut config = JournalConfig::default();
-    config.zero_ahead_bytes = 0;
+    let mut config = RedbConfig::default();
+    config.store.zero_ahead_bytes = 0;
     let journal = RedbJournal::open_disk(disk.clone(), "simulated", config, Arc::clone(&host) as _).unwrap();
     let mut author = Author::new(&journal, "a", 1);
     for bodies in [&[&b"begun"[..]][..], bodies] {
@@ -55,7 +55,7 @@ fn a_turn_that_was_cut_off_does_not_stand_for_the_one_that_was_committed() {
     let report = salvage(&source, &target, &SalvageOptions::default(), &*host, &mut |_| {}).unwrap();
     assert!(report.is_complete() && report.live_runs == 1, "{report:?}");
     assert!(report.records_left > 0, "the other turn was found");
-    let journal = RedbJournal::open(&target, JournalConfig::default(), Arc::clone(&host) as _).unwrap();
+    let journal = RedbJournal::open(&target, RedbConfig::default(), Arc::clone(&host) as _).unwrap();
     let history = journal.history(author.run).unwrap();
     let bodies: Vec<_> = history.records.iter().map(|record| &record.body[..]).collect();
     assert_eq!(bodies, [&b"begun"[..], b"committed"]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Journal, JournalConfig, RedbJournal, SalvageError, SalvageOptions, SalvageReport, Snapshot, salvage,
+    Journal, RedbConfig, RedbJournal, SalvageError, SalvageOptions, SalvageReport, Snapshot, salvage,
 };
 
 use super::flipper::Chance;
@@ -21,7 +21,7 @@ type Runs = BTreeMap<RunId, (InstanceId, Vec<Vec<u8>>, bool)>;
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) image: Vec<u8>,
-    config: JournalConfig,
+    config: RedbConfig,
     /// What a sound store with this file holds.
     pub(crate) runs: Runs,
     /// Finished runs in the order in which they closed.
@@ -30,12 +30,12 @@ pub(crate) struct World {
     ever: Runs,
 }
 
-fn config() -> JournalConfig {
-    let mut config = JournalConfig::default();
-    config.zero_ahead_bytes = 0;
-    config.unsettled_len_max = 8;
-    config.dead_bytes_max = 0;
-    config.retention.len_max = 150;
+fn config() -> RedbConfig {
+    let mut config = RedbConfig::default();
+    config.store.zero_ahead_bytes = 0;
+    config.store.unsettled_len_max = 8;
+    config.store.dead_bytes_max = 0;
+    config.journal.retention.len_max = 150;
     config
 }
 
@@ -138,7 +138,7 @@ impl World {
         let host = HandHost::new();
         let mut config = self.config.clone();
         // Nothing more is dropped by this opening.
-        config.retention.len_max = 1_000_000;
+        config.journal.retention.len_max = 1_000_000;
         let journal = RedbJournal::open(path, config, host.clone()).unwrap();
         let mut runs = BTreeSet::new();
         let mut lane = |record: millrun_persistence::RecordView<'_>| {
@@ -176,7 +176,7 @@ impl World {
         );
         let host = HandHost::new();
         let mut options = SalvageOptions::default();
-        options.journal = self.config.clone();
+        options.store = self.config.store.clone();
         let report = salvage(source, target, &options, &*host, &mut |_| {});
         let after = (
             fs::read(source).unwrap(),
