@@ -25,8 +25,8 @@ pub struct JournalConfig {
     /// Bytes of snapshots that may wait for the next commit, and the largest snapshot. When reached,
     /// [`put_snapshot`](crate::Journal::put_snapshot) refuses. Default 8 MiB.
     pub snapshot_bytes_max: usize,
-    /// The largest history that [`history`](crate::Journal::history) reads at once, in bytes; a
-    /// larger one is read in [pages](crate::Journal::history_page). Default 1 GiB.
+    /// The largest history that [`history`](crate::Reads::history) reads at once, in bytes; a
+    /// larger one is read in [pages](crate::Reads::history_page). Default 1 GiB.
     pub history_bytes_max: u64,
     /// How long finished runs stay readable.
     pub retention: Retention,

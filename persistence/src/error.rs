@@ -208,7 +208,7 @@ pub enum ReadError {
         run: RunId,
     },
     /// The history is larger than `history_bytes_max`: read it in pages, with
-    /// [`Journal::history_page`](crate::Journal::history_page).
+    /// [`Reads::history_page`](crate::Reads::history_page).
     #[error("the history of run {run} has {bytes} bytes, at most {max} are read at once")]
     TooLong {
         /// The run asked for.

@@ -7,6 +7,9 @@
 //!                     is touched)                   read what is durable · snapshot · resolve
 //! ```
 //!
+//! It has two halves. What [`Journal`] itself has never waits for a disk: a shard calls it on its turn. What may wait is
+//! in [`Reads`], which is called on threads that may be held up.
+//!
 //! Left out on purpose: the meaning of records (their kind and body are opaque), and waiting
 //! (a caller watches with a [`Bell`]).
 
@@ -31,7 +34,7 @@ use crate::resolve::{self, Resolved};
 /// # Failure
 /// The first failure stops a journal for good (see [`JournalFailure`]). What was durable can
 /// still be read as far as the disk allows; reopening the store recovers all of it.
-pub trait Journal: Send + Sync + fmt::Debug + 'static {
+pub trait Journal: Reads + fmt::Debug + 'static {
     /// An empty batch whose turns have at most `turn_bytes_max` bytes, frames included: made as this
     /// journal takes it with the least work. Every journal takes every batch; one that was made by a
     /// journal without a disk has no checksums, and another sets them in a copy as it takes it.
@@ -159,6 +162,70 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// When the journal has failed.
     fn take_over(&self, partitions: &[Partition]) -> Result<Epoch, JournalFailure>;
 
+    /// What can be said of the latest retained finished run of this instance without access to a disk: for those
+    /// who decide on a thread that nothing may hold up. Never waits.
+    ///
+    /// An answer but [`Glance::Ask`] is that of [`Reads::finished`] at some moment during the call. A journal may
+    /// always ask: so it is with one that is closed, or has failed, and with one that says nothing else here.
+    ///
+    /// ```
+    /// # use millrun_core::InstanceId;
+    /// # use millrun_persistence::{Glance, Journal, JournalConfig, MemoryJournal};
+    /// let journal = MemoryJournal::new(JournalConfig::default())?;
+    /// assert_eq!(journal.glance(&InstanceId::new("order-42")?), Glance::Absent);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn glance(&self, id: &InstanceId) -> Glance {
+        let _ = id;
+        Glance::Ask
+    }
+
+    /// Whether records of this run are known to be damaged, so that nobody can say what it waits for. Never waits; a
+    /// journal that finds damage as it reads knows it from then on.
+    fn is_quarantined(&self, run: RunId) -> bool {
+        let _ = run;
+        false
+    }
+
+    /// Keeps the folded state of a live run, in place of an earlier one. It becomes durable with one
+    /// of the next commits, and not before the turns that it has folded; nobody is told when, since a
+    /// snapshot may be lost at any time. It is deleted when its run closes.
+    ///
+    /// # Errors
+    /// See [`SnapshotRefused`]. The earlier snapshot then stays.
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused>;
+
+    /// Deletes the snapshot of a run, if there is one, with one of the next commits.
+    ///
+    /// # Errors
+    /// When the journal has failed.
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure>;
+
+    /// Counts and sizes, exact at some moment during the call.
+    fn stats(&self) -> Stats;
+
+    /// Begins to close: what is queued will be flushed, and nothing more is taken. Returns at
+    /// once; bells ring when [`is_closed`](Self::is_closed) has become true.
+    fn begin_close(&self);
+
+    /// Whether the journal has been closed and has let go of its file.
+    fn is_closed(&self) -> bool;
+
+    /// Flushes what is queued, refuses everything from then on, and waits for the writer to end.
+    /// On a host that drives all parts on the calling thread, use
+    /// [`begin_close`](Self::begin_close) and let the writer take its turns instead.
+    ///
+    /// # Errors
+    /// When the journal had failed, or fails while it flushes.
+    fn close(&self) -> Result<(), JournalFailure>;
+}
+
+/// What may wait for the disk of a [`Journal`]: meant for threads that may be held up, never for the turn of a part that
+/// decides.
+///
+/// What is read is what is durable at some moment during the call, or later than that. Each call is on its own:
+/// several threads may read at a time, and none waits for another.
+pub trait Reads: Send + Sync {
     /// The durable records of one run, live or finished and retained, in order.
     ///
     /// # Errors
@@ -195,20 +262,6 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
         resolve::resolve(self, batch)
     }
 
-    /// Keeps the folded state of a live run, in place of an earlier one. It becomes durable with one
-    /// of the next commits, and not before the turns that it has folded; nobody is told when, since a
-    /// snapshot may be lost at any time. It is deleted when its run closes.
-    ///
-    /// # Errors
-    /// See [`SnapshotRefused`]. The earlier snapshot then stays.
-    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused>;
-
-    /// Deletes the snapshot of a run, if there is one, with one of the next commits.
-    ///
-    /// # Errors
-    /// When the journal has failed.
-    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure>;
-
     /// The latest durable snapshot of a live run. A damaged one is none: its history is
     /// always enough. What has happened since is the [page](Self::history_page) behind its sequence.
     ///
@@ -231,7 +284,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
 
     /// Hands every durable record of the runs that are live to one of `lanes`, in order within
     /// each run. The records of a run all go to lane `run.partition().index() % lanes.len()`.
-    /// Meant to be called once, before the first [`enqueue`](Self::enqueue).
+    /// Meant to be called once, before the first [`enqueue`](Journal::enqueue).
     ///
     /// With more than one lane, each lane is called on its own thread, all within this call.
     /// `progress` is called a few times a second at most.
@@ -246,24 +299,19 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
         lanes: &mut [Lane<'_>],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError>;
+}
 
-    /// Counts and sizes, exact at some moment during the call.
-    fn stats(&self) -> Stats;
-
-    /// Begins to close: what is queued will be flushed, and nothing more is taken. Returns at
-    /// once; bells ring when [`is_closed`](Self::is_closed) has become true.
-    fn begin_close(&self);
-
-    /// Whether the journal has been closed and has let go of its file.
-    fn is_closed(&self) -> bool;
-
-    /// Flushes what is queued, refuses everything from then on, and waits for the writer to end.
-    /// On a host that drives all parts on the calling thread, use
-    /// [`begin_close`](Self::begin_close) and let the writer take its turns instead.
-    ///
-    /// # Errors
-    /// When the journal had failed, or fails while it flushes.
-    fn close(&self) -> Result<(), JournalFailure>;
+/// What a journal [knows](Journal::glance) of the finished runs of an instance without access to a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// The latest that is retained.
+    Found(FinishedRun),
+    /// There was one, and it is not retained any more: what [`ReadError::Expired`] says.
+    Expired(RunId),
+    /// There is none.
+    Absent,
+    /// The disk knows: [`Reads::finished`] tells.
+    Ask,
 }
 
 /// Bells that ring when this is dropped.
@@ -291,7 +339,7 @@ impl Drop for Ringing {
     }
 }
 
-/// Receives the records of a share of the live runs during [`Journal::recover`].
+/// Receives the records of a share of the live runs during [`Reads::recover`].
 pub type Lane<'a> = &'a mut (dyn FnMut(RecordView<'_>) + Send);
 
 /// What became of a batch when it was queued.

@@ -6,7 +6,7 @@
 //! ```
 //! use std::convert::Infallible;
 //! use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
-//! use millrun_persistence::{Batch, Journal, JournalConfig, MemoryJournal, TurnHeader};
+//! use millrun_persistence::{Batch, Journal, JournalConfig, MemoryJournal, Reads, TurnHeader};
 //!
 //! let journal = MemoryJournal::new(JournalConfig::default())?;
 //! let id = InstanceId::new("order-42")?;
@@ -67,7 +67,9 @@ pub use error::{
     EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnError, TurnRefused,
 };
 pub use fold::Fold;
-pub use journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, RefusedTurn, Ringing, Stats};
+pub use journal::{
+    Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, RefusedTurn, Ringing, Stats,
+};
 pub use memory::MemoryJournal;
 pub use owners::OwnerTable;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot, Trimmed};

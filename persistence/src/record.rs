@@ -125,7 +125,7 @@ impl History {
 }
 
 /// Some consecutive records of one run, see
-/// [`Journal::history_page`](crate::Journal::history_page).
+/// [`Reads::history_page`](crate::Reads::history_page).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryPage {

@@ -11,7 +11,7 @@ use millrun_core::Sequence;
 
 use crate::batch::{Batch, TurnView};
 use crate::error::ReadError;
-use crate::journal::Journal;
+use crate::journal::Reads;
 
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Resolved {
     Unknown,
 }
 
-pub(crate) fn resolve<J: Journal + ?Sized>(journal: &J, batch: &Batch) -> Result<Vec<Resolved>, ReadError> {
+pub(crate) fn resolve<J: Reads + ?Sized>(journal: &J, batch: &Batch) -> Result<Vec<Resolved>, ReadError> {
     let mut answers = Vec::with_capacity(batch.turns());
     for group in batch.groups() {
         let from = answers.len();
@@ -55,7 +55,7 @@ pub(crate) fn resolve<J: Journal + ?Sized>(journal: &J, batch: &Batch) -> Result
     Ok(answers)
 }
 
-fn resolve_turn<J: Journal + ?Sized>(journal: &J, turn: TurnView<'_>) -> Result<Resolved, ReadError> {
+fn resolve_turn<J: Reads + ?Sized>(journal: &J, turn: TurnView<'_>) -> Result<Resolved, ReadError> {
     let page = match journal.history_page(turn.run(), turn.head(), turn.bytes()) {
         Ok(page) => page,
         Err(ReadError::UnknownRun { .. }) if turn.opens().is_some() => return Ok(Resolved::Absent),

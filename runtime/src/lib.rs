@@ -144,10 +144,10 @@ pub mod store {
     pub use crate::upkeep::{StoreHandle, UpkeepError};
     pub use millrun_core::{Epoch, Offset, Partition, Sequence};
     pub use millrun_persistence::{
-        Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedRun, ImportError,
-        Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, RedbConfig, RedbJournal,
-        Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreConfig, StoreError,
-        Verified, WithoutOwner, import, salvage,
+        Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedRun, Glance,
+        ImportError, Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, Reads,
+        RedbConfig, RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport,
+        StoreConfig, StoreError, Verified, WithoutOwner, import, salvage,
     };
 }
 

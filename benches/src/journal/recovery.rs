@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrun_core::Host;
-use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, RecordView, RedbJournal};
+use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, Reads, RecordView, RedbJournal};
 
 use super::appenders::{Author, partitions, written_since};
 use super::floor::histogram;

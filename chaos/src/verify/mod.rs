@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use millrun::RunId;
 use millrun::host::{HostConfig, TokioHost};
-use millrun::store::{Journal, JournalConfig, RedbJournal};
+use millrun::store::{Journal, JournalConfig, Reads, RedbJournal};
 use millrun_persistence::RecordView;
 use millrun_workflow::Implementation;
 use serde::{Deserialize, Serialize};

@@ -28,9 +28,9 @@ use std::thread::{self, JoinHandle};
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 use millrun_persistence::{
-    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, History,
-    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, Record,
-    RecoveryReport, RefusedTurn, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError,
+    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, Glance, History,
+    HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, Reads,
+    Record, RecoveryReport, RefusedTurn, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError,
     TurnRefused,
 };
 
@@ -357,34 +357,6 @@ impl Journal for FileJournal {
         Ok(epoch)
     }
 
-    fn history(&self, run: RunId) -> Result<History, ReadError> {
-        let state = self.readable()?;
-        let (id, bytes, trimmed) = state.books.describe(run)?;
-        let max = self.config.history_bytes_max;
-        if bytes > max {
-            return Err(ReadError::TooLong { run, bytes, max });
-        }
-        let (records, _) = state.books.history(run)?;
-        Ok(History::new(run, id.clone(), records.collect(), trimmed))
-    }
-
-    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
-        let state = self.readable()?;
-        let (_, _, trimmed) = state.books.describe(run)?;
-        let (records, head) = state.books.history(run)?;
-        let (mut page, mut bytes) = (Vec::<Record>::new(), 0);
-        for record in records.filter(|record| record.sequence > after) {
-            bytes += record.body.len();
-            if bytes > bytes_max && !page.is_empty() {
-                break;
-            }
-            page.push(record);
-        }
-        let first = page.first().map(|record| record.sequence);
-        let trimmed = trimmed.filter(|trimmed| first == Some(trimmed.before));
-        Ok(HistoryPage::new(page, head).with_trimmed(trimmed))
-    }
-
     fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
         let mut state = self.open_state()?;
         let head = state.heads.last(snapshot.run).ok_or(SnapshotRefused::NotLive)?;
@@ -409,43 +381,6 @@ impl Journal for FileJournal {
         self.open_state()?.queue.push(Entry::NoSnapshot(run.bits()));
         self.shared.changed.notify_all();
         Ok(())
-    }
-
-    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
-        Ok(self.readable()?.books.snapshot(run))
-    }
-
-    fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
-        self.readable()?.books.finished(id)
-    }
-
-    fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
-        Ok(self.readable()?.books.list_finished(after, limit))
-    }
-
-    fn recover(
-        &self,
-        lanes: &mut [Lane<'_>],
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<RecoveryReport, ReadError> {
-        let state = self.readable()?;
-        let mut report = RecoveryReport::default();
-        report.finished_runs = state.books.finished_len();
-        for run in state.books.live() {
-            let lane = usize::from(run.partition().index()) % lanes.len();
-            report.live_runs += 1;
-            state.books.visit(run, &mut |record| {
-                report.records += 1;
-                report.bytes += record.body.len() as u64;
-                lanes[lane](record);
-            });
-        }
-        progress(Progress {
-            bytes_done: report.bytes,
-            bytes_total: report.bytes,
-            records: report.records,
-        });
-        Ok(report)
     }
 
     fn stats(&self) -> Stats {
@@ -485,5 +420,82 @@ impl Journal for FileJournal {
             Some(failure) if failure.kind() != FailureKind::Closed => Err(failure.clone()),
             _ => Ok(()),
         }
+    }
+
+    /// The books are in memory, so this asks only when they are not to be read any more.
+    fn glance(&self, id: &InstanceId) -> Glance {
+        match self.finished(id) {
+            Ok(Some(finished)) => Glance::Found(finished),
+            Ok(None) => Glance::Absent,
+            Err(ReadError::Expired { run }) => Glance::Expired(run),
+            Err(_) => Glance::Ask,
+        }
+    }
+}
+
+impl Reads for FileJournal {
+    fn history(&self, run: RunId) -> Result<History, ReadError> {
+        let state = self.readable()?;
+        let (id, bytes, trimmed) = state.books.describe(run)?;
+        let max = self.config.history_bytes_max;
+        if bytes > max {
+            return Err(ReadError::TooLong { run, bytes, max });
+        }
+        let (records, _) = state.books.history(run)?;
+        Ok(History::new(run, id.clone(), records.collect(), trimmed))
+    }
+
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let state = self.readable()?;
+        let (_, _, trimmed) = state.books.describe(run)?;
+        let (records, head) = state.books.history(run)?;
+        let (mut page, mut bytes) = (Vec::<Record>::new(), 0);
+        for record in records.filter(|record| record.sequence > after) {
+            bytes += record.body.len();
+            if bytes > bytes_max && !page.is_empty() {
+                break;
+            }
+            page.push(record);
+        }
+        let first = page.first().map(|record| record.sequence);
+        let trimmed = trimmed.filter(|trimmed| first == Some(trimmed.before));
+        Ok(HistoryPage::new(page, head).with_trimmed(trimmed))
+    }
+
+    fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
+        Ok(self.readable()?.books.snapshot(run))
+    }
+
+    fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        self.readable()?.books.finished(id)
+    }
+
+    fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
+        Ok(self.readable()?.books.list_finished(after, limit))
+    }
+
+    fn recover(
+        &self,
+        lanes: &mut [Lane<'_>],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RecoveryReport, ReadError> {
+        let state = self.readable()?;
+        let mut report = RecoveryReport::default();
+        report.finished_runs = state.books.finished_len();
+        for run in state.books.live() {
+            let lane = usize::from(run.partition().index()) % lanes.len();
+            report.live_runs += 1;
+            state.books.visit(run, &mut |record| {
+                report.records += 1;
+                report.bytes += record.body.len() as u64;
+                lanes[lane](record);
+            });
+        }
+        progress(Progress {
+            bytes_done: report.bytes,
+            bytes_total: report.bytes,
+            records: report.records,
+        });
+        Ok(report)
     }
 }

@@ -160,7 +160,7 @@ impl Appender {
     /// Dropped while it waits for room, it has done nothing; dropped later, the batch is queued
     /// and becomes durable all the same. Appending it again is safe as long as its runs are live:
     /// each turn that was taken is then refused as already appended. Runs that may have finished
-    /// are asked about with [`Journal::resolve`] first: a turn that opens a
+    /// are asked about with [`Reads::resolve`](crate::Reads::resolve) first: a turn that opens a
     /// run is not compared with finished ones, and would begin it a second time.
     pub async fn append(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
         let enqueued = poll_fn(|cx| self.0.poll_enqueue(cx, batch)).await?;

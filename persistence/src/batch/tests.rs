@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::config::JournalConfig;
-use crate::journal::Journal;
+use crate::journal::{Journal, Reads};
 use crate::memory::MemoryJournal;
 
 fn id() -> InstanceId {

@@ -7,7 +7,7 @@ use super::{Author, Subject, suite};
 use crate::batch::{Batch, TURN_BYTES_MAX_DEFAULT};
 use crate::config::JournalConfig;
 use crate::error::TurnRefused;
-use crate::journal::Journal;
+use crate::journal::{Journal, Reads};
 use crate::memory::MemoryJournal;
 use crate::record::RecordView;
 use crate::resolve::Resolved;

@@ -9,7 +9,7 @@ use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::TurnRefused;
-use crate::journal::{Enqueued, Journal};
+use crate::journal::{Enqueued, Journal, Reads};
 use crate::resolve::Resolved;
 
 suite![

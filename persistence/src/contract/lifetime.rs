@@ -8,7 +8,7 @@ use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::{EnqueueError, FailureKind, ReadError, TurnRefused};
-use crate::journal::Journal;
+use crate::journal::{Journal, Reads};
 
 suite![
     what_was_queued_is_confirmed_once_it_is_durable,

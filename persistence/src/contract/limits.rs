@@ -9,7 +9,7 @@ use super::{Author, Subject, suite};
 use crate::batch::{Batch, TurnHeader};
 use crate::config::{JournalConfig, Retention};
 use crate::error::{EnqueueError, ReadError, TurnError, TurnRefused};
-use crate::journal::Journal;
+use crate::journal::{Journal, Reads};
 
 suite![
     a_turn_of_exactly_the_limit_is_taken,

@@ -9,6 +9,7 @@
 mod actor;
 mod append;
 mod claims;
+mod glances;
 mod groups;
 mod lifetime;
 mod limits;
@@ -74,6 +75,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(groups::cases());
     cases.extend(claims::cases());
     cases.extend(reading::cases());
+    cases.extend(glances::cases());
     cases.extend(limits::cases());
     cases.extend(lifetime::cases());
     cases.extend(snapshots::cases());

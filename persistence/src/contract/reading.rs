@@ -9,7 +9,7 @@ use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::ReadError;
-use crate::journal::{Journal, Lane, RecoveryReport};
+use crate::journal::{Journal, Lane, Reads, RecoveryReport};
 use crate::record::{Record, RecordView};
 
 suite![

@@ -8,7 +8,7 @@ use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::{ReadError, SnapshotRefused};
-use crate::journal::Journal;
+use crate::journal::{Journal, Reads};
 use crate::record::Snapshot;
 use crate::resolve::Resolved;
 

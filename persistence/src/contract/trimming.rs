@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::TurnRefused;
 use crate::fold::Fold;
-use crate::journal::{Journal, Lane};
+use crate::journal::{Journal, Lane, Reads};
 use crate::record::{HistoryPage, RecordView, Snapshot, Trimmed};
 use crate::resolve::Resolved;
 

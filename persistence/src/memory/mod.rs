@@ -25,7 +25,7 @@ use crate::error::{
     EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnRefused,
 };
 use crate::finished::IdHash;
-use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
+use crate::journal::{Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
 use crate::wire::v1;
@@ -226,31 +226,6 @@ impl Journal for MemoryJournal {
         Ok(epoch)
     }
 
-    fn history(&self, run: RunId) -> Result<History, ReadError> {
-        let state = self.lock_for(run);
-        state.readable()?;
-        let frames = state.known_frames(run)?;
-        let (bytes, max) = (frames.len() as u64, self.config.history_bytes_max);
-        if bytes > max {
-            return Err(ReadError::TooLong { run, bytes, max });
-        }
-        let mut frames = frames.to_vec();
-        drop(state);
-        v1::seal_all(&mut frames);
-        scan::history(run, &[(0, frames.into())])
-    }
-
-    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
-        let state = self.lock_for(run);
-        state.readable()?;
-        let (frames, head) = page(state.known_frames(run)?, after, bytes_max);
-        let mut frames = frames.to_vec();
-        drop(state);
-        v1::seal_all(&mut frames);
-        let (records, trimmed) = scan::page(run, &[(0, frames.into())], after, bytes_max)?;
-        Ok(HistoryPage::new(records, head).with_trimmed(trimmed))
-    }
-
     fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
         let mut state = self.lock();
         if let Some(failure) = &state.failure {
@@ -281,6 +256,73 @@ impl Journal for MemoryJournal {
                 Ok(())
             }
         }
+    }
+
+    fn stats(&self) -> Stats {
+        let state = self.lock();
+        let log_bytes = state.live_bytes + state.finished.bytes();
+        Stats {
+            live_runs: state.conditions.heads().len() as u64,
+            finished_runs: state.finished.len(),
+            dropped_runs: state.dropped,
+            live_bytes: log_bytes,
+            log_bytes,
+            queued_bytes: state.queued_bytes as u64,
+            commits: state.commits,
+            turns: state.turns,
+            bytes: state.bytes,
+            ..Stats::default()
+        }
+    }
+
+    fn begin_close(&self) {
+        // After a failure there is nothing to flush, and `failure` goes on telling why.
+        self.flush_and_close().ok();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.flush_and_close()
+    }
+
+    /// Asks only when it is closed or has failed.
+    fn glance(&self, id: &InstanceId) -> Glance {
+        match self.finished(id) {
+            Ok(Some(finished)) => Glance::Found(finished),
+            Ok(None) => Glance::Absent,
+            Err(ReadError::Expired { run }) => Glance::Expired(run),
+            Err(_) => Glance::Ask,
+        }
+    }
+}
+
+impl Reads for MemoryJournal {
+    fn history(&self, run: RunId) -> Result<History, ReadError> {
+        let state = self.lock_for(run);
+        state.readable()?;
+        let frames = state.known_frames(run)?;
+        let (bytes, max) = (frames.len() as u64, self.config.history_bytes_max);
+        if bytes > max {
+            return Err(ReadError::TooLong { run, bytes, max });
+        }
+        let mut frames = frames.to_vec();
+        drop(state);
+        v1::seal_all(&mut frames);
+        scan::history(run, &[(0, frames.into())])
+    }
+
+    fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
+        let state = self.lock_for(run);
+        state.readable()?;
+        let (frames, head) = page(state.known_frames(run)?, after, bytes_max);
+        let mut frames = frames.to_vec();
+        drop(state);
+        v1::seal_all(&mut frames);
+        let (records, trimmed) = scan::page(run, &[(0, frames.into())], after, bytes_max)?;
+        Ok(HistoryPage::new(records, head).with_trimmed(trimmed))
     }
 
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
@@ -343,36 +385,6 @@ impl Journal for MemoryJournal {
             records: report.records,
         });
         Ok(report)
-    }
-
-    fn stats(&self) -> Stats {
-        let state = self.lock();
-        let log_bytes = state.live_bytes + state.finished.bytes();
-        Stats {
-            live_runs: state.conditions.heads().len() as u64,
-            finished_runs: state.finished.len(),
-            dropped_runs: state.dropped,
-            live_bytes: log_bytes,
-            log_bytes,
-            queued_bytes: state.queued_bytes as u64,
-            commits: state.commits,
-            turns: state.turns,
-            bytes: state.bytes,
-            ..Stats::default()
-        }
-    }
-
-    fn begin_close(&self) {
-        // After a failure there is nothing to flush, and `failure` goes on telling why.
-        self.flush_and_close().ok();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.lock().failure.is_some()
-    }
-
-    fn close(&self) -> Result<(), JournalFailure> {
-        self.flush_and_close()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::claim::{Claim, Claimant};
 use crate::config::Durability;
 use crate::error::{EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
 use crate::finished::{Finished, IdHash, Place};
-use crate::journal::{Enqueued, Journal, Lane, Progress, RecoveryReport, Ringing, Stats};
+use crate::journal::{Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::{scan, wire};
 
@@ -87,6 +87,76 @@ impl Journal for RedbJournal {
         Ok(epoch)
     }
 
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        let outcome = self.shared.lock().put_snapshot(snapshot);
+        self.shared.bell.ring();
+        outcome
+    }
+
+    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
+        let mut state = self.shared.lock();
+        state.check_open()?;
+        state.snapshots.remove(run);
+        drop(state);
+        self.shared.bell.ring();
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            file_bytes: self.shared.file_bytes(),
+            compacted_bytes: self.shared.compacted_bytes(),
+            is_disk_full: self.shared.is_disk_full(),
+            ..self.shared.lock().stats()
+        }
+    }
+
+    fn begin_close(&self) {
+        self.shared.begin_close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.shared.begin_close();
+        self.shared.join();
+        match self.failure() {
+            Some(failure) if failure.kind() != FailureKind::Closed => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nearly all ids that are asked for are new, and the filters say so. Of the others the ids stand in the log, so
+    /// that none is found here.
+    fn glance(&self, id: &InstanceId) -> Glance {
+        if self.reader().is_err() {
+            return Glance::Ask;
+        }
+        let hash = IdHash::of(id.as_str());
+        let (lookup, is_damaged) = {
+            let state = self.shared.lock();
+            let closed = &state.closed;
+            if closed.waiting.latest(hash).is_some() || closed.expired(hash).is_some() {
+                return Glance::Ask;
+            }
+            let damaged = &state.damaged;
+            let is_damaged = damaged.of_instance(hash).is_some() || damaged.may_be_lost(id).is_some();
+            (closed.lookup(), is_damaged)
+        };
+        if is_damaged || lookup.may_contain(hash.bits()) {
+            return Glance::Ask;
+        }
+        Glance::Absent
+    }
+
+    fn is_quarantined(&self, run: RunId) -> bool {
+        self.shared.lock().damaged.runs.contains_key(&run)
+    }
+}
+
+impl Reads for RedbJournal {
     fn history(&self, run: RunId) -> Result<History, ReadError> {
         let (place, end, moment) = self.place(run)?;
         let (bytes, max) = (place.bytes, self.shared.config.journal.history_bytes_max);
@@ -101,21 +171,6 @@ impl Journal for RedbJournal {
         let (pieces, head) = log::page(&moment, run, &place, end, (after.get(), bytes_max))?;
         let (records, trimmed) = scan::page(run, &pieces, after, bytes_max)?;
         Ok(HistoryPage::new(records, Sequence::new(head)).with_trimmed(trimmed))
-    }
-
-    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
-        let outcome = self.shared.lock().put_snapshot(snapshot);
-        self.shared.bell.ring();
-        outcome
-    }
-
-    fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure> {
-        let mut state = self.shared.lock();
-        state.check_open()?;
-        state.snapshots.remove(run);
-        drop(state);
-        self.shared.bell.ring();
-        Ok(())
     }
 
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
@@ -226,32 +281,6 @@ impl Journal for RedbJournal {
             is_index_rebuilt: self.opened.is_index_rebuilt,
             damaged,
         })
-    }
-
-    fn stats(&self) -> Stats {
-        Stats {
-            file_bytes: self.shared.file_bytes(),
-            compacted_bytes: self.shared.compacted_bytes(),
-            is_disk_full: self.shared.is_disk_full(),
-            ..self.shared.lock().stats()
-        }
-    }
-
-    fn begin_close(&self) {
-        self.shared.begin_close();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.shared.is_closed()
-    }
-
-    fn close(&self) -> Result<(), JournalFailure> {
-        self.shared.begin_close();
-        self.shared.join();
-        match self.failure() {
-            Some(failure) if failure.kind() != FailureKind::Closed => Err(failure),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -42,7 +42,7 @@ use crate::scan;
 impl RedbJournal {
     /// Opens the store at `path`, or creates it if there is no file, and starts its writer on
     /// `host`. Returns when everything about runs is known; their records are handed out by
-    /// [`recover`](crate::Journal::recover).
+    /// [`recover`](crate::Reads::recover).
     ///
     /// # Errors
     /// See [`StoreError`]. A second journal on the same file gets [`StoreError::AlreadyOpen`] at once.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use millrun_core::Timestamp;
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Journal, ReadError, RedbConfig, RedbJournal};
+use millrun_persistence::{Journal, ReadError, Reads, RedbConfig, RedbJournal};
 
 use crate::host::HandHost;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Durability, Journal, JournalConfig, RedbJournal};
+use millrun_persistence::{Durability, Journal, JournalConfig, Reads, RedbJournal};
 use tempfile::TempDir;
 
 use crate::host::HandHost;

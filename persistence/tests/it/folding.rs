@@ -9,7 +9,7 @@ use std::sync::Arc;
 use millrun_core::{Bell, Partition, RunId};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Batch, ClaimNews, Claimant, Fold, Granted, Journal, Owner, Progress, RecordView, RecoveryReport,
+    Batch, ClaimNews, Claimant, Fold, Granted, Journal, Owner, Progress, Reads, RecordView, RecoveryReport,
     RedbConfig, RedbJournal,
 };
 

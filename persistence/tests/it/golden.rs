@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use millrun_core::{InstanceId, Sequence};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, RedbConfig, RedbJournal, Snapshot};
+use millrun_persistence::{Batch, Journal, Reads, RedbConfig, RedbJournal, Snapshot};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Disk, Journal, JournalConfig, MemoryJournal, RedbConfig, RedbJournal};
+use millrun_persistence::{
+    Batch, Disk, Journal, JournalConfig, MemoryJournal, Reads, RedbConfig, RedbJournal,
+};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrun_core::{Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, ReadError, RedbConfig, RedbJournal};
+use millrun_persistence::{Batch, Journal, ReadError, Reads, RedbConfig, RedbJournal};
 
 use crate::host::HandHost;
 

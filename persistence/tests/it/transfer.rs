@@ -10,7 +10,7 @@ use std::time::Duration;
 use millrun_core::RunId;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Archive, BackupError, ImportError, Journal, ReadError, RedbConfig, RedbJournal, import,
+    Archive, BackupError, ImportError, Journal, ReadError, Reads, RedbConfig, RedbJournal, import,
 };
 
 use crate::host::HandHost;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millrun_core::{Epoch, InstanceId, Sequence};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Archive, Batch, ImportError, Journal, JournalConfig, MemoryJournal, ReadError, RedbConfig, RedbJournal,
-    SalvageOptions, Trimmed, TurnError, TurnHeader, import, salvage,
+    Archive, Batch, ImportError, Journal, JournalConfig, MemoryJournal, ReadError, Reads, RedbConfig,
+    RedbJournal, SalvageOptions, Trimmed, TurnError, TurnHeader, import, salvage,
 };
 
 use crate::crash::disk::SimDisk;

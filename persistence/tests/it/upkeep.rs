@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{BackupError, Disk, FileDisk, Journal, RedbConfig, RedbJournal, Stats};
+use millrun_persistence::{BackupError, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats};
 
 use crate::host::HandHost;
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
-use millrun::store::{Journal, JournalConfig, Partition, RedbJournal};
+use millrun::store::{JournalConfig, Partition, Reads, RedbJournal};
 use millrun::workflow::Cause;
 use millrun::{
     Activity, ActivityContext, ActivityError, RunId, Runtime, RuntimeBuilder, Signal, Timestamp, Topic,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use millrun::host::Host;
-use millrun::store::{ClaimRefused, Journal, JournalConfig, MemoryJournal, Partition};
+use millrun::store::{ClaimRefused, Journal, JournalConfig, MemoryJournal, Partition, Reads};
 use millrun::{
     Activity, ActivityContext, ActivityError, ClaimError, InstanceId, Query, QueryError, ResultError,
     RunError, Runtime, RuntimeBuilder, RuntimeConfig, StartError, StopCause, Update, UpdateError, Workflow,

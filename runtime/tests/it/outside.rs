@@ -6,7 +6,7 @@ use millrun::broker::mailbox::MailboxConfig;
 use millrun::broker::{Envelope, Inbox, SubscriptionConfig};
 use millrun::host::{HostConfig, TokioHost};
 use millrun::operating::{InstanceStatus, ParkReason, PendingDescription};
-use millrun::store::{Journal, JournalConfig, RedbJournal, Sequence};
+use millrun::store::{Journal, JournalConfig, Reads, RedbJournal, Sequence};
 use millrun::workflow::PromiseToken;
 use millrun::{
     Activity, ActivityContext, ActivityError, InputRefused, OpenError, Query, RunError, Runtime, Signal,

@@ -9,9 +9,9 @@ use millrun::Timestamp;
 use millrun::host::Bell;
 use millrun_core::Sequence;
 use millrun_persistence::{
-    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedRun, History, HistoryPage, Journal,
-    JournalFailure, Lane, Progress, ReadError, RecoveryReport, Snapshot, SnapshotRefused, Stats, TurnHeader,
-    TurnRefused,
+    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedRun, Glance, History, HistoryPage,
+    Journal, JournalFailure, Lane, Progress, ReadError, Reads, RecoveryReport, Snapshot, SnapshotRefused,
+    Stats, TurnHeader, TurnRefused,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -180,6 +180,40 @@ impl Journal for Tapped {
         self.inner.take_over(partitions)
     }
 
+    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
+        self.inner.put_snapshot(snapshot)
+    }
+
+    fn delete_snapshot(&self, run: millrun::RunId) -> Result<(), JournalFailure> {
+        self.inner.delete_snapshot(run)
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn begin_close(&self) {
+        self.inner.begin_close();
+    }
+
+    fn is_closed(&self) -> bool {
+        !self.is_hanging() && self.inner.is_closed()
+    }
+
+    fn close(&self) -> Result<(), JournalFailure> {
+        self.inner.close()
+    }
+
+    fn glance(&self, id: &millrun::InstanceId) -> Glance {
+        self.inner.glance(id)
+    }
+
+    fn is_quarantined(&self, run: millrun::RunId) -> bool {
+        self.inner.is_quarantined(run)
+    }
+}
+
+impl Reads for Tapped {
     fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
         let mut slow = self.slow.state.lock().unwrap();
         slow.waiting += 1;
@@ -198,14 +232,6 @@ impl Journal for Tapped {
         bytes_max: usize,
     ) -> Result<HistoryPage, ReadError> {
         self.inner.history_page(run, after, bytes_max)
-    }
-
-    fn put_snapshot(&self, snapshot: Snapshot) -> Result<(), SnapshotRefused> {
-        self.inner.put_snapshot(snapshot)
-    }
-
-    fn delete_snapshot(&self, run: millrun::RunId) -> Result<(), JournalFailure> {
-        self.inner.delete_snapshot(run)
     }
 
     fn snapshot(&self, run: millrun::RunId) -> Result<Option<Snapshot>, ReadError> {
@@ -230,22 +256,6 @@ impl Journal for Tapped {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RecoveryReport, ReadError> {
         self.inner.recover(lanes, progress)
-    }
-
-    fn stats(&self) -> Stats {
-        self.inner.stats()
-    }
-
-    fn begin_close(&self) {
-        self.inner.begin_close();
-    }
-
-    fn is_closed(&self) -> bool {
-        !self.is_hanging() && self.inner.is_closed()
-    }
-
-    fn close(&self) -> Result<(), JournalFailure> {
-        self.inner.close()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use millrun::host::{HostConfig, TokioHost};
 use millrun::operating::InstanceStatus;
-use millrun::store::{Archive, Journal, JournalConfig, RedbJournal, Sequence};
+use millrun::store::{Archive, Journal, JournalConfig, Reads, RedbJournal, Sequence};
 use millrun::{Query, RunError, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext, WorkflowError};
 use millrun_core::RunId;
 use millrun_persistence::{History, Snapshot, Stats};

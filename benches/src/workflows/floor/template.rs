@@ -11,7 +11,7 @@ use std::sync::Arc;
 use millrun::Runtime;
 use millrun_core::{Epoch, Host, InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::floor::TurnTemplate;
-use millrun_persistence::{Batch, Journal, JournalConfig, Record, RedbJournal, TurnHeader};
+use millrun_persistence::{Batch, Journal, JournalConfig, Reads, Record, RedbJournal, TurnHeader};
 
 use super::super::{ONE_STEP, registered};
 use crate::BenchError;

@@ -1,6 +1,6 @@
 use millrun::host::{HostConfig, TokioHost};
 use millrun_core::InstanceId;
-use millrun_persistence::{Journal, JournalConfig, RedbJournal};
+use millrun_persistence::{Journal, JournalConfig, Reads, RedbJournal};
 
 use super::template::{instance_id, numbered, recorded};
 use super::*;

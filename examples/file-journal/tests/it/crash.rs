@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrun_core::{Offset, RunId, Sequence};
 use millrun_file_journal::FileJournal;
 use millrun_persistence::contract::{Author, Subject};
-use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, Snapshot, StoreError};
+use millrun_persistence::{Batch, Journal, JournalConfig, ReadError, Reads, Snapshot, StoreError};
 
 /// A journal in one file, which is opened by nobody else.
 struct One<'a>(&'a Path);

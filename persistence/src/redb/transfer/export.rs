@@ -18,7 +18,7 @@ use millrun_core::{InstanceId, RunId, Sequence};
 use super::PAGE_BYTES;
 use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::Place;
-use crate::journal::Journal;
+use crate::journal::Reads;
 use crate::record::{Record, Trimmed};
 use crate::redb::moment::Moment;
 use crate::redb::state::JournalState;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use millrun_core::{Partition, RunId};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, ReadError, RedbJournal};
+use millrun_persistence::{Batch, Journal, ReadError, Reads, RedbJournal};
 
 use super::disk::{Dice, SimDisk};
 use super::workload::{Record, open, open_short_settling};

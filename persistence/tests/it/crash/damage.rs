@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use millrun_core::{Partition, RunId};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Journal, ReadError, RedbJournal, StoreError, TurnRefused};
+use millrun_persistence::{Journal, ReadError, Reads, RedbJournal, StoreError, TurnRefused};
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 
 use super::disk::{Dice, SimDisk};

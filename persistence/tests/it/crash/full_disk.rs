@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Disk, FailureKind, Journal, JournalFailure, RedbConfig, RedbJournal, StoreError};
+use millrun_persistence::{
+    Disk, FailureKind, Journal, JournalFailure, Reads, RedbConfig, RedbJournal, StoreError,
+};
 
 use super::disk::{Dice, SimDisk};
 use super::workload::Record;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrun_core::{Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Batch, Disk, Journal, ReadError, RedbConfig, RedbJournal, Snapshot, SnapshotRefused, StoreError,
+    Batch, Disk, Journal, ReadError, Reads, RedbConfig, RedbJournal, Snapshot, SnapshotRefused, StoreError,
 };
 
 use super::disk::Dice;

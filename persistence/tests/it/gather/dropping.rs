@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, TurnRefused};
+use millrun_persistence::{Batch, EnqueueError, Journal, JournalConfig, Reads, TurnRefused};
 
 use super::world::{FEW, Flag, TOGETHER, Waiting, World, accepted};
 

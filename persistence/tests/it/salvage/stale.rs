@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Journal, RedbConfig, RedbJournal, SalvageOptions, salvage};
+use millrun_persistence::{Journal, Reads, RedbConfig, RedbJournal, SalvageOptions, salvage};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    Journal, RedbConfig, RedbJournal, SalvageError, SalvageOptions, SalvageReport, Snapshot, salvage,
+    Journal, Reads, RedbConfig, RedbJournal, SalvageError, SalvageOptions, SalvageReport, Snapshot, salvage,
 };
 
 use super::flipper::Chance;
