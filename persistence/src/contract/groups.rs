@@ -8,7 +8,7 @@ use super::actor::accepted;
 use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
-use crate::error::TurnRefused;
+use crate::error::{ReadError, TurnRefused};
 use crate::journal::{Enqueued, Journal, Reads};
 use crate::resolve::Resolved;
 
@@ -21,6 +21,7 @@ suite![
     a_group_has_as_many_bytes_as_one_turn_may_have,
     a_group_that_is_tied_to_a_refused_turn_is_refused_with_it,
     of_a_group_the_turns_vouch_for_each_other,
+    a_damaged_record_keeps_groups_with_its_run_from_being_taken_and_nothing_else,
     groups_are_taken_as_a_naive_model_takes_them,
 ];
 
@@ -302,6 +303,83 @@ fn of_a_group_the_turns_vouch_for_each_other<S: Subject>(subject: &S) {
         .resolve(&grouped(&mut other))
         .expect("the journal can be read");
     assert!(!resolved.contains(&Resolved::Appended), "{resolved:?}");
+}
+
+/// Nothing in a store says which turns were appended as a group, and what the other runs of one recorded is true
+/// whatever became of the damaged record: so their records stay, and they go on, without its run.
+fn a_damaged_record_keeps_groups_with_its_run_from_being_taken_and_nothing_else<S: Subject>(subject: &S) {
+    const DAMAGED: &[u8] = b"the one record of the group that is damaged later";
+    let journal = open(subject);
+    let mut authors = authors(subject, &journal);
+    let mut batch = Batch::new();
+    let mut group = batch.group();
+    authors[0].put_grouped(&mut group, &[b"before it"], false);
+    authors[1].put_grouped(&mut group, &[DAMAGED], false);
+    authors[2].put_grouped(&mut group, &[b"behind it"], false);
+    group.finish().expect("the group is sound");
+    subject.settle(&journal, accepted(&journal, &batch));
+    let Some(journal) = subject.damaged(journal, JournalConfig::default(), DAMAGED) else {
+        return;
+    };
+    let damage = journal.history(authors[1].run);
+    assert!(
+        matches!(damage, Err(ReadError::Damaged { run, .. }) if run == Some(authors[1].run)),
+        "{damage:?}"
+    );
+    for author in [&authors[0], &authors[2]] {
+        author.assert_history(&journal);
+    }
+    let quarantined = authors.iter().map(|author| journal.is_quarantined(author.run));
+    assert_eq!(quarantined.collect::<Vec<_>>(), [false, true, false]);
+    for author in &mut authors {
+        let epoch = journal.take_over(&[author.id.partition()]);
+        author.epoch = epoch.expect("an open journal gives an epoch");
+    }
+    // The whole group is refused, also what it would begin and what is closed by it.
+    let mut begun = Author::new(&journal, "begun", 4);
+    let mut alone = Author::new(&journal, "alone", 5);
+    let mut wanted = (authors.clone(), begun.clone());
+    let mut batch = Batch::new();
+    alone.put(&mut batch, &[b"by itself"], false);
+    let mut group = batch.group();
+    wanted.0[0].put_grouped(&mut group, &[b"goes on"], false);
+    wanted.0[1].put_grouped(&mut group, &[b"is quarantined"], false);
+    wanted.0[2].put_grouped(&mut group, &[b"ends"], true);
+    wanted.1.put_grouped(&mut group, &[b"begins"], false);
+    group.finish().expect("the group is sound");
+    let enqueued = enqueue(&journal, &batch);
+    let expected = [
+        (1, TurnRefused::ReadAgain),
+        (2, TurnRefused::Quarantined),
+        (3, TurnRefused::ReadAgain),
+        (4, TurnRefused::ReadAgain),
+    ];
+    assert_eq!(errors(&enqueued), expected);
+    subject.settle(&journal, enqueued.offset);
+    let unknown = journal.history(begun.run);
+    assert!(
+        matches!(unknown, Err(ReadError::UnknownRun { .. })),
+        "{unknown:?}"
+    );
+    for author in [&authors[0], &authors[2], &alone] {
+        author.assert_history(&journal);
+    }
+    // Without the quarantined run the group is taken.
+    let mut batch = Batch::new();
+    let mut group = batch.group();
+    for (index, closes) in [(0, false), (2, true)] {
+        let author = &mut authors[index];
+        assert_eq!(journal.read_again(author.run, author.epoch), Ok(author.head));
+        author.put_grouped(&mut group, &[b"without it"], closes);
+    }
+    begun.put_grouped(&mut group, &[b"begins"], false);
+    group.finish().expect("the group is sound");
+    subject.settle(&journal, accepted(&journal, &batch));
+    let journal = subject.reopen(journal, JournalConfig::default());
+    for author in [&authors[0], &authors[2], &begun, &alone] {
+        author.assert_history(&journal);
+    }
+    assert!(journal.history(authors[1].run).is_err());
 }
 
 /// What a journal without any cleverness knows of a run.

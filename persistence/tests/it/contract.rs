@@ -1,5 +1,8 @@
 //! The contract suite against the journals of this crate.
 
+use std::fs;
+use std::path::PathBuf;
+
 use millrun_persistence::contract::{self, Subject};
 use millrun_persistence::{Journal, JournalConfig, MemoryJournal, RedbConfig, RedbJournal, StoreConfig};
 
@@ -27,10 +30,13 @@ struct Redb {
 }
 
 impl Redb {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(format!("{}.redb", self.count.get()))
+    }
+
     fn open(&self, config: JournalConfig) -> RedbJournal {
-        let path = self.folder.path().join(format!("{}.redb", self.count.get()));
         let config = RedbConfig::from((config, self.store.clone()));
-        RedbJournal::open(path, config, ThreadHost::new()).unwrap()
+        RedbJournal::open(self.path(), config, ThreadHost::new()).unwrap()
     }
 }
 
@@ -45,6 +51,23 @@ impl Subject for Redb {
     fn reopen(&self, journal: RedbJournal, config: JournalConfig) -> RedbJournal {
         journal.close().unwrap();
         self.open(config)
+    }
+
+    /// The store on redb checks no page of its own when it reads, so that the record is found to be damaged.
+    fn damaged(&self, journal: RedbJournal, config: JournalConfig, body: &[u8]) -> Option<RedbJournal> {
+        journal.close().unwrap();
+        let mut image = fs::read(self.path()).unwrap();
+        let ends = body.len()..=image.len();
+        let at: Vec<_> = ends
+            .map(|end| end - body.len())
+            .filter(|at| image[*at..].starts_with(body))
+            .collect();
+        assert!(!at.is_empty(), "the record is in the file");
+        for at in at {
+            image[at] ^= 1;
+        }
+        fs::write(self.path(), image).unwrap();
+        Some(self.open(config))
     }
 }
 
