@@ -237,7 +237,12 @@ impl Expired {
         self.runs.contains(&run)
     }
 
-    /// The run of this instance that was dropped last.
+    /// Notes that a later run of this instance was dropped, which is remembered elsewhere.
+    pub(crate) fn supersede(&mut self, id: IdHash) {
+        self.ids.remove(&id);
+    }
+
+    /// The run of this instance that was dropped last, of those that are remembered here.
     pub(crate) fn latest(&self, id: IdHash) -> Option<RunId> {
         self.ids.get(&id).copied()
     }

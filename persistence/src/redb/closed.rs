@@ -131,6 +131,8 @@ impl ClosedRuns {
             if is_settled {
                 self.earliest.pop_front();
                 self.settled.bytes = self.settled.bytes.saturating_sub(earliest.bytes);
+                // Its row names it for as long as it is remembered.
+                self.expired.supersede(earliest.id);
             } else {
                 self.waiting.drop_earliest();
                 self.expired.add(earliest.run, earliest.id);

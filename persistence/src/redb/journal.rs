@@ -220,7 +220,8 @@ impl Reads for RedbJournal {
                 let described = describe(&moment, &finished)?;
                 Ok((described.id == *id).then_some(described))
             }
-            (Some((Finished { run, .. }, true)), _) | (None, Some(run)) => Err(ReadError::Expired { run }),
+            // What was dropped before it was settled was dropped last, if it is still known by its id.
+            (_, Some(run)) | (Some((Finished { run, .. }, true)), None) => Err(ReadError::Expired { run }),
             (None, None) => self.no_run_of(id),
         }
     }
