@@ -136,7 +136,7 @@ impl Shard {
                 continue;
             }
             match Deed::of(RunLife { run, life, id }, command, &self.shared.queues) {
-                Some(Deed::Task(task)) => self.stage_task(task),
+                Some(Deed::Task(task)) => self.dispatch.stage(task, &self.shared),
                 Some(Deed::Effect(effect)) => self.perform(effect),
                 None => {}
             }

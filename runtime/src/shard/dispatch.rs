@@ -6,12 +6,14 @@
 //!   effect ──► staged, by queue ── room ───────────────► queue
 //!                   └── none, or others wait ─► backlog ─► queue, as room appears
 //! ```
+//!
+//! Invariants: tasks of one queue reach it in the order of their decisions, but for one whose run had to be read, which
+//! goes first. A cancel goes to the pool of its call's queue alone, behind all tasks of the call.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use millrun_core::{RunId, Timestamp};
-use millrun_workflow::{DEFAULT_QUEUE, OperationId};
-
+use millrun_core::{Bell, RunId, Timestamp};
+use millrun_workflow::{DEFAULT_QUEUE, Name, OperationId};
 use rustc_hash::FxHashSet;
 
 use super::Shard;
@@ -19,40 +21,65 @@ use super::commands::Deed;
 use super::effects::CancelledCall;
 use super::entry::{Held, Place};
 use super::owned::of_no_run;
-use crate::activity::ActivityTask;
+use crate::activity::{ActivityTask, LastActivity, TaskQueues};
 use crate::partition_set::PartitionSet;
+use crate::shared::ShardShared;
+
+/// What is on its way from a shard to the task queues.
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    /// By the number of the queue.
+    outlets: Vec<Outlet>,
+    last_activity: LastActivity,
+    /// Calls whose pools are to be told that nobody waits for them.
+    cancelled: Vec<CancelledCall>,
+    /// Activities and queues of which it was said that calls wait for them.
+    warned: BTreeSet<(Name, Name)>,
+}
 
 /// What is on its way from a shard to one task queue.
 #[derive(Debug, Default)]
-pub(super) struct Outlet {
+struct Outlet {
     /// To be offered to the queue when the effects of all sweeps that are durable have been performed.
     staged: Vec<ActivityTask>,
     /// What did not fit the queue's window.
     backlog: VecDeque<(RunId, OperationId)>,
 }
 
-impl Outlet {
+impl Dispatch {
+    pub(super) fn new(queues: &TaskQueues) -> Self {
+        Self {
+            outlets: queues.all().iter().map(|_| Outlet::default()).collect(),
+            last_activity: LastActivity::default(),
+            cancelled: Vec::new(),
+            warned: BTreeSet::new(),
+        }
+    }
+
+    /// Nobody waits for a call any more: its pool is [told](Self::tell_cancelled) behind the tasks that are on their way.
+    pub(super) fn cancel(&mut self, call: CancelledCall) {
+        self.cancelled.push(call);
+    }
+
     /// Drops what runs of these partitions want.
     pub(super) fn lose(&mut self, lost: &PartitionSet) {
-        self.staged.retain(|task| !lost.contains(task.run.partition()));
-        self.backlog.retain(|(run, _)| !lost.contains(run.partition()));
+        self.cancelled.retain(|call| !lost.contains(call.run.partition()));
+        for Outlet { staged, backlog } in &mut self.outlets {
+            staged.retain(|task| !lost.contains(task.run.partition()));
+            backlog.retain(|(run, _)| !lost.contains(run.partition()));
+        }
     }
-}
 
-impl Shard {
     /// Collects a task for its queue; a queue without code here leaves it in its history.
-    pub(super) fn stage_task(&mut self, task: ActivityTask) {
+    pub(super) fn stage(&mut self, task: ActivityTask, shared: &ShardShared) {
         if let Some(timeout) = task.scheduled.schedule_to_start {
             // The pool that there always is looks at the time of calls on queues without one.
-            let queue = self.shared.pool(&task.scheduled.queue);
-            if let Some(pool) = queue.or_else(|| self.shared.pool(DEFAULT_QUEUE)) {
+            let queue = shared.pool(&task.scheduled.queue);
+            if let Some(pool) = queue.or_else(|| shared.pool(DEFAULT_QUEUE)) {
                 pool.expect_start(&task, timeout);
             }
         }
-        let number = self
-            .shared
-            .queues
-            .number_for(&task.scheduled, &mut self.last_activity);
+        let number = shared.queues.number_for(&task.scheduled, &mut self.last_activity);
         match number.and_then(|number| self.outlets.get_mut(number)) {
             Some(outlet) => outlet.staged.push(task),
             None => self.warn_of(&task),
@@ -74,8 +101,8 @@ impl Shard {
     }
 
     /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
-    pub(super) fn send_tasks(&mut self) {
-        for (outlet, queue) in self.outlets.iter_mut().zip(self.shared.queues.all()) {
+    pub(super) fn send(&mut self, shared: &ShardShared, bell: &Bell) {
+        for (outlet, queue) in self.outlets.iter_mut().zip(shared.queues.all()) {
             let Outlet { staged, backlog } = outlet;
             if staged.is_empty() {
                 continue;
@@ -85,8 +112,8 @@ impl Shard {
                 queue.offer(staged);
             }
             if !staged.is_empty() {
-                if backlog.is_empty() && queue.wait_for_room(&self.bell) {
-                    self.bell.ring();
+                if backlog.is_empty() && queue.wait_for_room(bell) {
+                    bell.ring();
                 }
                 backlog.extend(staged.drain(..).map(|task| task.key()));
             }
@@ -94,22 +121,25 @@ impl Shard {
     }
 
     /// Tells the pools of calls that nobody waits for any more, each that of its own queue.
-    pub(super) fn cancel_calls(&mut self) {
+    pub(super) fn tell_cancelled(&mut self, shared: &ShardShared, is_successor: bool) {
         if self.cancelled.is_empty() {
             return;
         }
-        self.drop_cancelled_backlog();
+        // The predecessor of a successor may have left a task of the same call in the queue.
+        if !is_successor {
+            self.drop_cancelled_backlog(shared);
+        }
         for CancelledCall {
             run,
             operation,
             queue,
         } in self.cancelled.drain(..)
         {
-            match queue.and_then(|number| self.shared.pools.get(number as usize)) {
+            match queue.and_then(|number| shared.pools.get(number as usize)) {
                 Some(pool) => pool.cancel((run, operation)),
                 // As when the call was staged.
                 None => {
-                    if let Some(pool) = self.shared.pool(DEFAULT_QUEUE) {
+                    if let Some(pool) = shared.pool(DEFAULT_QUEUE) {
                         pool.forget_start((run, operation));
                     }
                 }
@@ -119,13 +149,9 @@ impl Shard {
 
     /// Removes cancelled calls from the backlogs, once they are so many that looking at all costs little
     /// for each: their pools never had a task of theirs, and need not remember them. The others are passed
-    /// over when their turn comes. The predecessor of a successor may have left a task of the same call in
-    /// the queue.
-    fn drop_cancelled_backlog(&mut self) {
+    /// over when their turn comes.
+    fn drop_cancelled_backlog(&mut self, shared: &ShardShared) {
         const LOOKS_MAX: usize = 64;
-        if self.is_successor {
-            return;
-        }
         let looks_max = LOOKS_MAX.saturating_mul(self.cancelled.len());
         for (number, outlet) in self.outlets.iter_mut().enumerate() {
             if outlet.backlog.is_empty() || outlet.backlog.len() > looks_max {
@@ -142,17 +168,37 @@ impl Shard {
             outlet
                 .backlog
                 .retain(|key| !calls.remove(key) || !dropped.insert(*key));
-            let pool = &self.shared.pools[number];
+            let pool = &shared.pools[number];
             dropped.iter().for_each(|key| pool.forget_start(*key));
             self.cancelled
                 .retain(|call| !dropped.contains(&(call.run, call.operation)));
         }
     }
 
+    /// Gives a queue the task of a run that was read for it, before all that has waited less.
+    pub(super) fn send_loaded(&mut self, task: ActivityTask, shared: &ShardShared, bell: &Bell) {
+        let number = shared.queues.number_for(&task.scheduled, &mut self.last_activity);
+        let Some(number) = number.filter(|number| *number < self.outlets.len()) else {
+            return;
+        };
+        let queue = &shared.queues.all()[number];
+        let mut tasks = vec![task];
+        queue.offer(&mut tasks);
+        if let Some(refused) = tasks.pop() {
+            // Its place has been taken by one that was decided meanwhile.
+            self.outlets[number].backlog.push_front(refused.key());
+            if queue.wait_for_room(bell) {
+                bell.ring();
+            }
+        }
+    }
+}
+
+impl Shard {
     /// Moves backlog into the windows of its queues, as far as there is room.
     pub(super) fn feed_queues(&mut self, now: Timestamp) {
-        for number in 0..self.outlets.len() {
-            if !self.outlets[number].backlog.is_empty() {
+        for number in 0..self.dispatch.outlets.len() {
+            if !self.dispatch.outlets[number].backlog.is_empty() {
                 self.feed_queue(number, now);
             }
         }
@@ -172,7 +218,7 @@ impl Shard {
         // One at least: histories may be read all the time, for whatever else wakes runs.
         let room = room.min(room.saturating_sub(loading_len).max(1)).min(FED_MAX);
         while tasks.len() + cold.len() < room
-            && let Some((run, operation)) = self.outlets[number].backlog.pop_front()
+            && let Some((run, operation)) = self.dispatch.outlets[number].backlog.pop_front()
         {
             match self.entries.get(run).map(|entry| &entry.place) {
                 Some(Place::Hot(_)) => {
@@ -182,7 +228,7 @@ impl Shard {
                 }
                 Some(Place::Cold) => cold.push((run, operation)),
                 Some(Place::Loading(_)) => {
-                    self.outlets[number].backlog.push_front((run, operation));
+                    self.dispatch.outlets[number].backlog.push_front((run, operation));
                     break;
                 }
                 None if self.entries.contains(run) => cold.push((run, operation)),
@@ -193,7 +239,7 @@ impl Shard {
             self.with_run(run, Held::Dispatch(operation), moment);
         }
         queue.offer(&mut tasks);
-        let backlog = &mut self.outlets[number].backlog;
+        let backlog = &mut self.dispatch.outlets[number].backlog;
         for refused in tasks.iter().rev() {
             backlog.push_front(refused.key());
         }
@@ -201,27 +247,6 @@ impl Shard {
             let has_room = queue.wait_for_room(&self.bell);
             // Each load that comes back is a turn of its own.
             if has_room && self.residency.loading_len() == 0 {
-                self.bell.ring();
-            }
-        }
-    }
-
-    /// Gives a queue the task of a run that was read for it, before all that has waited less.
-    pub(super) fn send_loaded(&mut self, task: ActivityTask) {
-        let number = self
-            .shared
-            .queues
-            .number_for(&task.scheduled, &mut self.last_activity);
-        let Some(number) = number.filter(|number| *number < self.outlets.len()) else {
-            return;
-        };
-        let queue = &self.shared.queues.all()[number];
-        let mut tasks = vec![task];
-        queue.offer(&mut tasks);
-        if let Some(refused) = tasks.pop() {
-            // Its place has been taken by one that was decided meanwhile.
-            self.outlets[number].backlog.push_front(refused.key());
-            if queue.wait_for_room(&self.bell) {
                 self.bell.ring();
             }
         }

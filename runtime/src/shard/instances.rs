@@ -164,7 +164,7 @@ impl Shard {
             Held::CallAgain(operation) => self.call_again(run, operation, moment),
             Held::Dispatch(operation) => {
                 if let Some(Deed::Task(task)) = self.outstanding(run, operation, moment) {
-                    self.send_loaded(task);
+                    self.dispatch.send_loaded(task, &self.shared, &self.bell);
                 }
             }
         }

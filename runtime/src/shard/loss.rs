@@ -58,10 +58,7 @@ impl Shard {
         // Their senders, here or elsewhere, send them again when the partition begins anew.
         self.signals
             .retain(|(_, signal)| !lost.contains(signal.to.partition()));
-        self.cancelled.retain(|call| !lost.contains(call.run.partition()));
-        for outlet in &mut self.outlets {
-            outlet.lose(lost);
-        }
+        self.dispatch.lose(lost);
         for pool in &self.shared.pools {
             pool.lose(lost);
         }

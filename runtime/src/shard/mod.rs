@@ -41,16 +41,16 @@ mod signalling;
 mod turns;
 mod watching;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
 use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, RunId, Timestamp};
 use millrun_persistence::{Batch, EnqueueError};
-use millrun_workflow::{Input, Name, Started, Turn};
+use millrun_workflow::{Input, Started, Turn};
 
-use crate::activity::{ActivityReports, LastActivity};
+use crate::activity::ActivityReports;
 use crate::mail::{Router, RunSignal, ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
@@ -59,11 +59,11 @@ use answers::Outbox;
 use calls::Calls;
 use census::Census;
 use commands::Seeding;
-use dispatch::Outlet;
-use effects::{Behalf, CancelledCall, Effect, Effects, InFlight};
+use dispatch::Dispatch;
+use effects::{Behalf, Effect, Effects, InFlight};
 pub(crate) use owned::EpochTable;
 use owned::of_no_run;
-use publishing::Backlog;
+use publishing::Backlogs;
 use residency::Residency;
 use results::Results;
 use roster::Roster;
@@ -95,12 +95,7 @@ pub(crate) struct Shard {
     /// Runs that end with this turn, each with the one in which it goes on.
     continuing: Vec<(RunId, RunId, Box<Started>)>,
     /// What waits for room in a topic.
-    publishing: BTreeMap<Name, Backlog>,
-    /// Topics whose next value has its turn, whether they are being worked through, and how many
-    /// values have had theirs in this turn of the shard.
-    topics_to_feed: VecDeque<Name>,
-    is_feeding: bool,
-    fed_len: usize,
+    backlogs: Backlogs,
     /// Which of them have their code in memory, and which are being read.
     residency: Residency,
     /// Of the runs that have ended and are at hand.
@@ -109,9 +104,8 @@ pub(crate) struct Shard {
     updates: questions::Waiting,
     /// Those who are told when a run goes on.
     watchers: watching::Watchers,
-    /// What is on its way to each task queue.
-    outlets: Vec<Outlet>,
-    last_activity: LastActivity,
+    /// What is on its way to the task queues.
+    dispatch: Dispatch,
     batch: Batch,
     effects: Effects,
     in_flight: InFlight,
@@ -130,10 +124,6 @@ pub(crate) struct Shard {
     /// The memory of the last turn, for the next.
     turn: Option<Box<Turn>>,
     timer_commands: Vec<TimerCommand>,
-    /// Calls whose pools are to be told.
-    cancelled: Vec<CancelledCall>,
-    /// Activities and queues of which it was said that calls wait for them.
-    warned: BTreeSet<(Name, Name)>,
 }
 
 impl Shard {
@@ -147,7 +137,7 @@ impl Shard {
         let batch = shared.journal.batch(shared.config.journal.turn_bytes_max);
         let bell = door.mailbox.bell().clone();
         shared.journal.watch(bell.clone());
-        let outlets = shared.queues.all().iter().map(|_| Outlet::default()).collect();
+        let dispatch = Dispatch::new(&shared.queues);
         let outbox = Outbox::new(shared.host.as_ref());
         let census = Census::new(Arc::clone(&shared));
         Self {
@@ -164,16 +154,12 @@ impl Shard {
             census,
             calls: Calls::default(),
             continuing: Vec::new(),
-            publishing: BTreeMap::new(),
-            topics_to_feed: VecDeque::new(),
-            is_feeding: false,
-            fed_len: 0,
+            backlogs: Backlogs::default(),
             residency: Residency::default(),
             results: Results::default(),
             updates: BTreeMap::new(),
             watchers: BTreeMap::new(),
-            outlets,
-            last_activity: LastActivity::default(),
+            dispatch,
             batch,
             effects: Effects::default(),
             in_flight: InFlight::default(),
@@ -185,8 +171,6 @@ impl Shard {
             durable_len: 0,
             turn: None,
             timer_commands: Vec::new(),
-            cancelled: Vec::new(),
-            warned: BTreeSet::new(),
         }
     }
 
@@ -223,7 +207,7 @@ impl Shard {
         }
         self.census.tell();
         self.send_timers();
-        self.send_tasks();
+        self.dispatch.send(&self.shared, &self.bell);
     }
 
     /// Queues the sweep's turns. Whether there was room.
@@ -268,16 +252,18 @@ impl Shard {
                 ..
             } = &mut sweep.effects;
             self.outbox.send(answers);
-            tasks.drain(..).for_each(|task| self.stage_task(task));
+            tasks
+                .drain(..)
+                .for_each(|task| self.dispatch.stage(task, &self.shared));
             others.drain(..).for_each(|effect| self.perform(effect));
             self.in_flight.recycle(sweep.effects);
             self.retire(sweep.ended_len);
         }
         self.send_timers();
-        self.send_tasks();
+        self.dispatch.send(&self.shared, &self.bell);
         // Behind the tasks: one that was decided before its call was cancelled is in the queue by now, if it
         // ever will be.
-        self.cancel_calls();
+        self.dispatch.tell_cancelled(&self.shared, self.is_successor);
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -291,7 +277,7 @@ impl Shard {
             Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
-            Effect::CancelActivity(call) => self.cancelled.push(call),
+            Effect::CancelActivity(call) => self.dispatch.cancel(call),
             Effect::FindSignal(run, signal) => self.shared.reader.find_signal(run, signal),
             Effect::Timer(command) => self.timer_commands.push(command),
             Effect::Keep(kept) => {
@@ -381,11 +367,11 @@ impl Part for Shard {
         if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
             return Next::Idle;
         }
-        self.fed_len = 0;
-        if !self.topics_to_feed.is_empty() {
+        self.backlogs.begin_turn();
+        if self.backlogs.is_due() {
             self.feed_topics(of_no_run(now));
         }
-        let is_more = self.sweep(budget) || !self.topics_to_feed.is_empty();
+        let is_more = self.sweep(budget) || self.backlogs.is_due();
         let is_flushed = self.flush();
         if is_flushed {
             // Answers that depend on nothing new need not wait for another commit.

@@ -14,6 +14,7 @@
 //! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
 //! that takes the place of one that failed publishes what that one had decided and not performed.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -35,9 +36,33 @@ use crate::recovery::RecoveredRun;
 /// something meanwhile get their answers; the rest has the next turns.
 const FED_TURN_MAX: usize = 256;
 
+/// What waits for room in topics.
+#[derive(Debug, Default)]
+pub(super) struct Backlogs {
+    by_topic: BTreeMap<Name, Backlog>,
+    /// Topics whose next value has its turn.
+    to_feed: VecDeque<Name>,
+    /// Whether they are being worked through.
+    is_feeding: bool,
+    /// How many values have had their turns in this turn of the shard.
+    fed_len: usize,
+}
+
+impl Backlogs {
+    /// A turn of the shard begins, which may feed [as many](FED_TURN_MAX) values again.
+    pub(super) fn begin_turn(&mut self) {
+        self.fed_len = 0;
+    }
+
+    /// Whether a topic's next value has its turn.
+    pub(super) fn is_due(&self) -> bool {
+        !self.to_feed.is_empty()
+    }
+}
+
 /// What waits for room in one topic.
 #[derive(Debug, Default)]
-pub(super) struct Backlog {
+struct Backlog {
     /// A publish has its turn, or is about to: new ones stand in line.
     is_busy: bool,
     /// The value that waits with a task, or whose history is being read.
@@ -74,7 +99,7 @@ impl Shard {
                 .doors
                 .push(run, LocalMessage::PublishParked { run, operation });
         };
-        if let Some(backlog) = self.publishing.get_mut(&topic)
+        if let Some(backlog) = self.backlogs.by_topic.get_mut(&topic)
             && backlog.is_busy
         {
             // One that is not known has ended.
@@ -117,7 +142,11 @@ impl Shard {
             Poll::Pending => {
                 let (doors, handed) = (self.doors.clone(), Arc::clone(self.handed()));
                 handed.wait(listed, topic.clone());
-                self.publishing.entry(topic.clone()).or_default().turn_of(listed);
+                self.backlogs
+                    .by_topic
+                    .entry(topic.clone())
+                    .or_default()
+                    .turn_of(listed);
                 let wait = async move {
                     let outcome = AssertUnwindSafe(publishing).catch_unwind().await;
                     let outcome = outcome.unwrap_or_else(|panic| Err(panic_message(panic)));
@@ -149,7 +178,11 @@ impl Shard {
 
     /// The value at the front has found room, or is given up: the next one has its turn.
     pub(super) fn on_room(&mut self, topic: &Name, run: RunId, operation: OperationId, moment: Moment) {
-        let front = self.publishing.get(topic).and_then(|backlog| backlog.front);
+        let front = self
+            .backlogs
+            .by_topic
+            .get(topic)
+            .and_then(|backlog| backlog.front);
         if front == Some((run, operation)) {
             self.feed_topic(topic.clone(), moment);
         }
@@ -158,14 +191,14 @@ impl Shard {
     /// The value at the front has found room: the next one has its turn, and as long as each finds room
     /// at once, the ones behind it, as many as a turn of the shard may [feed](FED_TURN_MAX).
     pub(super) fn feed_topic(&mut self, topic: Name, moment: Moment) {
-        let Some(backlog) = self.publishing.get_mut(&topic) else {
+        let Some(backlog) = self.backlogs.by_topic.get_mut(&topic) else {
             return;
         };
         backlog.is_busy = true;
         backlog.front = None;
-        self.topics_to_feed.push_back(topic);
+        self.backlogs.to_feed.push_back(topic);
         // The loop that is feeding comes to this topic too: thousands in a row must not nest.
-        if !self.is_feeding {
+        if !self.backlogs.is_feeding {
             self.feed_topics(moment);
         }
     }
@@ -173,22 +206,22 @@ impl Shard {
     /// Gives values that stand first in their lines their turns, until this turn of the shard has fed
     /// as many as it may. Nobody who comes new gets before those that are left.
     pub(super) fn feed_topics(&mut self, moment: Moment) {
-        self.is_feeding = true;
-        while self.fed_len < FED_TURN_MAX
-            && let Some(topic) = self.topics_to_feed.pop_front()
+        self.backlogs.is_feeding = true;
+        while self.backlogs.fed_len < FED_TURN_MAX
+            && let Some(topic) = self.backlogs.to_feed.pop_front()
         {
-            self.fed_len += 1;
+            self.backlogs.fed_len += 1;
             self.feed_next(topic, moment);
         }
-        self.is_feeding = false;
+        self.backlogs.is_feeding = false;
     }
 
     fn feed_next(&mut self, topic: Name, moment: Moment) {
-        let Some(backlog) = self.publishing.get_mut(&topic) else {
+        let Some(backlog) = self.backlogs.by_topic.get_mut(&topic) else {
             return;
         };
         let Some((spot, operation)) = backlog.waiting.pop() else {
-            self.publishing.remove(&topic);
+            self.backlogs.by_topic.remove(&topic);
             return;
         };
         match self.entries.run_at(spot) {
@@ -197,7 +230,7 @@ impl Shard {
                 self.with_run(run, Held::Republish(operation, topic), moment);
             }
             // It has ended since.
-            None => self.topics_to_feed.push_back(topic),
+            None => self.backlogs.to_feed.push_back(topic),
         }
     }
 
@@ -213,7 +246,7 @@ impl Shard {
             },
             Some(_) | None => None,
         };
-        if let Some(backlog) = self.publishing.get_mut(&topic) {
+        if let Some(backlog) = self.backlogs.by_topic.get_mut(&topic) {
             backlog.is_busy = false;
             backlog.front = None;
         }
@@ -221,7 +254,7 @@ impl Shard {
             self.publish(run, &scheduled);
         }
         let is_free = |backlog: &Backlog| !backlog.is_busy;
-        if self.publishing.get(&topic).is_some_and(is_free) {
+        if self.backlogs.by_topic.get(&topic).is_some_and(is_free) {
             self.feed_topic(topic, moment);
         }
     }
@@ -234,7 +267,7 @@ impl Shard {
             .flat_map(|run| run.pending.iter().map(|(operation, ..)| (run.run, *operation)))
             .collect();
         for (key, topic) in self.handed().take_over(&pending) {
-            self.publishing.entry(topic).or_default().turn_of(key);
+            self.backlogs.by_topic.entry(topic).or_default().turn_of(key);
         }
     }
 
@@ -242,11 +275,11 @@ impl Shard {
     /// next one has its turn.
     pub(super) fn lose_publishes(&mut self, lost: &PartitionSet) {
         self.handed().lose(lost);
-        for (topic, backlog) in &mut self.publishing {
+        for (topic, backlog) in &mut self.backlogs.by_topic {
             let is_lost = |(run, _): (RunId, OperationId)| lost.contains(run.partition());
             if backlog.front.is_some_and(is_lost) {
                 backlog.front = None;
-                self.topics_to_feed.push_back(topic.clone());
+                self.backlogs.to_feed.push_back(topic.clone());
                 self.bell.ring();
             }
         }
