@@ -128,7 +128,7 @@ impl Shard {
             };
             begun.expect("a beginning was weighed before the former run ended");
             // The instance goes on in it only if the former run has ended.
-            self.batch.tie_last();
+            self.sweeps.tie_last();
             match self.entries.get_mut(next) {
                 // It has ended in its first turn, before anybody could wait for it.
                 Some(Entry {

@@ -250,7 +250,7 @@ impl Shard {
         let mut turn = self.turn.take().unwrap_or_default();
         // The senders of the others have an answer, or ask again.
         if sender == Sender::Inside {
-            self.applied.push((run, input.clone()));
+            self.told.note_input(run, input.clone());
         }
         self.shared.watch.run(self.index, run);
         let before = instance.ledger().history_len();
@@ -266,10 +266,10 @@ impl Shard {
                 // The machine is ahead of what can be recorded: it is rebuilt, and what it was
                 // told is recorded without running the code, which stays parked.
                 let kept = match sender {
-                    Sender::Inside => self.applied.pop(),
+                    Sender::Inside => self.told.take_last_input(),
                     Sender::Outside => None,
                 };
-                let held = kept.map(|(_, input)| input).filter(is_sent_once);
+                let held = kept.filter(is_sent_once);
                 self.park_unrecordable(run, held.map(Held::Input), &error);
                 RunError::Turn(error.to_string())
             }),

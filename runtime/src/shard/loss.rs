@@ -21,7 +21,7 @@ use super::Shard;
 use super::answers::Answer;
 use super::entry::{Held, Place};
 use crate::RunError;
-use crate::mail::{PartitionMessage, UpdateRefused};
+use crate::mail::PartitionMessage;
 use crate::partition_set::PartitionSet;
 use crate::recovery;
 use crate::timers::TimerCommand;
@@ -49,33 +49,19 @@ impl Shard {
         }
         let mut moved = Vec::new();
         self.effects.lose(lost, &mut moved);
-        self.in_flight.lose(lost, &mut moved);
+        self.sweeps.lose(lost, &mut moved);
         self.lose_runs(lost, &mut moved);
         self.lose_publishes(lost);
         self.calls.lose(lost);
         self.residency.lose(lost);
-        self.applied.retain(|(run, _)| !lost.contains(run.partition()));
-        // Their senders, here or elsewhere, send them again when the partition begins anew.
-        self.signals
-            .retain(|(_, signal)| !lost.contains(signal.to.partition()));
+        self.told.lose(lost);
         self.dispatch.lose(lost);
         for pool in &self.shared.pools {
             pool.lose(lost);
         }
-        for ((run, _), replies) in self
-            .updates
-            .extract_if(.., |(run, _), _| lost.contains(run.partition()))
-        {
-            let partition = run.partition();
-            let refused = || UpdateRefused::Run(RunError::Moved { partition });
-            moved.extend(
-                replies
-                    .into_iter()
-                    .map(|reply| Answer::Update(reply, Err(refused()))),
-            );
-        }
+        self.updates.lose(lost, &mut moved);
         // Their callers ask again, and are told then.
-        self.watchers.retain(|run, _| !lost.contains(run.partition()));
+        self.watchers.lose(lost);
         self.timer_commands.push(TimerCommand::End(partitions));
         self.send_timers();
         self.outbox.send(&mut moved);

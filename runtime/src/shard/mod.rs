@@ -38,20 +38,20 @@ mod residency;
 mod results;
 mod roster;
 mod signalling;
+mod sweeps;
+mod told;
 mod turns;
 mod watching;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millrun_broker::mailbox::Mailbox;
 use millrun_broker::{Envelope, Inbox};
-use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, RunId, Timestamp};
-use millrun_persistence::{Batch, EnqueueError};
-use millrun_workflow::{Input, Started, Turn};
+use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
+use millrun_workflow::{Started, Turn};
 
 use crate::activity::ActivityReports;
-use crate::mail::{Router, RunSignal, ShardDoors, ShardMessage};
+use crate::mail::{Router, ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
@@ -60,13 +60,17 @@ use calls::Calls;
 use census::Census;
 use commands::Seeding;
 use dispatch::Dispatch;
-use effects::{Behalf, Effect, Effects, InFlight};
+use effects::{Effect, Effects};
 pub(crate) use owned::EpochTable;
 use owned::of_no_run;
 use publishing::Backlogs;
+use questions::UpdateWaiters;
 use residency::Residency;
 use results::Results;
 use roster::Roster;
+use sweeps::Sweeps;
+use told::ToldInSweep;
+use watching::Watchers;
 
 /// In a sweep that leaves reports behind, a request that begins a run counts as this many others.
 const BEGINNING_COST: usize = 16;
@@ -101,26 +105,18 @@ pub(crate) struct Shard {
     /// Of the runs that have ended and are at hand.
     results: Results,
     /// Those who wait for the answer to an update, by its run and its request.
-    updates: questions::Waiting,
+    updates: UpdateWaiters,
     /// Those who are told when a run goes on.
-    watchers: watching::Watchers,
+    watchers: Watchers,
     /// What is on its way to the task queues.
     dispatch: Dispatch,
-    batch: Batch,
+    /// What the present sweep wants done.
     effects: Effects,
-    in_flight: InFlight,
+    /// What runs were told in it.
+    told: ToldInSweep,
+    /// The turns of the present sweep, and the sweeps whose commits are under way.
+    sweeps: Sweeps,
     outbox: Outbox,
-    /// What parts have told runs in this sweep: told again to a run whose turn is refused. As many as a
-    /// sweep handles.
-    applied: Vec<(RunId, Input)>,
-    /// Signals of runs that were answered in this sweep, and on behalf of which run: told again to one whose turn is
-    /// refused.
-    signals: Vec<(Behalf, Box<RunSignal>)>,
-    /// The offset of the last batch that was queued.
-    last_offset: Offset,
-    /// How many sweeps have been queued, and how many of them are durable.
-    sweeps_len: u64,
-    durable_len: u64,
     /// The memory of the last turn, for the next.
     turn: Option<Box<Turn>>,
     timer_commands: Vec<TimerCommand>,
@@ -157,18 +153,13 @@ impl Shard {
             backlogs: Backlogs::default(),
             residency: Residency::default(),
             results: Results::default(),
-            updates: BTreeMap::new(),
-            watchers: BTreeMap::new(),
+            updates: UpdateWaiters::default(),
+            watchers: Watchers::default(),
             dispatch,
-            batch,
             effects: Effects::default(),
-            in_flight: InFlight::default(),
+            told: ToldInSweep::default(),
+            sweeps: Sweeps::new(batch),
             outbox,
-            applied: Vec::new(),
-            signals: Vec::new(),
-            last_offset: Offset::ZERO,
-            sweeps_len: 0,
-            durable_len: 0,
             turn: None,
             timer_commands: Vec::new(),
         }
@@ -213,51 +204,37 @@ impl Shard {
     /// Queues the sweep's turns. Whether there was room.
     fn flush(&mut self) -> bool {
         self.census.tell();
-        if self.batch.is_empty() && self.effects.is_empty() {
+        if !self.sweeps.has_turns() && self.effects.is_empty() {
             return true;
         }
-        if !self.batch.is_empty() {
-            let enqueued = match self.shared.journal.enqueue(&self.batch) {
-                Ok(enqueued) => enqueued,
-                // A failure is noticed at the next turn, for which the bell rings.
-                Err(EnqueueError::Full | EnqueueError::Failed(_)) => return false,
-                Err(_) => return false,
-            };
-            if !enqueued.refused.is_empty() {
-                self.take_back(&enqueued.refused);
-            }
-            self.batch.clear();
-            self.last_offset = enqueued.offset;
-        } else {
-            self.last_offset = self.shared.journal.confirm(self.last_offset);
+        let Some(refused) = self.sweeps.enqueue(&*self.shared.journal) else {
+            return false;
+        };
+        if !refused.is_empty() {
+            self.take_back(&refused);
         }
-        self.applied.clear();
-        self.signals.clear();
-        self.sweeps_len += 1;
-        let ended_len = self.results.ended_len();
-        self.in_flight
-            .push(self.last_offset, self.sweeps_len, ended_len, &mut self.effects);
+        self.told.clear();
+        self.sweeps.close(self.results.ended_len(), &mut self.effects);
         true
     }
 
     /// Performs the effects of all sweeps that are durable, in order.
     fn perform_durable(&mut self) {
         let watermark = self.shared.journal.high_watermark();
-        while let Some(mut sweep) = self.in_flight.pop_durable(watermark) {
-            self.durable_len = sweep.number;
+        while let Some((mut effects, ended_len)) = self.sweeps.take_durable(watermark) {
             let Effects {
                 answers,
                 tasks,
                 others,
                 ..
-            } = &mut sweep.effects;
+            } = &mut effects;
             self.outbox.send(answers);
             tasks
                 .drain(..)
                 .for_each(|task| self.dispatch.stage(task, &self.shared));
             others.drain(..).for_each(|effect| self.perform(effect));
-            self.in_flight.recycle(sweep.effects);
-            self.retire(sweep.ended_len);
+            self.sweeps.recycle(effects);
+            self.retire(ended_len);
         }
         self.send_timers();
         self.dispatch.send(&self.shared, &self.bell);
@@ -311,7 +288,7 @@ impl Shard {
         self.shared.watch.begin(self.index, moment.now);
         let mut left = budget;
         while left > 0
-            && self.batch.bytes() < bytes_max
+            && self.sweeps.bytes() < bytes_max
             && let Some(envelope) = reports.next()
         {
             // Other subscribers of the topic have the envelope too.
@@ -330,7 +307,7 @@ impl Shard {
         let (mut left, mut is_first) = (budget, true);
         // Large reports do not keep the first message from its turn.
         while left > 0
-            && (is_first || self.batch.bytes() < bytes_max)
+            && (is_first || self.sweeps.bytes() < bytes_max)
             && let Some(message) = messages.next()
         {
             let cost = if message.begins_run() { beginning_cost } else { 1 };
@@ -364,7 +341,7 @@ impl Part for Shard {
         self.perform_durable();
         self.feed_queues(now);
         self.start_loads();
-        if !self.flush() || self.in_flight.len() >= self.shared.config.sweeps_in_flight_max {
+        if !self.flush() || self.sweeps.in_flight_len() >= self.shared.config.sweeps_in_flight_max {
             return Next::Idle;
         }
         self.backlogs.begin_turn();
@@ -381,7 +358,7 @@ impl Part for Shard {
         self.unload_coldest();
         self.census.tell_hot(self.residency.hot_len());
         let has_nothing_left = self.mailbox.is_finished() && self.reports.is_empty();
-        if has_nothing_left && is_flushed && self.in_flight.len() == 0 {
+        if has_nothing_left && is_flushed && self.sweeps.in_flight_len() == 0 {
             return Next::Stop;
         }
         if is_more && is_flushed {

@@ -16,6 +16,7 @@ use super::answers::Answer;
 use super::effects::Effects;
 use super::entry::{Place, Sender};
 use crate::mail::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
+use crate::partition_set::PartitionSet;
 use crate::{QueryError, RunError};
 
 impl Shard {
@@ -40,17 +41,15 @@ impl Shard {
     pub(super) fn update(&mut self, run: RunId, request: UpdateRequest, reply: UpdateReply, moment: Moment) {
         let UpdateRequest { request, name, input } = request;
         let key = (run, request.clone());
-        let waiting = self.updates.entry(key.clone()).or_default();
-        waiting.retain(|waiter| !waiter.is_closed());
-        waiting.push(reply);
+        self.updates.wait(key.clone(), reply);
         let input = Input::Update { request, name, input };
         match self.apply(run, input, moment, Sender::Outside) {
             Ok(()) => {}
-            Err(RunError::Refused(InputRefused::Answered { answer })) => self.answer_update(&key, answer),
+            Err(RunError::Refused(InputRefused::Answered { answer })) => {
+                self.updates.answer(&key, &answer, &mut self.effects);
+            }
             Err(error) => {
-                // Only of the one who asked now: others may wait for the same request.
-                let waiting = self.updates.get_mut(&key).and_then(Vec::pop);
-                if let Some(reply) = waiting {
+                if let Some(reply) = self.updates.take_latest(&key) {
                     let refused = Err(UpdateRefused::Run(error));
                     self.effects.answer(Answer::Update(reply, refused));
                 }
@@ -61,59 +60,97 @@ impl Shard {
             Some(_) | None => None,
         };
         if let Some(reason) = reason {
-            tell_parked(&mut self.updates, &mut self.effects, run, &reason);
-        }
-        if self.updates.get(&key).is_some_and(Vec::is_empty) {
-            self.updates.remove(&key);
-        }
-    }
-
-    fn answer_update(&mut self, key: &(RunId, String), answer: UpdateAnswer) {
-        for reply in self.updates.remove(key).unwrap_or_default() {
-            self.effects.answer(Answer::Update(reply, Ok(answer.clone())));
+            self.updates.tell_parked(run, &reason, &mut self.effects);
         }
     }
 }
 
-/// Those who wait for the answer to an update, by its run and its request.
-pub(super) type Waiting = BTreeMap<(RunId, String), Vec<UpdateReply>>;
+/// The callers who wait for the answer to an update, by its run and its request.
+///
+/// Invariant: each has its answer as an effect of the turn that gives it, or of the one that ends or parks the run; or
+/// it is dropped, and asks again.
+#[derive(Debug, Default)]
+pub(super) struct UpdateWaiters(BTreeMap<(RunId, String), Vec<UpdateReply>>);
 
-/// A run does not go on by itself: its updates are recorded, and wait.
-pub(super) fn tell_parked(updates: &mut Waiting, effects: &mut Effects, run: RunId, reason: &ParkReason) {
-    refuse_all(updates, effects, run, &UpdateRefused::Parked(reason.clone()));
-}
+impl UpdateWaiters {
+    /// Lists a caller, and forgets those who gave up.
+    pub(super) fn wait(&mut self, key: (RunId, String), reply: UpdateReply) {
+        let waiting = self.0.entry(key).or_default();
+        waiting.retain(|waiter| !waiter.is_closed());
+        waiting.push(reply);
+    }
 
-fn refuse_all(updates: &mut Waiting, effects: &mut Effects, run: RunId, refused: &UpdateRefused) {
-    for key in keys_of(updates, run) {
-        for reply in updates.remove(&key).unwrap_or_default() {
-            effects.answer(Answer::Update(reply, Err(refused.clone())));
+    /// The one who asked last: others may wait for the same request.
+    fn take_latest(&mut self, key: &(RunId, String)) -> Option<UpdateReply> {
+        let waiting = self.0.get_mut(key)?;
+        let latest = waiting.pop();
+        if waiting.is_empty() {
+            self.0.remove(key);
+        }
+        latest
+    }
+
+    fn answer(&mut self, key: &(RunId, String), answer: &UpdateAnswer, effects: &mut Effects) {
+        for reply in self.0.remove(key).unwrap_or_default() {
+            effects.answer(Answer::Update(reply, Ok(answer.clone())));
         }
     }
-}
 
-/// Drops those who wait for answers of a run: they are told to ask again.
-pub(super) fn drop_waiting(updates: &mut Waiting, run: RunId) {
-    for key in keys_of(updates, run) {
-        updates.remove(&key);
+    /// Makes effects of the answers in a turn, for those who wait; when the run ends, for all that wait.
+    #[inline]
+    pub(super) fn answer_turn(&mut self, run: RunId, turn: &Turn, effects: &mut Effects) {
+        if !self.0.is_empty() {
+            self.find_answers(run, turn, effects);
+        }
     }
-}
 
-fn keys_of(updates: &Waiting, run: RunId) -> Vec<(RunId, String)> {
-    let from = updates.range((run, String::new())..);
-    let of_run = from.take_while(|((of, _), _)| *of == run);
-    of_run.map(|(key, _)| key.clone()).collect()
-}
+    fn find_answers(&mut self, run: RunId, turn: &Turn, effects: &mut Effects) {
+        for event in &turn.events {
+            if let Event::UpdateAnswered { request, answer } = event {
+                self.answer(&(run, request.clone()), answer, effects);
+            }
+        }
+        if turn.events.last().is_some_and(Event::is_last) {
+            self.refuse_all(run, &UpdateRefused::Run(RunError::Finished), effects);
+        }
+    }
 
-/// Makes effects of the answers in a turn, for those who wait; when the run ends, for all that wait.
-pub(super) fn answer_updates(updates: &mut Waiting, effects: &mut Effects, run: RunId, turn: &Turn) {
-    for event in &turn.events {
-        if let Event::UpdateAnswered { request, answer } = event {
-            for reply in updates.remove(&(run, request.clone())).unwrap_or_default() {
-                effects.answer(Answer::Update(reply, Ok(answer.clone())));
+    /// A run does not go on by itself: its updates are recorded, and wait.
+    pub(super) fn tell_parked(&mut self, run: RunId, reason: &ParkReason, effects: &mut Effects) {
+        self.refuse_all(run, &UpdateRefused::Parked(reason.clone()), effects);
+    }
+
+    fn refuse_all(&mut self, run: RunId, refused: &UpdateRefused, effects: &mut Effects) {
+        for key in self.keys_of(run) {
+            for reply in self.0.remove(&key).unwrap_or_default() {
+                effects.answer(Answer::Update(reply, Err(refused.clone())));
             }
         }
     }
-    if turn.events.last().is_some_and(Event::is_last) {
-        refuse_all(updates, effects, run, &UpdateRefused::Run(RunError::Finished));
+
+    /// Drops those who wait for answers of a run: they are told to ask again.
+    pub(super) fn drop_of(&mut self, run: RunId) {
+        for key in self.keys_of(run) {
+            self.0.remove(&key);
+        }
+    }
+
+    fn keys_of(&self, run: RunId) -> Vec<(RunId, String)> {
+        let from = self.0.range((run, String::new())..);
+        let of_run = from.take_while(|((of, _), _)| *of == run);
+        of_run.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Tells those who wait for runs of these partitions that they have another owner.
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+        let of_lost = self
+            .0
+            .extract_if(.., |(run, _), _| lost.contains(run.partition()));
+        for ((run, _), replies) in of_lost {
+            let partition = run.partition();
+            let refused = || UpdateRefused::Run(RunError::Moved { partition });
+            let replies = replies.into_iter();
+            moved.extend(replies.map(|reply| Answer::Update(reply, Err(refused()))));
+        }
     }
 }

@@ -21,7 +21,6 @@ use millrun_workflow::{Moment, ParkReason};
 use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Loading, Place};
-use super::questions::drop_waiting;
 use crate::RunError;
 use crate::partition_set::PartitionSet;
 
@@ -32,7 +31,7 @@ impl Shard {
         let mut runs = BTreeMap::new();
         let mut lost = PartitionSet::default();
         for RefusedTurn { turn, error } in refused {
-            let turn = self.batch.turn_at(*turn).expect("it was in the batch");
+            let turn = self.sweeps.turn_at(*turn);
             let (run, head, epoch) = (turn.run(), turn.head(), turn.epoch());
             if self.epochs.get(run.partition()) != Some(epoch) {
                 // Of a former epoch: all that is here of it has been dropped already.
@@ -53,7 +52,7 @@ impl Shard {
         self.signal_again(&refused);
         for (run, (head, error)) in runs {
             tracing::warn!(%run, %error, "the journal refused a turn: the run is read again");
-            drop_waiting(&mut self.updates, run);
+            self.updates.drop_of(run);
             if head == Sequence::ZERO {
                 self.undo_beginning(run, &error);
             } else {
@@ -67,11 +66,8 @@ impl Shard {
         // Told in any case: a journal that refuses this says why when it is read.
         let told = self.shared.journal.read_again(run, self.epoch_of(run));
         tracing::debug!(%run, ?told, "a run is read again");
-        let (kept, applied) = std::mem::take(&mut self.applied)
-            .into_iter()
-            .partition(|(of, _)| *of != run);
-        self.applied = kept;
-        let mut held: Vec<_> = applied.into_iter().map(|(_, input)| Held::Input(input)).collect();
+        let told_again = self.told.take_inputs(run).into_iter();
+        let mut held: Vec<_> = told_again.map(Held::Input).collect();
         let is_ended = |entry: &mut Entry| match entry.place {
             Place::Ended(number) => Some(number),
             _ => None,
@@ -104,7 +100,7 @@ impl Shard {
         };
         entry.place = Place::Loading(Box::new(Loading { held, park }));
         // All that is queued by now is durable with this sweep.
-        entry.last_sweep = self.sweeps_len + 1;
+        entry.last_sweep = self.sweeps.present();
         if !is_listed {
             self.residency.read(run);
         }
@@ -122,7 +118,7 @@ impl Shard {
 
     /// A run that began in this sweep has not begun.
     fn undo_beginning(&mut self, run: RunId, error: &TurnRefused) {
-        self.applied.retain(|(of, _)| *of != run);
+        drop(self.told.take_inputs(run));
         let Some(id) = self.entries.get(run).map(|entry| entry.id.clone()) else {
             return;
         };

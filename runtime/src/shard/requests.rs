@@ -7,7 +7,6 @@ use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, 
 use super::Shard;
 use super::answers::Answer;
 use super::entry::{Entry, Held, Place, WorkflowName};
-use super::questions::drop_waiting;
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::mail::Reply;
@@ -375,7 +374,7 @@ impl Shard {
             self.effects.answer(Answer::Update(reply, Err(refused)));
             return None;
         }
-        self.updates.insert(key, vec![reply]);
+        self.updates.wait(key, reply);
         let entry = Entry::new(run, id, workflow, Place::Hot(instance)).with_starter(Some(end));
         let begun = self.take_in(run, entry, parent, turn, moment);
         Some(match begun {
@@ -384,7 +383,7 @@ impl Shard {
                 is_checked: true,
             }),
             Err(error) => {
-                drop_waiting(&mut self.updates, run);
+                self.updates.drop_of(run);
                 Err(StartError::Turn(error.to_string()))
             }
         })

@@ -155,8 +155,9 @@ impl Shard {
     pub(super) fn start_loads(&mut self) {
         let len_max = self.shared.config.loads_in_flight_max;
         let (epochs, reader) = (&self.epochs, &self.shared.reader);
+        let durable_len = self.sweeps.durable_len();
         self.residency
-            .start_loads(&self.entries, self.durable_len, len_max, |run| {
+            .start_loads(&self.entries, durable_len, len_max, |run| {
                 let life = epochs.of(run);
                 reader.load(Load { run, life });
             });
@@ -270,7 +271,8 @@ impl Shard {
     /// Lets go of the code of runs that waited longest, while there are too many.
     pub(super) fn unload_coldest(&mut self) {
         let config = &self.shared.config;
-        self.residency.unload(&mut self.entries, self.durable_len, config);
+        let durable_len = self.sweeps.durable_len();
+        self.residency.unload(&mut self.entries, durable_len, config);
     }
 
     /// So many runs have ended durably: their results stay at hand until there are too many.

@@ -90,7 +90,7 @@ impl Shard {
             return self.answer_signal(signal, Err(SignalFailure::Finished));
         }
         self.effects.push(Effect::FindSignal(run, signal.clone()));
-        self.signals.push((self.effects.present(), signal));
+        self.told.note_signal(self.effects.present(), signal);
     }
 
     /// A signal did not reach the run that it was for.
@@ -101,13 +101,13 @@ impl Shard {
     fn answer_signal(&mut self, signal: Box<RunSignal>, outcome: Result<(), SignalFailure>) {
         let answer = Effect::Send(signal.sender.run.partition(), Box::new(signal.answer(outcome)));
         self.effects.push(answer);
-        self.signals.push((self.effects.present(), signal));
+        self.told.note_signal(self.effects.present(), signal);
     }
 
     /// The journal has refused turns of these runs: the answers to signals that they were told of in this sweep are
     /// dropped, and they are told again.
     pub(super) fn signal_again(&mut self, refused: &[RunId]) {
-        for (of, signal) in std::mem::take(&mut self.signals) {
+        for (of, signal) in self.told.take_signals() {
             if refused.iter().any(|run| Behalf::from(*run) == of) {
                 let partition = signal.to.partition();
                 self.router.send(partition, PartitionMessage::Signal(signal));

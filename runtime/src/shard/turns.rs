@@ -7,9 +7,9 @@
 //!
 //! A turn that cannot be recorded has no effects.
 
-use millrun_core::{InstanceId, RunId, Sequence};
-use millrun_persistence::{Batch, Snapshot, TurnError, TurnHeader};
-use millrun_workflow::{Command, Event, EventError, Moment, Outcome, ParkReason, Turn, wire};
+use millrun_core::{RunId, Sequence};
+use millrun_persistence::{Snapshot, TurnError, TurnHeader};
+use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Turn};
 
 use super::Shard;
 use super::answers::Answer;
@@ -17,28 +17,7 @@ use super::commands::{Deed, RunLife};
 use super::effects::{Effect, Effects};
 use super::entry::{Entry, Place};
 use super::family::{check_beginning, tell_parent};
-use super::questions::{answer_updates, tell_parked};
 use crate::mail::Standing;
-
-/// Appends a turn to the batch, all or nothing; with the instance's id, and what takes the place of all events
-/// before it, if the turn trims its run.
-fn write_turn(
-    batch: &mut Batch,
-    header: TurnHeader<'_>,
-    events: &[Event],
-    trims: Option<(&InstanceId, &[u8])>,
-) -> Result<(), TurnError> {
-    let mut writer = batch.turn(header);
-    if let Some((id, kept)) = trims {
-        writer.trim(id, kept);
-    }
-    for event in events {
-        let encoded: Result<(), EventError> =
-            writer.record(wire::kind(event), |body| wire::encode(event, body));
-        encoded.expect("events made by the engine encode");
-    }
-    writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
-}
 
 impl Shard {
     /// Records a turn, and then carries out its commands.
@@ -82,7 +61,7 @@ impl Shard {
                     turn.kept = None;
                 }
             } else {
-                write_turn(&mut self.batch, header, &turn.events, None)?;
+                self.sweeps.write(header, &turn.events, None)?;
             }
             self.census.note_events(turn.events.len());
         }
@@ -97,21 +76,21 @@ impl Shard {
             && header.head > Sequence::ZERO
             && !turn.events.last().is_some_and(Event::is_last);
         if let (Some(id), Some((_, kept))) = (id.filter(|_| trims), &turn.kept) {
-            match write_turn(&mut self.batch, header, &turn.events, Some((&id, kept))) {
+            match self.sweeps.write(header, &turn.events, Some((&id, kept))) {
                 Ok(()) => return Ok(true),
                 // By itself it may fit; the next checkpoint trims.
                 Err(TurnError::TooLarge { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        write_turn(&mut self.batch, header, &turn.events, None)?;
+        self.sweeps.write(header, &turn.events, None)?;
         Ok(false)
     }
 
     /// Puts what a recorded turn asks for into the sweep's effects, and keeps the run's entry in step with it.
     fn carry_out(&mut self, run: RunId, turn: &mut Turn) {
-        if !self.watchers.is_empty() && !turn.events.is_empty() {
-            self.tell_watchers(run);
+        if !turn.events.is_empty() {
+            self.watchers.tell(run, &mut self.effects);
         }
         if let Some((sequence, bytes)) = turn.kept.take() {
             let bytes = bytes.into();
@@ -123,17 +102,15 @@ impl Shard {
             return;
         };
         if !turn.events.is_empty() {
-            entry.last_sweep = self.sweeps_len + 1;
+            entry.last_sweep = self.sweeps.present();
         }
-        if !self.updates.is_empty() {
-            answer_updates(&mut self.updates, &mut self.effects, run, turn);
-        }
+        self.updates.answer_turn(run, turn, &mut self.effects);
         let mut ended = None;
         for command in turn.commands.drain(..) {
             match command {
                 Command::ContinueAsNew { run: next, started } => self.continuing.push((run, next, started)),
                 Command::Park(reason) => {
-                    tell_parked(&mut self.updates, &mut self.effects, run, &reason);
+                    self.updates.tell_parked(run, &reason, &mut self.effects);
                     tell_of_parking(&mut self.effects, entry, run, &reason);
                 }
                 Command::Close(outcome) => {

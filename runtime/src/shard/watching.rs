@@ -15,36 +15,53 @@ use tokio::sync::oneshot;
 
 use super::Shard;
 use super::answers::Answer;
+use super::effects::Effects;
 use crate::RunError;
 use crate::mail::{Changed, Reply, Target};
+use crate::partition_set::PartitionSet;
 
 /// Who is told that a run has gone on, by its run.
-pub(super) type Watchers = BTreeMap<RunId, Vec<oneshot::Sender<()>>>;
+#[derive(Debug, Default)]
+pub(super) struct Watchers(BTreeMap<RunId, Vec<oneshot::Sender<()>>>);
+
+impl Watchers {
+    /// Lists a caller, if fewer than `len_max` watch this run.
+    fn list(&mut self, run: RunId, len_max: usize) -> Result<Changed, RunError> {
+        let (told, changed) = oneshot::channel();
+        let watchers = self.0.entry(run).or_default();
+        if watchers.len() == watchers.capacity().min(len_max) {
+            // Callers who have given up make room before the list grows.
+            watchers.retain(|watcher| !watcher.is_closed());
+        }
+        if watchers.len() >= len_max {
+            return Err(RunError::TooManyWatchers { len_max });
+        }
+        watchers.push(told);
+        Ok(changed)
+    }
+
+    /// A run has gone on.
+    #[inline]
+    pub(super) fn tell(&mut self, run: RunId, effects: &mut Effects) {
+        if !self.0.is_empty()
+            && let Some(watchers) = self.0.remove(&run)
+        {
+            effects.answer(Answer::Changed(watchers));
+        }
+    }
+
+    /// Drops the watchers of runs in these partitions.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        self.0.retain(|run, _| !lost.contains(run.partition()));
+    }
+}
 
 impl Shard {
     /// Lists a caller, who looks at the run behind that: so it misses no change.
     pub(super) fn on_watch(&mut self, target: &Target, reply: Reply<Changed>) {
         let len_max = self.shared.config.watchers_len_max;
-        let answer = self.find_live(target).and_then(|run| {
-            let (told, changed) = oneshot::channel();
-            let watchers = self.watchers.entry(run).or_default();
-            if watchers.len() == watchers.capacity().min(len_max) {
-                // Callers who have given up make room before the list grows.
-                watchers.retain(|watcher| !watcher.is_closed());
-            }
-            if watchers.len() >= len_max {
-                return Err(RunError::TooManyWatchers { len_max });
-            }
-            watchers.push(told);
-            Ok(changed)
-        });
+        let found = self.find_live(target);
+        let answer = found.and_then(|run| self.watchers.list(run, len_max));
         self.effects.answer(Answer::Watched(reply, answer));
-    }
-
-    /// A run has gone on.
-    pub(super) fn tell_watchers(&mut self, run: RunId) {
-        if let Some(watchers) = self.watchers.remove(&run) {
-            self.effects.answer(Answer::Changed(watchers));
-        }
     }
 }

@@ -1,0 +1,144 @@
+//! The sweeps of a shard: the one that is being gathered, and those whose commits are under way.
+//!
+//! ```text
+//!   turns ──► batch ── queued at the journal ──► in flight, with its effects ── watermark ──► durable
+//! ```
+//!
+//! Invariants: sweeps are numbered from one in the order in which they are queued, and become durable in that order. The
+//! effects of a sweep are given out when it is durable, and never before.
+
+use millrun_core::{InstanceId, Offset};
+use millrun_persistence::{Batch, EnqueueError, Journal, RefusedTurn, TurnError, TurnHeader, TurnView};
+use millrun_workflow::{Event, EventError, wire};
+
+use super::answers::Answer;
+use super::effects::{Effects, InFlight};
+use crate::partition_set::PartitionSet;
+
+/// What is gathered, and what is under way.
+#[derive(Debug)]
+pub(super) struct Sweeps {
+    /// The turns of the present sweep.
+    batch: Batch,
+    in_flight: InFlight,
+    /// The offset of the last batch that was queued.
+    last_offset: Offset,
+    /// How many sweeps have been queued, and how many of them are durable.
+    queued_len: u64,
+    durable_len: u64,
+}
+
+impl Sweeps {
+    pub(super) fn new(batch: Batch) -> Self {
+        Self {
+            batch,
+            in_flight: InFlight::default(),
+            last_offset: Offset::ZERO,
+            queued_len: 0,
+            durable_len: 0,
+        }
+    }
+
+    /// Appends a turn to the present sweep, all or nothing; with the instance's id, and what takes the place of all
+    /// events before it, if the turn trims its run.
+    pub(super) fn write(
+        &mut self,
+        header: TurnHeader<'_>,
+        events: &[Event],
+        trims: Option<(&InstanceId, &[u8])>,
+    ) -> Result<(), TurnError> {
+        let mut writer = self.batch.turn(header);
+        if let Some((id, kept)) = trims {
+            writer.trim(id, kept);
+        }
+        for event in events {
+            let encoded: Result<(), EventError> =
+                writer.record(wire::kind(event), |body| wire::encode(event, body));
+            encoded.expect("events made by the engine encode");
+        }
+        writer.finish(events.last().is_some_and(Event::is_last)).map(drop)
+    }
+
+    /// The last turn that was written counts only if the one before it is taken.
+    pub(super) fn tie_last(&mut self) {
+        self.batch.tie_last();
+    }
+
+    /// A turn of the sweep that was queued just now.
+    pub(super) fn turn_at(&self, number: usize) -> TurnView<'_> {
+        self.batch.turn_at(number).expect("it was in the batch")
+    }
+
+    /// How many bytes the turns of the present sweep have.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.batch.bytes()
+    }
+
+    /// The number of the present sweep.
+    #[inline]
+    pub(super) fn present(&self) -> u64 {
+        self.queued_len + 1
+    }
+
+    /// How many sweeps are durable.
+    #[inline]
+    pub(super) fn durable_len(&self) -> u64 {
+        self.durable_len
+    }
+
+    /// How many sweeps wait for their commits.
+    pub(super) fn in_flight_len(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether the present sweep has turns.
+    #[inline]
+    pub(super) fn has_turns(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    /// Queues the turns of the present sweep, if it has any, and says which were refused: these can be
+    /// [looked at](Self::turn_at) until the sweep is [closed](Self::close). `None` if there was no room.
+    pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<Vec<RefusedTurn>> {
+        if self.batch.is_empty() {
+            self.last_offset = journal.confirm(self.last_offset);
+            return Some(Vec::new());
+        }
+        match journal.enqueue(&self.batch) {
+            Ok(enqueued) => {
+                self.last_offset = enqueued.offset;
+                Some(enqueued.refused)
+            }
+            // A failure is noticed at the next turn, for which the bell rings.
+            Err(EnqueueError::Full | EnqueueError::Failed(_)) => None,
+            Err(_) => None,
+        }
+    }
+
+    /// The present sweep is under way, with these effects, of which none are left; the next one begins. So many runs
+    /// have ended by its end.
+    pub(super) fn close(&mut self, ended_len: u64, effects: &mut Effects) {
+        self.batch.clear();
+        self.queued_len += 1;
+        self.in_flight
+            .push(self.last_offset, self.queued_len, ended_len, effects);
+    }
+
+    /// The effects of the oldest sweep that was under way, and how many runs had ended by its end, if it is durable.
+    pub(super) fn take_durable(&mut self, watermark: Offset) -> Option<(Effects, u64)> {
+        let sweep = self.in_flight.pop_durable(watermark)?;
+        self.durable_len = sweep.number;
+        Some((sweep.effects, sweep.ended_len))
+    }
+
+    /// Gives emptied effects back for later use.
+    pub(super) fn recycle(&mut self, effects: Effects) {
+        self.in_flight.recycle(effects);
+    }
+
+    /// As [`Effects::lose`], of all sweeps under way.
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+        self.in_flight.lose(lost, moved);
+    }
+}

@@ -1,0 +1,67 @@
+//! What runs were told in the present sweep, for as long as a turn of theirs may be refused.
+//!
+//! ```text
+//!   input, signal ──► told ── queued, and the turn taken ──► forgotten
+//!                      └───── queued, and the turn refused ──► told again
+//! ```
+//!
+//! Invariant: holds what was told since the last sweep was queued, and so no more than a sweep handles.
+
+use millrun_core::RunId;
+use millrun_workflow::Input;
+
+use super::effects::Behalf;
+use crate::mail::RunSignal;
+use crate::partition_set::PartitionSet;
+
+/// By parts of the runtime, and by other runs: callers from outside ask again by themselves.
+#[derive(Debug, Default)]
+pub(super) struct ToldInSweep {
+    inputs: Vec<(RunId, Input)>,
+    /// Signals of runs that were answered, and on behalf of which run.
+    signals: Vec<(Behalf, Box<RunSignal>)>,
+}
+
+impl ToldInSweep {
+    /// A run is told this.
+    #[inline]
+    pub(super) fn note_input(&mut self, run: RunId, input: Input) {
+        self.inputs.push((run, input));
+    }
+
+    /// Takes back what was noted last.
+    pub(super) fn take_last_input(&mut self) -> Option<Input> {
+        self.inputs.pop().map(|(_, input)| input)
+    }
+
+    /// Takes what a run was told, in order.
+    pub(super) fn take_inputs(&mut self, run: RunId) -> Vec<Input> {
+        let told = self.inputs.extract_if(.., |(of, _)| *of == run);
+        told.map(|(_, input)| input).collect()
+    }
+
+    /// A signal was answered on behalf of this run.
+    pub(super) fn note_signal(&mut self, of: Behalf, signal: Box<RunSignal>) {
+        self.signals.push((of, signal));
+    }
+
+    /// Takes the signals that were answered, each with the run on whose behalf.
+    pub(super) fn take_signals(&mut self) -> Vec<(Behalf, Box<RunSignal>)> {
+        std::mem::take(&mut self.signals)
+    }
+
+    /// Forgets what runs of these partitions were told. Who has sent them signals, here or elsewhere, sends them again
+    /// when the partition begins anew.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        self.inputs.retain(|(run, _)| !lost.contains(run.partition()));
+        self.signals
+            .retain(|(_, signal)| !lost.contains(signal.to.partition()));
+    }
+
+    /// The sweep is queued, and its turns are taken.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.inputs.clear();
+        self.signals.clear();
+    }
+}
