@@ -109,11 +109,10 @@ impl Shard {
     /// such a request in hand, or an answer to one.
     pub(super) fn ask_for_calls(&self) {
         let partitions = Arc::new(self.epochs.owned().map(|(partition, _)| partition).collect());
-        let is_elsewhere = |partition: &Partition| self.doors.index_of(*partition) != self.index;
-        let others: PartitionSet = PartitionSet::all().iter().filter(is_elsewhere).collect();
-        self.router.send_to_each(&others, || PartitionMessage::Begun {
-            partitions: Arc::clone(&partitions),
-        });
+        self.ways
+            .send_to_each(&self.ways.elsewhere(), || PartitionMessage::Begun {
+                partitions: Arc::clone(&partitions),
+            });
     }
 
     /// Partitions have begun anew: says which children there are waited for, so that the rest is closed, and asks
@@ -122,7 +121,7 @@ impl Shard {
         let calls = self.calls.of(children);
         let parents = Arc::new(self.epochs.owned().collect());
         let awaited = Arc::new(calls.clone());
-        self.router.send_to_each(children, || PartitionMessage::Orphans {
+        self.ways.send_to_each(children, || PartitionMessage::Orphans {
             parents: Arc::clone(&parents),
             children: Arc::clone(children),
             awaited: Arc::clone(&awaited),

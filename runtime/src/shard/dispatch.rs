@@ -35,6 +35,8 @@ pub(super) struct Dispatch {
     cancelled: Vec<CancelledCall>,
     /// Activities and queues of which it was said that calls wait for them.
     warned: BTreeSet<(Name, Name)>,
+    /// Whether a predecessor may have left tasks in the queues.
+    is_successor: bool,
 }
 
 /// What is on its way from a shard to one task queue.
@@ -53,7 +55,13 @@ impl Dispatch {
             last_activity: LastActivity::default(),
             cancelled: Vec::new(),
             warned: BTreeSet::new(),
+            is_successor: false,
         }
+    }
+
+    /// The shard has taken the place of one that failed, and that may have left tasks in the queues.
+    pub(super) fn succeed(&mut self) {
+        self.is_successor = true;
     }
 
     /// Nobody waits for a call any more: its pool is [told](Self::tell_cancelled) behind the tasks that are on their way.
@@ -121,12 +129,12 @@ impl Dispatch {
     }
 
     /// Tells the pools of calls that nobody waits for any more, each that of its own queue.
-    pub(super) fn tell_cancelled(&mut self, shared: &ShardShared, is_successor: bool) {
+    pub(super) fn tell_cancelled(&mut self, shared: &ShardShared) {
         if self.cancelled.is_empty() {
             return;
         }
-        // The predecessor of a successor may have left a task of the same call in the queue.
-        if !is_successor {
+        // A predecessor may have left a task of the same call in the queue.
+        if !self.is_successor {
             self.drop_cancelled_backlog(shared);
         }
         for CancelledCall {

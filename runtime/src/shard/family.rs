@@ -281,7 +281,7 @@ impl Shard {
         let (awaited, parents) = (Arc::new(awaited), Arc::new(begun.to_vec()));
         let children = Arc::new(PartitionSet::all());
         // All that this shard decides from now on comes behind it.
-        self.router.send_to_each(&children, || PartitionMessage::Orphans {
+        self.ways.send_to_each(&children, || PartitionMessage::Orphans {
             parents: Arc::clone(&parents),
             children: Arc::clone(&children),
             awaited: Arc::clone(&awaited),

@@ -252,7 +252,7 @@ impl Shard {
         if sender == Sender::Inside {
             self.told.note_input(run, input.clone());
         }
-        self.shared.watch.run(self.index, run);
+        self.shared.watch.run(self.ways.index(), run);
         let before = instance.ledger().history_len();
         let applied = instance.apply(input, moment, &mut turn);
         let history_len_warn = self.shared.config.limits.history_len_warn;
@@ -335,8 +335,7 @@ impl Shard {
                 .limits
                 .resume_at(&reason, since)
                 .unwrap_or(seeding.now);
-            self.timer_commands
-                .push(TimerCommand::Set(at, run, Alarm::Resume));
+            self.alarms.want(TimerCommand::Set(at, run, Alarm::Resume));
         }
     }
 

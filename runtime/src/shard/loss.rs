@@ -37,7 +37,7 @@ impl Shard {
         self.perform_durable();
         let partitions: Vec<Partition> = lost.iter().collect();
         tracing::info!(
-            shard = self.index,
+            shard = self.ways.index(),
             partitions = partitions.len(),
             "partitions are lost, or given back"
         );
@@ -62,8 +62,8 @@ impl Shard {
         self.updates.lose(lost, &mut moved);
         // Their callers ask again, and are told then.
         self.watchers.lose(lost);
-        self.timer_commands.push(TimerCommand::End(partitions));
-        self.send_timers();
+        self.alarms.want(TimerCommand::End(partitions));
+        self.alarms.send(&self.shared.timers);
         self.outbox.send(&mut moved);
         self.census.tell();
     }
@@ -124,7 +124,7 @@ impl Shard {
         self.seed(runs, &begun, false, now);
         let partitions = Arc::new(set);
         // This shard's own runs may wait for children there too.
-        self.router
+        self.ways
             .send_to_each(&PartitionSet::all(), || PartitionMessage::Begun {
                 partitions: Arc::clone(&partitions),
             });
@@ -135,16 +135,15 @@ impl Shard {
     /// Drops what a predecessor has left with pools and timers of partitions that it had lost: it may have failed before it
     /// had heard of that.
     pub(super) fn drop_left(&mut self) {
-        let all = (0..Partition::COUNT).filter_map(Partition::from_index);
-        let here = all.filter(|partition| self.doors.index_of(*partition) == self.index);
-        let left: PartitionSet = here.filter(|partition| !self.owns(*partition)).collect();
+        let here = self.ways.here();
+        let left: PartitionSet = here.iter().filter(|partition| !self.owns(*partition)).collect();
         if left.is_empty() {
             return;
         }
         for pool in &self.shared.pools {
             pool.lose(&left);
         }
-        self.timer_commands.push(TimerCommand::End(left.iter().collect()));
+        self.alarms.want(TimerCommand::End(left.iter().collect()));
     }
 
     /// Drops what is here of partitions that are owned under another epoch from now on.

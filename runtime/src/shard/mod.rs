@@ -16,6 +16,7 @@
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
 //!   messages, which is what those who push feel.
 
+mod alarms;
 mod answers;
 mod asleep;
 mod calls;
@@ -42,6 +43,7 @@ mod sweeps;
 mod told;
 mod turns;
 mod watching;
+mod ways;
 
 use std::sync::Arc;
 
@@ -51,10 +53,11 @@ use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::{Started, Turn};
 
 use crate::activity::ActivityReports;
-use crate::mail::{Router, ShardDoors, ShardMessage};
+use crate::mail::{ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
+use alarms::Alarms;
 use answers::Outbox;
 use calls::Calls;
 use census::Census;
@@ -71,6 +74,7 @@ use roster::Roster;
 use sweeps::Sweeps;
 use told::ToldInSweep;
 use watching::Watchers;
+use ways::Ways;
 
 /// In a sweep that leaves reports behind, a request that begins a run counts as this many others.
 const BEGINNING_COST: usize = 16;
@@ -82,14 +86,9 @@ pub(crate) struct Shard {
     mailbox: Mailbox<ShardMessage>,
     reports: Inbox<Envelope<ActivityReports>>,
     bell: Bell,
-    /// The doors of all shards, and which of them is this one's.
-    doors: ShardDoors,
-    /// The ways to other partitions.
-    router: Router,
-    index: usize,
+    ways: Ways,
+    /// Which partitions it owns.
     epochs: EpochTable,
-    /// Whether it has taken the place of one that failed.
-    is_successor: bool,
     /// The runs at hand.
     entries: Roster,
     /// How many they are.
@@ -119,7 +118,7 @@ pub(crate) struct Shard {
     outbox: Outbox,
     /// The memory of the last turn, for the next.
     turn: Option<Box<Turn>>,
-    timer_commands: Vec<TimerCommand>,
+    alarms: Alarms,
 }
 
 impl Shard {
@@ -141,11 +140,8 @@ impl Shard {
             mailbox: door.mailbox.clone(),
             reports: door.inbox.clone(),
             bell,
-            doors: doors.clone(),
-            router: Router::new(doors.clone()),
-            index,
+            ways: Ways::new(doors.clone(), index),
             epochs,
-            is_successor: false,
             entries: Roster::default(),
             census,
             calls: Calls::default(),
@@ -161,13 +157,13 @@ impl Shard {
             sweeps: Sweeps::new(batch),
             outbox,
             turn: None,
-            timer_commands: Vec::new(),
+            alarms: Alarms::default(),
         }
     }
 
     /// Takes in what recovery found after a predecessor of this opening had failed.
     pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
-        self.is_successor = true;
+        self.dispatch.succeed();
         self.drop_left();
         self.take_over_publishes(&runs);
         let owned: Vec<_> = self.epochs.owned().collect();
@@ -190,14 +186,14 @@ impl Shard {
         repeats_publishes: bool,
         now: Timestamp,
     ) {
-        self.timer_commands.push(TimerCommand::Begin(begun.to_vec()));
+        self.alarms.want(TimerCommand::Begin(begun.to_vec()));
         self.announce_awaited(&runs, begun);
         let mut seeding = Seeding::new(now, repeats_publishes);
         for run in runs {
             self.seed_run(run, &mut seeding);
         }
         self.census.tell();
-        self.send_timers();
+        self.alarms.send(&self.shared.timers);
         self.dispatch.send(&self.shared, &self.bell);
     }
 
@@ -236,18 +232,18 @@ impl Shard {
             self.sweeps.recycle(effects);
             self.retire(ended_len);
         }
-        self.send_timers();
+        self.alarms.send(&self.shared.timers);
         self.dispatch.send(&self.shared, &self.bell);
         // Behind the tasks: one that was decided before its call was cancelled is in the queue by now, if it
         // ever will be.
-        self.dispatch.tell_cancelled(&self.shared, self.is_successor);
+        self.dispatch.tell_cancelled(&self.shared);
     }
 
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Send(partition, mut message) => {
                 self.note_call(&mut message);
-                self.router.send(partition, *message);
+                self.ways.send(partition, *message);
             }
             Effect::ForgetCall(run, operation) => self.calls.forget(run, operation),
             Effect::ForgetCalls(run) => self.calls.forget_all(run),
@@ -256,7 +252,7 @@ impl Shard {
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
             Effect::CancelActivity(call) => self.dispatch.cancel(call),
             Effect::FindSignal(run, signal) => self.shared.reader.find_signal(run, signal),
-            Effect::Timer(command) => self.timer_commands.push(command),
+            Effect::Timer(command) => self.alarms.want(command),
             Effect::Keep(kept) => {
                 let run = kept.run;
                 // The run may have ended since; of one that goes on, the history is enough.
@@ -264,12 +260,6 @@ impl Shard {
                     tracing::debug!(%run, %error, "the beginning of a history is not kept");
                 }
             }
-        }
-    }
-
-    fn send_timers(&mut self) {
-        if !self.timer_commands.is_empty() {
-            self.shared.timers.send(std::mem::take(&mut self.timer_commands));
         }
     }
 
@@ -285,7 +275,7 @@ impl Shard {
         // The time is asked for behind the messages: a timer that is among them was due before it
         // was sent, and must not look early.
         let moment = of_no_run(self.shared.host.now());
-        self.shared.watch.begin(self.index, moment.now);
+        self.shared.watch.begin(self.ways.index(), moment.now);
         let mut left = budget;
         while left > 0
             && self.sweeps.bytes() < bytes_max
@@ -315,7 +305,7 @@ impl Shard {
             left = left.saturating_sub(cost);
             is_first = false;
         }
-        self.shared.watch.end(self.index);
+        self.shared.watch.end(self.ways.index());
         !reports.is_empty() || !messages.is_empty()
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn of_no_run(now: Timestamp) -> Moment {
 impl Shard {
     /// Takes what the journal has said about the partitions.
     pub(super) fn hear_news(&mut self) {
-        let news = self.shared.claims.take_news(self.index);
+        let news = self.shared.claims.take_news(self.ways.index());
         if !news.is_empty() {
             self.hear(news);
         }

@@ -80,7 +80,7 @@ impl Backlog {
 
 impl Shard {
     fn handed(&self) -> &Arc<HandedOver> {
-        &self.shared.handed[self.index]
+        &self.shared.handed[self.ways.index()]
     }
 
     /// The history of a run knows what became of its publish.
@@ -96,8 +96,8 @@ impl Shard {
             tracing::warn!(%run, topic = %scheduled.topic, "a topic is not registered: the publish waits");
             // Its history says so, or the next process would not know that nobody has had it.
             return self
-                .doors
-                .push(run, LocalMessage::PublishParked { run, operation });
+                .ways
+                .tell(run, LocalMessage::PublishParked { run, operation });
         };
         if let Some(backlog) = self.backlogs.by_topic.get_mut(&topic)
             && backlog.is_busy
@@ -107,8 +107,8 @@ impl Shard {
                 backlog.waiting.push(spot, operation);
             }
             return self
-                .doors
-                .push(run, LocalMessage::PublishParked { run, operation });
+                .ways
+                .tell(run, LocalMessage::PublishParked { run, operation });
         }
         let cause = Cause {
             run,
@@ -122,13 +122,13 @@ impl Shard {
         };
         let begin = match begin {
             Ok(begin) => begin,
-            Err(problem) => return self.doors.push(run, published(Err(problem), None)),
+            Err(problem) => return self.ways.tell(run, published(Err(problem), None)),
         };
         // A value's own code, which decodes or drops it, may panic.
         let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, cause)));
         let mut publishing = match begun.unwrap_or_else(|panic| Err(panic_message(panic))) {
             Ok(publishing) => publishing,
-            Err(message) => return self.doors.push(run, published(Err(message), None)),
+            Err(message) => return self.ways.tell(run, published(Err(message), None)),
         };
         let listed = (run, operation);
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -137,10 +137,10 @@ impl Shard {
         match polled.unwrap_or_else(|panic| Poll::Ready(Err(panic_message(panic)))) {
             Poll::Ready(outcome) => {
                 self.handed().end(listed, outcome.clone());
-                self.doors.push(run, published(outcome, None));
+                self.ways.tell(run, published(outcome, None));
             }
             Poll::Pending => {
-                let (doors, handed) = (self.doors.clone(), Arc::clone(self.handed()));
+                let (doors, handed) = (self.ways.doors(), Arc::clone(self.handed()));
                 handed.wait(listed, topic.clone());
                 self.backlogs
                     .by_topic
@@ -155,8 +155,8 @@ impl Shard {
                 };
                 let task = self.shared.host.spawn("publish", Box::pin(wait));
                 self.handed().keep_task(listed, task);
-                self.doors
-                    .push(run, LocalMessage::PublishParked { run, operation });
+                self.ways
+                    .tell(run, LocalMessage::PublishParked { run, operation });
             }
         }
     }
@@ -172,7 +172,7 @@ impl Shard {
                 topic: Some(topic),
             };
             // The run passes it over; those behind it get their turn.
-            self.doors.push(run, message);
+            self.ways.tell(run, message);
         }
     }
 
@@ -294,7 +294,7 @@ impl Shard {
             Some(Some(outcome)) => outcome,
             Some(None) => {
                 let message = LocalMessage::PublishParked { run, operation };
-                return self.doors.push(run, message);
+                return self.ways.tell(run, message);
             }
             None if is_repeated => return self.publish(run, scheduled),
             None if !self.shared.topics.has(&scheduled.topic) => return,
@@ -310,6 +310,6 @@ impl Shard {
             outcome,
             topic: None,
         };
-        self.doors.push(run, message);
+        self.ways.tell(run, message);
     }
 }

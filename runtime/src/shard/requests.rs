@@ -394,7 +394,7 @@ impl Shard {
         let implementation = self.shared.workflows.code_of(&started);
         let limits = self.shared.config.limits;
         let mut turn = self.turn.take().unwrap_or_default();
-        self.shared.watch.run(self.index, run);
+        self.shared.watch.run(self.ways.index(), run);
         let moment = self.moment_of(run, moment.now);
         let instance = Instance::start_in(&mut turn, implementation, run, started, limits, moment);
         (instance, turn)

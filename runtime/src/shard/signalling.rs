@@ -110,7 +110,7 @@ impl Shard {
         for (of, signal) in self.told.take_signals() {
             if refused.iter().any(|run| Behalf::from(*run) == of) {
                 let partition = signal.to.partition();
-                self.router.send(partition, PartitionMessage::Signal(signal));
+                self.ways.send(partition, PartitionMessage::Signal(signal));
             }
         }
     }
