@@ -62,8 +62,8 @@ pub struct RuntimeConfig {
     /// the same of it; zero, the default, replays none. Differences are reported as errors and counted
     /// in [`RuntimeStats::replay_differences`](crate::operating::RuntimeStats::replay_differences).
     pub replay_check_every: u64,
-    /// How many histories one shard has read at once, 64 by default. At the bound further
-    /// wake-ups wait.
+    /// How many histories one shard has read at once, 64 by default, and about how many ids it asks the disk at
+    /// once whether they have finished runs. At the bound further wake-ups wait, or what is said about further ids.
     pub loads_in_flight_max: usize,
     /// How many histories are read at the same time, by all shards and callers together, 4 by default and at
     /// most 64: each lane has a thread. A slow or huge one holds up its lane alone; beyond the bound wake-ups and

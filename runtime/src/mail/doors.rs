@@ -7,6 +7,7 @@ use millrun_broker::{Broker, Envelope, Inbox, SubscribeError, SubscriptionConfig
 use millrun_core::{Bell, Partition, RunId};
 
 use super::ShardMessage;
+use super::finished::Answered;
 use super::local::LocalMessage;
 use super::request::Request;
 use super::target::Target;
@@ -22,6 +23,8 @@ pub(crate) struct ShardDoors(Arc<[ShardDoor]>);
 pub(crate) struct ShardDoor {
     /// Requests from outside, and what has its place reserved.
     pub(crate) mailbox: Mailbox<ShardMessage>,
+    /// What readers have found out for it.
+    pub(crate) answers: Mailbox<Answered>,
     /// Reports of activities come through this topic.
     reports: TopicHandle<ActivityReports>,
     /// Where they arrive.
@@ -35,6 +38,7 @@ impl ShardDoor {
             ..MailboxConfig::default()
         };
         let mailbox = Mailbox::new(config, Bell::new())?;
+        let answers = Mailbox::new(MailboxConfig::default(), mailbox.bell().clone())?;
         let name = format!("millrun.reports.{index}");
         let subscription = SubscriptionConfig {
             name: format!("shard {index}"),
@@ -47,6 +51,7 @@ impl ShardDoor {
         let reports = broker.topic(&name)?;
         Ok(Self {
             mailbox,
+            answers,
             reports,
             inbox,
         })
@@ -84,6 +89,7 @@ impl ShardDoor {
 
     pub(crate) fn close_discarding(&self) {
         drop(self.mailbox.close_discarding());
+        drop(self.answers.close_discarding());
         self.inbox.close_discarding();
     }
 }
@@ -122,6 +128,13 @@ impl ShardDoors {
     /// Sends from inside the runtime, into a reserved place.
     pub(crate) fn push(&self, run: RunId, message: LocalMessage) {
         self.of(run.partition()).push_reserved(message);
+    }
+
+    /// Tells a shard what it has asked a reader, into a reserved place.
+    pub(crate) fn answer(&self, answered: Answered) {
+        let door = self.of(answered.ask.id.partition());
+        // Refused only when the runtime has stopped.
+        drop(door.answers.push_reserved(answered));
     }
 
     /// Publishes how an attempt went; waits for room in the shard's inbox.

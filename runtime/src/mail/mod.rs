@@ -6,6 +6,7 @@
 //!   runs, through the router ─────── PartitionMessage ────────┤  place reserved
 //!   timers, topics, pools, readers ─ LocalMessage ────────────┘  place reserved
 //!   pools ─── reports ──► topic of the shard ──► inbox
+//!   readers ─ Answered ──► mailbox of its own: what waits for it may keep the other one from being emptied
 //! ```
 //!
 //! A door is found by the partition that a run or an id belongs to. Nothing stored, and nothing that runs tell each
@@ -13,6 +14,7 @@
 //! command behind it was decided, so that none waits for room.
 
 mod doors;
+mod finished;
 mod local;
 mod partition;
 mod request;
@@ -20,6 +22,7 @@ mod router;
 mod target;
 
 pub(crate) use doors::{ShardDoor, ShardDoors};
+pub(crate) use finished::{Answered, AskFinished, EndedChild, Found};
 pub(crate) use local::{Load, LocalMessage, Story};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
 pub(crate) use request::{
@@ -29,12 +32,20 @@ pub(crate) use request::{
 pub(crate) use router::Router;
 pub(crate) use target::{Latest, Target, check_workflow};
 
+use millrun_core::InstanceId;
+
 /// What lies in the mailbox of a shard.
 #[derive(Debug)]
 pub(crate) enum ShardMessage {
     Request(Request),
     Partition(PartitionMessage),
     Local(LocalMessage),
+}
+
+impl From<Request> for ShardMessage {
+    fn from(request: Request) -> Self {
+        Self::Request(request)
+    }
 }
 
 impl From<PartitionMessage> for ShardMessage {
@@ -50,6 +61,24 @@ impl From<LocalMessage> for ShardMessage {
 }
 
 impl ShardMessage {
+    /// The id that it is about, if it names no run: what is done depends on the latest run of it.
+    pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
+        match self {
+            Self::Request(request) => request.instance_id(),
+            Self::Partition(PartitionMessage::StartChild(child)) => Some(&child.id),
+            Self::Partition(PartitionMessage::CloseChild { id, .. }) => Some(id),
+            Self::Partition(PartitionMessage::Signal(signal)) => Some(&signal.to),
+            Self::Partition(
+                PartitionMessage::ChildStarted { .. }
+                | PartitionMessage::ChildEnded { .. }
+                | PartitionMessage::SignalSent { .. }
+                | PartitionMessage::Begun { .. }
+                | PartitionMessage::Orphans { .. },
+            )
+            | Self::Local(_) => None,
+        }
+    }
+
     /// Whether a run may begin with this.
     pub(crate) fn begins_run(&self) -> bool {
         matches!(

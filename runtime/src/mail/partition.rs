@@ -95,9 +95,6 @@ pub(crate) struct StartChild {
     pub(crate) not_before: Option<Timestamp>,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
-    /// The finished run of its id that was looked at, and is not this child. Another one may have finished
-    /// since: asked for twice, the child itself.
-    pub(crate) looked_at: Option<RunId>,
 }
 
 /// A signal from a run to an instance, complete.

@@ -75,6 +75,25 @@ impl Request {
         }
     }
 
+    /// The id that it is about, if it names no run.
+    pub(crate) fn instance_id(&self) -> Option<&InstanceId> {
+        let target = match self {
+            Self::Start(start) => return Some(&start.id),
+            Self::StartWith(with) => return Some(&with.start.id),
+            Self::Tell { target, .. }
+            | Self::Await { target, .. }
+            | Self::Describe { target, .. }
+            | Self::Watch { target, .. }
+            | Self::Query { target, .. }
+            | Self::Update { target, .. } => target,
+            Self::List { .. } => return None,
+        };
+        match target {
+            Target::Latest(latest) => Some(&latest.id),
+            Target::Run(_) => None,
+        }
+    }
+
     /// Tells the caller that the partition has another owner.
     pub(crate) fn refuse_moved(self, partition: Partition) {
         let error = || RunError::Moved { partition };

@@ -6,7 +6,7 @@ use millrun_workflow::{Name, Payload};
 use tokio::sync::oneshot;
 
 use super::lanes::Lanes;
-use crate::mail::{Load, Question, RunSignal, Standing, StartChild, Target, UpdateAnswer, UpdateRefused};
+use crate::mail::{AskFinished, Load, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused};
 use crate::operating::InstanceDescription;
 use crate::{QueryError, RunError};
 
@@ -21,8 +21,8 @@ pub(super) enum ReadRequest {
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
     /// Whether a finished run is of an instance that began as this workflow.
     CheckWorkflow(RunId, Name, oneshot::Sender<Result<(), RunError>>),
-    /// Whether a finished run is this child.
-    Child(RunId, Box<StartChild>),
+    /// Which finished run of an id is the latest; the answer goes to the shard that asks.
+    Finished(AskFinished),
     /// Replay a finished run, to see that its code still makes the same of it.
     Check(RunId),
     /// What there is to say about a finished run.
@@ -68,12 +68,10 @@ impl ReaderDoor {
         drop(self.lanes.requests().push_reserved(ReadRequest::Load(load)));
     }
 
-    /// Asks whether a finished run is this child; the answer goes to its parent, or back to the
-    /// shard, which then begins it.
-    pub(crate) fn child(&self, finished: RunId, request: StartChild) {
-        // The place is that of the call. Refused only when the runtime has stopped.
-        let request = ReadRequest::Child(finished, Box::new(request));
-        drop(self.lanes.requests().push_reserved(request));
+    /// Asks for the latest finished run of an id; the shard bounds how many it asks about.
+    pub(crate) fn find_finished(&self, ask: AskFinished) {
+        // Refused only when the runtime has stopped.
+        drop(self.lanes.requests().push_reserved(ReadRequest::Finished(ask)));
     }
 
     /// Asks whether a run that has ended has recorded this signal; the answer goes to the run that sent it.

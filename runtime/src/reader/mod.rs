@@ -11,14 +11,14 @@ use millrun_core::{Next, Part, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{History, ReadError, Record, Trimmed};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
-    ChildFailure, Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started,
-    UpdateStanding, wire,
+    Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started, UpdateStanding,
+    wire,
 };
 
 use crate::describe::InstanceDescription;
 use crate::mail::{
-    LocalMessage, PartitionMessage, Question, Router, RunSignal, ShardDoors, Standing, StartChild, Story,
-    Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
+    Answered, AskFinished, EndedChild, Found, LocalMessage, PartitionMessage, Question, Router, RunSignal,
+    ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
 };
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
@@ -44,6 +44,7 @@ struct Owed<'a> {
 enum Said {
     Here(RunId, LocalMessage),
     To(Partition, PartitionMessage),
+    Answered(Answered),
 }
 
 impl<'a> Owed<'a> {
@@ -64,6 +65,7 @@ impl Drop for Owed<'_> {
         match self.said.take() {
             Some(Said::Here(run, message)) => self.reader.shards.push(run, message),
             Some(Said::To(partition, message)) => self.reader.router.send(partition, message),
+            Some(Said::Answered(answered)) => self.reader.shards.answer(answered),
             None => {}
         }
     }
@@ -197,38 +199,38 @@ impl Reader {
         Ok((run, ledger, story))
     }
 
-    fn child(&self, finished: RunId, mut request: StartChild) {
-        let (parent, partition) = (request.parent, request.id.partition());
-        let unread = PartitionMessage::StartChild(Box::new(request.clone()));
-        let owed = Owed::new(self, Said::To(partition, unread));
-        let ended = |end| {
-            let message = PartitionMessage::ChildEnded {
-                run: parent.run,
-                operation: parent.operation,
-                end,
-            };
-            Said::To(parent.run.partition(), message)
+    /// Tells a shard which finished run of an id is the latest, and whose child that is, if it asks for that.
+    fn find_finished(&self, ask: AskFinished) {
+        let unread = Answered {
+            ask: ask.clone(),
+            found: None,
         };
-        let read = self.beginning(finished);
-        match read.and_then(|began| Ok((began, self.outcome(finished)?))) {
-            Ok((began, outcome)) => {
-                if let (Some(of), Some(end)) = (began.parent(), child_end(&outcome))
-                    && (of.run, of.operation) == (parent.run, parent.operation)
-                {
-                    return owed.pay(ended(end));
-                }
-            }
-            Err(RunError::NotFound) => {}
-            Err(error) => {
-                let message = error.to_string();
-                return owed.pay(ended(Err(ChildFailure::NotStarted { message })));
-            }
-        }
-        request.looked_at = Some(finished);
-        owed.pay(Said::To(
-            partition,
-            PartitionMessage::StartChild(Box::new(request)),
-        ));
+        let owed = Owed::new(self, Said::Answered(unread));
+        let finished = self.shared.journal.finished(&ask.id);
+        let finished = finished.map(|finished| finished.map(|finished| finished.run));
+        let child = match finished {
+            Ok(Some(run)) if ask.reads_child => Some(self.ended_child(run)),
+            Ok(_) | Err(_) => None,
+        };
+        let found = Some(Found { finished, child });
+        owed.pay(Said::Answered(Answered { ask, found }));
+    }
+
+    /// Whose child a finished run is, and how it ended; `None` if it is nobody's.
+    fn ended_child(&self, run: RunId) -> Result<Option<EndedChild>, RunError> {
+        let read = self
+            .beginning(run)
+            .and_then(|began| Ok((began, self.outcome(run)?)));
+        let (began, outcome) = match read {
+            Ok(read) => read,
+            Err(RunError::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let child = began.parent().zip(child_end(&outcome));
+        Ok(child.map(|(parent, end)| EndedChild {
+            parent: (parent.run, parent.operation),
+            end,
+        }))
     }
 
     /// Tells the run that sent a signal whether a run that has ended has recorded it.
@@ -368,7 +370,7 @@ impl Reader {
                 drop(reply.send(self.check_workflow(run, &workflow)));
             }
             ReadRequest::Check(run) => self.check(run),
-            ReadRequest::Child(finished, request) => self.child(finished, *request),
+            ReadRequest::Finished(ask) => self.find_finished(ask),
             ReadRequest::FindSignal(finished, signal) => self.find_signal(finished, signal),
             ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
             ReadRequest::Query(target, question, reply) => {

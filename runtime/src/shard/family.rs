@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence};
+use millrun_core::{Epoch, InstanceId, Partition, RunId};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
     ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
@@ -65,7 +65,6 @@ pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<
         input: scheduled.input.clone(),
         not_before: scheduled.not_before,
         known,
-        looked_at: None,
     };
     let message = PartitionMessage::StartChild(Box::new(request));
     Effect::Send(scheduled.id.partition(), Box::new(message))
@@ -188,13 +187,30 @@ impl Shard {
             }
             Some(_) | None => {}
         }
-        match self.shared.journal.finished(&request.id) {
-            Ok(Some(finished)) if request.looked_at != Some(finished.run) => {
-                // Is it this child? Its history tells, off this thread.
-                return self.shared.reader.child(finished.run, request);
+        let found = self.finished(&request.id);
+        let parent = (request.parent.run, request.parent.operation);
+        match found.map(|found| (found.finished, found.child)) {
+            // Is it this child? Its history tells, off this thread.
+            None | Some((Ok(Some(_)), None)) => {
+                let id = request.id.clone();
+                return self.ask(id, PartitionMessage::StartChild(Box::new(request)), true);
             }
-            Ok(_) | Err(ReadError::Expired { .. }) => {}
-            Err(error) => return self.refuse_child(&request.parent, RunError::from(error).to_string()),
+            Some((Ok(Some(_)), Some(Ok(Some(child))))) if child.parent == parent => {
+                let message = PartitionMessage::ChildEnded {
+                    run: request.parent.run,
+                    operation: request.parent.operation,
+                    end: child.end,
+                };
+                let effect = Effect::Send(request.parent.run.partition(), Box::new(message));
+                return self.effects.push(effect);
+            }
+            Some((Ok(Some(_)), Some(Err(error)))) => {
+                return self.refuse_child(&request.parent, error.to_string());
+            }
+            Some((Ok(_) | Err(ReadError::Expired { .. }), _)) => {}
+            Some((Err(error), _)) => {
+                return self.refuse_child(&request.parent, RunError::from(error).to_string());
+            }
         }
         if request.known.is_some() {
             let message = "it has ended, and its result is retained no longer".into();
@@ -297,32 +313,28 @@ impl Shard {
         awaited: &BTreeSet<(RunId, OperationId)>,
         moment: Moment,
     ) {
-        if !self.census.has_children() {
+        if !self.census.has_children() && self.asking.is_empty() {
             return;
         }
         let parents = self.shared.claims.owned().still(parents);
         let is_orphan = |parent: &Parent| {
             parents.contains(parent.run.partition()) && !awaited.contains(&(parent.run, parent.operation))
         };
+        let journal = &self.shared.journal;
+        // A quarantined parent may still wait for its children once it is brought back.
+        self.asking.drop_orphans(|id, parent| {
+            children.contains(id.partition()) && is_orphan(parent) && !journal.is_quarantined(parent.run)
+        });
         let live = self.entries.iter().filter(|entry| !entry.has_ended());
         let mut orphans: Vec<_> = live
             .filter_map(|entry| Some((entry.run, *entry.parent()?)))
             .filter(|(run, parent)| children.contains(run.partition()) && is_orphan(parent))
-            .filter(|(_, parent)| !self.is_damaged(parent.run))
+            .filter(|(_, parent)| !journal.is_quarantined(parent.run))
             .collect();
         orphans.sort_by_key(|(run, _)| *run);
         for (run, parent) in orphans {
             self.close(run, parent.on_close, moment);
         }
-    }
-}
-
-impl Shard {
-    /// Whether a run is quarantined: it may still wait for its children once it is brought back.
-    fn is_damaged(&self, run: RunId) -> bool {
-        let behind_all = Sequence::new(u64::from(u32::MAX));
-        let end = self.shared.journal.history_page(run, behind_all, 0);
-        matches!(end, Err(ReadError::Damaged { .. }))
     }
 }
 

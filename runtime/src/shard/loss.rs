@@ -53,6 +53,7 @@ impl Shard {
         self.lose_runs(lost, &mut moved);
         self.lose_publishes(lost);
         self.calls.lose(lost);
+        self.asking.lose(lost);
         self.residency.lose(lost);
         self.told.lose(lost);
         self.dispatch.lose(lost);

@@ -13,11 +13,13 @@
 //! - Whatever depends on an instance's state, answers and refusals included, leaves as an effect
 //!   of its sweep, after that sweep's commit.
 //! - A run is read from the journal only when all its turns are durable.
+//! - Nothing of what may touch the disk ([`Reads`](millrun_persistence::Reads)) is called on a shard's turn.
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
 //!   messages, which is what those who push feel.
 
 mod alarms;
 mod answers;
+mod asking;
 mod asleep;
 mod calls;
 mod census;
@@ -53,12 +55,13 @@ use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::{Started, Turn};
 
 use crate::activity::ActivityReports;
-use crate::mail::{ShardDoors, ShardMessage};
+use crate::mail::{Answered, ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
 use alarms::Alarms;
 use answers::Outbox;
+use asking::Asking;
 use calls::Calls;
 use census::Census;
 use commands::Seeding;
@@ -84,6 +87,7 @@ const BEGINNING_COST: usize = 16;
 pub(crate) struct Shard {
     shared: Arc<ShardShared>,
     mailbox: Mailbox<ShardMessage>,
+    answers: Mailbox<Answered>,
     reports: Inbox<Envelope<ActivityReports>>,
     bell: Bell,
     ways: Ways,
@@ -103,6 +107,8 @@ pub(crate) struct Shard {
     residency: Residency,
     /// Of the runs that have ended and are at hand.
     results: Results,
+    /// Ids of which a reader has to say whether they have finished runs.
+    asking: Asking,
     /// Those who wait for the answer to an update, by its run and its request.
     updates: UpdateWaiters,
     /// Those who are told when a run goes on.
@@ -138,6 +144,7 @@ impl Shard {
         Self {
             shared,
             mailbox: door.mailbox.clone(),
+            answers: door.answers.clone(),
             reports: door.inbox.clone(),
             bell,
             ways: Ways::new(doors.clone(), index),
@@ -149,6 +156,7 @@ impl Shard {
             backlogs: Backlogs::default(),
             residency: Residency::default(),
             results: Results::default(),
+            asking: Asking::default(),
             updates: UpdateWaiters::default(),
             watchers: Watchers::default(),
             dispatch,
@@ -295,9 +303,14 @@ impl Shard {
         // and have to be read again for each step.
         let beginning_cost = if reports.is_empty() { 1 } else { BEGINNING_COST };
         let (mut left, mut is_first) = (budget, true);
+        if !self.asking.is_empty() {
+            let answers = self.answers.take();
+            answers.for_each(|answered| self.on_answered(answered, moment));
+        }
         // Large reports do not keep the first message from its turn.
         while left > 0
             && (is_first || self.sweeps.bytes() < bytes_max)
+            && !self.is_asking_too_much()
             && let Some(message) = messages.next()
         {
             let cost = if message.begins_run() { beginning_cost } else { 1 };
@@ -306,7 +319,7 @@ impl Shard {
             is_first = false;
         }
         self.shared.watch.end(self.ways.index());
-        !reports.is_empty() || !messages.is_empty()
+        !reports.is_empty() || (!messages.is_empty() && !self.is_asking_too_much())
     }
 }
 

@@ -26,7 +26,13 @@ fn with_cause(started: Started, cause: Option<Box<Cause>>) -> Started {
 }
 
 impl Shard {
-    pub(super) fn handle(&mut self, message: ShardMessage, moment: Moment) {
+    pub(super) fn handle(&mut self, mut message: ShardMessage, moment: Moment) {
+        if !self.asking.is_empty() {
+            match self.asking.wait(message) {
+                Some(other) => message = other,
+                None => return,
+            }
+        }
         match message {
             ShardMessage::Request(request) => self.on_request(request, moment),
             ShardMessage::Partition(message) => {
@@ -227,16 +233,19 @@ impl Shard {
     }
 
     fn on_start(&mut self, request: StartRequest, moment: Moment) {
+        let Some(way) = self.conflict(&request.id, &request.workflow, request.on_conflict) else {
+            return self.ask(request.id.clone(), Request::Start(request), false);
+        };
         let StartRequest {
             id,
             workflow,
             input,
             cause,
-            on_conflict,
+            on_conflict: _,
             reply,
             end,
         } = request;
-        let answer = match self.conflict(&id, &workflow, on_conflict) {
+        let answer = match way {
             Ok(None) => {
                 let started = Started::new(workflow, id, input);
                 self.begin_asked(with_cause(started, cause), end, moment)
@@ -252,17 +261,22 @@ impl Shard {
 
     /// Starts a run that finds a request when it begins, or hands that to the one that is there.
     fn on_start_with(&mut self, request: StartWith, moment: Moment) {
+        let start = &request.start;
+        let Some(way) = self.conflict(&start.id, &start.workflow, start.on_conflict) else {
+            let id = start.id.clone();
+            return self.ask(id, Request::StartWith(Box::new(request)), false);
+        };
         let StartWith { start, with } = request;
         let StartRequest {
             id,
             workflow,
             input,
             cause,
-            on_conflict,
+            on_conflict: _,
             reply,
             end,
         } = start;
-        let attached = match self.conflict(&id, &workflow, on_conflict) {
+        let attached = match way {
             Ok(Some(attached)) => attached,
             Err(error) => return self.answer_start(reply, Err(error)),
             Ok(None) => {
@@ -446,13 +460,14 @@ impl Shard {
         }
     }
 
-    /// The run to attach to, or why there must be none. `None` if the way is free.
+    /// The run to attach to, or why there must be none; no run if the way is free. `None` if the disk has to be
+    /// asked first.
     fn conflict(
         &self,
         id: &InstanceId,
         workflow: &Name,
         policy: OnConflict,
-    ) -> Result<Option<StartedRun>, StartError> {
+    ) -> Option<Result<Option<StartedRun>, StartError>> {
         let (run, is_live, is_checked) = match self.entries.latest(id) {
             Some(entry) => {
                 let (found, is_live) = (entry.workflow.began_as(), !entry.has_ended());
@@ -462,27 +477,27 @@ impl Shard {
                     OnConflict::Refuse => false,
                 };
                 if attaches && found != workflow {
-                    return Err(StartError::OtherWorkflow {
+                    return Some(Err(StartError::OtherWorkflow {
                         expected: workflow.clone(),
                         workflow: found.to_owned(),
-                    });
+                    }));
                 }
                 (entry.run, is_live, true)
             }
-            None => match self.shared.journal.finished(id) {
-                Ok(Some(finished)) => (finished.run, false, false),
-                Ok(None) | Err(ReadError::Expired { .. }) => return Ok(None),
-                Err(error) => return Err(error.into()),
+            None => match self.finished(id)?.finished {
+                Ok(Some(run)) => (run, false, false),
+                Ok(None) | Err(ReadError::Expired { .. }) => return Some(Ok(None)),
+                Err(error) => return Some(Err(error.into())),
             },
         };
-        match (policy, is_live) {
+        Some(match (policy, is_live) {
             (OnConflict::Attach, _) | (OnConflict::RestartFinished, true) => {
                 Ok(Some(StartedRun { run, is_checked }))
             }
             (OnConflict::RestartFinished, false) => Ok(None),
             (OnConflict::Refuse, true) => Err(StartError::AlreadyRunning { run }),
             (OnConflict::Refuse, false) => Err(StartError::AlreadyFinished { run }),
-        }
+        })
     }
 
     fn on_await(&mut self, target: &Target, reply: Reply<Standing>, moment: Moment) {

@@ -153,6 +153,9 @@ impl Residency {
 impl Shard {
     /// Asks the reader for the histories of runs that are waited for, as far as there is room.
     pub(super) fn start_loads(&mut self) {
+        if !self.asking.is_empty() {
+            self.start_asks();
+        }
         let len_max = self.shared.config.loads_in_flight_max;
         let (epochs, reader) = (&self.epochs, &self.shared.reader);
         let durable_len = self.sweeps.durable_len();

@@ -65,8 +65,11 @@ impl Shard {
                 Err(error) => self.answer_signal(signal, Err(failure_of(error))),
             };
         }
-        match self.shared.journal.finished(&signal.to) {
-            Ok(Some(finished)) => self.find_signal(finished.run, signal),
+        let Some(found) = self.finished(&signal.to) else {
+            return self.ask(signal.to.clone(), PartitionMessage::Signal(signal), false);
+        };
+        match found.finished {
+            Ok(Some(run)) => self.find_signal(run, signal),
             Ok(None) => self.answer_signal(signal, Err(SignalFailure::NotFound)),
             Err(ReadError::Expired { .. }) => self.answer_signal(signal, Err(SignalFailure::Finished)),
             Err(error) => self.answer_signal(signal, Err(failure_of(error.into()))),

@@ -60,9 +60,9 @@ fn parent() -> impl Strategy<Value = Parent> {
 
 fn start_child() -> impl Strategy<Value = PartitionMessage> {
     let not_before = option::of(any::<u64>().prop_map(Timestamp::from_micros));
-    let known = (option::of(run()), option::of(run()));
+    let known = option::of(run());
     (parent(), id(), ".{0,20}", payload(), not_before, known).prop_map(
-        |(parent, id, workflow, input, not_before, (known, looked_at))| {
+        |(parent, id, workflow, input, not_before, known)| {
             PartitionMessage::StartChild(Box::new(StartChild {
                 parent,
                 id,
@@ -70,7 +70,6 @@ fn start_child() -> impl Strategy<Value = PartitionMessage> {
                 input,
                 not_before,
                 known,
-                looked_at,
             }))
         },
     )
@@ -209,7 +208,6 @@ fn golden() -> Vec<PartitionMessage> {
             input: value(4),
             not_before: Some(Timestamp::from_micros(12)),
             known: Some(run(4, 8)),
-            looked_at: None,
         })),
         PartitionMessage::ChildStarted {
             run: parent,

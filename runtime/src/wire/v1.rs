@@ -41,8 +41,6 @@ struct StartChildBody<'a> {
     started: &'a Raw,
     #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
     known: Option<u128>,
-    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
-    looked_at: Option<u128>,
 }
 
 /// What a run is told, as the event that it becomes there.
@@ -135,7 +133,6 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 input,
                 not_before,
                 known,
-                looked_at,
             } = &**child;
             let origin = Origin {
                 parent: Some(*parent),
@@ -149,7 +146,6 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 id: Cow::Borrowed(id.as_str()),
                 started: Raw::new(&started),
                 known: known.map(RunId::bits),
-                looked_at: looked_at.map(RunId::bits),
             };
             write(START_CHILD, &body)
         }
@@ -245,12 +241,7 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
 pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, MessageError> {
     match kind {
         START_CHILD => {
-            let StartChildBody {
-                id,
-                started,
-                known,
-                looked_at,
-            } = read(body)?;
+            let StartChildBody { id, started, known } = read(body)?;
             let opens = InstanceId::new(&id)?;
             let event = wire::decode(START_EVENT, &part(body, started), Some(opens.as_str()))?;
             let Event::Started(Started {
@@ -274,7 +265,6 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 input,
                 not_before,
                 known: known.map(run_id).transpose()?,
-                looked_at: looked_at.map(run_id).transpose()?,
             })))
         }
         CHILD_STARTED | CHILD_ENDED | SIGNAL_SENT => read_told(kind, body),

@@ -75,6 +75,8 @@ struct Story {
     problems: Mutex<Vec<Problem>>,
     /// Somebody else writes to runs now and then, under their owner's epoch: turns are refused.
     has_strangers: bool,
+    /// Of no id it is known without a read whether it has a finished run.
+    asks_always: bool,
     refused: Mutex<Vec<String>>,
     /// How many times shards failed on their way to the journal.
     fails: AtomicU64,
@@ -106,6 +108,7 @@ impl Story {
             attempts: Mutex::default(),
             problems: Mutex::default(),
             has_strangers: dice.below(2) == 0,
+            asks_always: dice.below(2) == 0,
             refused: Mutex::default(),
             fails: AtomicU64::new(0),
         }
@@ -379,7 +382,8 @@ fn journal_of(world: &SimHost, inner: &Arc<MemoryJournal>, story: &Arc<Story>) -
         Box::new(drop),
     );
     spawned.unwrap();
-    Tapped::new(Arc::clone(inner) as Arc<dyn Journal>, move |journal, batch| {
+    let asks_always = story.asks_always;
+    let tapped = Tapped::new(Arc::clone(inner) as Arc<dyn Journal>, move |journal, batch| {
         if story.has_strangers && !batch.is_empty() && dice.lock().unwrap().below(20) == 0 {
             intrude(journal, batch, dice.lock().unwrap().below(4) / 3 * 1_000);
         }
@@ -405,7 +409,11 @@ fn journal_of(world: &SimHost, inner: &Arc<MemoryJournal>, story: &Arc<Story>) -
             fail();
         }
         enqueued
-    })
+    });
+    if asks_always {
+        tapped.ask_always();
+    }
+    tapped
 }
 
 /// Panics, and prints nothing.

@@ -25,6 +25,7 @@ mod file_taken;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod fuzz;
+mod glances;
 mod handles;
 mod heartbeats;
 mod kill;

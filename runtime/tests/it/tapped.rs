@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use millrun::Timestamp;
@@ -26,10 +26,12 @@ pub(crate) struct Tapped {
     hangs_at: AtomicU64,
     /// By how much what it confirms is behind what is queued.
     confirms_behind: AtomicU64,
+    /// Whether it says nothing without a disk.
+    asks_always: AtomicBool,
     slow: Slow,
 }
 
-/// Runs whose histories are not read until they are let go.
+/// Runs and ids whose histories are not read until they are let go.
 #[derive(Default)]
 struct Slow {
     state: Mutex<SlowState>,
@@ -39,8 +41,20 @@ struct Slow {
 #[derive(Default)]
 struct SlowState {
     runs: BTreeSet<millrun::RunId>,
+    ids: BTreeSet<String>,
     /// How many reads wait for one of them.
     waiting: usize,
+}
+
+impl Slow {
+    fn wait(&self, is_slow: impl Fn(&SlowState) -> bool) {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        while is_slow(&state) {
+            state = self.changed.wait(state).unwrap();
+        }
+        state.waiting -= 1;
+    }
 }
 
 const NOT_HANGING: u64 = u64::MAX;
@@ -57,6 +71,7 @@ impl Tapped {
             unreadable: AtomicU64::new(0),
             hangs_at: AtomicU64::new(NOT_HANGING),
             confirms_behind: AtomicU64::new(0),
+            asks_always: AtomicBool::new(false),
             slow: Slow::default(),
         })
     }
@@ -77,6 +92,16 @@ impl Tapped {
         self.slow.state.lock().unwrap().runs.insert(run);
     }
 
+    /// From now on, nothing is known of finished runs without a read.
+    pub(crate) fn ask_always(&self) {
+        self.asks_always.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, reads of the finished run of this id wait.
+    pub(crate) fn slow_down_id(&self, id: &str) {
+        self.slow.state.lock().unwrap().ids.insert(id.into());
+    }
+
     /// How many wait for the histories of slow runs.
     pub(crate) fn waiting_reads(&self) -> usize {
         self.slow.state.lock().unwrap().waiting
@@ -84,7 +109,10 @@ impl Tapped {
 
     /// Those who wait read what they wanted.
     pub(crate) fn let_go(&self) {
-        self.slow.state.lock().unwrap().runs.clear();
+        let mut slow = self.slow.state.lock().unwrap();
+        slow.runs.clear();
+        slow.ids.clear();
+        drop(slow);
         self.slow.changed.notify_all();
     }
 
@@ -205,6 +233,9 @@ impl Journal for Tapped {
     }
 
     fn glance(&self, id: &millrun::InstanceId) -> Glance {
+        if self.asks_always.load(Ordering::SeqCst) {
+            return Glance::Ask;
+        }
         self.inner.glance(id)
     }
 
@@ -215,13 +246,7 @@ impl Journal for Tapped {
 
 impl Reads for Tapped {
     fn history(&self, run: millrun::RunId) -> Result<History, ReadError> {
-        let mut slow = self.slow.state.lock().unwrap();
-        slow.waiting += 1;
-        while slow.runs.contains(&run) {
-            slow = self.slow.changed.wait(slow).unwrap();
-        }
-        slow.waiting -= 1;
-        drop(slow);
+        self.slow.wait(|slow| slow.runs.contains(&run));
         self.inner.history(run)
     }
 
@@ -239,6 +264,7 @@ impl Reads for Tapped {
     }
 
     fn finished(&self, id: &millrun::InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        self.slow.wait(|slow| slow.ids.contains(id.as_str()));
         self.inner.finished(id)
     }
 

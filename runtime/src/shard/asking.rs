@@ -1,0 +1,209 @@
+//! Ids of which only the disk knows whether they have a finished run: the reader is asked, and what is said about the
+//! id meanwhile waits.
+//!
+//! ```text
+//!   start, child, signal of an id ── Glance::Ask ──► line of the id ── AskFinished ──► reader lane
+//!            all that comes for the id meanwhile ──► ▲ in order            │
+//!                                                    │                     ▼
+//!            each handled as if it had come just now ◄───────────────── Answered
+//! ```
+//!
+//! Invariant: as long as an id has a line, nothing about it is handled. So no run of it begins, and none can end, between
+//! the read and the answer: what was read still holds when it comes. What comes in answer to an earlier epoch of the
+//! partition is discarded. The roster is looked at first all the same, as for what was never asked about.
+//!
+//! At most `loads_in_flight_max` ids are asked about at once; the others' lines wait for room. Once
+//! `shard_queue_len_max` messages wait in all lines together, the shard takes nothing from its mailbox, which is what its
+//! callers feel. Answers have a way of their own, so that they are not behind what they hold up.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use millrun_core::InstanceId;
+use millrun_persistence::{Glance, ReadError};
+use millrun_workflow::{Moment, Parent};
+
+use super::Shard;
+use crate::mail::{Answered, AskFinished, Found, PartitionMessage, ShardMessage};
+use crate::partition_set::PartitionSet;
+
+/// The ids that are asked about, and what waits for the answers.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    lines: BTreeMap<InstanceId, Line>,
+    /// The ids that are still to be asked about, in order; some may have no line any more.
+    to_ask: VecDeque<InstanceId>,
+    /// How many have been asked about and not answered.
+    asked_len: usize,
+    /// How many messages wait in all lines.
+    waiting_len: usize,
+    /// What the reader has found, as long as the line is handled that waited for it.
+    present: Option<(InstanceId, Found)>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<ShardMessage>,
+    /// What it is to be asked about the finished run, beside which it is: whether it is a child.
+    reads_child: bool,
+    is_asked: bool,
+}
+
+impl Asking {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Takes a message that is about an id with a line into that line; gives back any other.
+    #[cold]
+    pub(super) fn wait(&mut self, message: ShardMessage) -> Option<ShardMessage> {
+        let line = message.instance_id().and_then(|id| self.lines.get_mut(id));
+        let Some(line) = line else { return Some(message) };
+        line.waiting.push_back(message);
+        self.waiting_len += 1;
+        None
+    }
+
+    /// Begins a line: the id is to be asked about.
+    #[cold]
+    fn begin(&mut self, id: InstanceId, message: ShardMessage, reads_child: bool) {
+        let line = self.lines.entry(id.clone()).or_default();
+        line.reads_child |= reads_child;
+        line.waiting.push_back(message);
+        self.waiting_len += 1;
+        self.to_ask.push_back(id);
+    }
+
+    /// The next id to be asked about, and whether as a child.
+    fn next(&mut self, in_flight_max: usize) -> Option<(InstanceId, bool)> {
+        while self.asked_len < in_flight_max {
+            let id = self.to_ask.pop_front()?;
+            let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_asked) else {
+                continue;
+            };
+            line.is_asked = true;
+            self.asked_len += 1;
+            return Some((id, line.reads_child));
+        }
+        None
+    }
+
+    /// The reader has not found out: it is asked again.
+    fn ask_again(&mut self, id: InstanceId) {
+        if let Some(line) = self.lines.get_mut(&id).filter(|line| line.is_asked) {
+            line.is_asked = false;
+            self.asked_len -= 1;
+            self.to_ask.push_back(id);
+        }
+    }
+
+    /// Ends a line that has its answer.
+    fn end(&mut self, id: &InstanceId) -> VecDeque<ShardMessage> {
+        let Some(line) = self.lines.remove(id) else {
+            return VecDeque::new();
+        };
+        self.asked_len -= usize::from(line.is_asked);
+        self.waiting_len -= line.waiting.len();
+        line.waiting
+    }
+
+    /// Drops the lines of these partitions: callers are told that they have moved, and runs ask again.
+    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+        let of_lost = self.lines.keys().filter(|id| lost.contains(id.partition()));
+        let ids: Vec<_> = of_lost.cloned().collect();
+        for id in ids {
+            for message in self.end(&id) {
+                if let ShardMessage::Request(request) = message {
+                    request.refuse_moved(id.partition());
+                }
+            }
+        }
+        self.to_ask.retain(|id| !lost.contains(id.partition()));
+    }
+
+    /// Drops the children that wait to be begun and that nobody waits for any more.
+    pub(super) fn drop_orphans(&mut self, is_orphan: impl Fn(&InstanceId, &Parent) -> bool) {
+        for (id, line) in &mut self.lines {
+            let len = line.waiting.len();
+            line.waiting.retain(|message| match message {
+                ShardMessage::Partition(PartitionMessage::StartChild(child)) => !is_orphan(id, &child.parent),
+                _ => true,
+            });
+            self.waiting_len -= len - line.waiting.len();
+        }
+    }
+}
+
+impl Shard {
+    /// The latest finished run of an id that the roster does not have. `None` if it has to be
+    /// [asked about](Self::ask).
+    pub(super) fn finished(&self, id: &InstanceId) -> Option<Found> {
+        if let Some((of, found)) = &self.asking.present
+            && of == id
+        {
+            return Some(found.clone());
+        }
+        match self.shared.journal.glance(id) {
+            Glance::Found(finished) => Some(Found::run(finished.run)),
+            Glance::Expired(run) => Some(Found {
+                finished: Err(ReadError::Expired { run }),
+                child: None,
+            }),
+            Glance::Absent => Some(Found::none()),
+            Glance::Ask => None,
+        }
+    }
+
+    /// A message has to wait until the reader has looked for the finished run of its id, and, if `reads_child`, read
+    /// whose child that is.
+    #[cold]
+    pub(super) fn ask(&mut self, id: InstanceId, message: impl Into<ShardMessage>, reads_child: bool) {
+        self.asking.begin(id, message.into(), reads_child);
+    }
+
+    /// Whether so much waits for the reader that nothing more is taken.
+    #[inline]
+    pub(super) fn is_asking_too_much(&self) -> bool {
+        self.asking.waiting_len >= self.shared.config.shard_queue_len_max
+    }
+
+    /// Asks the reader, as far as there is room.
+    pub(super) fn start_asks(&mut self) {
+        let in_flight_max = self.shared.config.loads_in_flight_max;
+        if self.asking.asked_len == 0 {
+            // What is there was asked by a former life, or for lines that are gone. An answer rings only if it finds none.
+            self.answers.take().for_each(drop);
+        }
+        while let Some((id, reads_child)) = self.asking.next(in_flight_max) {
+            let Some(life) = self.epochs.get(id.partition()) else {
+                // Those who wait are told by the loss.
+                drop(self.asking.end(&id));
+                continue;
+            };
+            let ask = AskFinished {
+                id,
+                life,
+                reads_child,
+            };
+            self.shared.reader.find_finished(ask);
+        }
+    }
+
+    /// Handles what waited for an answer, in order. The answer serves all of it: nothing else has begun a run of the id.
+    pub(super) fn on_answered(&mut self, answered: Answered, moment: Moment) {
+        let AskFinished { id, life, .. } = answered.ask;
+        if self.epochs.get(id.partition()) != Some(life) {
+            return;
+        }
+        let Some(found) = answered.found else {
+            // The reader's successor tries it, or the runtime stops with the reader.
+            return self.asking.ask_again(id);
+        };
+        let waiting = self.asking.end(&id);
+        self.asking.present = Some((id, found));
+        for message in waiting {
+            self.handle(message, moment);
+        }
+        self.asking.present = None;
+    }
+}
