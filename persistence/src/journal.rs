@@ -431,6 +431,10 @@ pub struct Stats {
     pub compacted_bytes: u64,
     /// Finished runs that were archived since the journal was opened.
     pub archived_runs: u64,
+    /// Parts of runs that they were trimmed of, and that were archived since the journal was opened.
+    pub archived_parts: u64,
+    /// Parts of runs that they were trimmed of and that stay until they are archived, at 80 bytes of memory each.
+    pub held_parts: u64,
     /// The archive could not be written when it was tried last, so nothing is dropped.
     pub is_archive_failing: bool,
     /// The disk is full: a commit waits for room, and its callers wait too, for at most

@@ -112,8 +112,8 @@ pub struct RuntimeConfig {
     pub restart_window: Duration,
     /// Whether a run keeps the events before its checkpoints until its retention ends; false by default: a
     /// checkpoint that leaves a [kept beginning](Limits::kept_beginning_every) trims its history, and the store gives
-    /// the space back. With an [archive](StoreConfig::archive) all histories are kept whole, so that they
-    /// come there whole. A run that was trimmed stays so.
+    /// the space back, once an [archive](StoreConfig::archive), if there is one, has what is trimmed. A run that was
+    /// trimmed stays so.
     pub keep_history: bool,
     /// The bounds of each run.
     pub limits: Limits,
@@ -165,7 +165,7 @@ impl Default for RuntimeConfig {
 impl RuntimeConfig {
     /// Whether checkpoints trim the histories of their runs.
     pub(crate) fn trims_histories(&self) -> bool {
-        !self.keep_history && self.store.archive.is_none()
+        !self.keep_history
     }
 
     /// How many activities of a task queue run at once.

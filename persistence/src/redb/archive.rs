@@ -1,11 +1,15 @@
-//! Writes the histories of finished runs to files before retention drops them, with the next commit
-//! in which a run closes.
+//! Writes histories to files before the store gives them up: those of finished runs before retention drops them,
+//! and what live runs are trimmed of.
 //!
 //! ```text
 //!   retention ──"would drop"──► archiver: reads histories ──► lines of JSON ──► fsync
 //!       ▲                                                                         │
 //!       └──────────────── "runs below this number are archived" ◄────────────────┘
+//!   a commit that trims ──"held"──► archiver: reads what stands before ──► the same file
 //! ```
+//!
+//! Invariant: the parts of a run come to the archive in order, without a gap; the last one ends with the record that
+//! closes it. So what is held goes before what has finished.
 //!
 //! A part of its own does it, so that no commit waits for it; runs beyond the bounds of retention stay
 //! until it has come to them. After a failure the file is left as it is, and a new one is begun.
@@ -16,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;
 
-use millrun_core::{Next, Part, Sequence, Timestamp};
+use millrun_core::{Next, Part, RunId, Sequence, Timestamp};
 
 use super::closed;
 use super::config::Archive;
@@ -24,13 +28,16 @@ use super::log;
 use super::moment::Moment;
 use super::open::sync_folder;
 use super::shared::Shared;
+use super::state::Trim;
 use crate::error::ReadError;
-use crate::finished::{Finished, Place};
+use crate::finished::Place;
 use crate::scan;
 use crate::wire::ndjson;
 
-/// How many runs are archived between two syncs.
+/// How many runs, or parts of runs, are archived between two syncs.
 const RUNS_PER_SYNC: u64 = 4_096;
+/// The same.
+const PARTS_PER_SYNC: usize = 4_096;
 /// How much of a history is in memory at a time.
 const PAGE_BYTES: usize = 4 << 20;
 /// How long is waited after a failure.
@@ -75,12 +82,37 @@ impl Archiver {
         }
     }
 
-    /// Archives the next runs; returns the number behind the last.
-    fn archive(&mut self, shared: &Shared) -> Result<u64, Trouble> {
+    /// Archives the next parts that runs were trimmed of; returns those that are there, and those that are damaged.
+    fn archive_held(&mut self, shared: &Shared) -> Result<(Vec<Trim>, Vec<Trim>), Trouble> {
+        let store = shared.store().map_err(|_| Trouble::Store)?;
+        let (held, end, moment) = {
+            let state = shared.lock();
+            let held = state.held().first(PARTS_PER_SYNC);
+            let moment = store.moment().map_err(|_| Trouble::Store)?;
+            (held, state.durable_end(), moment)
+        };
+        let (mut archived, mut damaged) = (Vec::with_capacity(held.len()), Vec::new());
+        for trim in held {
+            match self.write(&moment, (trim.run, &trim.before, None), end)? {
+                Ok(()) => archived.push(trim),
+                Err(ReadError::Damaged { .. }) => damaged.push(trim),
+                Err(_) => return Err(Trouble::Store),
+            }
+        }
+        self.sync()?;
+        Ok((archived, damaged))
+    }
+
+    /// Archives the next finished runs, if retention wants to drop any; returns the number behind the last.
+    fn archive(&mut self, shared: &Shared) -> Result<Option<u64>, Trouble> {
         let store = shared.store().map_err(|_| Trouble::Store)?;
         let (from, settled_end, end, waiting, moment) = {
             let state = shared.lock();
             let closed = &state.closed;
+            // Of a run that has finished, what it was trimmed of goes first.
+            if !closed.is_archive_wanted || !state.held().is_empty() {
+                return Ok(None);
+            }
             let from = closed.archived();
             let waiting: Vec<_> = closed
                 .waiting
@@ -103,7 +135,8 @@ impl Archiver {
             runs = waiting;
         }
         for finished in &runs {
-            match self.write(&moment, finished, end)? {
+            let history = (finished.run, &finished.place, Some(finished.head));
+            match self.write(&moment, history, end)? {
                 Ok(()) => {}
                 // It cannot be saved any more than it is: it stays, quarantined, until it is mended.
                 Err(damage @ ReadError::Damaged { .. }) => {
@@ -113,35 +146,39 @@ impl Archiver {
                 Err(_) => return Err(Trouble::Store),
             }
         }
-        if let Some(file) = &self.file {
-            file.file.sync_data()?;
-        }
-        Ok(from + runs.len() as u64)
+        self.sync()?;
+        Ok(Some(from + runs.len() as u64))
     }
 
-    /// Writes the lines of one run; the inner error says that it cannot be read.
+    fn sync(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.file.sync_data())
+    }
+
+    /// Writes the lines of the records of a run that stand in this place, up to its `head` if that is known; the inner
+    /// error says that they cannot be read.
     fn write(
         &mut self,
         moment: &Moment,
-        finished: &Finished<Place>,
+        (run, place, head): (RunId, &Place, Option<Sequence>),
         end: u64,
     ) -> Result<Result<(), ReadError>, Trouble> {
-        let (run, mut after) = (finished.run, Sequence::ZERO);
-        let id = match log::instance_id(moment, run, &finished.place) {
+        let (mut after, mut head) = (Sequence::ZERO, head);
+        let id = match log::instance_id(moment, run, place) {
             Ok(id) => id,
             Err(error) => return Ok(Err(error)),
         };
         let mut lines = Vec::new();
-        while after < finished.head {
-            let page = log::page(moment, run, &finished.place, end, (after.get(), PAGE_BYTES))
-                .and_then(|(pieces, _)| scan::page(run, &pieces, after, PAGE_BYTES));
-            let (records, trimmed) = match page {
+        while head.is_none_or(|head| after < head) {
+            let page = log::page(moment, run, place, end, (after.get(), PAGE_BYTES))
+                .and_then(|(pieces, last)| Ok((scan::page(run, &pieces, after, PAGE_BYTES)?, last)));
+            let ((records, trimmed), last) = match page {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
+            head.get_or_insert(Sequence::new(last));
             let Some(last) = records.last() else {
                 let cause = "the history ends too early";
-                return Ok(Err(scan::damaged(run, finished.place.last, &cause)));
+                return Ok(Err(scan::damaged(run, place.last, &cause)));
             };
             // The first record that is there has the id.
             let mut first = (after == Sequence::ZERO).then_some((id.as_str(), trimmed.as_ref()));
@@ -207,21 +244,31 @@ impl Part for Archiver {
             if state.failure.is_some() {
                 return Next::Stop;
             }
-            if !state.closed.is_archive_wanted {
+            if !state.closed.is_archive_wanted && state.held().is_empty() {
                 return Next::Idle;
             }
         }
         if now < self.retry_at {
             return Next::At(self.retry_at);
         }
-        let outcome = self.archive(&shared);
+        let held = self.archive_held(&shared);
+        let outcome = held.and_then(|(archived, damaged)| {
+            shared.lock().archived_trims(&archived, &damaged);
+            self.archive(&shared)
+        });
         let mut state = shared.lock();
         state.is_archive_failing = outcome.is_err();
         match outcome {
             Ok(archived) => {
-                state.archived_runs += archived - state.closed.archived();
-                state.closed.archive(archived);
-                Next::Idle
+                if let Some(archived) = archived {
+                    state.archived_runs += archived - state.closed.archived();
+                    state.closed.archive(archived);
+                }
+                if state.held().is_empty() {
+                    Next::Idle
+                } else {
+                    Next::Again
+                }
             }
             Err(Trouble::Io | Trouble::Store) => {
                 self.file = None;

@@ -136,9 +136,11 @@ impl StoreConfig {
 
 /// Where histories go before they are dropped, as lines of JSON (see the crate's README).
 ///
-/// No run is dropped before its history is on stable storage there. If the archive cannot be written,
-/// nothing is dropped, [`Stats::is_archive_failing`](crate::Stats) says so, and it is tried again every
-/// ten seconds. After a crash, runs may be in the archive twice.
+/// No run is dropped before its history is on stable storage there, and nothing of a run that it was trimmed of:
+/// that comes first, so that the lines of a run, one part behind the other, are its whole history.
+/// If the archive cannot be written, turns are taken as ever, nothing is dropped, and the file grows; [`Stats::is_archive_failing`](crate::Stats) says so, and it is tried again every
+/// ten seconds. After a crash, runs and parts of runs may be in the archive twice: a run and a sequence number
+/// name the same record wherever they stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
     /// The folder, which is created if there is none. Each opening of the store begins a new file.

@@ -26,6 +26,7 @@ pub(crate) mod disk;
 mod filter;
 mod frames;
 mod guard;
+mod held;
 mod index;
 mod journal;
 mod kept;

@@ -10,7 +10,9 @@ use millrun_core::{RunId, Timestamp};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::guard::guarded;
-use super::tables::{AGED, CLOSED, INDEX, INVENTORY, KEPT_HEADS, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS};
+use super::tables::{
+    AGED, CLOSED, INDEX, INVENTORY, KEPT_HEADS, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS, TRIMS_ARCHIVED,
+};
 use crate::error::JournalFailure;
 use crate::wire::piece;
 
@@ -59,6 +61,14 @@ impl Moment {
         guarded(|| {
             let meta = self.0.open_table(META)?;
             Ok(meta.get(AGED)?.map(|row| Timestamp::from_micros(row.value())))
+        })
+    }
+
+    /// The log position below which all that runs were trimmed of is archived.
+    pub(crate) fn trims_archived(&self) -> Result<u64, JournalFailure> {
+        guarded(|| {
+            let meta = self.0.open_table(META)?;
+            Ok(meta.get(TRIMS_ARCHIVED)?.map_or(0, |row| row.value()))
         })
     }
 

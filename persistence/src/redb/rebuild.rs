@@ -28,6 +28,7 @@ use super::lanes::{Row, Source, Span, each_row};
 use super::listing::Listing;
 use super::moment::{Moment, Opened};
 use super::recover::Trims;
+use super::state::Trim;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::fold::{Fold, Nothing};
@@ -56,6 +57,8 @@ pub(crate) struct Rebuilt {
     pub(crate) kept: FxHashSet<RunId>,
     /// Runs that were trimmed in the log, and of which dead turns may be kept outside of it.
     pub(crate) superseded: Vec<RunId>,
+    /// The turns that have trimmed runs of what is there as a whole, in the order of the log.
+    pub(crate) trim_turns: Vec<Trim>,
     /// Where in the log runs were trimmed.
     pub(crate) trims: Trims,
     /// The first records of runs that were trimmed, of which something is left.
@@ -99,6 +102,7 @@ struct Share<'a> {
     /// does not follow it is none.
     rests: FxHashMap<RunId, u64>,
     superseded: Vec<RunId>,
+    trim_turns: Vec<Trim>,
     /// The records with which runs were trimmed, with their places in the log.
     trims: FxHashMap<RunId, (Option<u64>, Sequence)>,
     damaged: Damaged,
@@ -197,6 +201,7 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         closed: Vec::new(),
         kept: FxHashSet::default(),
         superseded: Vec::new(),
+        trim_turns: Vec::new(),
         trims: Trims::default(),
         trimmed: Vec::new(),
         kept_bytes: 0,
@@ -219,6 +224,7 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         rebuilt.records += share.records;
         rebuilt.kept.extend(share.kept);
         rebuilt.superseded.append(&mut share.superseded);
+        rebuilt.trim_turns.append(&mut share.trim_turns);
         for (run, (position, sequence)) in share.trims {
             rebuilt.trims.extend(position.map(|position| (run, position)));
             rebuilt.trimmed.push((run, sequence));
@@ -227,6 +233,7 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
         closed.append(&mut share.closed);
     }
     // What was moved closed before everything that is in the log; there it is ordered by time.
+    rebuilt.trim_turns.sort_unstable_by_key(|trim| trim.position);
     closed.sort_unstable_by_key(|(position, finished)| (*position, finished.closed_at, finished.run));
     rebuilt.closed = closed.into_iter().map(|(_, finished)| finished).collect();
     rebuilt
@@ -308,6 +315,7 @@ impl<'a> Share<'a> {
             closed: Vec::new(),
             rests: FxHashMap::default(),
             superseded: Vec::new(),
+            trim_turns: Vec::new(),
             trims: FxHashMap::default(),
             damaged: Damaged::default(),
             strays: Vec::new(),
@@ -386,13 +394,15 @@ impl<'a> Share<'a> {
     /// Takes in a record that trims its run.
     fn begin_anew(&mut self, known: Option<u32>, position: Option<u64>, frame: &Frame<'_>) {
         let run = frame.run;
-        let was_moved = match known {
-            Some(number) => self.remove(number).place.first < self.low,
+        match (known.map(|number| self.remove(number).place), position) {
+            (Some(before), Some(position)) => self.trim_turns.push(Trim {
+                run,
+                position,
+                before,
+            }),
             // It is not known how much of it there was.
-            None => self.damaged.forgive(run),
-        };
-        if was_moved && position.is_some() {
-            self.superseded.push(run);
+            (None, position) if self.damaged.forgive(run) && position.is_some() => self.superseded.push(run),
+            (_, _) => {}
         }
         self.rests.remove(&run);
         self.trims.insert(run, (position, frame.sequence));

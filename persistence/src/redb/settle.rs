@@ -216,7 +216,7 @@ impl Settling {
         bytes: usize,
     ) -> Result<Option<LogSlice>, JournalFailure> {
         self.is_index_wanted = false;
-        let (low, settled, gone, excess) = {
+        let (bounds, gone, excess) = {
             let mut state = shared.lock();
             let excess = state.excess(shared.config.store.dead_bytes_max);
             let is_due = !state.is_settling_blocked && excess > 0;
@@ -239,18 +239,27 @@ impl Settling {
                 self.is_index_wanted = true;
                 return Ok((!only_gone.gone.is_empty()).then_some(only_gone));
             }
-            (state.low, settled, only_gone.gone, excess)
+            let held = state.held().log_begins_before();
+            ((state.low, settled, held), only_gone.gone, excess)
         };
         let most = shared.config.store.settle_bytes_max.max(2 * bytes) as u64;
         let slice_bytes = (bytes as u64 + excess / EXCESS_SHARE).min(most);
         let moment = store.moment()?;
         load_earliest(&moment, shared);
-        let Some(slice) = Beginning::read(&moment, (low, settled), slice_bytes)? else {
+        let Some(slice) = Beginning::read(&moment, bounds, slice_bytes)? else {
             let mut state = shared.lock();
             state.block_settling();
             state.gone.extend(gone);
             return Ok(None);
         };
+        if slice.rows.is_empty() {
+            let low = bounds.0;
+            return Ok((!gone.is_empty()).then(|| LogSlice {
+                low,
+                gone,
+                ..LogSlice::default()
+            }));
+        }
         let moved = match needed(&moment, shared, &slice)? {
             Some(needed) => slice.turns_of(&moment, &needed, shared)?,
             None => None,
@@ -316,17 +325,25 @@ struct Beginning {
 }
 
 impl Beginning {
-    /// Reads the first rows of the log, at least `bytes` of them and up to the end of a turn; `None`
-    /// if one of them is damaged.
-    fn read(moment: &Moment, (low, end): (u64, u64), bytes: u64) -> Result<Option<Self>, JournalFailure> {
+    /// Reads the first rows of the log, at least `bytes` of them and up to the end of a turn, but none that
+    /// reaches beyond the position `held`; `None` if one of them is damaged.
+    fn read(
+        moment: &Moment,
+        (low, end, held): (u64, u64, Option<u64>),
+        bytes: u64,
+    ) -> Result<Option<Self>, JournalFailure> {
         let mut beginning = Self {
             rows: Vec::new(),
             end: low,
             runs: FxHashMap::default(),
         };
         let (mut total, mut is_damaged, mut is_between_turns, mut last) = (0, false, true, None);
+        // As far as whole turns go.
+        let mut whole = (0, low);
         moment.rows(low, &mut |key, row| {
-            if (total >= bytes && is_between_turns) || key >= end {
+            let row_end = key + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+            let is_held = held.is_some_and(|held| row_end > held);
+            if (total >= bytes && is_between_turns) || key >= end || is_held {
                 return false;
             }
             frames::walk(key, row, &mut |position, found| match found {
@@ -344,10 +361,17 @@ impl Beginning {
                 Err(_) => is_damaged = true,
             });
             total += row.len() as u64;
-            beginning.end = key + row.len().saturating_sub(piece::HEADER_BYTES) as u64;
+            beginning.end = row_end;
             beginning.rows.push(key);
+            if is_between_turns {
+                whole = (beginning.rows.len(), row_end);
+            }
             !is_damaged
         })?;
+        if held.is_some() {
+            beginning.rows.truncate(whole.0);
+            beginning.end = whole.1;
+        }
         Ok((!is_damaged).then_some(beginning))
     }
 
@@ -359,12 +383,7 @@ impl Beginning {
         runs: &FxHashSet<RunId>,
         shared: &Shared,
     ) -> Result<Option<Moved>, JournalFailure> {
-        let state = shared.lock();
-        let trims = runs
-            .iter()
-            .filter_map(|run| Some((*run, state.trimmed_at(*run)?)));
-        let trims: FxHashMap<_, _> = trims.collect();
-        drop(state);
+        let trims = shared.lock().trimmed(runs);
         let mut moved: FxHashMap<RunId, Vec<u8>> = FxHashMap::default();
         let (Some(first), false) = (self.rows.first(), runs.is_empty()) else {
             return Ok(Some(Vec::new()));
@@ -476,4 +495,69 @@ fn needed(
         }
     }
     Ok(Some(needed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use millrun_core::{Epoch, InstanceId, Sequence, Timestamp};
+
+    use super::*;
+    use crate::batch::{Batch, TurnHeader};
+    use crate::redb::disk::FileDisk;
+    use crate::redb::state::Piece;
+
+    /// Three commits, the second of which is a turn that needs many rows.
+    #[test]
+    fn a_slice_ends_with_a_whole_turn_before_what_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&folder.path().join("store")).unwrap();
+        let store = Store::open(Arc::new(disk), 1 << 20).unwrap();
+        store.count_open().unwrap();
+        let id = InstanceId::new("long").unwrap();
+        let run = RunId::new(id.partition(), Timestamp::EPOCH, 1);
+        let (mut ends, mut head) = (vec![0], 0);
+        for records in [1, 400, 1] {
+            let mut batch = Batch::new();
+            let mut writer = batch.turn(TurnHeader {
+                run,
+                head: Sequence::new(head),
+                epoch: Epoch::new(1),
+                time: Timestamp::EPOCH,
+                opens: (head == 0).then_some(&id),
+            });
+            for _ in 0..records {
+                let body = |bytes: &mut Vec<u8>| {
+                    bytes.resize(bytes.len() + 900, 7);
+                    Ok::<_, Infallible>(())
+                };
+                writer.record(1, body).unwrap();
+            }
+            writer.finish(false).unwrap();
+            head += records;
+            let start = *ends.last().unwrap();
+            let bytes = batch.frames(&batch.spans()[0]).to_vec();
+            ends.push(start + bytes.len() as u64);
+            let piece = Piece {
+                start,
+                bytes,
+                ..Piece::default()
+            };
+            store.commit(&piece, None).unwrap();
+        }
+        let moment = store.moment().unwrap();
+        let end_before = |held| {
+            let read = Beginning::read(&moment, (0, u64::MAX, held), u64::MAX);
+            read.unwrap().unwrap().end
+        };
+        assert_eq!(end_before(None), ends[3]);
+        assert_eq!(end_before(Some(ends[3])), ends[3]);
+        assert_eq!(end_before(Some(ends[3] - 1)), ends[2]);
+        assert_eq!(end_before(Some(ends[2])), ends[2]);
+        assert_eq!(end_before(Some(ends[2] - 1)), ends[1]);
+        assert_eq!(end_before(Some(ends[1] + 70_000)), ends[1]);
+        assert_eq!(end_before(Some(ends[1] - 1)), 0);
+    }
 }

@@ -26,7 +26,7 @@ use super::index::Index;
 use super::moment::Moment;
 use super::rebuild::{self, Known, Rebuilt};
 use super::shared::Shared;
-use super::state::JournalState;
+use super::state::{self, JournalState};
 use super::store::Store;
 use super::writer::Writer;
 use super::{Opened, RedbJournal, open, recover, settler};
@@ -163,6 +163,8 @@ impl RedbJournal {
             mut closed,
             gone,
             rows,
+            trim_turns,
+            trims_archived,
         } = read;
         let snapshots = store.moment().and_then(|moment| moment.snapshots());
         let snapshots = snapshots.map_err(failed)?;
@@ -175,7 +177,10 @@ impl RedbJournal {
             is_index_rebuilt,
         };
         let store = Arc::new(store);
-        let state = JournalState::new(&config.journal, epoch, rebuilt, closed, gone, snapshots);
+        let mut state = JournalState::new(&config.journal, epoch, rebuilt, closed, gone, snapshots);
+        if config.store.archive.is_some() {
+            state.archive_trims(trims_archived, &trim_turns);
+        }
         let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
         let writer = Writer::new(Arc::clone(&shared), store, rows);
         let ended = Arc::clone(&shared);
@@ -257,6 +262,10 @@ struct Read {
     gone: Vec<RunId>,
     /// The rows of the index.
     rows: settler::Rows,
+    /// The turns that have trimmed runs of what is there as a whole,
+    trim_turns: Vec<state::Trim>,
+    /// and the position in the log below which that is archived.
+    trims_archived: u64,
 }
 
 impl Read {
@@ -279,6 +288,13 @@ impl Read {
         index.remove_retained(&moment, &mut kept)?;
         let mut gone: Vec<_> = kept.into_iter().collect();
         gone.append(&mut rebuilt.superseded);
+        let trims_archived = moment.trims_archived()?;
+        let trim_turns = std::mem::take(&mut rebuilt.trim_turns);
+        let is_held = |trim: &state::Trim| config.store.archive.is_some() && trim.position >= trims_archived;
+        let dead = trim_turns
+            .iter()
+            .filter(|trim| !is_held(trim) && trim.before.first < rebuilt.low);
+        gone.extend(dead.map(|trim| trim.run));
         gone.sort_unstable();
         gone.dedup();
         let mut closed = ClosedRuns::new(config.journal.retention, index.settled, index.first);
@@ -314,6 +330,8 @@ impl Read {
             closed,
             gone,
             rows: index.rows,
+            trim_turns,
+            trims_archived,
         })
     }
 }

@@ -15,9 +15,12 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::claims::Claims;
 use super::closed::{self, ClosedRuns};
 use super::damaged::Damaged;
+use super::held::HeldTrims;
 use super::lanes::Span;
 use super::rebuild::Rebuilt;
 use super::recover::{Runs, Trims, Wanted};
@@ -54,6 +57,8 @@ pub(crate) struct Piece {
     pub(crate) snapshots: SnapshotRows,
     /// How many openings the store counts from then on, if partitions were taken over.
     pub(crate) opens: Option<u64>,
+    /// The log position below which all that runs were trimmed of is archived then, if it is to be stored.
+    pub(crate) trims_archived: Option<u64>,
     /// The time by which ages are measured from then on, if it is to be stored.
     pub(crate) aged: Option<Timestamp>,
     /// What is to be listed with it, if so.
@@ -163,6 +168,7 @@ pub(crate) struct JournalState {
     /// Where in the log the turns begin with which runs were trimmed, as far as they are durable: what stands
     /// before of those runs is dead.
     trims: Trims,
+    held: HeldTrims,
     /// A damaged row stands where the log begins.
     pub(crate) is_settling_blocked: bool,
     commits: u64,
@@ -246,6 +252,7 @@ impl JournalState {
             low: rebuilt.low,
             gone,
             trims: rebuilt.trims,
+            held: HeldTrims::default(),
             is_settling_blocked: false,
             commits: 0,
             turns: 0,
@@ -431,6 +438,7 @@ impl JournalState {
             closed.closed_at = self.closed.age.see(closed.closed_at, elapsed);
         }
         self.open.aged = self.closed.age.next_to_store();
+        self.open.trims_archived = self.held.next_to_store();
         let closing = self.open.closing.iter().map(|closed| closed.run);
         let trimmed = self.open.trims.iter().map(|trim| trim.run);
         self.open.snapshots = self.snapshots.seal(closing.chain(trimmed));
@@ -468,10 +476,9 @@ impl JournalState {
         self.bytes += piece.bytes.len() as u64;
         self.last_commit = took;
         for trim in &piece.trims {
-            self.live_bytes -= trim.before.bytes;
             self.trims.insert(trim.run, trim.position);
-            if trim.before.first < self.low {
-                self.gone.push(trim.run);
+            if !self.held.hold(trim) {
+                self.let_go(trim);
             }
         }
         for closed in &piece.closing {
@@ -487,6 +494,42 @@ impl JournalState {
             self.spare.shrink_to(self.batch_bytes_max);
         }
         trimmed_at
+    }
+
+    /// From now on what runs are trimmed of stays until it is archived; all below the position `archived` of the log
+    /// is. `found` are the turns in the log that have trimmed runs of what is there as a whole.
+    pub(super) fn archive_trims(&mut self, archived: u64, found: &[Trim]) {
+        self.held = HeldTrims::archiving(archived);
+        for trim in found {
+            if self.held.hold(trim) {
+                self.live_bytes += trim.before.bytes;
+            }
+        }
+    }
+
+    /// What was trimmed and is to be archived.
+    pub(super) fn held(&self) -> &HeldTrims {
+        &self.held
+    }
+
+    /// The first of those [held](Self::held) are archived, but for those that are damaged. What is damaged is not given
+    /// up: nothing leaves the log any more until the store is mended. The run goes on behind it.
+    pub(super) fn archived_trims(&mut self, archived: &[Trim], damaged: &[Trim]) {
+        self.held.release(archived.len(), damaged.len());
+        if !damaged.is_empty() {
+            self.block_settling();
+        }
+        for trim in archived {
+            self.let_go(trim);
+        }
+    }
+
+    /// What a run was trimmed of is needed no longer.
+    fn let_go(&mut self, trim: &Trim) {
+        self.live_bytes -= trim.before.bytes;
+        if trim.before.first < self.low {
+            self.gone.push(trim.run);
+        }
     }
 
     /// Lets go of finished runs that retention does not keep, as far as they are known.
@@ -505,9 +548,12 @@ impl JournalState {
         self.trims.retain(|_, position| *position >= low);
     }
 
-    /// Where of a run what stands before is dead, if it was trimmed in the log.
-    pub(super) fn trimmed_at(&self, run: RunId) -> Option<u64> {
-        self.trims.get(&run).copied()
+    /// Where in the log of those of these runs that were trimmed there what stands before is needed no longer.
+    pub(super) fn trimmed(&self, runs: &FxHashSet<RunId>) -> FxHashMap<RunId, u64> {
+        let trims = runs.iter().filter_map(|run| Some((*run, *self.trims.get(run)?)));
+        let mut trims: FxHashMap<_, _> = trims.collect();
+        self.held.keep(&mut trims);
+        trims
     }
 
     /// What is wanted of these runs: what they were not trimmed of.
@@ -702,6 +748,8 @@ impl JournalState {
             compactions: self.compactions,
             is_compacting: self.is_compacting,
             archived_runs: self.archived_runs,
+            archived_parts: self.held.archived_parts(),
+            held_parts: self.held.len() as u64,
             is_archive_failing: self.is_archive_failing,
             is_retention_stopped: self.is_settling_blocked || self.closed.is_blocked(),
             last_commit: self.last_commit,

@@ -29,6 +29,7 @@ use super::settler::Step;
 use super::state::Piece;
 use super::tables::{
     AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
+    TRIMS_ARCHIVED,
 };
 use crate::error::{FailureKind, JournalFailure};
 use crate::wire::inventory::{self, Listed};
@@ -209,6 +210,9 @@ impl Store {
             }
             if let Some(aged) = piece.aged {
                 txn.open_table(META)?.insert(AGED, aged.as_micros())?;
+            }
+            if let Some(archived) = piece.trims_archived {
+                txn.open_table(META)?.insert(TRIMS_ARCHIVED, archived)?;
             }
             if let Some(opens) = piece.opens {
                 txn.open_table(META)?.insert(OPENS, opens)?;

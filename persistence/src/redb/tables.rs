@@ -39,3 +39,6 @@ pub(super) const OPENS: &str = "opens";
 pub(super) const LOW: &str = "low";
 /// The time by which the ages of finished runs are measured, in microseconds.
 pub(super) const AGED: &str = "aged";
+
+/// The log position below which all that runs were trimmed of is archived.
+pub(super) const TRIMS_ARCHIVED: &str = "trims archived";

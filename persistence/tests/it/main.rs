@@ -3,6 +3,7 @@
 
 mod ages;
 mod append;
+mod archived;
 mod contract;
 mod crash;
 mod durability;

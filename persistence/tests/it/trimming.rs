@@ -233,7 +233,7 @@ fn a_trimmed_run_that_finishes_is_archived_as_it_is() {
     let archive = folder.path().join("archive/archive-00000001.ndjson");
     let imported = import(archive, folder.path().join("imported"), &config, &*host).unwrap();
     assert!(
-        imported.trimmed_runs >= 2 && imported.cut_off == 0,
+        imported.trimmed_runs >= 2 && imported.parts >= 4 && imported.cut_off <= 1,
         "{imported:?}"
     );
     config.journal.retention.len_max = 10;

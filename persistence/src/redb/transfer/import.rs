@@ -1,7 +1,7 @@
 //! Making a new store of lines of JSON.
 //!
 //! ```text
-//!   first pass:   lines ──► which runs are cut off or stand there again
+//!   first pass:   lines ──► which runs are cut off, go on behind what they were trimmed of, or stand there again
 //!   second pass:  lines ──► a turn of records of one time ──► batch ──► JournalState ──► commit into store.new
 //! ```
 //!
@@ -43,9 +43,12 @@ pub struct Imported {
     pub records: u64,
     /// Runs that stood in the file again, and were read once.
     pub repeated: u64,
-    /// Runs of an archive that were cut off by a crash, and left out: they were not dropped then, so
-    /// the next file of the archive, or the store, has them.
+    /// Runs of an archive the rest of which is not in the file, and left out: the next file of the archive has it,
+    /// or the store. Either a crash cut the run off, or it is a part that the run was trimmed of.
     pub cut_off: u64,
+    /// Parts that runs of an archive were trimmed of, and which another part of the run follows in the file: left
+    /// out, since a run begins with what is kept of them.
+    pub parts: u64,
 }
 
 /// Why nothing was imported. There is no store at its place then.
@@ -143,33 +146,60 @@ struct LeftOut {
     lines: HashSet<u64>,
     repeated: u64,
     cut_off: u64,
+    parts: u64,
+}
+
+/// Records of one run that follow one another in a file.
+struct Stretch {
+    /// The line of the first.
+    line: u64,
+    run: RunId,
+    first: Sequence,
+    last: Sequence,
+    closes: bool,
 }
 
 fn left_out(path: &Path) -> Result<LeftOut, ImportError> {
-    let (mut all_closed, mut begins, mut ends) = (false, Vec::new(), HashSet::new());
+    let (mut all_closed, mut stretches) = (false, Vec::<Stretch>::new());
     read_lines(
         path,
         |says| all_closed = says,
-        |number, line| {
-            if line.id.is_some() {
-                begins.push((number, line.run));
-            }
-            if line.record.closes
-                && let Some((begin, _)) = begins.last()
-            {
-                ends.insert(*begin);
+        |line, LineRecord { run, id, record, .. }| {
+            let (first, last, closes) = (record.sequence, record.sequence, record.closes);
+            match stretches.last_mut() {
+                Some(stretch) if id.is_none() => {
+                    (stretch.last, stretch.closes) = (last, stretch.closes || closes);
+                }
+                _ => stretches.push(Stretch {
+                    line,
+                    run,
+                    first,
+                    last,
+                    closes,
+                }),
             }
             Ok(())
         },
     )?;
+    let goes_on: HashSet<_> = stretches
+        .iter()
+        .map(|stretch| (stretch.run, stretch.first))
+        .collect();
     let (mut left_out, mut seen) = (LeftOut::default(), HashSet::new());
-    for (number, run) in begins {
-        let is_cut_off = all_closed && !ends.contains(&number);
-        if is_cut_off || !seen.insert(run) {
-            left_out.lines.insert(number);
-            left_out.cut_off += u64::from(is_cut_off);
-            left_out.repeated += u64::from(!is_cut_off);
-        }
+    for stretch in &stretches {
+        let count = if all_closed && !stretch.closes {
+            if goes_on.contains(&(stretch.run, stretch.last.next())) {
+                &mut left_out.parts
+            } else {
+                &mut left_out.cut_off
+            }
+        } else if seen.insert(stretch.run) {
+            continue;
+        } else {
+            &mut left_out.repeated
+        };
+        *count += 1;
+        left_out.lines.insert(stretch.line);
     }
     Ok(left_out)
 }
@@ -202,6 +232,7 @@ fn import_to(
     Ok(Imported {
         repeated: left_out.repeated,
         cut_off: left_out.cut_off,
+        parts: left_out.parts,
         ..import.imported
     })
 }
