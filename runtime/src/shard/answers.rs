@@ -38,7 +38,7 @@ const SPARE_LEN_MAX: usize = 16;
 const SPARE_CAPACITY_MAX: usize = 1_024;
 
 /// To one who asked.
-pub(super) enum Answer {
+pub(super) enum Response {
     Start(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
     Tell(Reply<()>, Result<(), RunError>),
     Standing(Reply<Standing>, Result<Standing, RunError>),
@@ -53,7 +53,7 @@ pub(super) enum Answer {
     List(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
 }
 
-impl Answer {
+impl Response {
     /// That nobody waits for it any more is no error.
     pub(super) fn send(self) {
         match self {
@@ -74,7 +74,7 @@ impl Answer {
     }
 }
 
-impl Answer {
+impl Response {
     /// In its place, that the partition has another owner.
     pub(super) fn moved(self, partition: Partition) -> Self {
         let error = || RunError::Moved { partition };
@@ -94,7 +94,7 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start(..) => "Start",
@@ -112,23 +112,23 @@ impl fmt::Debug for Answer {
 
 /// Durable answers of a sweep, in order. Dropping them sends them.
 #[derive(Debug)]
-struct Answers(Vec<Answer>);
+struct Responses(Vec<Response>);
 
-impl Answers {
+impl Responses {
     /// Sends them, and gives the emptied list.
-    fn send(mut self) -> Vec<Answer> {
+    fn send(mut self) -> Vec<Response> {
         send(&mut self.0);
         mem::take(&mut self.0)
     }
 }
 
-impl Drop for Answers {
+impl Drop for Responses {
     fn drop(&mut self) {
         send(&mut self.0);
     }
 }
 
-fn send(answers: &mut Vec<Answer>) {
+fn send(answers: &mut Vec<Response>) {
     for answer in answers.drain(..) {
         // A task is woken by code of its executor.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| answer.send())) {
@@ -138,12 +138,12 @@ fn send(answers: &mut Vec<Answer>) {
 }
 
 /// Emptied lists.
-type Spare = Arc<Mutex<Vec<Vec<Answer>>>>;
+type Spare = Arc<Mutex<Vec<Vec<Response>>>>;
 
 /// The way of durable answers out of a shard. Its task ends with it, when all are sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    door: mpsc::Sender<Answers>,
+    door: mpsc::Sender<Responses>,
     spare: Spare,
 }
 
@@ -155,7 +155,7 @@ impl Outbox {
     }
 
     fn with_task() -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (door, mut lists) = mpsc::channel::<Answers>(QUEUE_LEN_MAX);
+        let (door, mut lists) = mpsc::channel::<Responses>(QUEUE_LEN_MAX);
         let spare = Spare::default();
         let emptied = Arc::clone(&spare);
         let task = async move {
@@ -171,13 +171,13 @@ impl Outbox {
     }
 
     /// Sends answers that are durable, and leaves an empty list.
-    pub(super) fn send(&mut self, answers: &mut Vec<Answer>) {
+    pub(super) fn send(&mut self, answers: &mut Vec<Response>) {
         if answers.len() <= DIRECT_LEN_MAX {
             return send(answers);
         }
         // The shard does not wait for the task.
         let empty = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
-        let answers = Answers(mem::replace(answers, empty.unwrap_or_default()));
+        let answers = Responses(mem::replace(answers, empty.unwrap_or_default()));
         // What the task has no room for is sent here, by being dropped.
         drop(self.door.try_send(answers));
     }
@@ -197,7 +197,7 @@ mod tests {
     /// Sends the first `len` answers together.
     fn send(outbox: &mut Outbox, len: usize) -> Vec<Told> {
         let (replies, waiting): (Vec<_>, _) = (0..len).map(|_| oneshot::channel()).unzip();
-        let answers = replies.into_iter().map(|reply| Answer::Tell(reply, Ok(())));
+        let answers = replies.into_iter().map(|reply| Response::Tell(reply, Ok(())));
         outbox.send(&mut answers.collect());
         waiting
     }
@@ -257,8 +257,8 @@ mod tests {
         );
         let (other, other_told) = oneshot::channel();
         outbox.send(&mut vec![
-            Answer::Tell(reply, Ok(())),
-            Answer::Tell(other, Ok(())),
+            Response::Tell(reply, Ok(())),
+            Response::Tell(other, Ok(())),
         ]);
         assert!(are_told(&mut [other_told]));
     }

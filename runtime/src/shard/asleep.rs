@@ -99,14 +99,14 @@ mod tests {
     use millrun_core::{Partition, RunId, Timestamp};
     use millrun_workflow::{Name, OperationId, Parent, ParentClose};
 
-    use super::super::entry::Place;
+    use super::super::entry::Residence;
     use super::*;
 
     fn entry(id: &str, workflow: &str) -> Entry {
         let id = InstanceId::new(id).unwrap();
         let run = RunId::new(id.partition(), Timestamp::EPOCH, 1);
         let workflow = WorkflowName::new(Name::Owned(workflow.to_owned()), None);
-        Entry::new(run, id, workflow, Place::Cold)
+        Entry::new(run, id, workflow, Residence::Cold)
     }
 
     #[test]
@@ -163,10 +163,10 @@ mod tests {
                 .is_err()
         );
         let mut loading = entry("i", "w");
-        loading.place = Place::Loading(Box::default());
+        loading.residence = Residence::Loading(Box::default());
         assert!(names.put_to_sleep(loading).is_err());
         let (reply, _answer) = tokio::sync::oneshot::channel();
-        let mut awaited = Entry::new(parent.run, id, WorkflowName::Known("w"), Place::Cold);
+        let mut awaited = Entry::new(parent.run, id, WorkflowName::Known("w"), Residence::Cold);
         awaited.wait(reply);
         assert!(names.put_to_sleep(awaited).is_err());
     }

@@ -20,7 +20,7 @@ use millrun_workflow::{Moment, OperationId, Parent};
 use super::Shard;
 use super::commands::Deed;
 use super::effects::Effect;
-use super::entry::Held;
+use super::entry::Errand;
 use crate::mail::{Ask, PartitionMessage};
 use crate::partition_set::PartitionSet;
 
@@ -127,7 +127,7 @@ impl Shard {
             awaited: Arc::clone(&awaited),
         });
         for (run, operation) in calls {
-            self.with_run(run, Held::CallAgain(operation), moment);
+            self.with_run(run, Errand::CallAgain(operation), moment);
         }
     }
 

@@ -12,7 +12,7 @@ use millrun_workflow::{Command, Moment, OperationId, Pending};
 
 use super::Shard;
 use super::effects::{CancelledCall, Effect};
-use super::entry::Place;
+use super::entry::Residence;
 use super::family::{close_child, start_child};
 use super::signalling::send_signal;
 use crate::activity::{ActivityTask, TaskQueues};
@@ -146,7 +146,7 @@ impl Shard {
     /// What an operation of a run in memory needs first now, if it is waited for.
     pub(super) fn outstanding(&self, run: RunId, operation: OperationId, moment: Moment) -> Option<Deed> {
         let entry = self.entries.get(run)?;
-        let Place::Hot(instance) = &entry.place else {
+        let Residence::Hot(instance) = &entry.residence else {
             return None;
         };
         let pending = instance.ledger().pending_operation(operation)?;

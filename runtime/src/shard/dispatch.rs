@@ -19,7 +19,7 @@ use rustc_hash::FxHashSet;
 use super::Shard;
 use super::commands::Deed;
 use super::effects::CancelledCall;
-use super::entry::{Held, Place};
+use super::entry::{Errand, Residence};
 use super::owned::of_no_run;
 use crate::activity::{ActivityTask, LastActivity, TaskQueues};
 use crate::partition_set::PartitionSet;
@@ -228,23 +228,23 @@ impl Shard {
         while tasks.len() + cold.len() < room
             && let Some((run, operation)) = self.dispatch.outlets[number].backlog.pop_front()
         {
-            match self.entries.get(run).map(|entry| &entry.place) {
-                Some(Place::Hot(_)) => {
+            match self.entries.get(run).map(|entry| &entry.residence) {
+                Some(Residence::Hot(_)) => {
                     if let Some(Deed::Task(task)) = self.outstanding(run, operation, moment) {
                         tasks.push(task);
                     }
                 }
-                Some(Place::Cold) => cold.push((run, operation)),
-                Some(Place::Loading(_)) => {
+                Some(Residence::Cold) => cold.push((run, operation)),
+                Some(Residence::Loading(_)) => {
                     self.dispatch.outlets[number].backlog.push_front((run, operation));
                     break;
                 }
                 None if self.entries.contains(run) => cold.push((run, operation)),
-                Some(Place::Ended(_)) | None => {}
+                Some(Residence::Ended(_)) | None => {}
             }
         }
         for (run, operation) in cold {
-            self.with_run(run, Held::Dispatch(operation), moment);
+            self.with_run(run, Errand::Dispatch(operation), moment);
         }
         queue.offer(&mut tasks);
         let backlog = &mut self.dispatch.outlets[number].backlog;

@@ -8,7 +8,7 @@ use millrun_core::{Offset, Partition, RunId};
 use millrun_persistence::Snapshot;
 use millrun_workflow::{OperationId, PublishScheduled};
 
-use super::answers::Answer;
+use super::answers::Response;
 use crate::activity::ActivityTask;
 use crate::mail::{PartitionMessage, RunSignal};
 use crate::partition_set::PartitionSet;
@@ -64,7 +64,7 @@ impl fmt::Debug for Effect {
 /// that it can be dropped if the run's turn is refused, or the partition is lost.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<Response>,
     pub(super) tasks: Vec<ActivityTask>,
     pub(super) others: Vec<Effect>,
     /// The run that is being worked on.
@@ -132,7 +132,7 @@ impl Effects {
         self.tasks.retain(|task| !runs.contains(&task.run));
     }
 
-    pub(super) fn answer(&mut self, answer: Answer) {
+    pub(super) fn answer(&mut self, answer: Response) {
         self.answers.push(answer);
         self.answers_of.push(self.present);
     }
@@ -154,7 +154,7 @@ impl Effects {
     }
 
     /// Drops all that was wanted on behalf of these partitions. Each answer becomes that the partition has moved.
-    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let is_lost = |of: Behalf| of.partition().filter(|partition| lost.contains(*partition));
         let of = std::mem::take(&mut self.answers_of);
         for (answer, of) in std::mem::take(&mut self.answers).into_iter().zip(of) {
@@ -227,7 +227,7 @@ impl InFlight {
     }
 
     /// As [`Effects::lose`], of all sweeps.
-    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         for sweep in &mut self.sweeps {
             sweep.effects.lose(lost, moved);
         }
@@ -269,7 +269,7 @@ mod tests {
         let mut decide = |effects: &mut Effects, of: Behalf, partition| {
             let (reply, answer) = oneshot::channel();
             let before = effects.work_on(of);
-            effects.answer(Answer::Tell(reply, Ok(())));
+            effects.answer(Response::Tell(reply, Ok(())));
             effects.push(Effect::ForgetCalls(run(partition)));
             effects.resume(before);
             effects.push_decided(partition, Effect::ForgetCalls(run(partition)));

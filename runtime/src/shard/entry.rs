@@ -18,7 +18,7 @@ pub(super) struct Entry {
     pub(super) run: RunId,
     pub(super) id: InstanceId,
     pub(super) workflow: WorkflowName,
-    pub(super) place: Place,
+    pub(super) residence: Residence,
     /// The first of those who wait for the result: seldom is there another.
     waiter: Option<Reply<Standing>>,
     rare: Option<Box<Rare>>,
@@ -61,7 +61,7 @@ pub(super) struct OtherName {
 
 /// Where a run is.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Residence {
     /// On disk only.
     Cold,
     /// Being read.
@@ -76,14 +76,14 @@ pub(super) enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Loading {
     /// What came meanwhile, in order.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<Errand>,
     /// Its code must not run when it is there, for this reason.
     pub(super) park: Option<ParkReason>,
 }
 
 /// Something to be done with a run that is in memory.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum Errand {
     Tell(Tell, Reply<()>),
     /// A signal that another run sends, or this one.
     Signal(Box<RunSignal>),
@@ -112,12 +112,12 @@ pub(super) enum Sender {
 
 impl Entry {
     #[inline]
-    pub(super) fn new(run: RunId, id: InstanceId, workflow: WorkflowName, place: Place) -> Self {
+    pub(super) fn new(run: RunId, id: InstanceId, workflow: WorkflowName, residence: Residence) -> Self {
         Self {
             run,
             id,
             workflow,
-            place,
+            residence,
             waiter: None,
             rare: None,
             last_sweep: 0,
@@ -148,7 +148,7 @@ impl Entry {
     pub(super) fn memory_bytes(&self) -> u32 {
         /// A channel for one answer, and what the allocator adds.
         const WAITER_BYTES: usize = 192;
-        let Place::Hot(instance) = &self.place else {
+        let Residence::Hot(instance) = &self.residence else {
             return 0;
         };
         let waiter = self.waiter.as_ref().map_or(0, |_| WAITER_BYTES);
@@ -170,7 +170,7 @@ impl Entry {
     }
 
     pub(super) const fn has_ended(&self) -> bool {
-        matches!(self.place, Place::Ended(_))
+        matches!(self.residence, Residence::Ended(_))
     }
 
     /// Adds somebody who waits for the result, and forgets those who gave up.
@@ -199,7 +199,7 @@ impl Entry {
     /// Whether all of it is on disk, and nobody waits for it. Children stay awake: who called them is
     /// known here only.
     pub(super) fn can_sleep(&self) -> bool {
-        matches!(self.place, Place::Cold) && !self.is_waited_for() && self.parent().is_none()
+        matches!(self.residence, Residence::Cold) && !self.is_waited_for() && self.parent().is_none()
     }
 
     /// Takes those out who wait for the result.
@@ -209,11 +209,11 @@ impl Entry {
     }
 }
 
-impl Place {
+impl Residence {
     /// On its way, for this.
-    pub(super) fn loading(held: Held) -> Self {
+    pub(super) fn loading(errand: Errand) -> Self {
         Self::Loading(Box::new(Loading {
-            held: vec![held],
+            held: vec![errand],
             park: None,
         }))
     }
@@ -258,7 +258,7 @@ impl WorkflowName {
     }
 }
 
-impl Held {
+impl Errand {
     /// Whether somebody waits for the answer who is not a part of the run itself: a client, or a run that signals
     /// this one.
     pub(super) fn is_from_outside(&self) -> bool {
@@ -288,7 +288,7 @@ mod tests {
         let id: InstanceId = "x".parse().unwrap();
         let run = RunId::new(id.partition(), millrun_core::Timestamp::EPOCH, 1);
         let (starter, mut told) = tokio::sync::oneshot::channel();
-        let entry = Entry::new(run, id, WorkflowName::Known("flow"), Place::Cold);
+        let entry = Entry::new(run, id, WorkflowName::Known("flow"), Residence::Cold);
         let mut entry = entry.with_starter(Some(starter));
         assert!(!entry.can_sleep());
         entry.forget_starter();

@@ -26,9 +26,9 @@ use millrun_workflow::{
 };
 
 use super::Shard;
-use super::answers::Answer;
+use super::answers::Response;
 use super::effects::Effect;
-use super::entry::{Entry, Held, Place, WorkflowName};
+use super::entry::{Entry, Errand, Residence, WorkflowName};
 use super::roster::Known;
 use crate::RunError;
 use crate::mail::{PartitionMessage, Standing, StartChild, child_end};
@@ -131,7 +131,7 @@ impl Shard {
             match self.entries.get_mut(next) {
                 // It has ended in its first turn, before anybody could wait for it.
                 Some(Entry {
-                    place: Place::Ended(number),
+                    residence: Residence::Ended(number),
                     ..
                 }) if let Some(outcome) = self.results.get(*number)
                     && !matches!(outcome, Outcome::Continued(_)) =>
@@ -139,7 +139,7 @@ impl Shard {
                     let standing = Standing::Ended(outcome.clone());
                     for waiter in waiters {
                         self.effects
-                            .answer(Answer::Standing(waiter, Ok(standing.clone())));
+                            .answer(Response::Standing(waiter, Ok(standing.clone())));
                     }
                 }
                 Some(entry) => waiters.into_iter().for_each(|waiter| entry.wait(waiter)),
@@ -164,7 +164,7 @@ impl Shard {
         let moment = self.moment_of(run, moment.now);
         let reason = ParkReason::Stuck { message };
         let instance = Instance::start_parked(run, started, reason, limits, moment, &mut turn);
-        let entry = Entry::new(run, id, workflow, Place::Hot(Box::new(instance)));
+        let entry = Entry::new(run, id, workflow, Residence::Hot(Box::new(instance)));
         self.take_in(run, entry, parent, turn, moment)
     }
 
@@ -282,7 +282,7 @@ impl Shard {
             ParentClose::Terminate => Input::Terminate { reason },
             ParentClose::Abandon => return,
         };
-        self.with_run(run, Held::Input(input), moment);
+        self.with_run(run, Errand::Input(input), moment);
     }
 
     /// Tells all shards for which children the runs of these partitions wait, so that they close the rest.

@@ -7,10 +7,10 @@ use millrun_workflow::{
 };
 
 use super::Shard;
-use super::answers::Answer;
+use super::answers::Response;
 use super::commands::{Deed, Seeding};
 use super::effects::Effect;
-use super::entry::{Entry, Held, Loading, Place, Sender, WorkflowName};
+use super::entry::{Entry, Errand, Loading, Residence, Sender, WorkflowName};
 use crate::RunError;
 use crate::activity::{ActivityReport, AttemptFailure};
 use crate::mail::Tell;
@@ -19,57 +19,57 @@ use crate::timers::{Alarm, TimerCommand};
 
 impl Shard {
     /// Does something with a run, at once or when it has been read.
-    pub(super) fn with_run(&mut self, run: RunId, held: Held, moment: Moment) {
+    pub(super) fn with_run(&mut self, run: RunId, errand: Errand, moment: Moment) {
         let before = self.effects.work_on(run);
-        self.reach(run, held, moment);
+        self.reach(run, errand, moment);
         self.effects.resume(before);
     }
 
-    fn reach(&mut self, run: RunId, held: Held, moment: Moment) {
+    fn reach(&mut self, run: RunId, errand: Errand, moment: Moment) {
         let held_max = self.shared.config.limits.signals_len_max;
         let Some(entry) = self.entries.get_mut(run) else {
-            if let Held::Republish(_, topic) = held {
+            if let Errand::Republish(_, topic) = errand {
                 return self.feed_topic(topic, moment);
             }
-            return self.answer_unknown(held, RunError::NotFound);
+            return self.answer_unknown(errand, RunError::NotFound);
         };
         entry.is_touched = true;
-        match &mut entry.place {
-            Place::Hot(_) => self.apply_held(run, held, false, moment),
-            Place::Loading(loading) if loading.held.len() >= held_max && held.is_from_outside() => {
+        match &mut entry.residence {
+            Residence::Hot(_) => self.do_errand(run, errand, false, moment),
+            Residence::Loading(loading) if loading.held.len() >= held_max && errand.is_from_outside() => {
                 self.answer_unknown(
-                    held,
+                    errand,
                     RunError::Refused(InputRefused::TooManySignals { len_max: held_max }),
                 );
             }
-            Place::Loading(loading) => loading.held.push(held),
-            Place::Cold => {
-                entry.place = Place::loading(held);
+            Residence::Loading(loading) => loading.held.push(errand),
+            Residence::Cold => {
+                entry.residence = Residence::loading(errand);
                 self.residency.read(run);
                 self.start_loads();
             }
-            Place::Ended(number) => {
+            Residence::Ended(number) => {
                 if let Some(&Outcome::Continued(next)) = self.results.get(*number)
-                    && held.is_for_the_instance()
+                    && errand.is_for_the_instance()
                 {
-                    return self.with_run(next, held, moment);
+                    return self.with_run(next, errand, moment);
                 }
-                match held {
-                    Held::Republish(_, topic) => self.feed_topic(topic, moment),
-                    Held::Signal(signal) => self.find_signal(run, signal),
-                    held => self.answer_unknown(held, RunError::Finished),
+                match errand {
+                    Errand::Republish(_, topic) => self.feed_topic(topic, moment),
+                    Errand::Signal(signal) => self.find_signal(run, signal),
+                    errand => self.answer_unknown(errand, RunError::Finished),
                 }
             }
         }
     }
 
     /// Tells a caller that a run cannot be reached.
-    pub(super) fn answer_unknown(&mut self, held: Held, error: RunError) {
-        match held {
-            Held::Signal(signal) => self.refuse_signal(signal, error),
+    pub(super) fn answer_unknown(&mut self, errand: Errand, error: RunError) {
+        match errand {
+            Errand::Signal(signal) => self.refuse_signal(signal, error),
             // Anything else without an answer is late: the run has ended.
-            held => {
-                if let Some(answer) = held.refuse(error) {
+            errand => {
+                if let Some(answer) = errand.refuse(error) {
                     self.effects.answer(answer);
                 }
             }
@@ -78,16 +78,16 @@ impl Shard {
 
     /// `is_fresh` says that the run has just been replayed: its code will not get better by reading
     /// it again.
-    fn apply_held(&mut self, run: RunId, held: Held, is_fresh: bool, moment: Moment) {
-        match held {
-            Held::Tell(Tell::Resume, reply) => {
+    fn do_errand(&mut self, run: RunId, errand: Errand, is_fresh: bool, moment: Moment) {
+        match errand {
+            Errand::Tell(Tell::Resume, reply) => {
                 if !is_fresh && self.needs_code(run) {
-                    return self.reload(run, Held::Tell(Tell::Resume, reply));
+                    return self.reload(run, Errand::Tell(Tell::Resume, reply));
                 }
                 let answer = self.apply(run, Input::Resume, moment, Sender::Outside);
-                self.effects.answer(Answer::Tell(reply, answer));
+                self.effects.answer(Response::Tell(reply, answer));
             }
-            Held::Tell(tell, reply) => {
+            Errand::Tell(tell, reply) => {
                 let input = match tell {
                     Tell::Signal { name, value, cause } => Input::Signal { name, value, cause },
                     Tell::Cancel { reason } => Input::Cancel { reason },
@@ -97,26 +97,26 @@ impl Shard {
                     Tell::Resume => Input::Resume,
                 };
                 let answer = self.apply(run, input, moment, Sender::Outside);
-                self.effects.answer(Answer::Tell(reply, answer));
+                self.effects.answer(Response::Tell(reply, answer));
             }
-            Held::Signal(signal) => self.take_signal(run, signal, moment),
-            Held::Resume => {
+            Errand::Signal(signal) => self.take_signal(run, signal, moment),
+            Errand::Resume => {
                 if self.is_paused(run) {
                     return;
                 }
                 if !is_fresh && self.needs_code(run) {
-                    return self.reload(run, Held::Resume);
+                    return self.reload(run, Errand::Resume);
                 }
                 self.apply_quietly(run, Input::Resume, moment);
             }
-            Held::Input(input @ Input::Published { operation, .. }) => {
+            Errand::Input(input @ Input::Published { operation, .. }) => {
                 // A turn that could not be recorded leaves the publish pending.
                 let applied = self.apply(run, input, moment, Sender::Inside);
                 if !matches!(applied, Err(RunError::Turn(_))) {
                     self.effects.push(Effect::ForgetPublish(run, operation));
                 }
             }
-            Held::Input(
+            Errand::Input(
                 input @ (Input::ChildEnded { operation, .. } | Input::SignalSent { operation, .. }),
             ) => {
                 let applied = self.apply(run, input, moment, Sender::Inside);
@@ -124,8 +124,8 @@ impl Shard {
                     self.effects.push(Effect::ForgetCall(run, operation));
                 }
             }
-            Held::Input(input) => self.apply_quietly(run, input, moment),
-            Held::Failed(operation, attempt, failed) => {
+            Errand::Input(input) => self.apply_quietly(run, input, moment),
+            Errand::Failed(operation, attempt, failed) => {
                 let AttemptFailure {
                     failure,
                     is_retryable,
@@ -153,16 +153,16 @@ impl Shard {
                 };
                 self.apply_quietly(run, input, moment);
             }
-            Held::Query(question, reply) => self.answer_query(run, &question, reply),
-            Held::Update(request, reply) => self.update(run, request, reply, moment),
-            Held::Describe(reply) => {
+            Errand::Query(question, reply) => self.answer_query(run, &question, reply),
+            Errand::Update(request, reply) => self.update(run, request, reply, moment),
+            Errand::Describe(reply) => {
                 let description = self.describe(run).ok_or(RunError::NotFound);
                 self.effects
-                    .answer(Answer::Describe(reply, description.map(Box::new)));
+                    .answer(Response::Describe(reply, description.map(Box::new)));
             }
-            Held::Republish(operation, topic) => self.republish(run, operation, topic, moment),
-            Held::CallAgain(operation) => self.call_again(run, operation, moment),
-            Held::Dispatch(operation) => {
+            Errand::Republish(operation, topic) => self.republish(run, operation, topic, moment),
+            Errand::CallAgain(operation) => self.call_again(run, operation, moment),
+            Errand::Dispatch(operation) => {
                 if let Some(Deed::Task(task)) = self.outstanding(run, operation, moment) {
                     self.dispatch.send_loaded(task, &self.shared, &self.bell);
                 }
@@ -171,47 +171,47 @@ impl Shard {
     }
 
     /// As [`with_run`](Self::with_run), for a run that has just been replayed.
-    pub(super) fn apply_fresh(&mut self, run: RunId, held: Held, moment: Moment) {
-        match self.entries.get(run).map(|entry| &entry.place) {
-            Some(Place::Hot(_)) => self.apply_held(run, held, true, moment),
+    pub(super) fn apply_fresh(&mut self, run: RunId, errand: Errand, moment: Moment) {
+        match self.entries.get(run).map(|entry| &entry.residence) {
+            Some(Residence::Hot(_)) => self.do_errand(run, errand, true, moment),
             // What came before it ended the run.
-            Some(_) | None => self.with_run(run, held, moment),
+            Some(_) | None => self.with_run(run, errand, moment),
         }
     }
 
     /// Whether a run in memory has not been told these last words of an attempt.
     fn is_news(&self, run: RunId, operation: OperationId, details: &Payload) -> bool {
-        self.entries.get(run).is_some_and(|entry| match &entry.place {
-            Place::Hot(instance) => details_of(instance, operation) != Some(details),
-            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        self.entries.get(run).is_some_and(|entry| match &entry.residence {
+            Residence::Hot(instance) => details_of(instance, operation) != Some(details),
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         })
     }
 
     /// Whether somebody paused a run that is in memory: only they resume it.
     fn is_paused(&self, run: RunId) -> bool {
-        self.entries.get(run).is_some_and(|entry| match &entry.place {
-            Place::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),
-            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        self.entries.get(run).is_some_and(|entry| match &entry.residence {
+            Residence::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         })
     }
 
     /// Whether a run is parked and its code not in memory, although there is code to run.
     fn needs_code(&self, run: RunId) -> bool {
-        self.entries.get(run).is_some_and(|entry| match &entry.place {
-            Place::Hot(instance) => {
+        self.entries.get(run).is_some_and(|entry| match &entry.residence {
+            Residence::Hot(instance) => {
                 !instance.has_code() && self.shared.workflows.have(entry.workflow.as_str())
             }
-            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         })
     }
 
-    /// Lets go of a run's memory, to read it again and go on with `held`.
-    fn reload(&mut self, run: RunId, held: Held) {
+    /// Lets go of a run's memory, to read it again and go on with `errand`.
+    fn reload(&mut self, run: RunId, errand: Errand) {
         if let Some(entry) = self.entries.get_mut(run) {
-            if matches!(entry.place, Place::Hot(_)) {
+            if matches!(entry.residence, Residence::Hot(_)) {
                 self.residency.leave(entry);
             }
-            entry.place = Place::loading(held);
+            entry.residence = Residence::loading(errand);
             self.residency.read(run);
         }
     }
@@ -240,7 +240,7 @@ impl Shard {
     ) -> Result<(), RunError> {
         let moment = self.moment_of(run, moment.now);
         let Some(Entry {
-            place: Place::Hot(instance),
+            residence: Residence::Hot(instance),
             ..
         }) = self.entries.get_mut(run)
         else {
@@ -269,8 +269,8 @@ impl Shard {
                     Sender::Inside => self.told.take_last_input(),
                     Sender::Outside => None,
                 };
-                let held = kept.filter(is_sent_once);
-                self.park_unrecordable(run, held.map(Held::Input), &error);
+                let errand = kept.filter(is_sent_once);
+                self.park_unrecordable(run, errand.map(Errand::Input), &error);
                 RunError::Turn(error.to_string())
             }),
         };
@@ -281,21 +281,21 @@ impl Shard {
         outcome
     }
 
-    fn park_unrecordable(&mut self, run: RunId, held: Option<Held>, error: &TurnError) {
+    fn park_unrecordable(&mut self, run: RunId, errand: Option<Errand>, error: &TurnError) {
         tracing::error!(%run, %error, "a turn does not fit the journal; the run is parked");
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
         self.residency.leave(entry);
-        if let Some(held) = held {
+        if let Some(errand) = errand {
             let message = format!("its turn cannot be recorded: {error}");
-            entry.place = Place::Loading(Box::new(Loading {
-                held: vec![held],
+            entry.residence = Residence::Loading(Box::new(Loading {
+                held: vec![errand],
                 park: Some(ParkReason::Stuck { message }),
             }));
             self.residency.read(run);
         } else {
-            entry.place = Place::Cold;
+            entry.residence = Residence::Cold;
         }
     }
 
@@ -317,7 +317,7 @@ impl Shard {
         let workflow = WorkflowName::new(workflow, began_as);
         self.census.enter(parent.is_some());
         let parent = parent.map(|parent| *parent);
-        let mut entry = Entry::new(run, id.clone(), workflow, Place::Cold).with_parent(parent);
+        let mut entry = Entry::new(run, id.clone(), workflow, Residence::Cold).with_parent(parent);
         entry.is_parked = parked.is_some();
         if entry.is_parked {
             self.census.note_parked();
@@ -340,7 +340,7 @@ impl Shard {
     }
 
     /// A report of an attempt, as a run takes it.
-    pub(super) fn held_of(report: ActivityReport) -> Held {
+    pub(super) fn errand_of(report: ActivityReport) -> Errand {
         let ActivityReport {
             operation,
             attempt,
@@ -348,12 +348,12 @@ impl Shard {
             ..
         } = report;
         match outcome {
-            Ok(result) => Held::Input(Input::ActivityCompleted {
+            Ok(result) => Errand::Input(Input::ActivityCompleted {
                 operation,
                 attempt,
                 result,
             }),
-            Err(failure) => Held::Failed(operation, attempt, failure),
+            Err(failure) => Errand::Failed(operation, attempt, failure),
         }
     }
 }

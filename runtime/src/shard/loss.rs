@@ -18,8 +18,8 @@ use millrun_core::{Epoch, Partition};
 use millrun_persistence::Granted;
 
 use super::Shard;
-use super::answers::Answer;
-use super::entry::{Held, Place};
+use super::answers::Response;
+use super::entry::{Errand, Residence};
 use crate::RunError;
 use crate::mail::PartitionMessage;
 use crate::partition_set::PartitionSet;
@@ -70,7 +70,7 @@ impl Shard {
     }
 
     /// Lets go of the runs there. Their waiters are told.
-    fn lose_runs(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+    fn lose_runs(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let here = self.entries.iter().map(|known| known.run);
         let runs: Vec<_> = here.filter(|run| lost.contains(run.partition())).collect();
         for run in runs {
@@ -80,20 +80,25 @@ impl Shard {
             let partition = run.partition();
             let error = || RunError::Moved { partition };
             let waiters = entry.take_waiters();
-            moved.extend(waiters.map(|waiter| Answer::Standing(waiter, Err(error()))));
+            moved.extend(waiters.map(|waiter| Response::Standing(waiter, Err(error()))));
             if entry.is_parked {
                 self.census.note_unparked();
             }
-            if let Place::Ended(number) = entry.place {
+            if let Residence::Ended(number) = entry.residence {
                 self.results.void(number);
                 continue;
             }
             self.census.leave(entry.parent().is_some());
-            if matches!(entry.place, Place::Hot(_)) {
+            if matches!(entry.residence, Residence::Hot(_)) {
                 self.residency.leave(&mut entry);
             }
-            if let Place::Loading(loading) = entry.place {
-                moved.extend(loading.held.into_iter().filter_map(|held| held.refuse(error())));
+            if let Residence::Loading(loading) = entry.residence {
+                moved.extend(
+                    loading
+                        .held
+                        .into_iter()
+                        .filter_map(|errand| errand.refuse(error())),
+                );
             }
         }
     }
@@ -155,14 +160,14 @@ impl Shard {
     }
 }
 
-impl Held {
+impl Errand {
     /// That it cannot be done, for those who wait for an answer.
-    pub(super) fn refuse(self, error: RunError) -> Option<Answer> {
+    pub(super) fn refuse(self, error: RunError) -> Option<Response> {
         match self {
-            Self::Tell(_, reply) => Some(Answer::Tell(reply, Err(error))),
-            Self::Describe(reply) => Some(Answer::Describe(reply, Err(error))),
-            Self::Query(_, reply) => Some(Answer::Query(reply, Err(error.into()))),
-            Self::Update(_, reply) => Some(Answer::Update(reply, Err(error.into()))),
+            Self::Tell(_, reply) => Some(Response::Tell(reply, Err(error))),
+            Self::Describe(reply) => Some(Response::Describe(reply, Err(error))),
+            Self::Query(_, reply) => Some(Response::Query(reply, Err(error.into()))),
+            Self::Update(_, reply) => Some(Response::Update(reply, Err(error.into()))),
             // Told by a message, if at all.
             Self::Signal(_) => None,
             Self::Input(_)

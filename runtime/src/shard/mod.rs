@@ -225,20 +225,20 @@ impl Shard {
     /// Performs the effects of all sweeps that are durable, in order.
     fn perform_durable(&mut self) {
         let watermark = self.shared.journal.high_watermark();
-        while let Some((mut effects, ended_len)) = self.sweeps.take_durable(watermark) {
+        while let Some(mut sweep) = self.sweeps.take_durable(watermark) {
             let Effects {
                 answers,
                 tasks,
                 others,
                 ..
-            } = &mut effects;
+            } = &mut sweep.effects;
             self.outbox.send(answers);
             tasks
                 .drain(..)
                 .for_each(|task| self.dispatch.stage(task, &self.shared));
             others.drain(..).for_each(|effect| self.perform(effect));
-            self.sweeps.recycle(effects);
-            self.retire(ended_len);
+            self.sweeps.recycle(sweep.effects);
+            self.retire(sweep.ended_len);
         }
         self.alarms.send(&self.shared.timers);
         self.dispatch.send(&self.shared, &self.bell);
@@ -296,7 +296,7 @@ impl Shard {
             left = left.saturating_sub(reports.len());
             for report in reports {
                 let run = report.run;
-                self.with_run(run, Self::held_of(report), moment);
+                self.with_run(run, Self::errand_of(report), moment);
             }
         }
         // What has begun goes first: let in as fast as their steps end, runs would pile up, be unloaded,

@@ -25,7 +25,7 @@ use millrun_workflow::{Moment, Name, OperationId, Pending, PublishOutcome, Publi
 use rustc_hash::FxHashSet;
 
 use super::Shard;
-use super::entry::{Held, Place};
+use super::entry::{Errand, Residence};
 use super::line::Line;
 use crate::handed::HandedOver;
 use crate::mail::LocalMessage;
@@ -227,7 +227,7 @@ impl Shard {
         match self.entries.run_at(spot) {
             Some(run) => {
                 backlog.front = Some((run, operation));
-                self.with_run(run, Held::Republish(operation, topic), moment);
+                self.with_run(run, Errand::Republish(operation, topic), moment);
             }
             // It has ended since.
             None => self.backlogs.to_feed.push_back(topic),
@@ -238,9 +238,9 @@ impl Shard {
     pub(super) fn republish(&mut self, run: RunId, operation: OperationId, topic: Name, moment: Moment) {
         // Another run may by a rare chance be taken for the one that stood in line.
         let is_handed = self.handed().outcome((run, operation)).is_some();
-        let scheduled = match self.entries.get(run).map(|entry| &entry.place) {
+        let scheduled = match self.entries.get(run).map(|entry| &entry.residence) {
             Some(_) if is_handed => None,
-            Some(Place::Hot(instance)) => match instance.ledger().pending_operation(operation) {
+            Some(Residence::Hot(instance)) => match instance.ledger().pending_operation(operation) {
                 Some(Pending::Publish { scheduled, .. }) => Some(Arc::clone(scheduled)),
                 Some(_) | None => None,
             },

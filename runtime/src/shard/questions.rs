@@ -12,9 +12,9 @@ use millrun_core::RunId;
 use millrun_workflow::{Event, Input, InputRefused, Moment, ParkReason, Payload, Turn};
 
 use super::Shard;
-use super::answers::Answer;
+use super::answers::Response;
 use super::effects::Effects;
-use super::entry::{Place, Sender};
+use super::entry::{Residence, Sender};
 use crate::mail::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
 use crate::partition_set::PartitionSet;
 use crate::{QueryError, RunError};
@@ -27,13 +27,13 @@ impl Shard {
         question: &Question,
         reply: Reply<Payload, QueryError>,
     ) {
-        let answer = match self.entries.get(run).map(|entry| &entry.place) {
-            Some(Place::Hot(instance)) => instance
+        let answer = match self.entries.get(run).map(|entry| &entry.residence) {
+            Some(Residence::Hot(instance)) => instance
                 .query(&question.name, &question.value)
                 .map_err(QueryError::Unanswered),
             Some(_) | None => Err(QueryError::Run(RunError::NotFound)),
         };
-        self.effects.answer(Answer::Query(reply, answer));
+        self.effects.answer(Response::Query(reply, answer));
     }
 
     /// Applies an update to a run in memory. Its answer is an event of this turn, or of a later
@@ -51,12 +51,12 @@ impl Shard {
             Err(error) => {
                 if let Some(reply) = self.updates.take_latest(&key) {
                     let refused = Err(UpdateRefused::Run(error));
-                    self.effects.answer(Answer::Update(reply, refused));
+                    self.effects.answer(Response::Update(reply, refused));
                 }
             }
         }
-        let reason = match self.entries.get(run).map(|entry| &entry.place) {
-            Some(Place::Hot(instance)) => instance.final_park_reason().cloned(),
+        let reason = match self.entries.get(run).map(|entry| &entry.residence) {
+            Some(Residence::Hot(instance)) => instance.final_park_reason().cloned(),
             Some(_) | None => None,
         };
         if let Some(reason) = reason {
@@ -92,7 +92,7 @@ impl UpdateWaiters {
 
     fn answer(&mut self, key: &(RunId, String), answer: &UpdateAnswer, effects: &mut Effects) {
         for reply in self.0.remove(key).unwrap_or_default() {
-            effects.answer(Answer::Update(reply, Ok(answer.clone())));
+            effects.answer(Response::Update(reply, Ok(answer.clone())));
         }
     }
 
@@ -123,7 +123,7 @@ impl UpdateWaiters {
     fn refuse_all(&mut self, run: RunId, refused: &UpdateRefused, effects: &mut Effects) {
         for key in self.keys_of(run) {
             for reply in self.0.remove(&key).unwrap_or_default() {
-                effects.answer(Answer::Update(reply, Err(refused.clone())));
+                effects.answer(Response::Update(reply, Err(refused.clone())));
             }
         }
     }
@@ -142,7 +142,7 @@ impl UpdateWaiters {
     }
 
     /// Tells those who wait for runs of these partitions that they have another owner.
-    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let of_lost = self
             .0
             .extract_if(.., |(run, _), _| lost.contains(run.partition()));
@@ -150,7 +150,7 @@ impl UpdateWaiters {
             let partition = run.partition();
             let refused = || UpdateRefused::Run(RunError::Moved { partition });
             let replies = replies.into_iter();
-            moved.extend(replies.map(|reply| Answer::Update(reply, Err(refused()))));
+            moved.extend(replies.map(|reply| Response::Update(reply, Err(refused()))));
         }
     }
 }

@@ -19,8 +19,8 @@ use millrun_persistence::{RefusedTurn, TurnRefused};
 use millrun_workflow::{Moment, ParkReason};
 
 use super::Shard;
-use super::answers::Answer;
-use super::entry::{Entry, Held, Loading, Place};
+use super::answers::Response;
+use super::entry::{Entry, Errand, Loading, Residence};
 use crate::RunError;
 use crate::partition_set::PartitionSet;
 
@@ -67,9 +67,9 @@ impl Shard {
         let told = self.shared.journal.read_again(run, self.epoch_of(run));
         tracing::debug!(%run, ?told, "a run is read again");
         let told_again = self.told.take_inputs(run).into_iter();
-        let mut held: Vec<_> = told_again.map(Held::Input).collect();
-        let is_ended = |entry: &mut Entry| match entry.place {
-            Place::Ended(number) => Some(number),
+        let mut held: Vec<_> = told_again.map(Errand::Input).collect();
+        let is_ended = |entry: &mut Entry| match entry.residence {
+            Residence::Ended(number) => Some(number),
             _ => None,
         };
         if let Some(number) = self.entries.get_mut(run).and_then(is_ended) {
@@ -86,19 +86,19 @@ impl Shard {
             }),
             _ => None,
         };
-        let is_listed = match std::mem::replace(&mut entry.place, Place::Cold) {
-            Place::Loading(loading) => {
+        let is_listed = match std::mem::replace(&mut entry.residence, Residence::Cold) {
+            Residence::Loading(loading) => {
                 held.extend(loading.held);
                 park = park.or(loading.park);
                 true
             }
-            Place::Hot(_) => {
+            Residence::Hot(_) => {
                 self.residency.leave(entry);
                 false
             }
-            Place::Cold | Place::Ended(_) => false,
+            Residence::Cold | Residence::Ended(_) => false,
         };
-        entry.place = Place::Loading(Box::new(Loading { held, park }));
+        entry.residence = Residence::Loading(Box::new(Loading { held, park }));
         // All that is queued by now is durable with this sweep.
         entry.last_sweep = self.sweeps.present();
         if !is_listed {
@@ -128,13 +128,13 @@ impl Shard {
         let Some(mut entry) = self.entries.undo(run, former) else {
             return;
         };
-        match entry.place {
-            Place::Ended(number) => {
+        match entry.residence {
+            Residence::Ended(number) => {
                 self.results.void(number);
                 self.census.take_back_end();
             }
-            Place::Hot(_) | Place::Loading(_) | Place::Cold => {
-                if matches!(entry.place, Place::Hot(_)) {
+            Residence::Hot(_) | Residence::Loading(_) | Residence::Cold => {
+                if matches!(entry.residence, Residence::Hot(_)) {
                     self.residency.leave(&mut entry);
                 }
                 self.census.leave(entry.parent().is_some());
@@ -165,16 +165,16 @@ impl Shard {
         }
         for waiter in entry.take_waiters() {
             self.effects
-                .answer(Answer::Standing(waiter, Err(RunError::NotFound)));
+                .answer(Response::Standing(waiter, Err(RunError::NotFound)));
         }
-        if let Place::Loading(loading) = entry.place {
-            for held in loading.held {
-                match held {
+        if let Residence::Loading(loading) = entry.residence {
+            for errand in loading.held {
+                match errand {
                     // Those behind it need not wait.
-                    Held::Republish(_, topic) => self.feed_topic(topic, moment),
+                    Errand::Republish(_, topic) => self.feed_topic(topic, moment),
                     // It is looked for among the finished runs.
-                    Held::Signal(signal) => self.on_signal(signal, moment),
-                    held => self.answer_unknown(held, RunError::NotFound),
+                    Errand::Signal(signal) => self.on_signal(signal, moment),
+                    errand => self.answer_unknown(errand, RunError::NotFound),
                 }
             }
         }

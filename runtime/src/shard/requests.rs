@@ -5,8 +5,8 @@ use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
 use super::Shard;
-use super::answers::Answer;
-use super::entry::{Entry, Held, Place, WorkflowName};
+use super::answers::Response;
+use super::entry::{Entry, Errand, Residence, WorkflowName};
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::mail::Reply;
@@ -71,30 +71,30 @@ impl Shard {
             Request::Start(request) => self.on_start(request, moment),
             Request::StartWith(request) => self.on_start_with(*request, moment),
             Request::Tell { target, what, reply } => {
-                self.with_target(&target, Held::Tell(what, reply), moment);
+                self.with_target(&target, Errand::Tell(what, reply), moment);
             }
             Request::Await { target, reply } => self.on_await(&target, reply, moment),
             Request::Describe { target, reply } => {
-                self.with_target(&target, Held::Describe(reply), moment);
+                self.with_target(&target, Errand::Describe(reply), moment);
             }
             Request::Watch { target, reply } => self.on_watch(&target, reply),
             Request::Query {
                 target,
                 question,
                 reply,
-            } => self.with_target(&target, Held::Query(question, reply), moment),
+            } => self.with_target(&target, Errand::Query(question, reply), moment),
             Request::Update {
                 target,
                 request,
                 reply,
-            } => self.with_target(&target, Held::Update(request, reply), moment),
+            } => self.with_target(&target, Errand::Update(request, reply), moment),
             Request::List {
                 after,
                 len_max,
                 reply,
             } => {
                 let list = self.list(after, len_max);
-                self.effects.answer(Answer::List(reply, list));
+                self.effects.answer(Response::List(reply, list));
             }
         }
     }
@@ -126,10 +126,10 @@ impl Shard {
                     operation,
                     run: child,
                 };
-                self.with_run(run, Held::Input(input), moment);
+                self.with_run(run, Errand::Input(input), moment);
             }
             PartitionMessage::ChildEnded { run, operation, end } => {
-                self.with_run(run, Held::Input(Input::ChildEnded { operation, end }), moment);
+                self.with_run(run, Errand::Input(Input::ChildEnded { operation, end }), moment);
             }
             PartitionMessage::CloseChild {
                 id,
@@ -157,11 +157,11 @@ impl Shard {
     fn on_local_message(&mut self, message: LocalMessage, moment: Moment) {
         match message {
             LocalMessage::TimerFired { run, operation, .. } => {
-                self.with_run(run, Held::Input(Input::TimerFired { operation }), moment);
+                self.with_run(run, Errand::Input(Input::TimerFired { operation }), moment);
             }
-            LocalMessage::ResumeDue { run, .. } => self.with_run(run, Held::Resume, moment),
+            LocalMessage::ResumeDue { run, .. } => self.with_run(run, Errand::Resume, moment),
             LocalMessage::PublishParked { run, operation } => {
-                self.with_run(run, Held::Input(Input::PublishParked { operation }), moment);
+                self.with_run(run, Errand::Input(Input::PublishParked { operation }), moment);
             }
             LocalMessage::Published {
                 run,
@@ -169,7 +169,11 @@ impl Shard {
                 outcome,
                 topic,
             } => {
-                self.with_run(run, Held::Input(Input::Published { operation, outcome }), moment);
+                self.with_run(
+                    run,
+                    Errand::Input(Input::Published { operation, outcome }),
+                    moment,
+                );
                 if let Some(topic) = topic {
                     self.on_room(&topic, run, operation, moment);
                 }
@@ -180,7 +184,7 @@ impl Shard {
                 attempt,
             } => {
                 let input = Input::AttemptStarted { operation, attempt };
-                self.with_run(run, Held::Input(input), moment);
+                self.with_run(run, Errand::Input(input), moment);
             }
             LocalMessage::Heartbeat {
                 run,
@@ -193,7 +197,7 @@ impl Shard {
                     attempt,
                     details,
                 };
-                self.with_run(run, Held::Input(input), moment);
+                self.with_run(run, Errand::Input(input), moment);
             }
             LocalMessage::Loaded { load, history } => self.on_loaded(load.run, history, moment),
         }
@@ -225,10 +229,10 @@ impl Shard {
 
     /// Does something with the run that is meant: it is found and checked in the turn that does it, so
     /// that no other run takes its id in between.
-    fn with_target(&mut self, target: &Target, held: Held, moment: Moment) {
+    fn with_target(&mut self, target: &Target, errand: Errand, moment: Moment) {
         match self.find(target) {
-            Ok(run) => self.with_run(run, held, moment),
-            Err(error) => self.answer_unknown(held, error),
+            Ok(run) => self.with_run(run, errand, moment),
+            Err(error) => self.answer_unknown(errand, error),
         }
     }
 
@@ -293,7 +297,7 @@ impl Shard {
                         self.answer_start(reply, answer);
                         if let Some(run) = begun {
                             let before = self.effects.work_on(run);
-                            self.effects.answer(Answer::Tell(told, Ok(())));
+                            self.effects.answer(Response::Tell(told, Ok(())));
                             self.effects.resume(before);
                         }
                     }
@@ -310,16 +314,16 @@ impl Shard {
             }
         };
         self.answer_start(reply, Ok(attached));
-        let held = match with {
+        let errand = match with {
             FirstRequest::Signal { name, value, reply } => {
-                Held::Tell(Tell::Signal { name, value, cause }, reply)
+                Errand::Tell(Tell::Signal { name, value, cause }, reply)
             }
-            FirstRequest::Update { update, reply } => Held::Update(update, reply),
+            FirstRequest::Update { update, reply } => Errand::Update(update, reply),
         };
         if self.entries.contains(attached.run) {
-            self.with_run(attached.run, held, moment);
+            self.with_run(attached.run, errand, moment);
         } else {
-            self.answer_unknown(held, RunError::Finished);
+            self.answer_unknown(errand, RunError::Finished);
         }
     }
 
@@ -331,7 +335,7 @@ impl Shard {
             Err(_) => None,
         };
         let before = run.map(|run| self.effects.work_on(run));
-        self.effects.answer(Answer::Start(reply, answer));
+        self.effects.answer(Response::Start(reply, answer));
         if let Some(before) = before {
             self.effects.resume(before);
         }
@@ -385,11 +389,11 @@ impl Shard {
         if let Err(refused) = instance.apply(input, self.moment_of(run, moment.now), &mut turn) {
             self.give_back(turn);
             let refused = UpdateRefused::Run(RunError::from(refused));
-            self.effects.answer(Answer::Update(reply, Err(refused)));
+            self.effects.answer(Response::Update(reply, Err(refused)));
             return None;
         }
         self.updates.wait(key, reply);
-        let entry = Entry::new(run, id, workflow, Place::Hot(instance)).with_starter(Some(end));
+        let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(Some(end));
         let begun = self.take_in(run, entry, parent, turn, moment);
         Some(match begun {
             Ok(()) => Ok(StartedRun {
@@ -425,7 +429,7 @@ impl Shard {
         let (id, parent) = (started.id.clone(), started.parent());
         let workflow = WorkflowName::of(&started);
         let (instance, turn) = self.start_instance(run, started, moment);
-        let entry = Entry::new(run, id, workflow, Place::Hot(instance)).with_starter(end);
+        let entry = Entry::new(run, id, workflow, Residence::Hot(instance)).with_starter(end);
         self.take_in(run, entry, parent, turn, moment)
     }
 
@@ -503,7 +507,7 @@ impl Shard {
     fn on_await(&mut self, target: &Target, reply: Reply<Standing>, moment: Moment) {
         let run = match self.find(target) {
             Ok(run) => run,
-            Err(error) => return self.effects.answer(Answer::Standing(reply, Err(error))),
+            Err(error) => return self.effects.answer(Response::Standing(reply, Err(error))),
         };
         let before = self.effects.work_on(run);
         self.await_run(run, reply, moment);
@@ -512,39 +516,39 @@ impl Shard {
 
     fn await_run(&mut self, run: RunId, reply: Reply<Standing>, moment: Moment) {
         let entry = self.entries.get_mut(run).expect("found just now");
-        match &entry.place {
-            Place::Ended(number) => match self.results.get(*number) {
+        match &entry.residence {
+            Residence::Ended(number) => match self.results.get(*number) {
                 Some(Outcome::Continued(next)) => {
                     let next = Target::Run(*next);
                     self.on_await(&next, reply, moment);
                 }
                 Some(outcome) => {
                     let standing = Ok(Standing::Ended(outcome.clone()));
-                    self.effects.answer(Answer::Standing(reply, standing));
+                    self.effects.answer(Response::Standing(reply, standing));
                 }
                 // The caller looks among the finished runs.
                 None => {
-                    let answer = Answer::Standing(reply, Err(RunError::NotFound));
+                    let answer = Response::Standing(reply, Err(RunError::NotFound));
                     self.effects.answer(answer);
                 }
             },
-            Place::Hot(_) => {
+            Residence::Hot(_) => {
                 entry.wait(reply);
                 self.answer_if_parked(run, moment);
             }
-            Place::Cold if entry.is_parked || !self.shared.workflows.have(entry.workflow.as_str()) => {
+            Residence::Cold if entry.is_parked || !self.shared.workflows.have(entry.workflow.as_str()) => {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
-                entry.place = Place::Loading(Box::default());
+                entry.residence = Residence::Loading(Box::default());
                 self.residency.read(run);
             }
-            Place::Cold | Place::Loading(_) => entry.wait(reply),
+            Residence::Cold | Residence::Loading(_) => entry.wait(reply),
         }
     }
 
     pub(super) fn describe(&self, run: RunId) -> Option<InstanceDescription> {
         let entry = self.entries.get(run)?;
-        let Place::Hot(instance) = &entry.place else {
+        let Residence::Hot(instance) = &entry.residence else {
             return None;
         };
         let (queues, topics) = (&self.shared.queues, &self.shared.topics);

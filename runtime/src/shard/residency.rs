@@ -8,8 +8,8 @@ use millrun_workflow::Moment;
 use rustc_hash::FxHashSet;
 
 use super::Shard;
-use super::answers::Answer;
-use super::entry::{Entry, Held, Loading, Place};
+use super::answers::Response;
+use super::entry::{Entry, Errand, Loading, Residence};
 use super::line::Spot;
 use super::roster::Roster;
 use crate::mail::{Load, Standing, Story};
@@ -129,7 +129,7 @@ impl Residency {
             let Some(entry) = entries.get_mut(run) else {
                 continue;
             };
-            if !matches!(entry.place, Place::Hot(_)) {
+            if !matches!(entry.residence, Residence::Hot(_)) {
                 entry.is_listed = false;
                 if entry.last_sweep <= durable_len {
                     entries.put_to_sleep(run);
@@ -142,7 +142,7 @@ impl Residency {
                 continue;
             }
             entry.is_listed = false;
-            entry.place = Place::Cold;
+            entry.residence = Residence::Cold;
             entry.forget_starter();
             self.leave(entry);
             entries.put_to_sleep(run);
@@ -183,7 +183,7 @@ impl Shard {
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
-        let Place::Loading(loading) = &mut entry.place else {
+        let Residence::Loading(loading) = &mut entry.residence else {
             return;
         };
         if let Ok(history) = &history
@@ -214,29 +214,30 @@ impl Shard {
                 }
                 // It may have been one that could not be read.
                 entry.is_parked &= instance.park_reason().is_some();
-                entry.place = Place::Hot(Box::new(instance));
+                entry.residence = Residence::Hot(Box::new(instance));
                 self.residency.weigh(entry);
                 self.residency.enter(run, &mut self.entries);
-                for held in held {
-                    self.apply_fresh(run, held, moment);
+                for errand in held {
+                    self.apply_fresh(run, errand, moment);
                 }
                 self.answer_if_parked(run, moment);
             }
             Err(error) => {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
-                entry.place = Place::Cold;
+                entry.residence = Residence::Cold;
                 // Who asks for its result later is not to wait for a run that nothing wakes.
                 entry.is_parked = true;
                 let parent = entry.parent().filter(|_| matches!(error, RunError::Damaged(_)));
                 let parent = parent.copied();
                 for waiter in entry.take_waiters() {
-                    self.effects.answer(Answer::Standing(waiter, Err(error.clone())));
+                    self.effects
+                        .answer(Response::Standing(waiter, Err(error.clone())));
                 }
-                for held in held {
-                    match held {
+                for errand in held {
+                    match errand {
                         // Those behind it need not wait.
-                        Held::Republish(_, topic) => self.feed_topic(topic, moment),
-                        held => self.answer_unknown(held, error.clone()),
+                        Errand::Republish(_, topic) => self.feed_topic(topic, moment),
+                        errand => self.answer_unknown(errand, error.clone()),
                     }
                 }
                 if let Some(parent) = parent {
@@ -249,17 +250,17 @@ impl Shard {
     /// If a run in memory is parked and somebody waits for its result: when its code is at hand it
     /// goes on, otherwise they are told that it does not run.
     pub(super) fn answer_if_parked(&mut self, run: RunId, moment: Moment) {
-        let is_parked = |entry: &Entry| match &entry.place {
-            Place::Hot(instance) => instance.final_park_reason().is_some() && entry.is_waited_for(),
-            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+        let is_parked = |entry: &Entry| match &entry.residence {
+            Residence::Hot(instance) => instance.final_park_reason().is_some() && entry.is_waited_for(),
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         };
         if self.entries.get(run).is_some_and(is_parked) {
-            self.apply_fresh(run, Held::Resume, moment);
+            self.apply_fresh(run, Errand::Resume, moment);
         }
         let Some(entry) = self.entries.get_mut(run) else {
             return;
         };
-        let Place::Hot(instance) = &entry.place else {
+        let Residence::Hot(instance) = &entry.residence else {
             return;
         };
         let Some(reason) = instance.final_park_reason().cloned() else {
@@ -267,7 +268,7 @@ impl Shard {
         };
         for waiter in entry.take_waiters() {
             let standing = Ok(Standing::Parked(reason.clone()));
-            self.effects.answer(Answer::Standing(waiter, standing));
+            self.effects.answer(Response::Standing(waiter, standing));
         }
     }
 

@@ -22,7 +22,7 @@ use millrun_workflow::Parent;
 use rustc_hash::FxBuildHasher;
 
 use super::asleep::{Names, Sleeper};
-use super::entry::{Entry, Place, WorkflowName};
+use super::entry::{Entry, Residence, WorkflowName};
 use super::id_hash::IdHasher;
 use super::line::Spot;
 use super::results::ResultNumber;
@@ -91,9 +91,9 @@ impl<'a> Known<'a> {
 
     /// Its result, if it has ended.
     pub(super) fn result(&self) -> Option<ResultNumber> {
-        match self.entry?.place {
-            Place::Ended(number) => Some(number),
-            Place::Cold | Place::Loading(_) | Place::Hot(_) => None,
+        match self.entry?.residence {
+            Residence::Ended(number) => Some(number),
+            Residence::Cold | Residence::Loading(_) | Residence::Hot(_) => None,
         }
     }
 
@@ -216,7 +216,7 @@ impl Roster {
 
     fn awaken(&self, run: RunId, sleeper: &Sleeper) -> Entry {
         let id = InstanceId::new(sleeper.id()).expect("it was the id of an instance");
-        let mut entry = Entry::new(run, id, self.names.of(sleeper).clone(), Place::Cold);
+        let mut entry = Entry::new(run, id, self.names.of(sleeper).clone(), Residence::Cold);
         entry.is_parked = sleeper.is_parked;
         entry
     }
@@ -421,10 +421,10 @@ mod tests {
     fn entry(id: &InstanceId, number: u64) -> Entry {
         let run = RunId::new(id.partition(), Timestamp::EPOCH, number);
         let name = if number.is_multiple_of(2) { "even" } else { "odd" };
-        let mut entry = Entry::new(run, id.clone(), WorkflowName::Known(name), Place::Cold);
+        let mut entry = Entry::new(run, id.clone(), WorkflowName::Known(name), Residence::Cold);
         entry.is_parked = number.is_multiple_of(3);
         if number.is_multiple_of(5) {
-            entry.place = Place::Loading(Box::default());
+            entry.residence = Residence::Loading(Box::default());
         }
         entry
     }

@@ -17,7 +17,7 @@ use millrun_workflow::{Input, Moment, OperationId, SignalFailure, SignalSchedule
 
 use super::Shard;
 use super::effects::{Behalf, Effect};
-use super::entry::{Held, Sender};
+use super::entry::{Errand, Sender};
 use crate::RunError;
 use crate::mail::{Ask, PartitionMessage, RunSignal, check_workflow};
 
@@ -61,7 +61,7 @@ impl Shard {
         if let Some(known) = self.entries.latest(&signal.to) {
             let run = known.run;
             return match check_workflow(&signal.workflow, known.workflow.began_as()) {
-                Ok(()) => self.with_run(run, Held::Signal(signal), moment),
+                Ok(()) => self.with_run(run, Errand::Signal(signal), moment),
                 Err(error) => self.answer_signal(signal, Err(failure_of(error))),
             };
         }
@@ -128,7 +128,11 @@ impl Shard {
         moment: Moment,
     ) {
         if self.calls.is_last_ask(run, operation, ask.number) {
-            self.with_run(run, Held::Input(Input::SignalSent { operation, outcome }), moment);
+            self.with_run(
+                run,
+                Errand::Input(Input::SignalSent { operation, outcome }),
+                moment,
+            );
         }
     }
 }

@@ -11,8 +11,8 @@ use millrun_core::{InstanceId, Offset};
 use millrun_persistence::{Batch, EnqueueError, Journal, RefusedTurn, TurnError, TurnHeader, TurnView};
 use millrun_workflow::{Event, EventError, wire};
 
-use super::answers::Answer;
-use super::effects::{Effects, InFlight};
+use super::answers::Response;
+use super::effects::{Effects, InFlight, Sweep};
 use crate::partition_set::PartitionSet;
 
 /// What is gathered, and what is under way.
@@ -41,6 +41,7 @@ impl Sweeps {
 
     /// Appends a turn to the present sweep, all or nothing; with the instance's id, and what takes the place of all
     /// events before it, if the turn trims its run.
+    #[inline]
     pub(super) fn write(
         &mut self,
         header: TurnHeader<'_>,
@@ -100,6 +101,7 @@ impl Sweeps {
 
     /// Queues the turns of the present sweep, if it has any, and says which were refused: these can be
     /// [looked at](Self::turn_at) until the sweep is [closed](Self::close). `None` if there was no room.
+    #[inline]
     pub(super) fn enqueue(&mut self, journal: &dyn Journal) -> Option<Vec<RefusedTurn>> {
         if self.batch.is_empty() {
             self.last_offset = journal.confirm(self.last_offset);
@@ -118,6 +120,7 @@ impl Sweeps {
 
     /// The present sweep is under way, with these effects, of which none are left; the next one begins. So many runs
     /// have ended by its end.
+    #[inline]
     pub(super) fn close(&mut self, ended_len: u64, effects: &mut Effects) {
         self.batch.clear();
         self.queued_len += 1;
@@ -125,11 +128,14 @@ impl Sweeps {
             .push(self.last_offset, self.queued_len, ended_len, effects);
     }
 
-    /// The effects of the oldest sweep that was under way, and how many runs had ended by its end, if it is durable.
-    pub(super) fn take_durable(&mut self, watermark: Offset) -> Option<(Effects, u64)> {
-        let sweep = self.in_flight.pop_durable(watermark)?;
-        self.durable_len = sweep.number;
-        Some((sweep.effects, sweep.ended_len))
+    /// The oldest sweep that was under way, if it is durable.
+    #[inline]
+    pub(super) fn take_durable(&mut self, watermark: Offset) -> Option<Sweep> {
+        let sweep = self.in_flight.pop_durable(watermark);
+        if let Some(sweep) = &sweep {
+            self.durable_len = sweep.number;
+        }
+        sweep
     }
 
     /// Gives emptied effects back for later use.
@@ -138,7 +144,7 @@ impl Sweeps {
     }
 
     /// As [`Effects::lose`], of all sweeps under way.
-    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Answer>) {
+    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         self.in_flight.lose(lost, moved);
     }
 }

@@ -12,10 +12,10 @@ use millrun_persistence::{Snapshot, TurnError, TurnHeader};
 use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Turn};
 
 use super::Shard;
-use super::answers::Answer;
+use super::answers::Response;
 use super::commands::{Deed, RunLife};
 use super::effects::{Effect, Effects};
-use super::entry::{Entry, Place};
+use super::entry::{Entry, Residence};
 use super::family::{check_beginning, tell_parent};
 use crate::mail::Standing;
 
@@ -119,12 +119,12 @@ impl Shard {
                         self.effects.push(Effect::ForgetCalls(run));
                     }
                     self.census.note_end(entry.parent().is_some());
-                    if matches!(entry.place, Place::Hot(_)) {
+                    if matches!(entry.residence, Residence::Hot(_)) {
                         self.residency.leave(entry);
                     }
                     let number = self.results.keep(run, outcome);
-                    let place = std::mem::replace(&mut entry.place, Place::Ended(number));
-                    if let Place::Hot(instance) = place {
+                    let residence = std::mem::replace(&mut entry.residence, Residence::Ended(number));
+                    if let Residence::Hot(instance) = residence {
                         ended = Some(instance);
                     }
                 }
@@ -141,13 +141,13 @@ impl Shard {
         if let Some(instance) = ended {
             turn.recycle(instance);
         }
-        let is_parked = match &entry.place {
-            Place::Hot(instance) => {
+        let is_parked = match &entry.residence {
+            Residence::Hot(instance) => {
                 let is_parked = instance.park_reason().is_some();
                 self.residency.weigh(entry);
                 is_parked
             }
-            Place::Cold | Place::Loading(_) | Place::Ended(_) => false,
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         };
         if is_parked != entry.is_parked {
             entry.is_parked = is_parked;
@@ -165,7 +165,7 @@ fn tell_of_parking(effects: &mut Effects, entry: &mut Entry, run: RunId, reason:
     tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
     for waiter in entry.take_waiters() {
         let standing = Ok(Standing::Parked(reason.clone()));
-        effects.answer(Answer::Standing(waiter, standing));
+        effects.answer(Response::Standing(waiter, standing));
     }
 }
 
@@ -176,7 +176,7 @@ fn tell_of_end(effects: &mut Effects, entry: &mut Entry, outcome: &Outcome) {
     }
     for waiter in entry.take_waiters() {
         let standing = Ok(Standing::Ended(outcome.clone()));
-        effects.answer(Answer::Standing(waiter, standing));
+        effects.answer(Response::Standing(waiter, standing));
     }
     if let Some(parent) = entry.parent() {
         effects.push(tell_parent(parent, outcome));

@@ -14,7 +14,7 @@ use millrun_core::RunId;
 use tokio::sync::oneshot;
 
 use super::Shard;
-use super::answers::Answer;
+use super::answers::Response;
 use super::effects::Effects;
 use crate::RunError;
 use crate::mail::{Changed, Reply, Target};
@@ -46,7 +46,7 @@ impl Watchers {
         if !self.0.is_empty()
             && let Some(watchers) = self.0.remove(&run)
         {
-            effects.answer(Answer::Changed(watchers));
+            effects.answer(Response::Changed(watchers));
         }
     }
 
@@ -62,6 +62,6 @@ impl Shard {
         let len_max = self.shared.config.watchers_len_max;
         let found = self.find_live(target);
         let answer = found.and_then(|run| self.watchers.list(run, len_max));
-        self.effects.answer(Answer::Watched(reply, answer));
+        self.effects.answer(Response::Watched(reply, answer));
     }
 }
