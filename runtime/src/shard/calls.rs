@@ -19,8 +19,8 @@ use millrun_workflow::{Moment, OperationId, Parent};
 
 use super::Shard;
 use super::commands::Deed;
-use super::effects::Effect;
-use super::entry::Errand;
+use super::runs::entry::Errand;
+use super::sweeps::effects::Effect;
 use crate::mail::{Ask, PartitionMessage};
 use crate::partition_set::PartitionSet;
 

@@ -11,10 +11,10 @@ use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
 use millrun_workflow::{Command, Moment, OperationId, Pending};
 
 use super::Shard;
-use super::effects::{CancelledCall, Effect};
-use super::entry::Residence;
 use super::family::{close_child, start_child};
+use super::runs::entry::Residence;
 use super::signalling::send_signal;
+use super::sweeps::effects::{CancelledCall, Effect};
 use crate::activity::{ActivityTask, TaskQueues};
 use crate::timers::{Alarm, TimerCommand};
 

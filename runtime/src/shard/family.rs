@@ -26,10 +26,10 @@ use millrun_workflow::{
 };
 
 use super::Shard;
-use super::answers::Response;
-use super::effects::Effect;
-use super::entry::{Entry, Errand, Residence, WorkflowName};
-use super::roster::Known;
+use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
+use super::runs::roster::Known;
+use super::sweeps::answers::Response;
+use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::mail::{PartitionMessage, Standing, StartChild, child_end};
 use crate::partition_set::PartitionSet;

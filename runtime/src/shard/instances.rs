@@ -7,10 +7,10 @@ use millrun_workflow::{
 };
 
 use super::Shard;
-use super::answers::Response;
 use super::commands::{Deed, Seeding};
-use super::effects::Effect;
-use super::entry::{Entry, Errand, Loading, Residence, Sender, WorkflowName};
+use super::runs::entry::{Entry, Errand, Loading, Residence, Sender, WorkflowName};
+use super::sweeps::answers::Response;
+use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::activity::{ActivityReport, AttemptFailure};
 use crate::mail::Tell;

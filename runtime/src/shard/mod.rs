@@ -16,36 +16,36 @@
 //! - Nothing of what may touch the disk ([`Reads`](millrun_persistence::Reads)) is called on a shard's turn.
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
 //!   messages, which is what those who push feel.
+//!
+//! The parts of a shard, each with fields of its own that no other file reaches, and an invariant in its first lines:
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | [`runs`], [`residency`] | the runs at hand, and how many; which have their code in memory, and which are read |
+//! | [`sweeps`] | the turns that are gathered, what they want done, and what waits for its commit |
+//! | [`partitions`] | what is owned, what a loss drops, the ways to all |
+//! | [`outward`] | what is on its way to queues, topics and timers |
+//! | [`calls`], [`questions`], [`watching`] | who waits: runs for runs, callers for updates, callers for a change |
+//!
+//! The other files have no state: they say what is done with a message ([`requests`]), an errand ([`instances`]), a turn
+//! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`]).
 
-mod alarms;
-mod answers;
 mod asking;
-mod asleep;
 mod calls;
-mod census;
 mod commands;
-mod dispatch;
-mod effects;
-mod entry;
 mod family;
-mod id_hash;
 mod instances;
-mod line;
-mod loss;
-mod owned;
-mod publishing;
+mod outward;
+mod partitions;
 mod questions;
 mod refused;
 mod requests;
 mod residency;
-mod results;
-mod roster;
+mod runs;
 mod signalling;
 mod sweeps;
-mod told;
 mod turns;
 mod watching;
-mod ways;
 
 use std::sync::Arc;
 
@@ -59,25 +59,25 @@ use crate::mail::{Answered, ShardDoors, ShardMessage};
 use crate::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
-use alarms::Alarms;
-use answers::Outbox;
 use asking::Asking;
 use calls::Calls;
-use census::Census;
 use commands::Seeding;
-use dispatch::Dispatch;
-use effects::{Effect, Effects};
-pub(crate) use owned::EpochTable;
-use owned::of_no_run;
-use publishing::Backlogs;
+use outward::alarms::Alarms;
+use outward::dispatch::Dispatch;
+use outward::publishing::Backlogs;
+pub(crate) use partitions::owned::EpochTable;
+use partitions::owned::of_no_run;
+use partitions::ways::Ways;
 use questions::UpdateWaiters;
 use residency::Residency;
-use results::Results;
-use roster::Roster;
+use runs::census::Census;
+use runs::results::Results;
+use runs::roster::Roster;
 use sweeps::Sweeps;
-use told::ToldInSweep;
+use sweeps::answers::Outbox;
+use sweeps::effects::{Effect, Effects};
+use sweeps::told::ToldInSweep;
 use watching::Watchers;
-use ways::Ways;
 
 /// In a sweep that leaves reports behind, a request that begins a run counts as this many others.
 const BEGINNING_COST: usize = 16;

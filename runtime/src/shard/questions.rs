@@ -12,9 +12,9 @@ use millrun_core::RunId;
 use millrun_workflow::{Event, Input, InputRefused, Moment, ParkReason, Payload, Turn};
 
 use super::Shard;
-use super::answers::Response;
-use super::effects::Effects;
-use super::entry::{Residence, Sender};
+use super::runs::entry::{Residence, Sender};
+use super::sweeps::answers::Response;
+use super::sweeps::effects::Effects;
 use crate::mail::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
 use crate::partition_set::PartitionSet;
 use crate::{QueryError, RunError};

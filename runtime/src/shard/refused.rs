@@ -10,7 +10,7 @@
 //! run are told to ask again, and nothing of theirs is recorded. This is no failure of the shard.
 //!
 //! A turn that is fenced under the present epoch of its partition is another matter: the partition has another owner,
-//! and [is lost](super::loss).
+//! and [is lost](super::partitions::loss).
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use millrun_persistence::{RefusedTurn, TurnRefused};
 use millrun_workflow::{Moment, ParkReason};
 
 use super::Shard;
-use super::answers::Response;
-use super::entry::{Entry, Errand, Loading, Residence};
+use super::runs::entry::{Entry, Errand, Loading, Residence};
+use super::sweeps::answers::Response;
 use crate::RunError;
 use crate::partition_set::PartitionSet;
 

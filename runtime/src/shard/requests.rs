@@ -5,8 +5,8 @@ use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
 
 use super::Shard;
-use super::answers::Response;
-use super::entry::{Entry, Errand, Residence, WorkflowName};
+use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
+use super::sweeps::answers::Response;
 use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::mail::Reply;

@@ -8,10 +8,10 @@ use millrun_workflow::Moment;
 use rustc_hash::FxHashSet;
 
 use super::Shard;
-use super::answers::Response;
-use super::entry::{Entry, Errand, Loading, Residence};
-use super::line::Spot;
-use super::roster::Roster;
+use super::runs::entry::{Entry, Errand, Loading, Residence};
+use super::runs::line::Spot;
+use super::runs::roster::Roster;
+use super::sweeps::answers::Response;
 use crate::mail::{Load, Standing, Story};
 use crate::partition_set::PartitionSet;
 use crate::{RunError, RuntimeConfig};

@@ -16,8 +16,8 @@ use millrun_persistence::ReadError;
 use millrun_workflow::{Input, Moment, OperationId, SignalFailure, SignalScheduled};
 
 use super::Shard;
-use super::effects::{Behalf, Effect};
-use super::entry::{Errand, Sender};
+use super::runs::entry::{Errand, Sender};
+use super::sweeps::effects::{Behalf, Effect};
 use crate::RunError;
 use crate::mail::{Ask, PartitionMessage, RunSignal, check_workflow};
 

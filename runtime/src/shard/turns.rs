@@ -12,11 +12,11 @@ use millrun_persistence::{Snapshot, TurnError, TurnHeader};
 use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Turn};
 
 use super::Shard;
-use super::answers::Response;
 use super::commands::{Deed, RunLife};
-use super::effects::{Effect, Effects};
-use super::entry::{Entry, Residence};
 use super::family::{check_beginning, tell_parent};
+use super::runs::entry::{Entry, Residence};
+use super::sweeps::answers::Response;
+use super::sweeps::effects::{Effect, Effects};
 use crate::mail::Standing;
 
 impl Shard {

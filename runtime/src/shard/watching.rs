@@ -14,8 +14,8 @@ use millrun_core::RunId;
 use tokio::sync::oneshot;
 
 use super::Shard;
-use super::answers::Response;
-use super::effects::Effects;
+use super::sweeps::answers::Response;
+use super::sweeps::effects::Effects;
 use crate::RunError;
 use crate::mail::{Changed, Reply, Target};
 use crate::partition_set::PartitionSet;

@@ -17,7 +17,7 @@ use millrun_core::{RunId, Timestamp};
 use millrun_workflow::Outcome;
 
 #[derive(Debug, Default)]
-pub(super) struct Results {
+pub(in crate::shard) struct Results {
     /// Oldest first.
     kept: VecDeque<Kept>,
     /// How many were let go of.
@@ -37,11 +37,11 @@ struct Kept {
 
 /// Names a result: how many came before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ResultNumber(u64);
+pub(in crate::shard) struct ResultNumber(u64);
 
 impl Results {
     /// Keeps the result of a run that ends.
-    pub(super) fn keep(&mut self, run: RunId, outcome: Outcome) -> ResultNumber {
+    pub(in crate::shard) fn keep(&mut self, run: RunId, outcome: Outcome) -> ResultNumber {
         let number = ResultNumber(self.ended_len());
         self.kept.push_back(Kept { run, outcome });
         number
@@ -49,7 +49,7 @@ impl Results {
 
     /// A run has not ended after all, or is another owner's: its place stays, so that the others keep their numbers, and is
     /// nobody's.
-    pub(super) fn void(&mut self, number: ResultNumber) {
+    pub(in crate::shard) fn void(&mut self, number: ResultNumber) {
         let place = number.0.checked_sub(self.gone_len);
         let place = place.and_then(|place| usize::try_from(place).ok());
         if let Some(place) = place
@@ -64,19 +64,19 @@ impl Results {
     }
 
     /// A result that has not been let go of.
-    pub(super) fn get(&self, number: ResultNumber) -> Option<&Outcome> {
+    pub(in crate::shard) fn get(&self, number: ResultNumber) -> Option<&Outcome> {
         let place = usize::try_from(number.0.checked_sub(self.gone_len)?).ok()?;
         Some(&self.kept.get(place)?.outcome)
     }
 
     /// How many there have been.
-    pub(super) fn ended_len(&self) -> u64 {
+    pub(in crate::shard) fn ended_len(&self) -> u64 {
         self.gone_len + self.kept.len() as u64
     }
 
     /// The first `len` results there have been are durable. Of these, the oldest that was not counted as
     /// such is; whose it is.
-    pub(super) fn next_durable(&mut self, len: u64) -> Option<RunId> {
+    pub(in crate::shard) fn next_durable(&mut self, len: u64) -> Option<RunId> {
         if self.gone_len + self.durable_len as u64 >= len {
             return None;
         }
@@ -87,13 +87,13 @@ impl Results {
     }
 
     /// Whether the run that was counted as durable just now is one of those that are replayed: one of this many.
-    pub(super) fn is_checked(&mut self, every: u64) -> bool {
+    pub(in crate::shard) fn is_checked(&mut self, every: u64) -> bool {
         self.asked_len += 1;
         self.asked_len.is_multiple_of(every)
     }
 
     /// Drops the oldest result, and names its run, if more than `len_max` durable results are kept, or more than `bytes_max` of them.
-    pub(super) fn let_go(&mut self, len_max: usize, bytes_max: usize) -> Option<RunId> {
+    pub(in crate::shard) fn let_go(&mut self, len_max: usize, bytes_max: usize) -> Option<RunId> {
         if self.durable_len <= len_max && self.durable_bytes <= bytes_max {
             return None;
         }

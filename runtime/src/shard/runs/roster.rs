@@ -31,7 +31,7 @@ use super::results::ResultNumber;
 const SLACK: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(in crate::shard) struct Roster {
     slots: Vec<Slot>,
     free: Vec<u32>,
     awake: Vec<Option<Entry>>,
@@ -75,29 +75,29 @@ enum SlotState {
 
 /// What can be said of a run without waking it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
-    pub(super) run: RunId,
-    pub(super) id: &'a str,
-    pub(super) workflow: &'a WorkflowName,
-    pub(super) is_parked: bool,
+pub(in crate::shard) struct Known<'a> {
+    pub(in crate::shard) run: RunId,
+    pub(in crate::shard) id: &'a str,
+    pub(in crate::shard) workflow: &'a WorkflowName,
+    pub(in crate::shard) is_parked: bool,
     entry: Option<&'a Entry>,
 }
 
 impl<'a> Known<'a> {
     /// Who called it, if it is a child.
-    pub(super) fn parent(&self) -> Option<&'a Parent> {
+    pub(in crate::shard) fn parent(&self) -> Option<&'a Parent> {
         self.entry?.parent()
     }
 
     /// Its result, if it has ended.
-    pub(super) fn result(&self) -> Option<ResultNumber> {
+    pub(in crate::shard) fn result(&self) -> Option<ResultNumber> {
         match self.entry?.residence {
             Residence::Ended(number) => Some(number),
             Residence::Cold | Residence::Loading(_) | Residence::Hot(_) => None,
         }
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::shard) fn has_ended(&self) -> bool {
         self.result().is_some()
     }
 }
@@ -121,7 +121,7 @@ fn hash_of(run: RunId) -> u64 {
 impl Roster {
     /// A run that is awake.
     #[inline]
-    pub(super) fn get(&self, run: RunId) -> Option<&Entry> {
+    pub(in crate::shard) fn get(&self, run: RunId) -> Option<&Entry> {
         let place = match self.last.get() {
             Some(last) if last.run == run => last.place,
             _ => self.find(run)?.place,
@@ -131,7 +131,7 @@ impl Roster {
 
     /// A run, which is awake from now on.
     #[inline]
-    pub(super) fn get_mut(&mut self, run: RunId) -> Option<&mut Entry> {
+    pub(in crate::shard) fn get_mut(&mut self, run: RunId) -> Option<&mut Entry> {
         let place = match self.last.get() {
             Some(last) if last.run == run => last.place,
             _ => self.rouse(run)?.place,
@@ -140,12 +140,12 @@ impl Roster {
     }
 
     /// Whether a run is known, awake or not.
-    pub(super) fn contains(&self, run: RunId) -> bool {
+    pub(in crate::shard) fn contains(&self, run: RunId) -> bool {
         self.slot_of(run).is_some()
     }
 
     /// Where a run stands, for who remembers many.
-    pub(super) fn spot(&self, run: RunId) -> Option<Spot> {
+    pub(in crate::shard) fn spot(&self, run: RunId) -> Option<Spot> {
         let slot = match self.last.get() {
             Some(last) if last.run == run => last.slot,
             _ => self.slot_of(run)?,
@@ -154,13 +154,13 @@ impl Roster {
     }
 
     /// The run that stands there, if it is the one whose spot that was.
-    pub(super) fn run_at(&self, spot: Spot) -> Option<RunId> {
+    pub(in crate::shard) fn run_at(&self, spot: Spot) -> Option<RunId> {
         let Slot { run, state } = self.slots.get(spot.slot as usize)?;
         (spot.is_of(*run) && !matches!(state, SlotState::Free)).then_some(*run)
     }
 
     /// Puts a run to sleep that is on disk, all of it, and for which nobody waits.
-    pub(super) fn put_to_sleep(&mut self, run: RunId) {
+    pub(in crate::shard) fn put_to_sleep(&mut self, run: RunId) {
         let Some(slot) = self.slot_of(run) else { return };
         let SlotState::Awake(place) = self.slots[slot as usize].state else {
             return;
@@ -271,12 +271,12 @@ impl Roster {
     }
 
     /// The latest run of an instance.
-    pub(super) fn latest(&self, id: &InstanceId) -> Option<Known<'_>> {
+    pub(in crate::shard) fn latest(&self, id: &InstanceId) -> Option<Known<'_>> {
         self.slot_of_latest(id.as_str()).and_then(|slot| self.known(slot))
     }
 
     /// Enters a run, the latest of its instance from now on; gives the one that was so far.
-    pub(super) fn insert(&mut self, entry: Entry) -> Option<RunId> {
+    pub(in crate::shard) fn insert(&mut self, entry: Entry) -> Option<RunId> {
         let run = entry.run;
         let state = if entry.can_sleep() {
             match self.names.put_to_sleep(entry) {
@@ -347,7 +347,7 @@ impl Roster {
     }
 
     /// Takes a run out. If it is the latest of its instance, that has none from now on.
-    pub(super) fn remove(&mut self, run: RunId) -> Option<Entry> {
+    pub(in crate::shard) fn remove(&mut self, run: RunId) -> Option<Entry> {
         let slots = &self.slots;
         let is_it = |slot: &u32| slots[*slot as usize].run == run;
         let (slot, _) = self.by_run.find_entry(hash_of(run), is_it).ok()?.remove();
@@ -369,7 +369,7 @@ impl Roster {
     }
 
     /// Takes a run out, and makes `former` the latest of its instance again.
-    pub(super) fn undo(&mut self, run: RunId, former: Option<RunId>) -> Option<Entry> {
+    pub(in crate::shard) fn undo(&mut self, run: RunId, former: Option<RunId>) -> Option<Entry> {
         let entry = self.remove(run)?;
         if let Some(slot) = former.and_then(|former| self.slot_of(former)) {
             self.point(slot);
@@ -378,12 +378,12 @@ impl Roster {
     }
 
     /// All runs, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Known<'_>> {
+    pub(in crate::shard) fn iter(&self) -> impl Iterator<Item = Known<'_>> {
         self.by_run.iter().filter_map(|slot| self.known(*slot))
     }
 
     /// The latest run of each instance in the order of their ids, beginning behind `after`.
-    pub(super) fn list(
+    pub(in crate::shard) fn list(
         &mut self,
         after: Option<InstanceId>,
     ) -> impl Iterator<Item = (&InstanceId, Known<'_>)> {

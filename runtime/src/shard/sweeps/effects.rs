@@ -15,7 +15,7 @@ use crate::partition_set::PartitionSet;
 use crate::timers::TimerCommand;
 
 /// One thing to do, of those that most runs do not need.
-pub(super) enum Effect {
+pub(in crate::shard) enum Effect {
     /// A message to the shard that hosts the partition.
     Send(Partition, Box<PartitionMessage>),
     Publish(RunId, Arc<PublishScheduled>),
@@ -36,11 +36,11 @@ pub(super) enum Effect {
 
 /// A call that nobody waits for any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CancelledCall {
-    pub(super) run: RunId,
-    pub(super) operation: OperationId,
+pub(in crate::shard) struct CancelledCall {
+    pub(in crate::shard) run: RunId,
+    pub(in crate::shard) operation: OperationId,
     /// The number of its queue, if that is one of this runtime.
-    pub(super) queue: Option<u32>,
+    pub(in crate::shard) queue: Option<u32>,
 }
 
 impl fmt::Debug for Effect {
@@ -63,10 +63,10 @@ impl fmt::Debug for Effect {
 /// What a sweep wants done: each kind in the order in which it was decided, and on behalf of which run or partition, so
 /// that it can be dropped if the run's turn is refused, or the partition is lost.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
-    pub(super) answers: Vec<Response>,
-    pub(super) tasks: Vec<ActivityTask>,
-    pub(super) others: Vec<Effect>,
+pub(in crate::shard) struct Effects {
+    pub(in crate::shard) answers: Vec<Response>,
+    pub(in crate::shard) tasks: Vec<ActivityTask>,
+    pub(in crate::shard) others: Vec<Effect>,
     /// The run that is being worked on.
     present: Behalf,
     answers_of: Vec<Behalf>,
@@ -77,7 +77,7 @@ pub(super) struct Effects {
 /// two runs of a sweep were alike, those who asked the one would be told to ask again when a turn of the other is
 /// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Behalf(u64);
+pub(in crate::shard) struct Behalf(u64);
 
 /// Those of the bits that name the run. The others hold the number of the partition, counted from one.
 const RUN_BITS: u32 = 53;
@@ -100,7 +100,7 @@ impl From<Partition> for Behalf {
 }
 
 impl Behalf {
-    pub(super) fn partition(self) -> Option<Partition> {
+    pub(in crate::shard) fn partition(self) -> Option<Partition> {
         let number = u16::try_from(self.0 >> RUN_BITS).ok()?;
         Partition::from_index(number.checked_sub(1)?)
     }
@@ -109,22 +109,22 @@ impl Behalf {
 impl Effects {
     /// What follows is on behalf of this run or partition, until the one that was before is [set](Self::resume) again.
     #[inline]
-    pub(super) fn work_on(&mut self, of: impl Into<Behalf>) -> Behalf {
+    pub(in crate::shard) fn work_on(&mut self, of: impl Into<Behalf>) -> Behalf {
         std::mem::replace(&mut self.present, of.into())
     }
 
     #[inline]
-    pub(super) fn resume(&mut self, before: Behalf) {
+    pub(in crate::shard) fn resume(&mut self, before: Behalf) {
         self.present = before;
     }
 
     /// The run that is being worked on.
-    pub(super) fn present(&self) -> Behalf {
+    pub(in crate::shard) fn present(&self) -> Behalf {
         self.present
     }
 
     /// Drops all that these runs wanted. Those who asked them are told to ask again.
-    pub(super) fn drop_of(&mut self, runs: &[RunId]) {
+    pub(in crate::shard) fn drop_of(&mut self, runs: &[RunId]) {
         let is_kept = |of: Option<Behalf>| !runs.iter().any(|run| Some(Behalf::from(*run)) == of);
         let (mut answers_of, mut others_of) = (self.answers_of.drain(..), self.others_of.drain(..));
         self.answers.retain(|_| is_kept(answers_of.next()));
@@ -132,29 +132,29 @@ impl Effects {
         self.tasks.retain(|task| !runs.contains(&task.run));
     }
 
-    pub(super) fn answer(&mut self, answer: Response) {
+    pub(in crate::shard) fn answer(&mut self, answer: Response) {
         self.answers.push(answer);
         self.answers_of.push(self.present);
     }
 
-    pub(super) fn run(&mut self, task: ActivityTask) {
+    pub(in crate::shard) fn run(&mut self, task: ActivityTask) {
         self.tasks.push(task);
     }
 
-    pub(super) fn push(&mut self, effect: Effect) {
+    pub(in crate::shard) fn push(&mut self, effect: Effect) {
         self.others.push(effect);
         self.others_of.push(self.present);
     }
 
     /// As [`push`](Self::push), for what was decided durably before: it holds whatever is refused now, as long as the
     /// partition is owned.
-    pub(super) fn push_decided(&mut self, of: Partition, effect: Effect) {
+    pub(in crate::shard) fn push_decided(&mut self, of: Partition, effect: Effect) {
         self.others.push(effect);
         self.others_of.push(of.into());
     }
 
     /// Drops all that was wanted on behalf of these partitions. Each answer becomes that the partition has moved.
-    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
+    pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let is_lost = |of: Behalf| of.partition().filter(|partition| lost.contains(*partition));
         let of = std::mem::take(&mut self.answers_of);
         for (answer, of) in std::mem::take(&mut self.answers).into_iter().zip(of) {
@@ -176,7 +176,7 @@ impl Effects {
         self.tasks.retain(|task| !lost.contains(task.run.partition()));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::shard) fn is_empty(&self) -> bool {
         self.answers.is_empty() && self.tasks.is_empty() && self.others.is_empty()
     }
 
@@ -189,27 +189,33 @@ impl Effects {
 
 /// The effects of sweeps whose commits are under way, in order.
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
+pub(in crate::shard) struct InFlight {
     sweeps: VecDeque<Sweep>,
     spare: Vec<Effects>,
 }
 
 /// The effects of one sweep.
 #[derive(Debug)]
-pub(super) struct Sweep {
+pub(in crate::shard) struct Sweep {
     /// Durable once the watermark has reached this.
     offset: Offset,
     /// The number of the sweep, counted by its shard.
-    pub(super) number: u64,
+    pub(in crate::shard) number: u64,
     /// How many runs had ended by its end, counted by its shard.
-    pub(super) ended_len: u64,
-    pub(super) effects: Effects,
+    pub(in crate::shard) ended_len: u64,
+    pub(in crate::shard) effects: Effects,
 }
 
 impl InFlight {
     /// Takes the effects of a sweep that is durable once the watermark has reached `offset`, and
     /// leaves `effects` empty.
-    pub(super) fn push(&mut self, offset: Offset, number: u64, ended_len: u64, effects: &mut Effects) {
+    pub(in crate::shard) fn push(
+        &mut self,
+        offset: Offset,
+        number: u64,
+        ended_len: u64,
+        effects: &mut Effects,
+    ) {
         let mut empty = self.spare.pop().unwrap_or_default();
         empty.present = effects.present;
         let effects = std::mem::replace(effects, empty);
@@ -222,19 +228,19 @@ impl InFlight {
     }
 
     /// The oldest sweep, if it is durable.
-    pub(super) fn pop_durable(&mut self, watermark: Offset) -> Option<Sweep> {
+    pub(in crate::shard) fn pop_durable(&mut self, watermark: Offset) -> Option<Sweep> {
         self.sweeps.pop_front_if(|sweep| sweep.offset <= watermark)
     }
 
     /// As [`Effects::lose`], of all sweeps.
-    pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
+    pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         for sweep in &mut self.sweeps {
             sweep.effects.lose(lost, moved);
         }
     }
 
     /// Gives emptied lists back for later use.
-    pub(super) fn recycle(&mut self, mut effects: Effects) {
+    pub(in crate::shard) fn recycle(&mut self, mut effects: Effects) {
         const SPARE_MAX: usize = 16;
         const SPARE_CAPACITY_MAX: usize = 1_024;
         effects.answers_of.clear();
@@ -246,7 +252,7 @@ impl InFlight {
     }
 
     /// How many sweeps wait for their commits.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::shard) fn len(&self) -> usize {
         self.sweeps.len()
     }
 }

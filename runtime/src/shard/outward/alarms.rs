@@ -7,14 +7,14 @@ use crate::timers::{TimerCommand, TimersDoor};
 
 /// What was not sent yet.
 #[derive(Debug, Default)]
-pub(super) struct Alarms(Vec<TimerCommand>);
+pub(in crate::shard) struct Alarms(Vec<TimerCommand>);
 
 impl Alarms {
-    pub(super) fn want(&mut self, command: TimerCommand) {
+    pub(in crate::shard) fn want(&mut self, command: TimerCommand) {
         self.0.push(command);
     }
 
-    pub(super) fn send(&mut self, timers: &TimersDoor) {
+    pub(in crate::shard) fn send(&mut self, timers: &TimersDoor) {
         if !self.0.is_empty() {
             timers.send(std::mem::take(&mut self.0));
         }

@@ -7,13 +7,17 @@
 //! Invariants: sweeps are numbered from one in the order in which they are queued, and become durable in that order. The
 //! effects of a sweep are given out when it is durable, and never before.
 
+pub(super) mod answers;
+pub(super) mod effects;
+pub(super) mod told;
+
 use millrun_core::{InstanceId, Offset};
 use millrun_persistence::{Batch, EnqueueError, Journal, RefusedTurn, TurnError, TurnHeader, TurnView};
 use millrun_workflow::{Event, EventError, wire};
 
-use super::answers::Response;
-use super::effects::{Effects, InFlight, Sweep};
 use crate::partition_set::PartitionSet;
+use answers::Response;
+use effects::{Effects, InFlight, Sweep};
 
 /// What is gathered, and what is under way.
 #[derive(Debug)]

@@ -16,13 +16,13 @@ use millrun_workflow::OperationId;
 /// Where a run stands among those that a shard knows, and what tells it from others that stand
 /// there later: but for one in four billion of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
-    pub(super) slot: u32,
+pub(in crate::shard) struct Spot {
+    pub(in crate::shard) slot: u32,
     tag: u32,
 }
 
 impl Spot {
-    pub(super) fn new(slot: u32, run: RunId) -> Self {
+    pub(in crate::shard) fn new(slot: u32, run: RunId) -> Self {
         Self {
             slot,
             tag: Self::tag_of(run),
@@ -30,7 +30,7 @@ impl Spot {
     }
 
     /// Whether it may be the spot of this run, which stands in its slot now.
-    pub(super) fn is_of(self, run: RunId) -> bool {
+    pub(in crate::shard) fn is_of(self, run: RunId) -> bool {
         self.tag == Self::tag_of(run)
     }
 
@@ -42,14 +42,14 @@ impl Spot {
 
 /// Operations of runs, in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Line(VecDeque<(Spot, OperationId)>);
+pub(in crate::shard) struct Line(VecDeque<(Spot, OperationId)>);
 
 impl Line {
-    pub(super) fn push(&mut self, spot: Spot, operation: OperationId) {
+    pub(in crate::shard) fn push(&mut self, spot: Spot, operation: OperationId) {
         self.0.push_back((spot, operation));
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Spot, OperationId)> {
+    pub(in crate::shard) fn pop(&mut self) -> Option<(Spot, OperationId)> {
         let first = self.0.pop_front();
         if self.0.len() < self.0.capacity() / 4 {
             // A million have been here: their memory goes with them.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! One value per topic and shard waits for room with a task of its own; a million behind it cost a
-//! [few bytes](super::line) each, and their runs are unloaded as any that wait. When room is there for all of them,
+//! [few bytes](crate::shard::runs::line) each, and their runs are unloaded as any that wait. When room is there for all of them,
 //! they are published in their order, a bounded number in each turn of the shard.
 //!
 //! What was handed to a topic is [listed](HandedOver) until its outcome is durable, so that a shard
@@ -24,13 +24,13 @@ use millrun_core::{Cause, RunId, panic_message};
 use millrun_workflow::{Moment, Name, OperationId, Pending, PublishOutcome, PublishScheduled};
 use rustc_hash::FxHashSet;
 
-use super::Shard;
-use super::entry::{Errand, Residence};
-use super::line::Line;
 use crate::handed::HandedOver;
 use crate::mail::LocalMessage;
 use crate::partition_set::PartitionSet;
 use crate::recovery::RecoveredRun;
+use crate::shard::Shard;
+use crate::shard::runs::entry::{Errand, Residence};
+use crate::shard::runs::line::Line;
 
 /// How many values that have waited for room a shard publishes in one turn, so that those who ask
 /// something meanwhile get their answers; the rest has the next turns.
@@ -38,7 +38,7 @@ const FED_TURN_MAX: usize = 256;
 
 /// What waits for room in topics.
 #[derive(Debug, Default)]
-pub(super) struct Backlogs {
+pub(in crate::shard) struct Backlogs {
     by_topic: BTreeMap<Name, Backlog>,
     /// Topics whose next value has its turn.
     to_feed: VecDeque<Name>,
@@ -50,12 +50,12 @@ pub(super) struct Backlogs {
 
 impl Backlogs {
     /// A turn of the shard begins, which may feed [as many](FED_TURN_MAX) values again.
-    pub(super) fn begin_turn(&mut self) {
+    pub(in crate::shard) fn begin_turn(&mut self) {
         self.fed_len = 0;
     }
 
     /// Whether a topic's next value has its turn.
-    pub(super) fn is_due(&self) -> bool {
+    pub(in crate::shard) fn is_due(&self) -> bool {
         !self.to_feed.is_empty()
     }
 }
@@ -84,13 +84,13 @@ impl Shard {
     }
 
     /// The history of a run knows what became of its publish.
-    pub(super) fn forget_publish(&self, run: RunId, operation: OperationId) {
+    pub(in crate::shard) fn forget_publish(&self, run: RunId, operation: OperationId) {
         self.handed().forget((run, operation));
     }
 
     /// Publishes a value whose decision is durable. A topic that is not registered here leaves it in
     /// its history.
-    pub(super) fn publish(&mut self, run: RunId, scheduled: &PublishScheduled) {
+    pub(in crate::shard) fn publish(&mut self, run: RunId, scheduled: &PublishScheduled) {
         let operation = scheduled.operation;
         let Some((topic, begin)) = self.shared.topics.get(&scheduled.topic) else {
             tracing::warn!(%run, topic = %scheduled.topic, "a topic is not registered: the publish waits");
@@ -163,7 +163,7 @@ impl Shard {
 
     /// A value is not to be published any more. One that waits in the list is passed over when its
     /// turn comes.
-    pub(super) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
+    pub(in crate::shard) fn cancel_publish(&mut self, run: RunId, operation: OperationId) {
         if let Some(topic) = self.handed().cancel((run, operation)) {
             let message = LocalMessage::Published {
                 run,
@@ -177,7 +177,13 @@ impl Shard {
     }
 
     /// The value at the front has found room, or is given up: the next one has its turn.
-    pub(super) fn on_room(&mut self, topic: &Name, run: RunId, operation: OperationId, moment: Moment) {
+    pub(in crate::shard) fn on_room(
+        &mut self,
+        topic: &Name,
+        run: RunId,
+        operation: OperationId,
+        moment: Moment,
+    ) {
         let front = self
             .backlogs
             .by_topic
@@ -190,7 +196,7 @@ impl Shard {
 
     /// The value at the front has found room: the next one has its turn, and as long as each finds room
     /// at once, the ones behind it, as many as a turn of the shard may [feed](FED_TURN_MAX).
-    pub(super) fn feed_topic(&mut self, topic: Name, moment: Moment) {
+    pub(in crate::shard) fn feed_topic(&mut self, topic: Name, moment: Moment) {
         let Some(backlog) = self.backlogs.by_topic.get_mut(&topic) else {
             return;
         };
@@ -205,7 +211,7 @@ impl Shard {
 
     /// Gives values that stand first in their lines their turns, until this turn of the shard has fed
     /// as many as it may. Nobody who comes new gets before those that are left.
-    pub(super) fn feed_topics(&mut self, moment: Moment) {
+    pub(in crate::shard) fn feed_topics(&mut self, moment: Moment) {
         self.backlogs.is_feeding = true;
         while self.backlogs.fed_len < FED_TURN_MAX
             && let Some(topic) = self.backlogs.to_feed.pop_front()
@@ -235,7 +241,13 @@ impl Shard {
     }
 
     /// A value whose turn has come, of a run in memory.
-    pub(super) fn republish(&mut self, run: RunId, operation: OperationId, topic: Name, moment: Moment) {
+    pub(in crate::shard) fn republish(
+        &mut self,
+        run: RunId,
+        operation: OperationId,
+        topic: Name,
+        moment: Moment,
+    ) {
         // Another run may by a rare chance be taken for the one that stood in line.
         let is_handed = self.handed().outcome((run, operation)).is_some();
         let scheduled = match self.entries.get(run).map(|entry| &entry.residence) {
@@ -261,7 +273,7 @@ impl Shard {
 
     /// Takes over what a predecessor handed to topics; those of its values that wait for room keep
     /// their places at the front.
-    pub(super) fn take_over_publishes(&mut self, runs: &[RecoveredRun]) {
+    pub(in crate::shard) fn take_over_publishes(&mut self, runs: &[RecoveredRun]) {
         let pending: FxHashSet<_> = runs
             .iter()
             .flat_map(|run| run.pending.iter().map(|(operation, ..)| (run.run, *operation)))
@@ -273,7 +285,7 @@ impl Shard {
 
     /// Forgets what runs of these partitions publish. Where one of them waited for room at the front of a line, the
     /// next one has its turn.
-    pub(super) fn lose_publishes(&mut self, lost: &PartitionSet) {
+    pub(in crate::shard) fn lose_publishes(&mut self, lost: &PartitionSet) {
         self.handed().lose(lost);
         for (topic, backlog) in &mut self.backlogs.by_topic {
             let is_lost = |(run, _): (RunId, OperationId)| lost.contains(run.partition());
@@ -288,7 +300,12 @@ impl Shard {
     /// A publish that was pending when its history was last read. Topics are in memory: after a crash
     /// of the process, or under another owner, one that did not wait for room is not repeated. Whether it was performed nobody
     /// knows then, and that is what its run is told.
-    pub(super) fn seed_publish(&mut self, run: RunId, scheduled: &PublishScheduled, is_repeated: bool) {
+    pub(in crate::shard) fn seed_publish(
+        &mut self,
+        run: RunId,
+        scheduled: &PublishScheduled,
+        is_repeated: bool,
+    ) {
         let operation = scheduled.operation;
         let outcome = match self.handed().outcome((run, operation)) {
             Some(Some(outcome)) => outcome,

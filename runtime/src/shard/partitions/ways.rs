@@ -9,7 +9,7 @@ use crate::partition_set::PartitionSet;
 
 /// Where a shard stands among the others, and the ways to them.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(in crate::shard) struct Ways {
     /// The number of this shard.
     index: usize,
     /// The doors of all shards.
@@ -19,47 +19,47 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    pub(super) fn new(doors: ShardDoors, index: usize) -> Self {
+    pub(in crate::shard) fn new(doors: ShardDoors, index: usize) -> Self {
         let router = Router::new(doors.clone());
         Self { index, doors, router }
     }
 
     /// The number of this shard.
     #[inline]
-    pub(super) fn index(&self) -> usize {
+    pub(in crate::shard) fn index(&self) -> usize {
         self.index
     }
 
     /// The doors of all shards, for a task that tells a run something later.
-    pub(super) fn doors(&self) -> ShardDoors {
+    pub(in crate::shard) fn doors(&self) -> ShardDoors {
         self.doors.clone()
     }
 
     /// The partitions that are this shard's, whoever owns them.
-    pub(super) fn here(&self) -> PartitionSet {
+    pub(in crate::shard) fn here(&self) -> PartitionSet {
         let is_here = |partition: &Partition| self.doors.index_of(*partition) == self.index;
         PartitionSet::all().iter().filter(is_here).collect()
     }
 
     /// The partitions of the other shards.
-    pub(super) fn elsewhere(&self) -> PartitionSet {
+    pub(in crate::shard) fn elsewhere(&self) -> PartitionSet {
         let is_elsewhere = |partition: &Partition| self.doors.index_of(*partition) != self.index;
         PartitionSet::all().iter().filter(is_elsewhere).collect()
     }
 
     /// Tells a run something, in a later turn of its shard.
-    pub(super) fn tell(&self, run: RunId, message: LocalMessage) {
+    pub(in crate::shard) fn tell(&self, run: RunId, message: LocalMessage) {
         self.doors.push(run, message);
     }
 
     /// Brings a message to a partition.
     #[inline]
-    pub(super) fn send(&self, to: Partition, message: PartitionMessage) {
+    pub(in crate::shard) fn send(&self, to: Partition, message: PartitionMessage) {
         self.router.send(to, message);
     }
 
     /// Brings a message to several partitions: once to each shard that hosts some.
-    pub(super) fn send_to_each(&self, to: &PartitionSet, message: impl Fn() -> PartitionMessage) {
+    pub(in crate::shard) fn send_to_each(&self, to: &PartitionSet, message: impl Fn() -> PartitionMessage) {
         self.router.send_to_each(to, message);
     }
 }

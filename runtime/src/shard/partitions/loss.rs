@@ -17,19 +17,19 @@ use std::sync::Arc;
 use millrun_core::{Epoch, Partition};
 use millrun_persistence::Granted;
 
-use super::Shard;
-use super::answers::Response;
-use super::entry::{Errand, Residence};
 use crate::RunError;
 use crate::mail::PartitionMessage;
 use crate::partition_set::PartitionSet;
 use crate::recovery;
+use crate::shard::Shard;
+use crate::shard::runs::entry::{Errand, Residence};
+use crate::shard::sweeps::answers::Response;
 use crate::timers::TimerCommand;
 
 impl Shard {
     /// Drops all that is here of these partitions, which are not owned any more.
     #[cold]
-    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+    pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet) {
         if lost.is_empty() {
             return;
         }
@@ -105,7 +105,7 @@ impl Shard {
 
     /// Takes in the partitions that a claim gave to this shard, with the runs there.
     #[cold]
-    pub(super) fn take_granted(&mut self, mut granted: Granted) {
+    pub(in crate::shard) fn take_granted(&mut self, mut granted: Granted) {
         let now = self.shared.host.now();
         let owned = self.shared.claims.owned();
         let claim = granted.claim;
@@ -140,7 +140,7 @@ impl Shard {
 
     /// Drops what a predecessor has left with pools and timers of partitions that it had lost: it may have failed before it
     /// had heard of that.
-    pub(super) fn drop_left(&mut self) {
+    pub(in crate::shard) fn drop_left(&mut self) {
         let here = self.ways.here();
         let left: PartitionSet = here.iter().filter(|partition| !self.owns(*partition)).collect();
         if left.is_empty() {
@@ -162,7 +162,7 @@ impl Shard {
 
 impl Errand {
     /// That it cannot be done, for those who wait for an answer.
-    pub(super) fn refuse(self, error: RunError) -> Option<Response> {
+    pub(in crate::shard) fn refuse(self, error: RunError) -> Option<Response> {
         match self {
             Self::Tell(_, reply) => Some(Response::Tell(reply, Err(error))),
             Self::Describe(reply) => Some(Response::Describe(reply, Err(error))),

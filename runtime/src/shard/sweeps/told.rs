@@ -16,7 +16,7 @@ use crate::partition_set::PartitionSet;
 
 /// By parts of the runtime, and by other runs: callers from outside ask again by themselves.
 #[derive(Debug, Default)]
-pub(super) struct ToldInSweep {
+pub(in crate::shard) struct ToldInSweep {
     inputs: Vec<(RunId, Input)>,
     /// Signals of runs that were answered, and on behalf of which run.
     signals: Vec<(Behalf, Box<RunSignal>)>,
@@ -25,34 +25,34 @@ pub(super) struct ToldInSweep {
 impl ToldInSweep {
     /// A run is told this.
     #[inline]
-    pub(super) fn note_input(&mut self, run: RunId, input: Input) {
+    pub(in crate::shard) fn note_input(&mut self, run: RunId, input: Input) {
         self.inputs.push((run, input));
     }
 
     /// Takes back what was noted last.
-    pub(super) fn take_last_input(&mut self) -> Option<Input> {
+    pub(in crate::shard) fn take_last_input(&mut self) -> Option<Input> {
         self.inputs.pop().map(|(_, input)| input)
     }
 
     /// Takes what a run was told, in order.
-    pub(super) fn take_inputs(&mut self, run: RunId) -> Vec<Input> {
+    pub(in crate::shard) fn take_inputs(&mut self, run: RunId) -> Vec<Input> {
         let told = self.inputs.extract_if(.., |(of, _)| *of == run);
         told.map(|(_, input)| input).collect()
     }
 
     /// A signal was answered on behalf of this run.
-    pub(super) fn note_signal(&mut self, of: Behalf, signal: Box<RunSignal>) {
+    pub(in crate::shard) fn note_signal(&mut self, of: Behalf, signal: Box<RunSignal>) {
         self.signals.push((of, signal));
     }
 
     /// Takes the signals that were answered, each with the run on whose behalf.
-    pub(super) fn take_signals(&mut self) -> Vec<(Behalf, Box<RunSignal>)> {
+    pub(in crate::shard) fn take_signals(&mut self) -> Vec<(Behalf, Box<RunSignal>)> {
         std::mem::take(&mut self.signals)
     }
 
     /// Forgets what runs of these partitions were told. Who has sent them signals, here or elsewhere, sends them again
     /// when the partition begins anew.
-    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+    pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet) {
         self.inputs.retain(|(run, _)| !lost.contains(run.partition()));
         self.signals
             .retain(|(_, signal)| !lost.contains(signal.to.partition()));
@@ -60,7 +60,7 @@ impl ToldInSweep {
 
     /// The sweep is queued, and its turns are taken.
     #[inline]
-    pub(super) fn clear(&mut self) {
+    pub(in crate::shard) fn clear(&mut self) {
         self.inputs.clear();
         self.signals.clear();
     }

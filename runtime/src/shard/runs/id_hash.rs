@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::{fmt, hash};
 
 /// See the [module](self).
-pub(super) struct IdHasher(ahash::RandomState);
+pub(in crate::shard) struct IdHasher(ahash::RandomState);
 
 impl Default for IdHasher {
     /// With a secret that nobody else has.
@@ -25,7 +25,7 @@ impl fmt::Debug for IdHasher {
 
 impl IdHasher {
     /// The hash of an id.
-    pub(super) fn hash(&self, id: &str) -> u64 {
+    pub(in crate::shard) fn hash(&self, id: &str) -> u64 {
         self.0.hash_one(id)
     }
 }

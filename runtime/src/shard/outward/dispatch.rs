@@ -16,18 +16,18 @@ use millrun_core::{Bell, RunId, Timestamp};
 use millrun_workflow::{DEFAULT_QUEUE, Name, OperationId};
 use rustc_hash::FxHashSet;
 
-use super::Shard;
-use super::commands::Deed;
-use super::effects::CancelledCall;
-use super::entry::{Errand, Residence};
-use super::owned::of_no_run;
 use crate::activity::{ActivityTask, LastActivity, TaskQueues};
 use crate::partition_set::PartitionSet;
+use crate::shard::Shard;
+use crate::shard::commands::Deed;
+use crate::shard::partitions::owned::of_no_run;
+use crate::shard::runs::entry::{Errand, Residence};
+use crate::shard::sweeps::effects::CancelledCall;
 use crate::shared::ShardShared;
 
 /// What is on its way from a shard to the task queues.
 #[derive(Debug)]
-pub(super) struct Dispatch {
+pub(in crate::shard) struct Dispatch {
     /// By the number of the queue.
     outlets: Vec<Outlet>,
     last_activity: LastActivity,
@@ -49,7 +49,7 @@ struct Outlet {
 }
 
 impl Dispatch {
-    pub(super) fn new(queues: &TaskQueues) -> Self {
+    pub(in crate::shard) fn new(queues: &TaskQueues) -> Self {
         Self {
             outlets: queues.all().iter().map(|_| Outlet::default()).collect(),
             last_activity: LastActivity::default(),
@@ -60,17 +60,17 @@ impl Dispatch {
     }
 
     /// The shard has taken the place of one that failed, and that may have left tasks in the queues.
-    pub(super) fn succeed(&mut self) {
+    pub(in crate::shard) fn succeed(&mut self) {
         self.is_successor = true;
     }
 
     /// Nobody waits for a call any more: its pool is [told](Self::tell_cancelled) behind the tasks that are on their way.
-    pub(super) fn cancel(&mut self, call: CancelledCall) {
+    pub(in crate::shard) fn cancel(&mut self, call: CancelledCall) {
         self.cancelled.push(call);
     }
 
     /// Drops what runs of these partitions want.
-    pub(super) fn lose(&mut self, lost: &PartitionSet) {
+    pub(in crate::shard) fn lose(&mut self, lost: &PartitionSet) {
         self.cancelled.retain(|call| !lost.contains(call.run.partition()));
         for Outlet { staged, backlog } in &mut self.outlets {
             staged.retain(|task| !lost.contains(task.run.partition()));
@@ -79,7 +79,7 @@ impl Dispatch {
     }
 
     /// Collects a task for its queue; a queue without code here leaves it in its history.
-    pub(super) fn stage(&mut self, task: ActivityTask, shared: &ShardShared) {
+    pub(in crate::shard) fn stage(&mut self, task: ActivityTask, shared: &ShardShared) {
         if let Some(timeout) = task.scheduled.schedule_to_start {
             // The pool that there always is looks at the time of calls on queues without one.
             let queue = shared.pool(&task.scheduled.queue);
@@ -109,7 +109,7 @@ impl Dispatch {
     }
 
     /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
-    pub(super) fn send(&mut self, shared: &ShardShared, bell: &Bell) {
+    pub(in crate::shard) fn send(&mut self, shared: &ShardShared, bell: &Bell) {
         for (outlet, queue) in self.outlets.iter_mut().zip(shared.queues.all()) {
             let Outlet { staged, backlog } = outlet;
             if staged.is_empty() {
@@ -129,7 +129,7 @@ impl Dispatch {
     }
 
     /// Tells the pools of calls that nobody waits for any more, each that of its own queue.
-    pub(super) fn tell_cancelled(&mut self, shared: &ShardShared) {
+    pub(in crate::shard) fn tell_cancelled(&mut self, shared: &ShardShared) {
         if self.cancelled.is_empty() {
             return;
         }
@@ -184,7 +184,7 @@ impl Dispatch {
     }
 
     /// Gives a queue the task of a run that was read for it, before all that has waited less.
-    pub(super) fn send_loaded(&mut self, task: ActivityTask, shared: &ShardShared, bell: &Bell) {
+    pub(in crate::shard) fn send_loaded(&mut self, task: ActivityTask, shared: &ShardShared, bell: &Bell) {
         let number = shared.queues.number_for(&task.scheduled, &mut self.last_activity);
         let Some(number) = number.filter(|number| *number < self.outlets.len()) else {
             return;
@@ -204,7 +204,7 @@ impl Dispatch {
 
 impl Shard {
     /// Moves backlog into the windows of its queues, as far as there is room.
-    pub(super) fn feed_queues(&mut self, now: Timestamp) {
+    pub(in crate::shard) fn feed_queues(&mut self, now: Timestamp) {
         for number in 0..self.dispatch.outlets.len() {
             if !self.dispatch.outlets[number].backlog.is_empty() {
                 self.feed_queue(number, now);

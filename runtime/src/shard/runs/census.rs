@@ -14,7 +14,7 @@ use crate::shared::{Counters, ShardShared};
 
 /// The numbers of one shard.
 #[derive(Debug)]
-pub(super) struct Census {
+pub(in crate::shard) struct Census {
     shared: Arc<ShardShared>,
     live_len: usize,
     /// How many of the live runs are children.
@@ -29,7 +29,7 @@ pub(super) struct Census {
 }
 
 impl Census {
-    pub(super) fn new(shared: Arc<ShardShared>) -> Self {
+    pub(in crate::shard) fn new(shared: Arc<ShardShared>) -> Self {
         Self {
             shared,
             live_len: 0,
@@ -46,79 +46,79 @@ impl Census {
         &self.shared.counters
     }
 
-    pub(super) fn live_len(&self) -> usize {
+    pub(in crate::shard) fn live_len(&self) -> usize {
         self.live_len
     }
 
-    pub(super) fn has_children(&self) -> bool {
+    pub(in crate::shard) fn has_children(&self) -> bool {
         self.children_len > 0
     }
 
     /// A live run is here from now on: it begins, was recovered, or has not ended after all.
     #[inline]
-    pub(super) fn enter(&mut self, is_child: bool) {
+    pub(in crate::shard) fn enter(&mut self, is_child: bool) {
         self.live_len += 1;
         self.children_len += usize::from(is_child);
     }
 
     /// A live run is not here any more, or not live.
     #[inline]
-    pub(super) fn leave(&mut self, is_child: bool) {
+    pub(in crate::shard) fn leave(&mut self, is_child: bool) {
         self.live_len -= 1;
         self.children_len -= usize::from(is_child);
     }
 
     /// The first turn of a run is recorded.
     #[inline]
-    pub(super) fn note_start(&mut self) {
+    pub(in crate::shard) fn note_start(&mut self) {
         self.started += 1;
     }
 
     /// So many events are recorded.
     #[inline]
-    pub(super) fn note_events(&mut self, len: usize) {
+    pub(in crate::shard) fn note_events(&mut self, len: usize) {
         self.events += len as u64;
     }
 
     /// The last turn of a run is recorded.
     #[inline]
-    pub(super) fn note_end(&mut self, is_child: bool) {
+    pub(in crate::shard) fn note_end(&mut self, is_child: bool) {
         self.leave(is_child);
         self.finished += 1;
     }
 
     /// The first turn of a run was refused, after it had been told of.
-    pub(super) fn take_back_start(&self) {
+    pub(in crate::shard) fn take_back_start(&self) {
         self.counters().started.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The last turn of a run was refused, after it had been told of.
-    pub(super) fn take_back_end(&self) {
+    pub(in crate::shard) fn take_back_end(&self) {
         self.counters().finished.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A run is parked from now on.
-    pub(super) fn note_parked(&self) {
+    pub(in crate::shard) fn note_parked(&self) {
         self.counters().parked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A run is parked no longer, or not here any more.
-    pub(super) fn note_unparked(&self) {
+    pub(in crate::shard) fn note_unparked(&self) {
         self.counters().parked.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The history of a run was read.
-    pub(super) fn note_load(&self) {
+    pub(in crate::shard) fn note_load(&self) {
         self.counters().loads.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A history has become long.
-    pub(super) fn note_long_history(&self) {
+    pub(in crate::shard) fn note_long_history(&self) {
         self.counters().long_histories.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds up what was counted, before anybody gets an answer that depends on it.
-    pub(super) fn tell(&mut self) {
+    pub(in crate::shard) fn tell(&mut self) {
         let counters = &self.shared.counters;
         for (count, counter) in [
             (&mut self.started, &counters.started),
@@ -133,12 +133,12 @@ impl Census {
     }
 
     /// Tells how many runs have their code in memory.
-    pub(super) fn tell_hot(&mut self, len: usize) {
+    pub(in crate::shard) fn tell_hot(&mut self, len: usize) {
         tell_change(&mut self.told_hot, len, &self.shared.counters.hot);
     }
 
     /// Takes back what was told of live runs, of which so many are parked: a successor counts its runs anew.
-    pub(super) fn withdraw(&mut self, parked_len: usize) {
+    pub(in crate::shard) fn withdraw(&mut self, parked_len: usize) {
         self.live_len = 0;
         self.tell();
         self.tell_hot(0);

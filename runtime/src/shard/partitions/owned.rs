@@ -6,9 +6,9 @@
 use millrun_core::{Epoch, Partition, RunId, Timestamp};
 use millrun_workflow::Moment;
 
-use super::Shard;
 use crate::claims::News;
 use crate::partition_set::PartitionSet;
+use crate::shard::Shard;
 
 /// The epoch of each partition that is owned.
 #[derive(Debug)]
@@ -32,30 +32,30 @@ impl EpochTable {
     /// The epoch under which a run's turns are recorded. That of a run whose partition is not owned is one under
     /// which no journal takes a turn.
     #[inline]
-    pub(super) fn of(&self, run: RunId) -> Epoch {
+    pub(in crate::shard) fn of(&self, run: RunId) -> Epoch {
         self.get(run.partition()).unwrap_or(Epoch::ZERO)
     }
 
     /// A partition is owned from now on; or is not, without an epoch.
-    pub(super) fn set(&mut self, partition: Partition, epoch: Option<Epoch>) {
+    pub(in crate::shard) fn set(&mut self, partition: Partition, epoch: Option<Epoch>) {
         self.0[usize::from(partition.index())] = epoch;
     }
 
     /// What is owned, in order.
-    pub(super) fn owned(&self) -> impl Iterator<Item = (Partition, Epoch)> {
+    pub(in crate::shard) fn owned(&self) -> impl Iterator<Item = (Partition, Epoch)> {
         let indices = (0..Partition::COUNT).filter_map(Partition::from_index);
         indices.filter_map(|partition| Some((partition, self.get(partition)?)))
     }
 }
 
 /// This time, for what is handed on until the run is known: it gets its epoch [there](Shard::moment_of).
-pub(super) fn of_no_run(now: Timestamp) -> Moment {
+pub(in crate::shard) fn of_no_run(now: Timestamp) -> Moment {
     Moment { now, epoch: 0 }
 }
 
 impl Shard {
     /// Takes what the journal has said about the partitions.
-    pub(super) fn hear_news(&mut self) {
+    pub(in crate::shard) fn hear_news(&mut self) {
         let news = self.shared.claims.take_news(self.ways.index());
         if !news.is_empty() {
             self.hear(news);
@@ -89,19 +89,19 @@ impl Shard {
 
     /// Whether the runs of a partition are here.
     #[inline]
-    pub(super) fn owns(&self, partition: Partition) -> bool {
+    pub(in crate::shard) fn owns(&self, partition: Partition) -> bool {
         self.epochs.get(partition).is_some()
     }
 
     /// The epoch under which a run's turns are [recorded](EpochTable::of).
     #[inline]
-    pub(super) fn epoch_of(&self, run: RunId) -> Epoch {
+    pub(in crate::shard) fn epoch_of(&self, run: RunId) -> Epoch {
         self.epochs.of(run)
     }
 
     /// This time, for a run's engine.
     #[inline]
-    pub(super) fn moment_of(&self, run: RunId, now: Timestamp) -> Moment {
+    pub(in crate::shard) fn moment_of(&self, run: RunId, now: Timestamp) -> Moment {
         Moment {
             now,
             epoch: self.epoch_of(run).get(),

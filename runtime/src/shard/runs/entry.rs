@@ -14,23 +14,23 @@ use crate::mail::{Question, Reply, RunSignal, Standing, Tell, UpdateReply, Updat
 
 /// One run.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) run: RunId,
-    pub(super) id: InstanceId,
-    pub(super) workflow: WorkflowName,
-    pub(super) residence: Residence,
+pub(in crate::shard) struct Entry {
+    pub(in crate::shard) run: RunId,
+    pub(in crate::shard) id: InstanceId,
+    pub(in crate::shard) workflow: WorkflowName,
+    pub(in crate::shard) residence: Residence,
     /// The first of those who wait for the result: seldom is there another.
     waiter: Option<Reply<Standing>>,
     rare: Option<Box<Rare>>,
     /// The number of the sweep with its last turn.
-    pub(super) last_sweep: u64,
+    pub(in crate::shard) last_sweep: u64,
     /// What it holds while it is in memory, as far as is known.
-    pub(super) hot_bytes: u32,
-    pub(super) is_parked: bool,
+    pub(in crate::shard) hot_bytes: u32,
+    pub(in crate::shard) is_parked: bool,
     /// Used since it was last considered for unloading.
-    pub(super) is_touched: bool,
+    pub(in crate::shard) is_touched: bool,
     /// Stands in the list of those with code in memory.
-    pub(super) is_listed: bool,
+    pub(in crate::shard) is_listed: bool,
     /// The first waiter is the caller that started the run, and perhaps does not ask.
     is_waiter_starter: bool,
 }
@@ -46,14 +46,14 @@ struct Rare {
 
 /// The name of a run's workflow, and of the one that its instance began as, in two words.
 #[derive(Clone, Debug)]
-pub(super) enum WorkflowName {
+pub(in crate::shard) enum WorkflowName {
     /// Of code that is part of the program; the instance began as it.
     Known(&'static str),
     Other(Arc<OtherName>),
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) struct OtherName {
+pub(in crate::shard) struct OtherName {
     name: Name,
     /// If it is another.
     began_as: Option<Name>,
@@ -61,7 +61,7 @@ pub(super) struct OtherName {
 
 /// Where a run is.
 #[derive(Debug)]
-pub(super) enum Residence {
+pub(in crate::shard) enum Residence {
     /// On disk only.
     Cold,
     /// Being read.
@@ -74,16 +74,16 @@ pub(super) enum Residence {
 
 /// A run that is being read.
 #[derive(Debug, Default)]
-pub(super) struct Loading {
+pub(in crate::shard) struct Loading {
     /// What came meanwhile, in order.
-    pub(super) held: Vec<Errand>,
+    pub(in crate::shard) held: Vec<Errand>,
     /// Its code must not run when it is there, for this reason.
-    pub(super) park: Option<ParkReason>,
+    pub(in crate::shard) park: Option<ParkReason>,
 }
 
 /// Something to be done with a run that is in memory.
 #[derive(Debug)]
-pub(super) enum Errand {
+pub(in crate::shard) enum Errand {
     Tell(Tell, Reply<()>),
     /// A signal that another run sends, or this one.
     Signal(Box<RunSignal>),
@@ -103,7 +103,7 @@ pub(super) enum Errand {
 
 /// Who an input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sender {
+pub(in crate::shard) enum Sender {
     /// Somebody who gets an answer, and asks again if there is none.
     Outside,
     /// A part of the runtime, which does not send it again.
@@ -112,7 +112,12 @@ pub(super) enum Sender {
 
 impl Entry {
     #[inline]
-    pub(super) fn new(run: RunId, id: InstanceId, workflow: WorkflowName, residence: Residence) -> Self {
+    pub(in crate::shard) fn new(
+        run: RunId,
+        id: InstanceId,
+        workflow: WorkflowName,
+        residence: Residence,
+    ) -> Self {
         Self {
             run,
             id,
@@ -131,21 +136,21 @@ impl Entry {
 
     /// The same entry, with the caller that started the run listed to be told of its end.
     #[inline]
-    pub(super) fn with_starter(mut self, end: Option<Reply<Standing>>) -> Self {
+    pub(in crate::shard) fn with_starter(mut self, end: Option<Reply<Standing>>) -> Self {
         self.is_waiter_starter = end.is_some();
         self.waiter = end;
         self
     }
 
     /// Drops the caller that started the run from the list; it asks if it wants to know, and need not be waiting.
-    pub(super) fn forget_starter(&mut self) {
+    pub(in crate::shard) fn forget_starter(&mut self) {
         if std::mem::take(&mut self.is_waiter_starter) {
             self.waiter = None;
         }
     }
 
     /// What it holds while it is in memory, as far as is known.
-    pub(super) fn memory_bytes(&self) -> u32 {
+    pub(in crate::shard) fn memory_bytes(&self) -> u32 {
         /// A channel for one answer, and what the allocator adds.
         const WAITER_BYTES: usize = 192;
         let Residence::Hot(instance) = &self.residence else {
@@ -157,7 +162,7 @@ impl Entry {
 
     /// As it is, for a run that is somebody's child.
     #[inline]
-    pub(super) fn with_parent(mut self, parent: Option<Parent>) -> Self {
+    pub(in crate::shard) fn with_parent(mut self, parent: Option<Parent>) -> Self {
         if parent.is_some() {
             self.rare.get_or_insert_default().parent = parent;
         }
@@ -165,16 +170,16 @@ impl Entry {
     }
 
     /// Who called it, if it is a child.
-    pub(super) fn parent(&self) -> Option<&Parent> {
+    pub(in crate::shard) fn parent(&self) -> Option<&Parent> {
         self.rare.as_ref()?.parent.as_ref()
     }
 
-    pub(super) const fn has_ended(&self) -> bool {
+    pub(in crate::shard) const fn has_ended(&self) -> bool {
         matches!(self.residence, Residence::Ended(_))
     }
 
     /// Adds somebody who waits for the result, and forgets those who gave up.
-    pub(super) fn wait(&mut self, reply: Reply<Standing>) {
+    pub(in crate::shard) fn wait(&mut self, reply: Reply<Standing>) {
         if self.waiter.as_ref().is_none_or(Reply::is_closed) {
             self.waiter = Some(reply);
             self.is_waiter_starter = false;
@@ -187,7 +192,7 @@ impl Entry {
         waiters.push(reply);
     }
 
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(in crate::shard) fn is_waited_for(&self) -> bool {
         let waits = |waiter: &Reply<Standing>| !waiter.is_closed();
         self.waiter.as_ref().is_some_and(waits)
             || self
@@ -198,12 +203,12 @@ impl Entry {
 
     /// Whether all of it is on disk, and nobody waits for it. Children stay awake: who called them is
     /// known here only.
-    pub(super) fn can_sleep(&self) -> bool {
+    pub(in crate::shard) fn can_sleep(&self) -> bool {
         matches!(self.residence, Residence::Cold) && !self.is_waited_for() && self.parent().is_none()
     }
 
     /// Takes those out who wait for the result.
-    pub(super) fn take_waiters(&mut self) -> impl Iterator<Item = Reply<Standing>> + use<> {
+    pub(in crate::shard) fn take_waiters(&mut self) -> impl Iterator<Item = Reply<Standing>> + use<> {
         let others = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.waiters));
         self.waiter.take().into_iter().chain(others.unwrap_or_default())
     }
@@ -211,7 +216,7 @@ impl Entry {
 
 impl Residence {
     /// On its way, for this.
-    pub(super) fn loading(errand: Errand) -> Self {
+    pub(in crate::shard) fn loading(errand: Errand) -> Self {
         Self::Loading(Box::new(Loading {
             held: vec![errand],
             park: None,
@@ -222,7 +227,7 @@ impl Residence {
 impl WorkflowName {
     /// `began_as` is the workflow that the instance began as, if that is another.
     #[inline]
-    pub(super) fn new(name: Name, began_as: Option<Name>) -> Self {
+    pub(in crate::shard) fn new(name: Name, began_as: Option<Name>) -> Self {
         match (name, began_as) {
             (Name::Borrowed(name), None) => Self::Known(name),
             (name, began_as) => Self::Other(Arc::new(OtherName { name, began_as })),
@@ -231,13 +236,13 @@ impl WorkflowName {
 
     /// That of a run that begins.
     #[inline]
-    pub(super) fn of(started: &Started) -> Self {
+    pub(in crate::shard) fn of(started: &Started) -> Self {
         let origin = started.origin.as_ref();
         let began_as = origin.and_then(|origin| origin.began_as.clone());
         Self::new(started.workflow.clone(), began_as)
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(in crate::shard) fn as_str(&self) -> &str {
         match self {
             Self::Known(name) => name,
             Self::Other(other) => &other.name,
@@ -245,7 +250,7 @@ impl WorkflowName {
     }
 
     /// The workflow that the instance began as, which its handles are of.
-    pub(super) fn began_as(&self) -> &str {
+    pub(in crate::shard) fn began_as(&self) -> &str {
         match self {
             Self::Known(name) => name,
             Self::Other(other) => other.began_as.as_ref().unwrap_or(&other.name),
@@ -253,7 +258,7 @@ impl WorkflowName {
     }
 
     /// Whether both names are the same.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(in crate::shard) fn is_same(&self, other: &Self) -> bool {
         self.as_str() == other.as_str() && self.began_as() == other.began_as()
     }
 }
@@ -261,7 +266,7 @@ impl WorkflowName {
 impl Errand {
     /// Whether somebody waits for the answer who is not a part of the run itself: a client, or a run that signals
     /// this one.
-    pub(super) fn is_from_outside(&self) -> bool {
+    pub(in crate::shard) fn is_from_outside(&self) -> bool {
         match self {
             Self::Tell(..) | Self::Signal(_) | Self::Describe(_) | Self::Query(..) | Self::Update(..) => true,
             Self::Input(_)
@@ -274,7 +279,7 @@ impl Errand {
     }
 
     /// Whether it concerns the instance, and so the run in which it goes on, if it does.
-    pub(super) fn is_for_the_instance(&self) -> bool {
+    pub(in crate::shard) fn is_for_the_instance(&self) -> bool {
         self.is_from_outside() && !matches!(self, Self::Tell(Tell::EndPromise { .. }, _))
     }
 }

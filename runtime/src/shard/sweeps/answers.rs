@@ -38,7 +38,7 @@ const SPARE_LEN_MAX: usize = 16;
 const SPARE_CAPACITY_MAX: usize = 1_024;
 
 /// To one who asked.
-pub(super) enum Response {
+pub(in crate::shard) enum Response {
     Start(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
     Tell(Reply<()>, Result<(), RunError>),
     Standing(Reply<Standing>, Result<Standing, RunError>),
@@ -55,7 +55,7 @@ pub(super) enum Response {
 
 impl Response {
     /// That nobody waits for it any more is no error.
-    pub(super) fn send(self) {
+    pub(in crate::shard) fn send(self) {
         match self {
             Self::Start(reply, answer) => drop(reply.send(answer)),
             Self::Tell(reply, answer) => drop(reply.send(answer)),
@@ -76,7 +76,7 @@ impl Response {
 
 impl Response {
     /// In its place, that the partition has another owner.
-    pub(super) fn moved(self, partition: Partition) -> Self {
+    pub(in crate::shard) fn moved(self, partition: Partition) -> Self {
         let error = || RunError::Moved { partition };
         match self {
             Self::Start(reply, _) => Self::Start(reply, Err(StartError::Moved { partition })),
@@ -142,13 +142,13 @@ type Spare = Arc<Mutex<Vec<Vec<Response>>>>;
 
 /// The way of durable answers out of a shard. Its task ends with it, when all are sent.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(in crate::shard) struct Outbox {
     door: mpsc::Sender<Responses>,
     spare: Spare,
 }
 
 impl Outbox {
-    pub(super) fn new(host: &dyn Host) -> Self {
+    pub(in crate::shard) fn new(host: &dyn Host) -> Self {
         let (outbox, task) = Self::with_task();
         host.spawn("answers", Box::pin(task));
         outbox
@@ -171,7 +171,7 @@ impl Outbox {
     }
 
     /// Sends answers that are durable, and leaves an empty list.
-    pub(super) fn send(&mut self, answers: &mut Vec<Response>) {
+    pub(in crate::shard) fn send(&mut self, answers: &mut Vec<Response>) {
         if answers.len() <= DIRECT_LEN_MAX {
             return send(answers);
         }

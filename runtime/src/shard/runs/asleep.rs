@@ -20,11 +20,11 @@ const NAMES_LEN_MAX: usize = 256;
 const IN_PLACE_MAX: usize = 22;
 
 #[derive(Debug)]
-pub(super) struct Sleeper {
+pub(in crate::shard) struct Sleeper {
     id: ShortId,
     /// The number of its workflow's name.
     workflow: u16,
-    pub(super) is_parked: bool,
+    pub(in crate::shard) is_parked: bool,
 }
 
 #[derive(Debug)]
@@ -57,19 +57,19 @@ impl ShortId {
 }
 
 impl Sleeper {
-    pub(super) fn id(&self) -> &str {
+    pub(in crate::shard) fn id(&self) -> &str {
         self.id.as_str()
     }
 }
 
 /// The names of the workflows that have runs asleep, by number.
 #[derive(Debug, Default)]
-pub(super) struct Names(Vec<WorkflowName>);
+pub(in crate::shard) struct Names(Vec<WorkflowName>);
 
 impl Names {
     /// Puts a run to sleep if it [can](Entry::can_sleep), and its workflow is one of those that are
     /// numbered; otherwise gives it back.
-    pub(super) fn put_to_sleep(&mut self, entry: Entry) -> Result<Sleeper, Entry> {
+    pub(in crate::shard) fn put_to_sleep(&mut self, entry: Entry) -> Result<Sleeper, Entry> {
         if !entry.can_sleep() {
             return Err(entry);
         }
@@ -89,7 +89,7 @@ impl Names {
         })
     }
 
-    pub(super) fn of(&self, sleeper: &Sleeper) -> &WorkflowName {
+    pub(in crate::shard) fn of(&self, sleeper: &Sleeper) -> &WorkflowName {
         &self.0[usize::from(sleeper.workflow)]
     }
 }

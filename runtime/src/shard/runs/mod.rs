@@ -1,0 +1,18 @@
+//! The runs at hand: each found by its run and by its id, asleep, awake or ended, and counted.
+//!
+//! ```text
+//!   roster ─┬─► sleepers (asleep)
+//!           └─► entries (entry) ── ended ──► results
+//!   line: spots in the roster, for who remembers many        census: how many there are
+//! ```
+//!
+//! Invariant: what is here is a picture of the histories, made from them again whenever it is let go of. Nothing in this
+//! room records a turn, sends a message or knows the shard.
+
+pub(super) mod asleep;
+pub(super) mod census;
+pub(super) mod entry;
+pub(super) mod id_hash;
+pub(super) mod line;
+pub(super) mod results;
+pub(super) mod roster;
