@@ -34,11 +34,13 @@ pub(super) struct Residency {
 
 impl Residency {
     /// How many runs have their code in memory.
+    #[inline]
     pub(super) fn hot_len(&self) -> usize {
         self.hot_len
     }
 
     /// A run has its code in memory from now on. What it holds is [weighed](Self::weigh) apart.
+    #[inline]
     pub(super) fn enter(&mut self, run: RunId, entries: &mut Roster) {
         self.hot_len += 1;
         let Some(entry) = entries.get_mut(run) else {
@@ -69,11 +71,13 @@ impl Residency {
     }
 
     /// Has a run read, when its turns are durable and there is room.
+    #[inline]
     pub(super) fn read(&mut self, run: RunId) {
         self.loads.push_back(run);
     }
 
     /// How many runs are being read, or wait for that.
+    #[inline]
     pub(super) fn loading_len(&self) -> usize {
         self.loads.len() + self.loads_in_flight.len()
     }
@@ -152,9 +156,13 @@ impl Residency {
 
 impl Shard {
     /// Asks the reader for the histories of runs that are waited for, as far as there is room.
+    #[inline]
     pub(super) fn start_loads(&mut self) {
         if !self.asking.is_empty() {
             self.start_asks();
+        }
+        if self.residency.loads.is_empty() {
+            return;
         }
         let len_max = self.shared.config.loads_in_flight_max;
         let (epochs, reader) = (&self.epochs, &self.shared.reader);
@@ -273,6 +281,7 @@ impl Shard {
     }
 
     /// Lets go of the code of runs that waited longest, while there are too many.
+    #[inline]
     pub(super) fn unload_coldest(&mut self) {
         let config = &self.shared.config;
         let durable_len = self.sweeps.durable_len();

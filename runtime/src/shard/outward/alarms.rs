@@ -10,10 +10,12 @@ use crate::timers::{TimerCommand, TimersDoor};
 pub(in crate::shard) struct Alarms(Vec<TimerCommand>);
 
 impl Alarms {
+    #[inline]
     pub(in crate::shard) fn want(&mut self, command: TimerCommand) {
         self.0.push(command);
     }
 
+    #[inline]
     pub(in crate::shard) fn send(&mut self, timers: &TimersDoor) {
         if !self.0.is_empty() {
             timers.send(std::mem::take(&mut self.0));

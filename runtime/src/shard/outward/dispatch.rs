@@ -65,6 +65,7 @@ impl Dispatch {
     }
 
     /// Nobody waits for a call any more: its pool is [told](Self::tell_cancelled) behind the tasks that are on their way.
+    #[inline]
     pub(in crate::shard) fn cancel(&mut self, call: CancelledCall) {
         self.cancelled.push(call);
     }
@@ -109,6 +110,7 @@ impl Dispatch {
     }
 
     /// Hands the collected tasks to their queues, in order; what does not fit becomes backlog.
+    #[inline]
     pub(in crate::shard) fn send(&mut self, shared: &ShardShared, bell: &Bell) {
         for (outlet, queue) in self.outlets.iter_mut().zip(shared.queues.all()) {
             let Outlet { staged, backlog } = outlet;
@@ -129,6 +131,7 @@ impl Dispatch {
     }
 
     /// Tells the pools of calls that nobody waits for any more, each that of its own queue.
+    #[inline]
     pub(in crate::shard) fn tell_cancelled(&mut self, shared: &ShardShared) {
         if self.cancelled.is_empty() {
             return;

@@ -50,11 +50,13 @@ pub(in crate::shard) struct Backlogs {
 
 impl Backlogs {
     /// A turn of the shard begins, which may feed [as many](FED_TURN_MAX) values again.
+    #[inline]
     pub(in crate::shard) fn begin_turn(&mut self) {
         self.fed_len = 0;
     }
 
     /// Whether a topic's next value has its turn.
+    #[inline]
     pub(in crate::shard) fn is_due(&self) -> bool {
         !self.to_feed.is_empty()
     }

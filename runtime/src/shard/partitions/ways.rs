@@ -48,6 +48,7 @@ impl Ways {
     }
 
     /// Tells a run something, in a later turn of its shard.
+    #[inline]
     pub(in crate::shard) fn tell(&self, run: RunId, message: LocalMessage) {
         self.doors.push(run, message);
     }

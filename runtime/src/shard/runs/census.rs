@@ -46,10 +46,12 @@ impl Census {
         &self.shared.counters
     }
 
+    #[inline]
     pub(in crate::shard) fn live_len(&self) -> usize {
         self.live_len
     }
 
+    #[inline]
     pub(in crate::shard) fn has_children(&self) -> bool {
         self.children_len > 0
     }
@@ -118,6 +120,7 @@ impl Census {
     }
 
     /// Adds up what was counted, before anybody gets an answer that depends on it.
+    #[inline]
     pub(in crate::shard) fn tell(&mut self) {
         let counters = &self.shared.counters;
         for (count, counter) in [
@@ -133,6 +136,7 @@ impl Census {
     }
 
     /// Tells how many runs have their code in memory.
+    #[inline]
     pub(in crate::shard) fn tell_hot(&mut self, len: usize) {
         tell_change(&mut self.told_hot, len, &self.shared.counters.hot);
     }

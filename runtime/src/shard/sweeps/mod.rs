@@ -65,6 +65,7 @@ impl Sweeps {
     }
 
     /// The last turn that was written counts only if the one before it is taken.
+    #[inline]
     pub(super) fn tie_last(&mut self) {
         self.batch.tie_last();
     }
@@ -93,6 +94,7 @@ impl Sweeps {
     }
 
     /// How many sweeps wait for their commits.
+    #[inline]
     pub(super) fn in_flight_len(&self) -> usize {
         self.in_flight.len()
     }
@@ -143,6 +145,7 @@ impl Sweeps {
     }
 
     /// Gives emptied effects back for later use.
+    #[inline]
     pub(super) fn recycle(&mut self, effects: Effects) {
         self.in_flight.recycle(effects);
     }

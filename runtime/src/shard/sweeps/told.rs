@@ -30,6 +30,7 @@ impl ToldInSweep {
     }
 
     /// Takes back what was noted last.
+    #[inline]
     pub(in crate::shard) fn take_last_input(&mut self) -> Option<Input> {
         self.inputs.pop().map(|(_, input)| input)
     }
@@ -41,6 +42,7 @@ impl ToldInSweep {
     }
 
     /// A signal was answered on behalf of this run.
+    #[inline]
     pub(in crate::shard) fn note_signal(&mut self, of: Behalf, signal: Box<RunSignal>) {
         self.signals.push((of, signal));
     }
