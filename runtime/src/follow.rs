@@ -7,8 +7,8 @@
 
 use tokio::sync::oneshot;
 
+use crate::inner::Inner;
 use crate::mail::{Reply, Request, Target, UpdateRefused};
-use crate::runtime::Inner;
 use crate::{QueryError, RunError, StopCause};
 
 /// What came of a request to a chain of runs.

@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 
 use crate::describe::InstanceDescription;
 use crate::follow::Followed;
+use crate::inner::Inner;
 use crate::mail::{
     Changed, Question, Request, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
 };
-use crate::runtime::Inner;
 use crate::updated::Decoder;
 use crate::workflow::Unanswered;
 use crate::{QueryError, ResultError, RunError, UpdateError};

@@ -53,9 +53,13 @@ pub mod fuzz;
 mod handed;
 mod handle;
 pub mod host;
+mod inner;
 mod mail;
+mod opening;
+mod own_store;
 mod partition_set;
 mod partitions;
+mod parts;
 pub mod prelude;
 #[cfg(feature = "process")]
 pub mod process;
@@ -71,6 +75,7 @@ mod start;
 mod stop;
 mod timers;
 mod topics;
+mod tree;
 mod trigger;
 mod untyped;
 mod updated;
@@ -133,8 +138,9 @@ pub mod builders {
 pub mod operating {
     pub use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
     pub use crate::partitions::Partitions;
+    pub use crate::parts::{KillError, PartChange, PartEvent, PartStatus};
     pub use crate::recovery::StartupReport;
-    pub use crate::runtime::{KillError, PartChange, PartEvent, PartStatus, RuntimeStats};
+    pub use crate::runtime::RuntimeStats;
     pub use crate::shutdown::{LeftBehind, ShutdownReport};
     pub use millrun_workflow::{Nondeterminism, ParkReason};
 }

@@ -14,8 +14,8 @@ use millrun_core::Partition;
 use tokio::sync::oneshot;
 
 use crate::claims::{How, Wanted};
+use crate::inner::Inner;
 use crate::recovery::Histories;
-use crate::runtime::Inner;
 use crate::{ClaimError, Runtime};
 
 /// What a runtime owns of its journal, partition by partition; made by [`Runtime::partitions`].

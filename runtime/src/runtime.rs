@@ -1,27 +1,22 @@
 //! The runtime as its users hold it.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_broker::Broker;
-use millrun_core::{InstanceId, InstanceIdError, RunId, TaskHandle};
-use millrun_persistence::{FinishedRun, Journal, ReadError, Retention};
-use millrun_workflow::{Outcome, Payload, PromiseToken, Workflow};
+use millrun_core::{InstanceId, InstanceIdError, RunId};
+use millrun_persistence::{FinishedRun, ReadError};
+use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::actors::Actors;
-use crate::assembly::Tree;
-use crate::builder::RuntimeBuilder;
 use crate::describe::{InstanceDescription, InstanceSummary};
-use crate::host::TokioHost;
-use crate::mail::{Latest, Request, ShardDoor, ShardDoors, Standing, Target, Tell};
+use crate::inner::Inner;
+use crate::mail::{Latest, Request, Target, Tell};
+use crate::parts::{KillError, PartStatus};
 use crate::recovery::StartupReport;
-use crate::shared::ShardShared;
-use crate::stop::StopCell;
-use crate::upkeep::{OwnStore, StoreHandle};
+use crate::upkeep::StoreHandle;
 use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 
 /// Durable workflows, on the caller's tokio runtime and one file. A cheap clone.
@@ -37,7 +32,7 @@ use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 ///
 /// Every call made after the end, and every call that waits for an answer then, gets `Stopped` with the [`StopCause`];
 /// [`stopped`](Self::stopped) waits for it. All but the first two are logged once, at `ERROR`. The broker
-/// that the runtime made is [closed](Broker::close) with it; one that it was [given](RuntimeBuilder::broker)
+/// that the runtime made is [closed](Broker::close) with it; one that it was [given](crate::RuntimeBuilder::broker)
 /// stays open.
 #[derive(Clone)]
 pub struct Runtime {
@@ -85,218 +80,7 @@ pub struct RuntimeStats {
     pub journal: millrun_persistence::Stats,
 }
 
-/// A part of the runtime as the supervision tree shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PartStatus {
-    /// Its name.
-    pub name: String,
-    /// Whether it runs now.
-    pub is_running: bool,
-    /// How often it has been restarted.
-    pub restarts: u32,
-}
-
-/// Something that happened to a part of the runtime; published on the topic `millrun.parts`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PartEvent {
-    /// The part's name.
-    pub part: String,
-    /// What happened.
-    pub change: PartChange,
-}
-
-/// What may happen to a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PartChange {
-    /// It failed, with this message.
-    Failed {
-        /// What it said.
-        message: String,
-    },
-    /// It was made anew, for the n-th time.
-    Restarted {
-        /// How often by now.
-        restarts: u32,
-    },
-    /// It ended as it should.
-    Stopped,
-}
-
-/// Why a part was not killed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KillError {
-    /// There is no part of this name.
-    #[error("there is no part named {part:?}")]
-    Unknown {
-        /// The name.
-        part: String,
-    },
-    /// The part does not run at the moment.
-    #[error("{part} does not run at the moment")]
-    NotRunning {
-        /// The name.
-        part: String,
-    },
-    /// Without this part the runtime stops.
-    #[error("{part} cannot be restarted: the runtime would stop")]
-    NotRestartable {
-        /// The name.
-        part: String,
-    },
-}
-
-/// What all handles share. It begins two cache lines behind the count of those: every start and every end
-/// of a handle writes to that, and a thread that then reads here would have to fetch it from another core.
-#[repr(align(128))]
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<ShardShared>,
-    pub(crate) broker: Broker,
-    pub(crate) doors: ShardDoors,
-    pub(crate) journal: Arc<dyn Journal>,
-    /// The journal, if it is in a file that the runtime opened.
-    pub(crate) store: Option<OwnStore>,
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) report: StartupReport,
-    /// The user's own, that are supervised.
-    pub(crate) actors: Actors,
-    pub(crate) stop: Arc<StopCell>,
-    /// The task by whose end it is known that the host has ended.
-    pub(crate) presence: TaskHandle,
-    pub(crate) tokio_host: std::sync::Mutex<Option<TokioHost>>,
-}
-
-impl Inner {
-    /// Why the runtime has stopped. A failure of the journal stops it here, if nobody has noticed yet.
-    pub(crate) fn settled_cause(&self) -> Option<StopCause> {
-        if self.stop.get().is_none() {
-            self.tree.look_at_journal();
-        }
-        self.stop.get().cloned()
-    }
-
-    /// Why the runtime does not answer.
-    pub(crate) fn stop_cause(&self) -> StopCause {
-        match self.settled_cause() {
-            Some(cause) => cause,
-            None if self.stop.is_closing() => StopCause::Shutdown,
-            None => StopCause::Part {
-                part: "shard".into(),
-                message: "it was restarted while it worked on this; ask again".into(),
-            },
-        }
-    }
-
-    /// Sends a request to a shard, which may mean waiting for room, and waits for the answer.
-    pub(crate) async fn ask<T, E: From<StopCause>>(
-        &self,
-        target: &Target,
-        request: Request,
-        answer: oneshot::Receiver<Result<T, E>>,
-    ) -> Result<T, E> {
-        self.ask_at(self.doors.of_target(target), request, answer).await
-    }
-
-    /// As [`ask`](Self::ask), at this door.
-    pub(crate) async fn ask_at<T, E: From<StopCause>>(
-        &self,
-        door: &ShardDoor,
-        request: Request,
-        answer: oneshot::Receiver<Result<T, E>>,
-    ) -> Result<T, E> {
-        if self.stop.is_closing() {
-            return Err(StopCause::Shutdown.into());
-        }
-        // The message is large, and is moved once more for each future that holds it.
-        let is_pushed = match door.try_push(request) {
-            Ok(()) => true,
-            Err(request) => door.push(request).await,
-        };
-        if !is_pushed {
-            return Err(self.stop_cause().into());
-        }
-        match self.stop.unless_over(answer).await {
-            Some(Ok(answer)) => answer,
-            Some(Err(_)) | None => Err(self.stop_cause().into()),
-        }
-    }
-
-    /// Waits for an answer.
-    pub(crate) async fn answered<T, E: From<StopCause>>(
-        &self,
-        answer: oneshot::Receiver<Result<T, E>>,
-    ) -> Result<T, E> {
-        match self.stop.unless_over(answer).await {
-            Some(Ok(answer)) => answer,
-            Some(Err(_)) | None => Err(self.stop_cause().into()),
-        }
-    }
-
-    /// Waits for an answer of the reader.
-    pub(crate) async fn read<T, E: From<StopCause>>(
-        &self,
-        answer: impl Future<Output = Option<Result<T, E>>>,
-    ) -> Result<T, E> {
-        let answer = self.stop.unless_over(Box::pin(answer)).await.flatten();
-        answer.unwrap_or_else(|| Err(self.stop_cause().into()))
-    }
-
-    /// The run in which a finished one goes on, if it does.
-    pub(crate) async fn next_run(&self, target: &Target) -> Result<Option<RunId>, RunError> {
-        match self.finished_standing(target.clone()).await? {
-            Standing::Ended(Outcome::Continued(next)) => Ok(Some(next)),
-            Standing::Ended(_) | Standing::Parked(_) => Ok(None),
-        }
-    }
-
-    pub(crate) async fn finished_standing(&self, target: Target) -> Result<Standing, RunError> {
-        self.read(self.shared.reader.outcome(target)).await
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.stop.set(StopCause::Shutdown);
-        self.tree.abandon();
-        self.presence.abort();
-        let host = self.tokio_host.get_mut().map(Option::take).unwrap_or_default();
-        if host.is_some() {
-            self.journal.begin_close();
-        }
-        drop(host);
-        self.tree.close_broker();
-    }
-}
-
 impl Runtime {
-    /// Configures a runtime on the store at `path`, which is created if it does not exist.
-    ///
-    /// The file belongs to the runtime while that is open. If it is deleted, moved, replaced or cut from
-    /// outside, nothing more is acknowledged, and the runtime stops, also when it is idle:
-    /// [`StopCause::Journal`](crate::StopCause) with [`FailureKind::FileGone`](crate::store::FailureKind) or one of its
-    /// kin. `cp` of a file that is open is no backup; what [`store`](Self::store) makes is one, or a copy that
-    /// was made after a [shutdown](Self::shutdown).
-    pub fn open(path: impl Into<PathBuf>) -> RuntimeBuilder {
-        RuntimeBuilder::new(Some(path.into()))
-    }
-
-    /// Configures a runtime that keeps everything in memory and forgets it with its end.
-    ///
-    /// Finished runs are retained up to smaller bounds than on disk, those of
-    /// [`Retention::in_memory`](crate::store::Retention::in_memory): `config.journal.retention` sets others,
-    /// and so does [`RuntimeBuilder::config`], which replaces them all. Mind that a caller that asks for a
-    /// result later than retention allows, perhaps because its task got no turn meanwhile, is told that
-    /// it has expired or is not known, and that a start repeated after that begins another run. The
-    /// handle of the start itself keeps the result of a run that stayed in memory and did not go on in
-    /// another.
-    pub fn volatile() -> RuntimeBuilder {
-        let builder = RuntimeBuilder::new(None);
-        builder.configure(|config| config.journal.retention = Retention::in_memory())
-    }
-
     pub(crate) fn new(inner: Inner) -> Self {
         Self {
             inner: Arc::new(inner),
@@ -479,7 +263,7 @@ impl Runtime {
 
     /// What an operator does with the file of a runtime that was [opened by path](Self::open), while it runs:
     /// back it up, export it, verify it, compact it. `None` if the runtime keeps everything in memory or was
-    /// given a [journal](RuntimeBuilder::journal), which its owner can ask directly.
+    /// given a [journal](crate::RuntimeBuilder::journal), which its owner can ask directly.
     #[must_use]
     pub fn store(&self) -> Option<StoreHandle> {
         StoreHandle::of(&self.inner)
@@ -522,7 +306,7 @@ impl Runtime {
     /// from what is durable, and counts as a failure towards
     /// [`restarts_max`](crate::RuntimeConfig::restarts_max). For trying out what a failure does.
     ///
-    /// What happens to parts is published on the topic `millrun.parts` as [`PartEvent`]s.
+    /// What happens to parts is published on the topic `millrun.parts` as [`PartEvent`](crate::operating::PartEvent)s.
     ///
     /// # Errors
     /// See [`KillError`].

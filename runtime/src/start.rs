@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::handle::End;
+use crate::inner::Inner;
 use crate::mail::{Reply, Request, StartRequest, StartedRun, Target};
-use crate::runtime::Inner;
 use crate::updated::Decoder;
 use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
 

@@ -28,7 +28,7 @@ use millrun_workflow::{Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::builders::Start;
-use crate::runtime::Inner;
+use crate::inner::Inner;
 use crate::stop::StopCell;
 use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 

@@ -11,29 +11,11 @@ use std::sync::Arc;
 
 use millrun_core::{Bell, Next, Part, PartExit, Placement, SpawnError, Timestamp};
 use millrun_persistence::{BackupError, Exported, ReadError, RedbJournal, Verified};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::StopCause;
-use crate::runtime::Inner;
-
-/// How many of backup, export and verify a runtime performs at once; others wait.
-pub(crate) const UPKEEP_RUNNING_MAX: usize = 1;
-
-/// The file that a runtime opened by its path.
-#[derive(Debug)]
-pub(crate) struct OwnStore {
-    journal: Arc<RedbJournal>,
-    running: Semaphore,
-}
-
-impl OwnStore {
-    pub(crate) fn new(journal: Arc<RedbJournal>) -> Self {
-        Self {
-            journal,
-            running: Semaphore::new(UPKEEP_RUNNING_MAX),
-        }
-    }
-}
+use crate::inner::Inner;
+use crate::own_store::OwnStore;
 
 /// Why something asked of a store was not done.
 #[derive(Debug, thiserror::Error)]

@@ -16,9 +16,9 @@ use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
 use crate::claims::OwnedTable;
+use crate::inner::Inner;
 use crate::mail::{LocalMessage, ShardDoors};
 use crate::partition_set::PartitionSet;
-use crate::runtime::Inner;
 
 /// The attempts of one task queue.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 use super::{Asked, MakeHandle, OnConflict, Start, ask, handle_of};
 use crate::StartError;
 use crate::handle::End;
+use crate::inner::Inner;
 use crate::mail::{Request, StartedRun};
-use crate::runtime::Inner;
 use crate::stop::UnlessOver;
 
 /// A [`Start`] that is awaited.

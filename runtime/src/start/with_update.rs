@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 
 use super::{Asked, OnConflict, Start, handle_of};
 use crate::handle::End;
+use crate::inner::Inner;
 use crate::mail::{FirstRequest, Request, StartWith, Target, UpdateAnswer, UpdateRefused, UpdateRequest};
-use crate::runtime::Inner;
 use crate::updated::Decoder;
 use crate::{RunError, RunHandle, StartError, StartWithUpdateError, UpdateError};
 

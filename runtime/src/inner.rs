@@ -1,0 +1,141 @@
+//! The inner half of a runtime, which all its handles share: asking a shard or the reader, and why there is no answer.
+
+use std::sync::Arc;
+
+use millrun_broker::Broker;
+use millrun_core::{RunId, TaskHandle};
+use millrun_persistence::Journal;
+use millrun_workflow::Outcome;
+use tokio::sync::oneshot;
+
+use crate::actors::Actors;
+use crate::host::TokioHost;
+use crate::mail::{Request, ShardDoor, ShardDoors, Standing, Target};
+use crate::own_store::OwnStore;
+use crate::recovery::StartupReport;
+use crate::shared::ShardShared;
+use crate::stop::StopCell;
+use crate::tree::Tree;
+use crate::{RunError, StopCause};
+
+/// What all handles share. It begins two cache lines behind the count of those: every start and every end
+/// of a handle writes to that, and a thread that then reads here would have to fetch it from another core.
+#[repr(align(128))]
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<ShardShared>,
+    pub(crate) broker: Broker,
+    pub(crate) doors: ShardDoors,
+    pub(crate) journal: Arc<dyn Journal>,
+    /// The journal, if it is in a file that the runtime opened.
+    pub(crate) store: Option<OwnStore>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) report: StartupReport,
+    /// The user's own, that are supervised.
+    pub(crate) actors: Actors,
+    pub(crate) stop: Arc<StopCell>,
+    /// The task by whose end it is known that the host has ended.
+    pub(crate) presence: TaskHandle,
+    pub(crate) tokio_host: std::sync::Mutex<Option<TokioHost>>,
+}
+
+impl Inner {
+    /// Why the runtime has stopped. A failure of the journal stops it here, if nobody has noticed yet.
+    pub(crate) fn settled_cause(&self) -> Option<StopCause> {
+        if self.stop.get().is_none() {
+            self.tree.look_at_journal();
+        }
+        self.stop.get().cloned()
+    }
+
+    /// Why the runtime does not answer.
+    pub(crate) fn stop_cause(&self) -> StopCause {
+        match self.settled_cause() {
+            Some(cause) => cause,
+            None if self.stop.is_closing() => StopCause::Shutdown,
+            None => StopCause::Part {
+                part: "shard".into(),
+                message: "it was restarted while it worked on this; ask again".into(),
+            },
+        }
+    }
+
+    /// Sends a request to a shard, which may mean waiting for room, and waits for the answer.
+    pub(crate) async fn ask<T, E: From<StopCause>>(
+        &self,
+        target: &Target,
+        request: Request,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        self.ask_at(self.doors.of_target(target), request, answer).await
+    }
+
+    /// As [`ask`](Self::ask), at this door.
+    pub(crate) async fn ask_at<T, E: From<StopCause>>(
+        &self,
+        door: &ShardDoor,
+        request: Request,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        if self.stop.is_closing() {
+            return Err(StopCause::Shutdown.into());
+        }
+        // The message is large, and is moved once more for each future that holds it.
+        let is_pushed = match door.try_push(request) {
+            Ok(()) => true,
+            Err(request) => door.push(request).await,
+        };
+        if !is_pushed {
+            return Err(self.stop_cause().into());
+        }
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
+    }
+
+    /// Waits for an answer.
+    pub(crate) async fn answered<T, E: From<StopCause>>(
+        &self,
+        answer: oneshot::Receiver<Result<T, E>>,
+    ) -> Result<T, E> {
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
+    }
+
+    /// Waits for an answer of the reader.
+    pub(crate) async fn read<T, E: From<StopCause>>(
+        &self,
+        answer: impl Future<Output = Option<Result<T, E>>>,
+    ) -> Result<T, E> {
+        let answer = self.stop.unless_over(Box::pin(answer)).await.flatten();
+        answer.unwrap_or_else(|| Err(self.stop_cause().into()))
+    }
+
+    /// The run in which a finished one goes on, if it does.
+    pub(crate) async fn next_run(&self, target: &Target) -> Result<Option<RunId>, RunError> {
+        match self.finished_standing(target.clone()).await? {
+            Standing::Ended(Outcome::Continued(next)) => Ok(Some(next)),
+            Standing::Ended(_) | Standing::Parked(_) => Ok(None),
+        }
+    }
+
+    pub(crate) async fn finished_standing(&self, target: Target) -> Result<Standing, RunError> {
+        self.read(self.shared.reader.outcome(target)).await
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.set(StopCause::Shutdown);
+        self.tree.abandon();
+        self.presence.abort();
+        let host = self.tokio_host.get_mut().map(Option::take).unwrap_or_default();
+        if host.is_some() {
+            self.journal.begin_close();
+        }
+        drop(host);
+        self.tree.close_broker();
+    }
+}

@@ -1,0 +1,176 @@
+//! The opening of a store by the replay actor, a part on a thread of its own: the journal, the claim of the partitions,
+//! and what was alive in them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement, Timestamp};
+use millrun_persistence::{Claimant, Durability, Fold, Granted, Journal, MemoryJournal, Owner, RedbJournal};
+use tokio::sync::oneshot;
+
+use crate::own_store::OwnStore;
+use crate::recovery::{self, RecoveredRun, StartupReport};
+use crate::{OpenError, RuntimeConfig, StopCause};
+
+/// An open store and what was alive in it.
+pub(crate) struct Opened {
+    pub(crate) journal: Arc<dyn Journal>,
+    /// The journal, if it was opened by its path.
+    pub(crate) store: Option<OwnStore>,
+    pub(crate) claimant: Claimant,
+    /// Rings when there is news for the claimant.
+    pub(crate) news_bell: Bell,
+    /// What is owned.
+    pub(crate) owned: Vec<(Partition, Epoch)>,
+    pub(crate) shards: Vec<Vec<RecoveredRun>>,
+    pub(crate) report: StartupReport,
+}
+
+/// Opens and recovers on a thread, where it may wait for the disk.
+#[derive(Debug)]
+pub(crate) struct Opener {
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) journal: Option<Arc<dyn Journal>>,
+    pub(crate) config: RuntimeConfig,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) news_bell: Bell,
+}
+
+/// An open store whose partitions have been claimed.
+struct Claiming {
+    started: Duration,
+    journal: Arc<dyn Journal>,
+    store: Option<OwnStore>,
+    claimant: Claimant,
+}
+
+/// The replay actor: it claims in its first turn, and leaves in the one in which it has the answer.
+struct OpenerPart {
+    opener: Opener,
+    claiming: Option<Claiming>,
+    reply: Option<oneshot::Sender<Result<Opened, OpenError>>>,
+}
+
+impl OpenerPart {
+    fn go_on(&mut self) -> Result<Option<Opened>, OpenError> {
+        let claiming = match self.claiming.take() {
+            Some(claiming) => claiming,
+            None => self.opener.open()?,
+        };
+        self.opener.news_bell.answer();
+        match recovery::granted(&claiming.claimant) {
+            Some(granted) => Ok(Some(self.opener.opened(claiming, granted?))),
+            None => {
+                self.claiming = Some(claiming);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Part for OpenerPart {
+    fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
+        let Some(opened) = self.go_on().transpose() else {
+            return Next::Idle;
+        };
+        if let Some(reply) = self.reply.take() {
+            // If nobody waits any more, the store is closed by dropping it.
+            drop(reply.send(opened));
+        }
+        Next::Stop
+    }
+}
+
+/// Opens and recovers the store, by the replay actor.
+pub(crate) async fn open(opener: Opener) -> Result<Opened, OpenError> {
+    let (host, bell) = (Arc::clone(&opener.host), opener.news_bell.clone());
+    let (reply, answer) = oneshot::channel();
+    let part = OpenerPart {
+        opener,
+        claiming: None,
+        reply: Some(reply),
+    };
+    let (gone, left) = oneshot::channel();
+    let on_exit = Box::new(|exit: PartExit| {
+        tracing::debug!(?exit, "the replay actor has left");
+        // Nobody waits where the store was not opened.
+        gone.send(()).ok();
+    });
+    let _handle = host.spawn_part("replay", Placement::Thread, bell, Box::new(part), on_exit)?;
+    let opened = answer.await.unwrap_or_else(|_| {
+        let message = "it ended without having opened the store".into();
+        Err(OpenError::Stopped(StopCause::Part {
+            part: "replay".into(),
+            message,
+        }))
+    })?;
+    // Its bell, which is disconnected when it leaves, becomes that of all shards: news would wake nobody.
+    left.await.ok();
+    Ok(opened)
+}
+
+impl Opener {
+    /// Opens the store and claims the partitions that are wanted. Those of a journal that was given are taken from their
+    /// former owner, who must not add to what is read.
+    fn open(&mut self) -> Result<Claiming, OpenError> {
+        let started = self.host.elapsed();
+        let lanes_len = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let all = || (0..Partition::COUNT).filter_map(Partition::from_index).collect();
+        let wanted = self.config.claimed_at_open.clone().unwrap_or_else(all);
+        let claimant = Claimant::new(Owner::new(self.host.random()), self.news_bell.clone());
+        let histories = recovery::lanes(self.config.shards_len, lanes_len).into_iter();
+        let folds = histories.map(|lane| Box::new(lane) as Box<dyn Fold>).collect();
+        let claim = claimant.claim(wanted, folds);
+        let mut store = None;
+        let journal: Arc<dyn Journal> = match (self.journal.take(), self.path.take()) {
+            (None, Some(path)) => {
+                let config = (self.config.journal.clone(), self.config.store.clone());
+                let host = Arc::clone(&self.host);
+                let journal = RedbJournal::open_claiming(&path, config, host, claim, &mut recovery::tell)?;
+                let journal = Arc::new(journal);
+                store = Some(OwnStore::new(Arc::clone(&journal)));
+                journal
+            }
+            (journal, _) => {
+                let mut config = self.config.journal.clone();
+                config.durability = Durability::Volatile;
+                let journal = match journal {
+                    Some(journal) => journal,
+                    None => Arc::new(MemoryJournal::new(config)?),
+                };
+                journal.take_from(claim);
+                journal
+            }
+        };
+        Ok(Claiming {
+            started,
+            journal,
+            store,
+            claimant,
+        })
+    }
+
+    /// Makes of what was granted what shards begin with.
+    fn opened(&self, claiming: Claiming, mut granted: Granted) -> Opened {
+        let Claiming {
+            started,
+            journal,
+            store,
+            claimant,
+        } = claiming;
+        let (histories, found) = (granted.take_folds(), granted.report);
+        let (shards, mut report) = recovery::by_shard(histories, self.config.shards_len, found);
+        report.elapsed = self.host.elapsed().saturating_sub(started);
+        let owned = granted.partitions.iter();
+        Opened {
+            journal,
+            store,
+            claimant,
+            news_bell: self.news_bell.clone(),
+            owned: owned.map(|owned| (owned.partition, owned.epoch)).collect(),
+            shards,
+            report,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The store that a runtime opened by its path itself, with the bound of what is done to it at once.
+
+use std::sync::Arc;
+
+use millrun_persistence::RedbJournal;
+use tokio::sync::Semaphore;
+
+/// How many of backup, export and verify a runtime performs at once; others wait.
+const UPKEEP_RUNNING_MAX: usize = 1;
+
+/// The file that a runtime opened by its path.
+#[derive(Debug)]
+pub(crate) struct OwnStore {
+    pub(crate) journal: Arc<RedbJournal>,
+    /// Has a permit for each upkeep that may run.
+    pub(crate) running: Semaphore,
+}
+
+impl OwnStore {
+    pub(crate) fn new(journal: Arc<RedbJournal>) -> Self {
+        Self {
+            journal,
+            running: Semaphore::new(UPKEEP_RUNNING_MAX),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The role of a part in the supervision tree.
+
+use std::sync::Arc;
+
+use millrun_core::Bell;
+
+use crate::activity::{PoolState, TaskQueue};
+use crate::actors::Seat;
+
+/// What a part is, and what is needed to make it again.
+#[derive(Clone, Debug)]
+pub(crate) enum Role {
+    Timers(Bell),
+    /// A lane of the reader.
+    Reader(usize),
+    Watcher,
+    Shard(usize),
+    Pool(Arc<TaskQueue>, Arc<PoolState>),
+    /// The keeper of an actor of the user's.
+    Actor(Arc<Seat>),
+}
+
+impl Role {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Timers(_) => "timers".into(),
+            Self::Reader(lane) => format!("reader {lane}"),
+            Self::Watcher => "watcher".into(),
+            Self::Shard(index) => format!("shard {index}"),
+            Self::Pool(queue, _) => format!("pool {}", queue.name),
+            Self::Actor(seat) => seat.part_name(),
+        }
+    }
+}
