@@ -136,24 +136,28 @@ pub struct HistoryPage {
     /// What stands in the place of the records that the run was trimmed of, if the page begins with the first
     /// record that is there: those between it and the record that was asked for are gone.
     pub trimmed: Option<Trimmed>,
+    /// The id of the run's instance, if the page begins with the first record that is there.
+    pub id: Option<InstanceId>,
 }
 
 impl HistoryPage {
     /// A page of these records, which are consecutive, of a run whose last durable record is `head`.
     #[must_use]
     pub fn new(records: Vec<Record>, head: Sequence) -> Self {
-        let trimmed = None;
         Self {
             records,
             head,
-            trimmed,
+            trimmed: None,
+            id: None,
         }
     }
 
-    /// The same page, if it begins with the record with which the run was trimmed.
+    /// The same page, which begins with the first record that is there of a run of the instance `id`: `trimmed` says
+    /// what stands in the place of those before, if the run was trimmed.
     #[must_use]
-    pub fn with_trimmed(self, trimmed: Option<Trimmed>) -> Self {
-        Self { trimmed, ..self }
+    pub fn with_beginning(self, id: InstanceId, trimmed: Option<Trimmed>) -> Self {
+        let id = Some(id);
+        Self { id, trimmed, ..self }
     }
 
     /// Whether no record follows.

@@ -6,7 +6,7 @@ use millrun_core::{InstanceId, RunId, Sequence};
 use crate::error::ReadError;
 use crate::finished::IdHash;
 use crate::journal::Lane;
-use crate::record::{History, Record, RecordView, Trimmed};
+use crate::record::{History, HistoryPage, Record, RecordView, Trimmed};
 use crate::wire::v1::{self, Frame};
 
 /// What the conditions must know of a run's last turn.
@@ -107,15 +107,15 @@ fn of_trimmed(frame: &Frame<'_>) -> Option<Trimmed> {
 }
 
 /// Decodes the records of `run` behind `after` from pieces of the log, as [`history`] does, until
-/// they have `bytes_max` bytes. The first piece may begin anywhere up to there. Gives what stands in the place of
-/// those before, too, if the run was trimmed of them.
+/// they have `bytes_max` bytes. The first piece may begin anywhere up to there. `head` is the run's last record.
 pub(crate) fn page(
     run: RunId,
     pieces: &[(u64, Bytes)],
     after: Sequence,
     bytes_max: usize,
-) -> Result<(Vec<Record>, Option<Trimmed>), ReadError> {
-    let (mut records, mut total, mut before, mut trimmed) = (Vec::new(), 0, None, None);
+    head: Sequence,
+) -> Result<HistoryPage, ReadError> {
+    let (mut page, mut total, mut before) = (HistoryPage::new(Vec::new(), head), 0, None);
     for (position, bytes) in pieces {
         let mut at = 0;
         while at < bytes.len() {
@@ -128,14 +128,17 @@ pub(crate) fn page(
             if frame.sequence <= after {
                 continue;
             }
-            if frame.has(v1::TRIMS) {
-                (records, total, trimmed) = (Vec::new(), 0, of_trimmed(&frame));
+            if let Some(id) = frame.id.filter(|_| frame.has(v1::OPENS)) {
+                // A run begins here, or what is left of one that was trimmed.
+                let id = InstanceId::new(id).map_err(|error| damaged(run, here, &error))?;
+                page = HistoryPage::new(Vec::new(), head).with_beginning(id, of_trimmed(&frame));
+                total = 0;
             }
             total += frame.len;
-            if total > bytes_max && !records.is_empty() {
-                return Ok((records, trimmed));
+            if total > bytes_max && !page.records.is_empty() {
+                return Ok(page);
             }
-            records.push(Record {
+            page.records.push(Record {
                 sequence: frame.sequence,
                 kind: frame.kind,
                 time: frame.time,
@@ -144,7 +147,7 @@ pub(crate) fn page(
             });
         }
     }
-    Ok((records, trimmed))
+    Ok(page)
 }
 
 /// Hands each record of a run to `lane`; returns how many there were.

@@ -16,6 +16,7 @@ use crate::host::TokioHost;
 use crate::inner::Inner;
 use crate::mail::ShardDoors;
 use crate::opening::Opened;
+use crate::reader::LaneId;
 use crate::reader::door::ReaderDoor;
 use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
@@ -128,8 +129,9 @@ pub(crate) fn assemble(
     let tree = Arc::new(tree);
     tree.spawn(Role::Timers(timers_bell), None)?;
     for lane in 0..readers_len {
-        tree.spawn(Role::Reader(lane), None)?;
+        tree.spawn(Role::Reader(LaneId::Reader(lane)), None)?;
     }
+    tree.spawn(Role::Reader(LaneId::Viewer), None)?;
     if is_watched {
         tree.spawn(Role::Watcher, None)?;
     }

@@ -69,6 +69,9 @@ pub struct RuntimeConfig {
     /// most 64: each lane has a thread. A slow or huge one holds up its lane alone; beyond the bound wake-ups and
     /// callers wait.
     pub readers_len: usize,
+    /// How many bytes the events of one [page](crate::Runtime::history) of a history have in all, 1 MiB by default: at
+    /// the bound the page ends. It has one event at least, however large that is.
+    pub history_page_bytes_max: usize,
     /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
     /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
     /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); those who wait already stay, and come again
@@ -141,6 +144,7 @@ impl Default for RuntimeConfig {
             replay_check_every: 0,
             loads_in_flight_max: 64,
             readers_len: 4,
+            history_page_bytes_max: 1 << 20,
             watchers_len_max: 1_024,
             result_cache_len_max: 4_096,
             result_cache_bytes_max: 32 << 20,

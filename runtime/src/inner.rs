@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrun_broker::Broker;
 use millrun_core::{RunId, TaskHandle};
-use millrun_persistence::Journal;
+use millrun_persistence::{Journal, ReadError};
 use millrun_workflow::Outcome;
 use tokio::sync::oneshot;
 
@@ -111,6 +111,20 @@ impl Inner {
     ) -> Result<T, E> {
         let answer = self.stop.unless_over(Box::pin(answer)).await.flatten();
         answer.unwrap_or_else(|| Err(self.stop_cause().into()))
+    }
+
+    /// As [`read`](Self::read), of something that needs nothing but the store: what has stopped the runtime counts
+    /// more than that the store cannot be read any more.
+    pub(crate) async fn view<T>(
+        &self,
+        answer: impl Future<Output = Option<Result<T, RunError>>>,
+    ) -> Result<T, RunError> {
+        match self.read(answer).await {
+            Err(RunError::Read(ReadError::Failed(_))) if let Some(cause) = self.settled_cause() => {
+                Err(cause.into())
+            }
+            answer => answer,
+        }
     }
 
     /// The run in which a finished one goes on, if it does.

@@ -33,7 +33,8 @@
 //! workflow to operating one.
 //!
 //! What a program names is at the root: the runtime and its configuration, definitions, contexts, handles and
-//! their errors. The rest has rooms: [`workflow`], [`builders`], [`operating`], [`store`], [`host`], [`broker`].
+//! their errors. The rest has rooms: [`workflow`], [`builders`], [`operating`], [`history`], [`store`], [`host`],
+//! [`broker`].
 
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -57,6 +58,7 @@ mod inner;
 mod mail;
 mod opening;
 mod own_store;
+mod pages;
 mod partition_set;
 mod partitions;
 mod parts;
@@ -143,6 +145,16 @@ pub mod operating {
     pub use crate::runtime::RuntimeStats;
     pub use crate::shutdown::{LeftBehind, ShutdownReport};
     pub use millrun_workflow::{Nondeterminism, ParkReason};
+}
+
+/// What a run's history is made of, as [`Runtime::history`] gives it: pages of events, and what stands in those.
+pub mod history {
+    pub use crate::pages::{HistoryPage, RecordedEvent};
+    pub use millrun_core::Sequence;
+    pub use millrun_workflow::{
+        ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, Name, Origin,
+        Parent, PublishScheduled, SignalFailure, SignalScheduled, Started,
+    };
 }
 
 /// Where histories are kept: journals and their settings, backup, export, import, archive and salvage.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_broker::Broker;
-use millrun_core::{InstanceId, InstanceIdError, RunId};
-use millrun_persistence::{FinishedRun, ReadError};
+use millrun_core::{InstanceId, InstanceIdError, RunId, Sequence};
+use millrun_persistence::FinishedRun;
 use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::inner::Inner;
 use crate::mail::{Latest, Request, Target, Tell};
+use crate::pages::HistoryPage;
 use crate::parts::{KillError, PartStatus};
 use crate::recovery::StartupReport;
 use crate::upkeep::StoreHandle;
@@ -236,14 +237,53 @@ impl Runtime {
         after: Option<RunId>,
         len_max: usize,
     ) -> Result<Vec<FinishedRun>, RunError> {
-        let reader = &self.inner.shared.reader;
-        let listed = self.inner.read(reader.list_finished(after, len_max)).await;
-        match listed {
-            Err(RunError::Read(ReadError::Failed(_))) if let Some(cause) = self.stop_cause() => {
-                Err(cause.into())
-            }
-            listed => listed,
-        }
+        let viewer = &self.inner.shared.reader;
+        self.inner.view(viewer.list_finished(after, len_max)).await
+    }
+
+    /// A page of the history of a run, live or finished and retained: the events behind `after`
+    /// ([`Sequence::ZERO`] for the beginning), at most `len_max` of them, and no more than
+    /// [`history_page_bytes_max`](crate::RuntimeConfig::history_page_bytes_max) bytes but for a single event that is
+    /// larger. It is what is durable: the run is not woken, and nobody waits for it but those who look on too.
+    ///
+    /// ```
+    /// use millrun::history::Sequence;
+    /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+    /// let run = runtime.start(DOUBLE, "d", 21).await?;
+    /// run.result().await?;
+    /// let run = run.describe().await?.run;
+    /// let (mut labels, mut after) = (Vec::new(), Some(Sequence::ZERO));
+    /// while let Some(behind) = after {
+    ///     let page = runtime.history(run, behind, 100).await?;
+    ///     labels.extend(page.events.iter().map(|recorded| recorded.event.label()));
+    ///     after = page.next();
+    /// }
+    /// assert_eq!(labels, ["Started", "Completed"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::NotFound`] when there is no such run, [`RunError::Expired`] when it is retained no longer,
+    /// [`RunError::Read`] and [`RunError::History`] when a record of it is damaged; when the runtime has stopped.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn history(
+        &self,
+        run: RunId,
+        after: Sequence,
+        len_max: usize,
+    ) -> Result<HistoryPage, RunError> {
+        let viewer = &self.inner.shared.reader;
+        self.inner.view(viewer.history(run, after, len_max)).await
     }
 
     /// The topic broker that the runtime's own parts use too: tasks travel on
@@ -294,8 +334,9 @@ impl Runtime {
     }
 
     /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
-    /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the lanes of the reader, the shards, the timers, and the watcher, which there
-    /// is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
+    /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the
+    /// lanes of the reader, the shards, the timers, the viewer, which reads for those who look on, and the watcher,
+    /// which there is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]
     pub fn parts(&self) -> Vec<PartStatus> {

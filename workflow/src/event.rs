@@ -64,8 +64,9 @@ impl fmt::Display for OperationId {
 /// One entry of a history: something that happened, never refused afterwards.
 ///
 /// *Inputs* come from outside the code and are followed by the *decisions* the code made of
-/// them; *notes* concern the engine alone.
+/// them; *notes* concern the engine alone. Later releases may add kinds.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Event {
     /// Input: the run began.
     Started(Started),

@@ -447,7 +447,10 @@ impl Reads for FileJournal {
 
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let state = self.readable()?;
-        let (_, _, trimmed) = state.books.describe(run)?;
+        let (id, _, trimmed) = state.books.describe(run)?;
+        let beginning = trimmed
+            .as_ref()
+            .map_or(Sequence::new(1), |trimmed| trimmed.before);
         let (records, head) = state.books.history(run)?;
         let (mut page, mut bytes) = (Vec::<Record>::new(), 0);
         for record in records.filter(|record| record.sequence > after) {
@@ -457,9 +460,12 @@ impl Reads for FileJournal {
             }
             page.push(record);
         }
-        let first = page.first().map(|record| record.sequence);
-        let trimmed = trimmed.filter(|trimmed| first == Some(trimmed.before));
-        Ok(HistoryPage::new(page, head).with_trimmed(trimmed))
+        let begins = page.first().is_some_and(|record| record.sequence == beginning);
+        let page = HistoryPage::new(page, head);
+        Ok(match begins {
+            true => page.with_beginning(id.clone(), trimmed),
+            false => page,
+        })
     }
 
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {

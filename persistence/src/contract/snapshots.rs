@@ -171,6 +171,8 @@ fn pages_of_any_size_make_up_the_history<S: Subject>(subject: &S) {
                 .history_page(author.run, after, bytes_max)
                 .expect("it can be read");
             assert_eq!(page.head, author.head);
+            let id = (after == Sequence::ZERO).then(|| author.id.clone());
+            assert_eq!(page.id, id, "the first one names the instance");
             let bytes: usize = page.records.iter().map(|record| record.body.len()).sum();
             assert!(bytes <= bytes_max || page.records.len() == 1, "{bytes} bytes");
             let is_end = page.is_end();

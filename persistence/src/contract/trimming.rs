@@ -81,6 +81,7 @@ fn a_page_from_before_a_trim_begins_with_what_is_kept<S: Subject>(subject: &S) {
             assert_eq!((first, page.head), (expected, author.head), "after {after}");
             assert_eq!(page.trimmed.is_some(), after < 11, "after {after}");
             assert!(page.trimmed.is_none() || page.trimmed == of(&author));
+            assert_eq!(page.id.is_some(), after < 11, "the first page names the instance");
         }
     }
 }

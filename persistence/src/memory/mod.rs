@@ -321,8 +321,7 @@ impl Reads for MemoryJournal {
         let mut frames = frames.to_vec();
         drop(state);
         v1::seal_all(&mut frames);
-        let (records, trimmed) = scan::page(run, &[(0, frames.into())], after, bytes_max)?;
-        Ok(HistoryPage::new(records, head).with_trimmed(trimmed))
+        scan::page(run, &[(0, frames.into())], after, bytes_max, head)
     }
 
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {

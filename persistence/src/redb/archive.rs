@@ -163,27 +163,22 @@ impl Archiver {
         end: u64,
     ) -> Result<Result<(), ReadError>, Trouble> {
         let (mut after, mut head) = (Sequence::ZERO, head);
-        let id = match log::instance_id(moment, run, place) {
-            Ok(id) => id,
-            Err(error) => return Ok(Err(error)),
-        };
         let mut lines = Vec::new();
         while head.is_none_or(|head| after < head) {
             let page = log::page(moment, run, place, end, (after.get(), PAGE_BYTES))
-                .and_then(|(pieces, last)| Ok((scan::page(run, &pieces, after, PAGE_BYTES)?, last)));
-            let ((records, trimmed), last) = match page {
+                .and_then(|(pieces, last)| scan::page(run, &pieces, after, PAGE_BYTES, Sequence::new(last)));
+            let page = match page {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
-            head.get_or_insert(Sequence::new(last));
-            let Some(last) = records.last() else {
+            head.get_or_insert(page.head);
+            let Some(last) = page.records.last() else {
                 let cause = "the history ends too early";
                 return Ok(Err(scan::damaged(run, place.last, &cause)));
             };
-            // The first record that is there has the id.
-            let mut first = (after == Sequence::ZERO).then_some((id.as_str(), trimmed.as_ref()));
+            let mut first = page.id.as_ref().map(|id| (id.as_str(), page.trimmed.as_ref()));
             after = last.sequence;
-            for record in &records {
+            for record in &page.records {
                 ndjson::put(&mut lines, run, first.take(), record);
             }
             self.append(&lines)?;

@@ -169,8 +169,7 @@ impl Reads for RedbJournal {
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let (place, end, moment) = self.place(run)?;
         let (pieces, head) = log::page(&moment, run, &place, end, (after.get(), bytes_max))?;
-        let (records, trimmed) = scan::page(run, &pieces, after, bytes_max)?;
-        Ok(HistoryPage::new(records, Sequence::new(head)).with_trimmed(trimmed))
+        scan::page(run, &pieces, after, bytes_max, Sequence::new(head))
     }
 
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {

@@ -1,13 +1,15 @@
 //! What is asked of the readers, and the door through which.
 
-use millrun_core::{Bell, RunId};
+use millrun_core::{Bell, RunId, Sequence};
 use millrun_persistence::FinishedRun;
 use millrun_workflow::{Name, Payload};
 use tokio::sync::oneshot;
 
+use super::LaneId;
 use super::lanes::Lanes;
 use crate::mail::{AskFinished, Load, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused};
 use crate::operating::InstanceDescription;
+use crate::pages::HistoryPage;
 use crate::{QueryError, RunError};
 
 /// Something to be read.
@@ -35,6 +37,13 @@ pub(super) enum ReadRequest {
         String,
         oneshot::Sender<Result<UpdateAnswer, UpdateRefused>>,
     ),
+    /// A page of a history: as many events behind this one.
+    History(
+        RunId,
+        Sequence,
+        usize,
+        oneshot::Sender<Result<HistoryPage, RunError>>,
+    ),
     /// So many finished runs behind the one named.
     ListFinished(
         Option<RunId>,
@@ -46,20 +55,33 @@ pub(super) enum ReadRequest {
 /// The door of the reader. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderDoor {
-    pub(super) lanes: Lanes<ReadRequest>,
+    /// What runs and clients wait for.
+    lanes: Lanes<ReadRequest>,
+    /// What is asked by those who look on: they hold up nobody but each other.
+    views: Lanes<ReadRequest>,
 }
 
 impl ReaderDoor {
-    /// A door to `lanes_len` lanes.
+    /// A door to `lanes_len` lanes, and to the one of those who look on.
     pub(crate) fn new(lanes_len: usize) -> Self {
         Self {
             lanes: Lanes::new(lanes_len),
+            views: Lanes::new(1),
         }
     }
 
     /// The bell of the lane's part.
-    pub(crate) fn bell(&self, lane: usize) -> &Bell {
-        self.lanes.bell(lane)
+    pub(crate) fn bell(&self, lane: LaneId) -> &Bell {
+        let (lanes, index) = self.lanes_of(lane);
+        lanes.bell(index)
+    }
+
+    /// The lanes of which this is one, and which of them it is.
+    pub(super) fn lanes_of(&self, lane: LaneId) -> (&Lanes<ReadRequest>, usize) {
+        match lane {
+            LaneId::Reader(index) => (&self.lanes, index),
+            LaneId::Viewer => (&self.views, 0),
+        }
     }
 
     /// Asks for a history; the shard bounds how many are under way.
@@ -98,9 +120,10 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks for the description of a finished run; as [`outcome`](Self::outcome).
+    /// Asks for the description of a finished run, beside what runs wait for; waits for room. `None` if the runtime
+    /// has stopped.
     pub(crate) async fn describe(&self, target: Target) -> Option<Result<InstanceDescription, RunError>> {
-        self.ask(|reply| ReadRequest::Describe(target, reply)).await
+        self.view(|reply| ReadRequest::Describe(target, reply)).await
     }
 
     /// Asks the state of a finished run; as [`outcome`](Self::outcome).
@@ -123,23 +146,46 @@ impl ReaderDoor {
             .await
     }
 
-    /// Asks for finished runs, the earliest ended first; as [`outcome`](Self::outcome).
+    /// Asks for a page of a history; as [`describe`](Self::describe).
+    pub(crate) async fn history(
+        &self,
+        run: RunId,
+        after: Sequence,
+        len_max: usize,
+    ) -> Option<Result<HistoryPage, RunError>> {
+        self.view(|reply| ReadRequest::History(run, after, len_max, reply))
+            .await
+    }
+
+    /// Asks for finished runs, the earliest ended first; as [`describe`](Self::describe).
     pub(crate) async fn list_finished(
         &self,
         after: Option<RunId>,
         len_max: usize,
     ) -> Option<Result<Vec<FinishedRun>, RunError>> {
-        self.ask(|reply| ReadRequest::ListFinished(after, len_max, reply))
+        self.view(|reply| ReadRequest::ListFinished(after, len_max, reply))
             .await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> ReadRequest) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.lanes.requests().push(request(reply)).await.ok()?;
-        answer.await.ok()
+        ask_at(&self.lanes, request).await
+    }
+
+    async fn view<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> ReadRequest) -> Option<T> {
+        ask_at(&self.views, request).await
     }
 
     pub(crate) fn close(&self) {
         self.lanes.close();
+        self.views.close();
     }
+}
+
+async fn ask_at<T>(
+    lanes: &Lanes<ReadRequest>,
+    request: impl FnOnce(oneshot::Sender<T>) -> ReadRequest,
+) -> Option<T> {
+    let (reply, answer) = oneshot::channel();
+    lanes.requests().push(request(reply)).await.ok()?;
+    answer.await.ok()
 }

@@ -1,5 +1,6 @@
 //! Reads what is stored, off the shards' threads and the workers': histories of instances that are woken, and
-//! what callers ask about finished runs. Several [lanes] read at a time.
+//! what callers ask about finished runs. Several [lanes] read at a time; one more, the viewer, is for those who look on,
+//! so that neither a page of a history nor a list keeps a run from being woken.
 
 pub(crate) mod door;
 mod lanes;
@@ -20,9 +21,19 @@ use crate::mail::{
     Answered, AskFinished, EndedChild, Found, LocalMessage, PartitionMessage, Question, Router, RunSignal,
     ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
 };
+use crate::pages::{HistoryPage, RecordedEvent};
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
 use door::ReadRequest;
+
+/// One of the lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LaneId {
+    /// One of those that read what runs and clients wait for.
+    Reader(usize),
+    /// The one that reads for those who look on.
+    Viewer,
+}
 
 /// The part of one lane; it may wait for the disk.
 #[derive(Debug)]
@@ -30,7 +41,7 @@ pub(crate) struct Reader {
     shared: Arc<ShardShared>,
     shards: ShardDoors,
     router: Router,
-    lane: usize,
+    lane: LaneId,
 }
 
 /// A message that a shard waits for. If the reader fails before it has found it out, the shard hears what is
@@ -72,8 +83,9 @@ impl Drop for Owed<'_> {
 }
 
 impl Reader {
-    pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors, lane: usize) -> Self {
-        shared.reader.lanes.begin(lane);
+    pub(crate) fn new(shared: Arc<ShardShared>, shards: ShardDoors, lane: LaneId) -> Self {
+        let (lanes, index) = shared.reader.lanes_of(lane);
+        lanes.begin(index);
         let router = Router::new(shards.clone());
         Self {
             shared,
@@ -284,6 +296,27 @@ impl Reader {
         Ok(description)
     }
 
+    /// A page of a history, of what is durable.
+    fn page(&self, run: RunId, after: Sequence, len_max: usize) -> Result<HistoryPage, RunError> {
+        let bytes_max = self.shared.config.history_page_bytes_max;
+        let read = self.shared.journal.history_page(run, after, bytes_max);
+        let read = read.map_err(of_finished)?;
+        let id = read.id.as_ref().map_or("", |id| id.as_str());
+        let events = read.records.iter().take(len_max).map(|record| {
+            Ok(RecordedEvent {
+                sequence: record.sequence,
+                at: record.time,
+                event: decode(record, id)?,
+            })
+        });
+        Ok(HistoryPage {
+            run,
+            events: events.collect::<Result<_, RunError>>()?,
+            head: read.head,
+            trimmed_before: read.trimmed.map(|trimmed| trimmed.before),
+        })
+    }
+
     fn query(&self, target: &Target, question: &Question) -> Result<Payload, QueryError> {
         let (run, ledger, story) = self.finished(target)?;
         let workflow = ledger.started().map(|started| started.workflow.clone());
@@ -379,6 +412,9 @@ impl Reader {
             ReadRequest::Update(target, request, reply) => {
                 drop(reply.send(self.update(&target, &request)));
             }
+            ReadRequest::History(run, after, len_max, reply) => {
+                drop(reply.send(self.page(run, after, len_max)));
+            }
             ReadRequest::ListFinished(after, len_max, reply) => {
                 let listed = self.shared.journal.list_finished(after, len_max);
                 drop(reply.send(listed.map_err(RunError::from)));
@@ -389,9 +425,9 @@ impl Reader {
 
 impl Part for Reader {
     fn turn(&mut self, _now: Timestamp, budget: usize) -> Next {
-        let lanes = &self.shared.reader.lanes;
+        let (lanes, index) = self.shared.reader.lanes_of(self.lane);
         for _ in 0..budget {
-            match lanes.next(self.lane) {
+            match lanes.next(index) {
                 Some(request) => self.answer(request),
                 None if lanes.requests().is_closed() => return Next::Stop,
                 None => return Next::Idle,

@@ -5,6 +5,7 @@
 //! ├── journal (thread)    failure stops the runtime
 //! ├── timers              failure stops the runtime
 //! ├── reader n (thread)   restarted
+//! ├── viewer (thread)     restarted: the reader's lane for those who look on
 //! ├── watcher (thread)    restarted
 //! ├── shard 0 ..          restarted: claims its partitions anew, and gets its runs with them
 //! ├── pool <queue> ..     restarted: what runs goes on

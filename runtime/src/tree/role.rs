@@ -6,13 +6,14 @@ use millrun_core::Bell;
 
 use crate::activity::{PoolState, TaskQueue};
 use crate::actors::Seat;
+use crate::reader::LaneId;
 
 /// What a part is, and what is needed to make it again.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
     Timers(Bell),
     /// A lane of the reader.
-    Reader(usize),
+    Reader(LaneId),
     Watcher,
     Shard(usize),
     Pool(Arc<TaskQueue>, Arc<PoolState>),
@@ -24,7 +25,8 @@ impl Role {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Timers(_) => "timers".into(),
-            Self::Reader(lane) => format!("reader {lane}"),
+            Self::Reader(LaneId::Reader(index)) => format!("reader {index}"),
+            Self::Reader(LaneId::Viewer) => "viewer".into(),
             Self::Watcher => "watcher".into(),
             Self::Shard(index) => format!("shard {index}"),
             Self::Pool(queue, _) => format!("pool {}", queue.name),

@@ -28,6 +28,7 @@ mod fuzz;
 mod glances;
 mod handles;
 mod heartbeats;
+mod history;
 mod kill;
 mod lifecycle;
 mod limits;

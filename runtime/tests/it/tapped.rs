@@ -256,6 +256,7 @@ impl Reads for Tapped {
         after: millrun_core::Sequence,
         bytes_max: usize,
     ) -> Result<HistoryPage, ReadError> {
+        self.slow.wait(|slow| slow.runs.contains(&run));
         self.inner.history_page(run, after, bytes_max)
     }
 

@@ -13,13 +13,13 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_core::{RunId, Sequence};
 
 use super::PAGE_BYTES;
 use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::Place;
 use crate::journal::Reads;
-use crate::record::{Record, Trimmed};
+use crate::record::HistoryPage;
 use crate::redb::moment::Moment;
 use crate::redb::state::JournalState;
 use crate::redb::upkeep::BackupError;
@@ -150,14 +150,14 @@ impl Export<'_> {
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            let (page, trimmed) = match pages.next() {
+            let page = match pages.next() {
                 Ok(page) => page,
                 Err(ReadError::Failed(failure)) => return Err(failure.into()),
                 Err(error) => return Ok(Err(error)),
             };
-            pages.is_trimmed |= trimmed.is_some();
-            let mut first = (*records == 0).then_some((pages.id.as_str(), trimmed.as_ref()));
-            for record in &page {
+            pages.is_trimmed |= page.trimmed.is_some();
+            let mut first = page.id.as_ref().map(|id| (id.as_str(), page.trimmed.as_ref()));
+            for record in &page.records {
                 ndjson::put(&mut self.lines, run, first.take(), record);
                 *records += 1;
             }
@@ -200,7 +200,6 @@ impl Export<'_> {
 /// A history in pages, as it was at one moment: a run that is trimmed meanwhile is not read in two halves.
 struct Pages {
     run: RunId,
-    id: InstanceId,
     place: Place,
     end: u64,
     moment: Moment,
@@ -214,7 +213,6 @@ impl Pages {
         let (place, end, moment) = journal.place(run)?;
         Ok(Self {
             run,
-            id: log::instance_id(&moment, run, &place)?,
             place,
             end,
             moment,
@@ -224,12 +222,11 @@ impl Pages {
         })
     }
 
-    /// The next records, and what stands in the place of those that the run was trimmed of, if they are the first.
-    fn next(&mut self) -> Result<(Vec<Record>, Option<Trimmed>), ReadError> {
+    fn next(&mut self) -> Result<HistoryPage, ReadError> {
         let wanted = (self.after.get(), PAGE_BYTES);
         let (pieces, head) = log::page(&self.moment, self.run, &self.place, self.end, wanted)?;
-        let page = scan::page(self.run, &pieces, self.after, PAGE_BYTES)?;
-        let last = page.0.last().map_or(self.after, |record| record.sequence);
+        let page = scan::page(self.run, &pieces, self.after, PAGE_BYTES, Sequence::new(head))?;
+        let last = page.records.last().map_or(self.after, |record| record.sequence);
         self.is_end = last.get() >= head || last == self.after;
         self.after = last;
         Ok(page)

@@ -1,0 +1,226 @@
+//! Histories by pages: what is durable, as those see it who look on.
+
+use std::sync::Arc;
+
+use millrun::history::{Event, HistoryPage, Sequence};
+use millrun::store::{Journal, JournalConfig, MemoryJournal};
+use millrun::{
+    RunError, RunId, Runtime, RuntimeConfig, Signal, StopCause, Workflow, WorkflowContext, WorkflowError,
+};
+use millrun_core::{Partition, Timestamp};
+
+use crate::support::Store;
+use crate::tapped::Tapped;
+
+const GO: Signal<u64> = Signal::named("go");
+const SUM: Workflow<u64, u64> = Workflow::named("sum");
+
+/// Adds up what it is told until that is nothing; after each ten it begins again from the sum.
+async fn sum(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
+    let mut sum = cx.checkpointed().transpose()?.unwrap_or(first);
+    for _ in 0..10 {
+        match cx.receive(GO).await? {
+            0 => return Ok(sum),
+            number => sum += number,
+        }
+    }
+    Ok(cx.checkpoint(&sum).await?)
+}
+
+/// All pages of a history of at most `len_max` events each.
+async fn pages(runtime: &Runtime, run: RunId, len_max: usize) -> Vec<HistoryPage> {
+    let (mut pages, mut after) = (Vec::new(), Some(Sequence::ZERO));
+    while let Some(behind) = after {
+        let page = runtime.history(run, behind, len_max).await.unwrap();
+        assert!(page.events.len() <= len_max);
+        assert_eq!(page.run, run);
+        after = page.next();
+        pages.push(page);
+    }
+    pages
+}
+
+#[tokio::test]
+async fn pages_of_any_size_make_up_the_history_of_a_run_that_is_not_woken() {
+    for bytes_max in [0, 500, 1 << 20] {
+        let store = Store::new();
+        let builder = store.bare().register(SUM, sum).configure(move |config| {
+            config.hot_len_max = 0;
+            config.keep_history = true;
+            config.history_page_bytes_max = bytes_max;
+        });
+        let runtime = builder.start().await.unwrap();
+        let handle = runtime.start(SUM, "s", 7).await.unwrap();
+        let run = handle.run_id().unwrap();
+        for number in 1..=25 {
+            handle.signal(GO, number).await.unwrap();
+        }
+        for is_finished in [false, true] {
+            if is_finished {
+                handle.signal(GO, 0).await.unwrap();
+                assert_eq!(handle.result().await.unwrap(), 7 + 325);
+            }
+            let before = runtime.stats();
+            let whole: Vec<_> = pages(&runtime, run, 1)
+                .await
+                .into_iter()
+                .flat_map(|page| page.events)
+                .collect();
+            for len_max in [2, 7, 1_000] {
+                let read = pages(&runtime, run, len_max).await;
+                assert!(read.iter().all(|page| page.trimmed_before.is_none()));
+                assert!(read.iter().all(|page| page.head.get() == whole.len() as u64));
+                if bytes_max > 500 && len_max == 1_000 {
+                    assert_eq!(read.len(), 1);
+                }
+                let events: Vec<_> = read.into_iter().flat_map(|page| page.events).collect();
+                assert_eq!(events, whole);
+            }
+            let after = runtime.stats();
+            assert_eq!(
+                (before.loads, before.hot),
+                (after.loads, after.hot),
+                "nobody was woken"
+            );
+
+            let sequences: Vec<_> = whole.iter().map(|recorded| recorded.sequence.get()).collect();
+            assert_eq!(sequences, (1..=whole.len() as u64).collect::<Vec<_>>());
+            assert!(whole.is_sorted_by_key(|recorded| recorded.at));
+            let Event::Started(started) = &whole[0].event else {
+                panic!("{:?}", whole[0])
+            };
+            assert_eq!((started.id.as_str(), &*started.workflow), ("s", "sum"));
+            let told = whole.iter().filter_map(|recorded| match &recorded.event {
+                Event::SignalReceived { value, .. } => Some(value.decode::<u64>().unwrap()),
+                _ => None,
+            });
+            let expected = (1..=25).chain(is_finished.then_some(0));
+            assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+            assert_eq!(whole.last().unwrap().event.is_last(), is_finished);
+        }
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn pages_of_a_run_that_was_trimmed_say_before_which_event_there_is_none() {
+    let store = Store::new();
+    let builder = store
+        .bare()
+        .register(SUM, sum)
+        .configure(|config| config.limits.kept_beginning_every = 16);
+    let runtime = builder.start().await.unwrap();
+    let handle = runtime.start(SUM, "s", 0).await.unwrap();
+    for _ in 0..100 {
+        handle.signal(GO, 1).await.unwrap();
+    }
+    let run = handle.run_id().unwrap();
+    let pages = pages(&runtime, run, 3).await;
+    let before = pages[0].trimmed_before.expect("it was trimmed");
+    assert_eq!(pages[0].events[0].sequence, before);
+    assert!(before.get() > 50, "{before}");
+    assert!(pages[1..].iter().all(|page| page.trimmed_before.is_none()));
+    let behind = runtime.history(run, before, 3).await.unwrap();
+    assert_eq!(
+        (behind.trimmed_before, behind.events[0].sequence.get()),
+        (None, before.get() + 1)
+    );
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_page_of_no_events_says_where_the_history_ends() {
+    let runtime = Runtime::volatile().register(SUM, sum).start().await.unwrap();
+    let run = runtime.start(SUM, "s", 0).await.unwrap().run_id().unwrap();
+    for (after, len_max) in [(0, 0), (1, 5), (1_000, 5)] {
+        let page = runtime.history(run, Sequence::new(after), len_max).await.unwrap();
+        assert_eq!((page.events.len(), page.head.get(), page.next()), (0, 1, None));
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_history_is_an_error_that_says_so() {
+    let store = Store::new();
+    let builder = store.bare().register(SUM, sum);
+    let builder = builder.configure(|config| config.journal.retention.len_max = 1);
+    let runtime = builder.start().await.unwrap();
+    let nobody = RunId::new(Partition::of(b"n"), Timestamp::EPOCH, 1);
+    let unknown = runtime.history(nobody, Sequence::ZERO, 10).await;
+    assert!(matches!(unknown, Err(RunError::NotFound)), "{unknown:?}");
+
+    let mut runs = Vec::new();
+    for number in 0..50 {
+        let run = runtime.start(SUM, &format!("s-{number}"), 0).await.unwrap();
+        run.signal(GO, 0).await.unwrap();
+        run.result().await.unwrap();
+        runs.push(run.run_id().unwrap());
+    }
+    let expired = loop {
+        match runtime.history(runs[0], Sequence::ZERO, 10).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(expired, RunError::Expired), "{expired:?}");
+    runtime.shutdown().await.unwrap();
+    let stopped = runtime.history(runs[49], Sequence::ZERO, 10).await;
+    assert!(
+        matches!(stopped, Err(RunError::Stopped(StopCause::Shutdown))),
+        "{stopped:?}"
+    );
+}
+
+/// A page of a history that is slow to read holds up those who look on, and no run.
+#[tokio::test]
+async fn those_who_look_on_hold_up_no_run() {
+    let inner = MemoryJournal::new(JournalConfig::default()).unwrap();
+    let journal = Tapped::new(Arc::new(inner), |journal, batch| journal.enqueue(batch));
+    let runtime = Runtime::volatile()
+        .journal(Arc::clone(&journal) as Arc<dyn Journal>)
+        .configure(|config: &mut RuntimeConfig| {
+            config.hot_len_max = 0;
+            config.readers_len = 1;
+        })
+        .register(SUM, sum)
+        .start()
+        .await
+        .unwrap();
+    let slow = runtime.start(SUM, "slow", 0).await.unwrap().run_id().unwrap();
+    let other = runtime.start(SUM, "other", 0).await.unwrap();
+    journal.slow_down(slow);
+    let looking = {
+        let runtime = runtime.clone();
+        tokio::spawn(async move { runtime.history(slow, Sequence::ZERO, 10).await })
+    };
+    while journal.waiting_reads() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Each of these wakes the run.
+    for _ in 0..5 {
+        other.signal(GO, 1).await.unwrap();
+    }
+    other.signal(GO, 0).await.unwrap();
+    assert_eq!(other.result().await.unwrap(), 5);
+    assert!(!looking.is_finished());
+    journal.let_go();
+    assert_eq!(looking.await.unwrap().unwrap().events.len(), 1);
+    runtime.shutdown().await.unwrap();
+}
+
+/// It is a part like others.
+#[tokio::test]
+async fn who_looks_on_asks_again_when_the_viewer_was_killed() {
+    let runtime = Runtime::volatile().register(SUM, sum).start().await.unwrap();
+    let run = runtime.start(SUM, "s", 0).await.unwrap().run_id().unwrap();
+    runtime.kill("viewer").unwrap();
+    loop {
+        match runtime.history(run, Sequence::ZERO, 10).await {
+            Ok(page) => break assert_eq!(page.events.len(), 1),
+            Err(RunError::Stopped(StopCause::Part { .. })) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let viewer = runtime.parts().into_iter().find(|part| part.name == "viewer");
+    assert_eq!(viewer.map(|part| part.restarts), Some(1));
+    runtime.shutdown().await.unwrap();
+}
