@@ -1,7 +1,10 @@
 //! What can be seen of an instance from outside.
 
-use millrun_core::{Cause, InstanceId, RunId, Sequence, Timestamp};
+use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp};
 use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Pending};
+
+use crate::activity::LastActivity;
+use crate::shared::ShardShared;
 
 /// A live instance, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +46,10 @@ pub struct InstanceDescription {
     pub workflow: String,
     /// What it does.
     pub status: InstanceStatus,
+    /// Whether its code is in memory, or that of a parked run was brought there. If not, this is told by its
+    /// history alone: [`awaited`](Self::awaited) is empty, and of a run that is parked since its last event
+    /// [`parked`](Self::parked) does not tell why; [`describe_awake`](crate::RunHandle::describe_awake) does.
+    pub is_in_memory: bool,
     /// When the run began.
     pub started_at: Timestamp,
     /// When it ended, if it has.
@@ -73,8 +80,8 @@ pub struct InstanceDescription {
     pub resumes_at: Option<Timestamp>,
     /// The operations it has begun and not ended.
     pub pending: Vec<PendingDescription>,
-    /// What else its code waits for: signals, conditions on its state, the request to cancel. Empty
-    /// while the code is not in memory, as it may be of a run that is paused.
+    /// What else its code waits for: signals, conditions on its state, the request to cancel. No history has
+    /// these, so it is empty while the code is not in memory, as it may be of a run that is paused.
     pub awaited: Vec<Awaited>,
 }
 
@@ -138,6 +145,7 @@ impl InstanceDescription {
             } else {
                 InstanceStatus::Running
             },
+            is_in_memory: false,
             started_at: ledger.started_at(),
             ended_at: None,
             last_at: ledger.last_at(),
@@ -152,6 +160,47 @@ impl InstanceDescription {
             pending: pending.collect(),
             awaited: Vec::new(),
         })
+    }
+}
+
+impl ShardShared {
+    /// What the history of a run tells about it in this runtime; `is_parked` is what its shard knows.
+    pub(crate) fn describe(
+        &self,
+        run: RunId,
+        ledger: &Ledger,
+        epoch: Epoch,
+        is_parked: bool,
+    ) -> Option<InstanceDescription> {
+        let is_known = |pending: &Pending| match pending {
+            Pending::Activity(activity) => self
+                .queues
+                .number_for(&activity.scheduled, &mut LastActivity::default())
+                .is_some(),
+            Pending::Publish { scheduled, .. } => self.topics.has(&scheduled.topic),
+            Pending::Child { .. } | Pending::Signal(_) | Pending::Promise | Pending::Timer { .. } => true,
+        };
+        let mut description = InstanceDescription::of(run, ledger, epoch.get(), is_known)?;
+        let has_ended = description.status == InstanceStatus::Finished;
+        description.ended_at = has_ended.then_some(description.last_at);
+        description.status = self.status(&description.workflow, has_ended, is_parked);
+        let since = description.parked.as_ref().zip(description.parked_since);
+        let limits = &self.config.limits;
+        description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));
+        Some(description)
+    }
+
+    /// What a run does, of which this is known without its history.
+    pub(crate) fn status(&self, workflow: &str, has_ended: bool, is_parked: bool) -> InstanceStatus {
+        if has_ended {
+            InstanceStatus::Finished
+        } else if !self.workflows.have(workflow) {
+            InstanceStatus::NotRegistered
+        } else if is_parked {
+            InstanceStatus::Parked
+        } else {
+            InstanceStatus::Running
+        }
     }
 }
 

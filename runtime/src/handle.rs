@@ -10,11 +10,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use crate::describe::InstanceDescription;
+use crate::describe::{InstanceDescription, InstanceStatus};
 use crate::follow::Followed;
 use crate::inner::Inner;
 use crate::mail::{
-    Changed, Question, Request, Standing, Target, Tell, UpdateAnswer, UpdateRefused, UpdateRequest,
+    Changed, Described, Question, Request, Standing, Target, Tell, UpdateAnswer, UpdateRefused,
+    UpdateRequest, Wake,
 };
 use crate::updated::Decoder;
 use crate::workflow::Unanswered;
@@ -355,7 +356,7 @@ impl<O, E> RunHandle<O, E> {
     ) -> Result<InstanceDescription, RunError> {
         loop {
             let changed = self.changed().await?;
-            let described = self.describe().await?;
+            let described = self.describe_awake().await?;
             if is_enough(&described) {
                 return Ok(described);
             }
@@ -436,10 +437,25 @@ impl<O, E> RunHandle<O, E> {
 
     /// What the run does and what it waits for, or that it has ended.
     ///
+    /// A run that is on disk only stays there: its history tells what it waits for, read beside what runs wait for.
+    /// What only its code knows, such as the signals that it receives, is told by
+    /// [`describe_awake`](Self::describe_awake).
+    ///
     /// # Errors
-    /// When there is no such run, it is of another workflow, or the runtime has stopped.
+    /// When there is no such run, it is of another workflow, its history cannot be read, or the runtime has stopped.
     pub async fn describe(&self) -> Result<InstanceDescription, RunError> {
-        self.inner.describe(self.target.clone()).await
+        self.inner.describe(self.target.clone(), Wake::Never).await
+    }
+
+    /// As [`describe`](Self::describe), of a run that is brought into memory for it, unless it has ended: its code
+    /// is there and tells all that it waits for, or why it does not run. That costs a replay, and perhaps a place in
+    /// memory that another run has to leave.
+    ///
+    /// # Errors
+    /// As of [`describe`](Self::describe), and when as many callers wait for the run to be read as may
+    /// ([`signals_len_max`](crate::Limits::signals_len_max)).
+    pub async fn describe_awake(&self) -> Result<InstanceDescription, RunError> {
+        self.inner.describe(self.target.clone(), Wake::First).await
     }
 
     /// How the run has ended, if that is told without being asked for. Whatever else is told may have
@@ -477,11 +493,24 @@ impl<O, E> RunHandle<O, E> {
 
 impl Inner {
     /// What a run does, or the one in which it goes on.
-    pub(crate) async fn describe(&self, target: Target) -> Result<InstanceDescription, RunError> {
-        let request = |target, reply| Request::Describe { target, reply };
-        match self.follow(target, request).await? {
-            Followed::Answered(description) => Ok(description),
-            Followed::Gone(last) => self.read(self.shared.reader.describe(last)).await,
+    pub(crate) async fn describe(&self, target: Target, wake: Wake) -> Result<InstanceDescription, RunError> {
+        let request = |target, reply| Request::Describe { target, wake, reply };
+        let mut before = None;
+        loop {
+            let on_disk = match self.follow(target.clone(), request).await? {
+                Followed::Answered(Described::InMemory(description)) => return Ok(*description),
+                Followed::Answered(Described::OnDisk(on_disk)) => on_disk,
+                Followed::Gone(last) => return self.read(self.shared.reader.describe(last)).await,
+            };
+            let description = self.read(self.shared.reader.describe_on_disk(on_disk)).await;
+            let has_ended = match &description {
+                Ok(description) => description.status == InstanceStatus::Finished,
+                Err(error) => matches!(error, RunError::NotFound | RunError::Expired),
+            };
+            // A run that has ended since its shard was asked perhaps goes on in another one, so it is asked again.
+            if !has_ended || before.replace(on_disk.run) == Some(on_disk.run) {
+                return description;
+            }
         }
     }
 }

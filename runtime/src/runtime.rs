@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::inner::Inner;
-use crate::mail::{Latest, Request, Target, Tell};
+use crate::mail::{Latest, Request, Target, Tell, Wake};
 use crate::pages::HistoryPage;
 use crate::parts::{KillError, PartStatus};
 use crate::recovery::StartupReport;
@@ -141,7 +141,7 @@ impl Runtime {
     /// # Errors
     /// When there is no such run, also if it has ended and is retained no longer, or the runtime has stopped.
     pub async fn describe_run(&self, run: RunId) -> Result<InstanceDescription, RunError> {
-        self.inner.describe(Target::Run(run)).await
+        self.inner.describe(Target::Run(run), Wake::Never).await
     }
 
     fn latest<O, E>(

@@ -118,6 +118,14 @@ impl UntypedHandle {
         self.0.describe().await
     }
 
+    /// As [`RunHandle::describe_awake`].
+    ///
+    /// # Errors
+    /// When there is no such run, its history cannot be read, or the runtime has stopped.
+    pub async fn describe_awake(&self) -> Result<InstanceDescription, RunError> {
+        self.0.describe_awake().await
+    }
+
     /// As [`RunHandle::query`], with the query's name, the question and the answer as encoded.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ async fn order(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError>
 // ANCHOR: stuck
 /// Says of a run what it waits for, in a line.
 async fn why(runtime: &Runtime, id: &str) -> Result<String, Box<dyn Error>> {
-    let run = runtime.attach_untyped(id)?.describe().await?;
+    let run = runtime.attach_untyped(id)?.describe_awake().await?;
     if let Some(reason) = &run.parked {
         return Ok(format!("parked: {reason}"));
     }

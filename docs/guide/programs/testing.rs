@@ -114,7 +114,7 @@ fn recorded_histories_fit(store: &Path) -> Result<u64, Box<dyn Error>> {
     // All timers fire, and all retries are made: each run is woken, and replayed first.
     assert_eq!(world.advance(Duration::from_secs(365 * 86_400)), SimStop::Reached);
     for instance in world.block_on(runtime.list(None, 1_000))?? {
-        let run = world.block_on(runtime.attach_untyped(instance.id.as_str())?.describe())??;
+        let run = world.block_on(runtime.attach_untyped(instance.id.as_str())?.describe_awake())??;
         assert_eq!(run.parked, None, "{}", run.id);
     }
     world.block_on(runtime.shutdown())??;

@@ -1,6 +1,6 @@
 //! What clients ask of a shard: each request carries the way of its answer.
 
-use millrun_core::{Cause, InstanceId, Partition, RunId};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId};
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload};
 use tokio::sync::oneshot;
 
@@ -24,7 +24,8 @@ pub(crate) enum Request {
     },
     Describe {
         target: Target,
-        reply: Reply<InstanceDescription>,
+        wake: Wake,
+        reply: Reply<Described>,
     },
     /// Somebody wants to be told when the run goes on.
     Watch {
@@ -56,6 +57,29 @@ pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 pub(crate) enum Standing {
     Ended(Outcome),
     Parked(ParkReason),
+}
+
+/// Whether a run that is on disk only is brought into memory before it is described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    Never,
+    First,
+}
+
+/// What a shard knows of a run that is to be described.
+#[derive(Debug)]
+pub(crate) enum Described {
+    InMemory(Box<InstanceDescription>),
+    OnDisk(OnDisk),
+}
+
+/// A run that is on disk only: a reader describes it from its history, together with what only its shard knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) run: RunId,
+    /// The epoch under which its shard owns it.
+    pub(crate) epoch: Epoch,
+    pub(crate) is_parked: bool,
 }
 
 impl Request {

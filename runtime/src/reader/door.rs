@@ -7,7 +7,9 @@ use tokio::sync::oneshot;
 
 use super::LaneId;
 use super::lanes::Lanes;
-use crate::mail::{AskFinished, Load, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused};
+use crate::mail::{
+    AskFinished, Load, OnDisk, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused,
+};
 use crate::operating::InstanceDescription;
 use crate::pages::HistoryPage;
 use crate::{QueryError, RunError};
@@ -29,6 +31,8 @@ pub(super) enum ReadRequest {
     Check(RunId),
     /// What there is to say about a finished run.
     Describe(Target, oneshot::Sender<Result<InstanceDescription, RunError>>),
+    /// What the history of a live run tells, which stays on disk.
+    DescribeOnDisk(OnDisk, oneshot::Sender<Result<InstanceDescription, RunError>>),
     /// A question to the state that a finished run ended with: it is replayed, without effects.
     Query(Target, Question, oneshot::Sender<Result<Payload, QueryError>>),
     /// What a finished run answered to an update.
@@ -124,6 +128,15 @@ impl ReaderDoor {
     /// has stopped.
     pub(crate) async fn describe(&self, target: Target) -> Option<Result<InstanceDescription, RunError>> {
         self.view(|reply| ReadRequest::Describe(target, reply)).await
+    }
+
+    /// Asks for the description of a live run that stays on disk; as [`describe`](Self::describe).
+    pub(crate) async fn describe_on_disk(
+        &self,
+        on_disk: OnDisk,
+    ) -> Option<Result<InstanceDescription, RunError>> {
+        self.view(|reply| ReadRequest::DescribeOnDisk(on_disk, reply))
+            .await
     }
 
     /// Asks the state of a finished run; as [`outcome`](Self::outcome).

@@ -16,10 +16,10 @@ use millrun_workflow::{
     wire,
 };
 
-use crate::describe::InstanceDescription;
+use crate::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
-    Answered, AskFinished, EndedChild, Found, LocalMessage, PartitionMessage, Question, Router, RunSignal,
-    ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
+    Answered, AskFinished, EndedChild, Found, LocalMessage, OnDisk, PartitionMessage, Question, Router,
+    RunSignal, ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
 };
 use crate::pages::{HistoryPage, RecordedEvent};
 use crate::shared::ShardShared;
@@ -108,15 +108,7 @@ impl Reader {
     /// it: the whole history tells what.
     fn load_kept(&self, run: RunId) -> Option<Story> {
         let journal = &self.shared.journal;
-        let snapshot = journal.snapshot(run).ok()??;
-        let kept = match KeptBeginning::decode(&snapshot.bytes) {
-            Ok(kept) if kept.sequence() == snapshot.sequence => Box::new(kept),
-            Ok(_) => return None,
-            Err(error) => {
-                tracing::warn!(%run, %error, "what was kept of a history cannot be read; all of it is read");
-                return None;
-            }
-        };
+        let kept = self.kept_beside(run)?;
         let bytes_max = self.shared.config.journal.history_bytes_max;
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let page = journal.history_page(run, kept.sequence(), bytes_max).ok()?;
@@ -288,12 +280,70 @@ impl Reader {
         }
     }
 
+    /// What there is to say about a finished run.
     fn describe(&self, target: &Target) -> Result<InstanceDescription, RunError> {
-        let (run, ledger, story) = self.finished(target)?;
-        let mut description =
-            InstanceDescription::of(run, &ledger, 0, |_| false).ok_or(RunError::NotFound)?;
-        description.ended_at = story.events.last().map(|(_, time)| *time);
+        let run = self.run_of(target)?;
+        let ledger = self.fold(run)?;
+        let description = InstanceDescription::of(run, &ledger, 0, |_| false);
+        let mut description = description.ok_or(RunError::NotFound)?;
+        if description.status != InstanceStatus::Finished {
+            return Err(RunError::NotFound);
+        }
+        description.ended_at = Some(description.last_at);
         Ok(description)
+    }
+
+    /// What the history of a live run tells, which stays on disk.
+    fn describe_on_disk(&self, on_disk: OnDisk) -> Result<InstanceDescription, RunError> {
+        let OnDisk {
+            run,
+            epoch,
+            is_parked,
+        } = on_disk;
+        let ledger = self.fold(run)?;
+        let description = self.shared.describe(run, &ledger, epoch, is_parked);
+        description.ok_or(RunError::NotFound)
+    }
+
+    /// What a history comes to, read page by page, so that a long one takes no more memory than a page; from what was
+    /// kept of it on, if it can.
+    fn fold(&self, run: RunId) -> Result<Ledger, RunError> {
+        let (mut ledger, mut after) = match self.kept_beside(run) {
+            Some(kept) => (kept.ledger().clone(), kept.sequence()),
+            None => (Ledger::new(), Sequence::ZERO),
+        };
+        let bytes_max = self.shared.config.history_page_bytes_max;
+        loop {
+            let page = self.shared.journal.history_page(run, after, bytes_max);
+            let page = page.map_err(of_finished)?;
+            if let Some(trimmed) = &page.trimmed {
+                // It was trimmed, perhaps between two pages.
+                let kept = kept_of(trimmed)?;
+                (ledger, after) = (kept.ledger().clone(), kept.sequence());
+            }
+            let id = page.id.as_ref().map_or("", |id| id.as_str());
+            for record in page.records.iter().filter(|record| record.sequence > after) {
+                ledger.apply(&decode(record, id)?, record.time);
+            }
+            match page.records.last() {
+                Some(last) if last.sequence < page.head => after = last.sequence.max(after),
+                Some(_) | None => return Ok(ledger),
+            }
+        }
+    }
+
+    /// What was kept beside a run's history; `None` if there is nothing, or it cannot be read: the whole history
+    /// tells what is wrong.
+    fn kept_beside(&self, run: RunId) -> Option<Box<KeptBeginning>> {
+        let snapshot = self.shared.journal.snapshot(run).ok()??;
+        match KeptBeginning::decode(&snapshot.bytes) {
+            Ok(kept) if kept.sequence() == snapshot.sequence => Some(Box::new(kept)),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!(%run, %error, "what was kept of a history cannot be read; all of it is read");
+                None
+            }
+        }
     }
 
     /// A page of a history, of what is durable.
@@ -406,6 +456,7 @@ impl Reader {
             ReadRequest::Finished(ask) => self.find_finished(ask),
             ReadRequest::FindSignal(finished, signal) => self.find_signal(finished, signal),
             ReadRequest::Describe(target, reply) => drop(reply.send(self.describe(&target))),
+            ReadRequest::DescribeOnDisk(on_disk, reply) => drop(reply.send(self.describe_on_disk(on_disk))),
             ReadRequest::Query(target, question, reply) => {
                 drop(reply.send(self.query(&target, &question)));
             }

@@ -13,7 +13,7 @@ use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::activity::{ActivityReport, AttemptFailure};
-use crate::mail::Tell;
+use crate::mail::{Described, Tell};
 use crate::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
 
@@ -157,8 +157,8 @@ impl Shard {
             Errand::Update(request, reply) => self.update(run, request, reply, moment),
             Errand::Describe(reply) => {
                 let description = self.describe(run).ok_or(RunError::NotFound);
-                self.effects
-                    .answer(Response::Describe(reply, description.map(Box::new)));
+                let described = description.map(|description| Described::InMemory(Box::new(description)));
+                self.effects.answer(Response::Describe(reply, described));
             }
             Errand::Republish(operation, topic) => self.republish(run, operation, topic, moment),
             Errand::CallAgain(operation) => self.call_again(run, operation, moment),

@@ -2,19 +2,17 @@
 
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence};
 use millrun_persistence::{ReadError, TurnError};
-use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Pending, Started, Turn};
+use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Started, Turn};
 
 use super::Shard;
 use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
 use super::sweeps::answers::Response;
-use crate::activity::LastActivity;
 use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
-use crate::mail::Reply;
 use crate::mail::{
-    FirstRequest, LocalMessage, PartitionMessage, Request, ShardMessage, Standing, StartRequest, StartWith,
-    StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, check_workflow,
+    Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Reply, Request, ShardMessage, Standing,
+    StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake,
+    check_workflow,
 };
-use crate::shared::ShardShared;
 use crate::{OnConflict, RunError, StartError};
 
 /// A beginning with what caused it, if somebody said so.
@@ -74,9 +72,7 @@ impl Shard {
                 self.with_target(&target, Errand::Tell(what, reply), moment);
             }
             Request::Await { target, reply } => self.on_await(&target, reply, moment),
-            Request::Describe { target, reply } => {
-                self.with_target(&target, Errand::Describe(reply), moment);
-            }
+            Request::Describe { target, wake, reply } => self.on_describe(&target, wake, reply, moment),
             Request::Watch { target, reply } => self.on_watch(&target, reply),
             Request::Query {
                 target,
@@ -546,31 +542,61 @@ impl Shard {
         }
     }
 
+    /// Has a run described: here if it is in memory or asked to come there, and by a reader otherwise.
+    fn on_describe(&mut self, target: &Target, wake: Wake, reply: Reply<Described>, moment: Moment) {
+        let on_disk = match wake {
+            Wake::Never => self.find_on_disk(target),
+            Wake::First => None,
+        };
+        match on_disk {
+            Some(on_disk) => {
+                let answer = Response::Describe(reply, Ok(Described::OnDisk(on_disk)));
+                self.effects.answer(answer);
+            }
+            None => self.with_target(target, Errand::Describe(reply), moment),
+        }
+    }
+
+    /// The run that is meant, or the one in which it goes on, if that is on disk only.
+    fn find_on_disk(&self, target: &Target) -> Option<OnDisk> {
+        let mut run = self.find(target).ok()?;
+        loop {
+            let known = self.entries.known(run)?;
+            match known.result().map(|number| self.results.get(number)) {
+                Some(Some(Outcome::Continued(next))) => run = *next,
+                Some(_) => return None,
+                None => {
+                    return known.is_on_disk().then(|| OnDisk {
+                        run,
+                        epoch: self.epoch_of(run),
+                        is_parked: known.is_parked,
+                    });
+                }
+            }
+        }
+    }
+
+    /// What there is to say about a run in memory.
     pub(super) fn describe(&self, run: RunId) -> Option<InstanceDescription> {
         let entry = self.entries.get(run)?;
         let Residence::Hot(instance) = &entry.residence else {
             return None;
         };
-        let (queues, topics) = (&self.shared.queues, &self.shared.topics);
-        let is_known = |pending: &Pending| match pending {
-            Pending::Activity(activity) => queues
-                .number_for(&activity.scheduled, &mut LastActivity::default())
-                .is_some(),
-            Pending::Publish { scheduled, .. } => topics.has(&scheduled.topic),
-            Pending::Child { .. } | Pending::Signal(_) | Pending::Promise | Pending::Timer { .. } => true,
-        };
-        let ledger = instance.ledger();
-        let mut description = InstanceDescription::of(run, ledger, self.epoch_of(run).get(), is_known)?;
-        description.status = self
+        let epoch = self.epoch_of(run);
+        let mut description = self
             .shared
-            .status(&entry.workflow, entry.has_ended(), entry.is_parked);
+            .describe(run, instance.ledger(), epoch, entry.is_parked)?;
+        if entry.has_ended() {
+            description.status = InstanceStatus::Finished;
+        }
+        description.is_in_memory = true;
+        description.awaited = instance.awaited();
+        description.will_park = instance.foreseen_park_reason();
         let parked = instance.park_reason();
         let since = parked.zip(description.parked_since);
         let limits = &self.shared.config.limits;
         description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));
         description.parked = parked.cloned();
-        description.will_park = instance.foreseen_park_reason();
-        description.awaited = instance.awaited();
         Some(description)
     }
 
@@ -578,7 +604,7 @@ impl Shard {
     fn list(&mut self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
         let Self { entries, shared, .. } = self;
         let listed = entries.list(after).filter_map(|(id, known)| {
-            let status = shared.status(known.workflow, known.has_ended(), known.is_parked);
+            let status = shared.status(known.workflow.as_str(), known.has_ended(), known.is_parked);
             (status != InstanceStatus::Finished).then(|| InstanceSummary {
                 id: id.clone(),
                 run: known.run,
@@ -587,19 +613,5 @@ impl Shard {
             })
         });
         listed.take(len_max).collect()
-    }
-}
-
-impl ShardShared {
-    fn status(&self, workflow: &WorkflowName, has_ended: bool, is_parked: bool) -> InstanceStatus {
-        if has_ended {
-            InstanceStatus::Finished
-        } else if !self.workflows.have(workflow.as_str()) {
-            InstanceStatus::NotRegistered
-        } else if is_parked {
-            InstanceStatus::Parked
-        } else {
-            InstanceStatus::Running
-        }
     }
 }

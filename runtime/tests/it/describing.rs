@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use millrun::operating::{ParkReason, PendingDescription};
+use millrun::operating::{InstanceStatus, ParkReason, PendingDescription};
 use millrun::workflow::Awaited;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Retry, Signal, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, Retry, RunError, Signal, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -149,7 +150,7 @@ fn what_no_history_has_is_told_with_the_time_since_when_it_is_waited_for_also_af
             let run = runtime.start(LATER, "l", ()).await.unwrap();
             let now = host.now();
             host.sleep_until(now + Duration::from_secs(3_600)).await;
-            let told = run.describe().await.unwrap();
+            let told = run.describe_awake().await.unwrap();
             runtime.shutdown().await.unwrap();
             told
         };
@@ -227,4 +228,57 @@ fn why_the_code_does_not_run_is_told_with_the_time_since_when_and_when_it_comes_
         second,
         [(false, Some(100), None), (true, Some(1_000), Some(1_004))]
     );
+}
+
+/// The story: each look at a run brought it into memory, where another one had to leave for it, so that a page with
+/// a hundred runs was a hundred replays.
+#[tokio::test]
+async fn a_run_on_disk_is_described_from_its_history_and_stays_there() {
+    const NOWHERE: Activity<(), ()> = Activity::named("nowhere");
+    const WAITS: Workflow<(), ()> = Workflow::named("waits");
+    async fn waits(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let hour = cx.sleep(Duration::from_secs(3_600));
+        let waited = cx.join(hour, cx.join(cx.call(NOWHERE, ()), cx.receive(GO)));
+        drop(waited.await);
+        Ok(())
+    }
+    const PAUSED: &str = "paused";
+    let store = Store::new();
+    let open = || store.bare().register(WAITS, waits).start();
+    let runtime = open().await.unwrap();
+    for id in ["waits", PAUSED] {
+        runtime.start(WAITS, id, ()).await.unwrap();
+    }
+    let paused = runtime.attach(WAITS, PAUSED).unwrap();
+    paused.pause("a holiday").await.unwrap();
+    assert!(paused.describe().await.unwrap().is_in_memory);
+    runtime.shutdown().await.unwrap();
+
+    let runtime = open().await.unwrap();
+    for (id, status) in [
+        ("waits", InstanceStatus::Running),
+        (PAUSED, InstanceStatus::Parked),
+    ] {
+        let run = runtime.attach(WAITS, id).unwrap();
+        let loads = runtime.stats().loads;
+        let on_disk = run.describe().await.unwrap();
+        assert_eq!(runtime.describe_run(on_disk.run).await.unwrap(), on_disk);
+        assert_eq!(runtime.stats().loads, loads, "nothing was brought back for it");
+        assert_eq!((on_disk.is_in_memory, &on_disk.status), (false, &status));
+        assert_eq!(on_disk.pending.len(), 2, "{:?}", on_disk.pending);
+        assert!(on_disk.awaited.is_empty());
+        assert_eq!(on_disk.parked.is_some(), id == PAUSED);
+
+        let awake = run.describe_awake().await.unwrap();
+        assert_eq!(runtime.stats().loads, loads + 1);
+        assert!(awake.is_in_memory && awake.awaits("go"));
+        assert_eq!(run.describe().await.unwrap(), awake, "it is in memory now");
+        let mut same = awake;
+        same.is_in_memory = false;
+        same.awaited.clear();
+        assert_eq!(same, on_disk);
+    }
+    let nobody = runtime.attach(WAITS, "nobody").unwrap();
+    assert!(matches!(nobody.describe().await, Err(RunError::NotFound)));
+    runtime.shutdown().await.unwrap();
 }

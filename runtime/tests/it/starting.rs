@@ -6,8 +6,8 @@ use std::time::Duration;
 use millrun::broker::{Broker, BrokerConfig, Envelope, Inbox, SubscriptionConfig};
 use millrun::operating::PendingDescription;
 use millrun::{
-    Activity, ActivityContext, ActivityError, InputRefused, OnConflict, RunError, Runtime, Signal,
-    StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, InputRefused, OnConflict, Payload, QueryError, RunError,
+    Runtime, Signal, StartError, StartWithSignalError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_testkit::{SimConfig, SimHost};
 
@@ -374,7 +374,7 @@ fn no_crash_comes_between_a_start_and_its_signal() {
             let live = runtime.list(None, 100).await.unwrap();
             for one in &live {
                 let run = runtime.attach(STORY, one.id.as_str()).unwrap();
-                let told = run.describe().await.unwrap();
+                let told = run.describe_awake().await.unwrap();
                 assert!(told.awaits("go"), "{} has its item", one.id);
                 run.signal(GO, ()).await.unwrap();
                 assert!(run.result().await.unwrap() >= 100);
@@ -631,10 +631,13 @@ async fn a_repeated_start_of_a_very_long_finished_run_does_not_read_its_history(
         matches!(&other, Err(StartError::OtherWorkflow { workflow, .. }) if workflow == "long"),
         "{other:?}"
     );
-    let unread = again.describe().await;
+    let long = runtime.attach_untyped("long").unwrap();
+    let unread = long.query("any", Payload::encode(&()).unwrap()).await;
     assert!(
-        matches!(unread, Err(RunError::Read(_))),
+        matches!(unread, Err(QueryError::Run(RunError::Read(_)))),
         "it is that long: {unread:?}"
     );
+    // Page by page.
+    assert_eq!(again.describe().await.unwrap().sequence.get(), 502);
     runtime.shutdown().await.unwrap();
 }

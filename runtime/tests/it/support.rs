@@ -64,7 +64,7 @@ pub(crate) async fn described<O, E>(
     is_wanted: impl Fn(&millrun::operating::InstanceDescription) -> bool,
 ) -> millrun::operating::InstanceDescription {
     loop {
-        match run.describe().await {
+        match run.describe_awake().await {
             Ok(description) if is_wanted(&description) => return description,
             Ok(_) | Err(RunError::NotFound) => tokio::task::yield_now().await,
             Err(error) => panic!("the run cannot be described: {error}"),

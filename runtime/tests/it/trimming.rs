@@ -167,6 +167,36 @@ async fn with_an_archive_a_run_is_trimmed_and_loses_nothing() {
     assert!(archived.eq(1..trimmed.before.get()));
 }
 
+/// Whether it was trimmed or something was kept beside its whole history, and however short the pages are.
+#[tokio::test]
+async fn a_long_run_is_described_on_disk_as_it_is_in_memory() {
+    for keep_history in [false, true] {
+        let store = Store::new();
+        let open = |page_bytes| {
+            let builder = builder(&store, keep_history);
+            builder.configure(move |config| config.history_page_bytes_max = page_bytes)
+        };
+        let runtime = open(1 << 20).start().await.unwrap();
+        count(&runtime, 107).await;
+        runtime.shutdown().await.unwrap();
+        let mut told = Vec::new();
+        for page_bytes in [1 << 20, 300] {
+            let runtime = open(page_bytes).start().await.unwrap();
+            let run = runtime.attach(COUNT, "c").unwrap();
+            let on_disk = run.describe().await.unwrap();
+            assert_eq!(runtime.stats().loads, 0);
+            let mut awake = run.describe_awake().await.unwrap();
+            assert!(std::mem::take(&mut awake.is_in_memory));
+            awake.awaited.clear();
+            assert_eq!(on_disk, awake);
+            assert!(on_disk.sequence.get() > 107);
+            told.push(on_disk);
+            runtime.shutdown().await.unwrap();
+        }
+        assert_eq!(told[0], told[1]);
+    }
+}
+
 /// What is asked of a finished run is answered from what is kept and the events behind it.
 #[tokio::test]
 async fn a_trimmed_run_that_has_finished_is_described_and_asked_and_replays_as_it_ran() {

@@ -9,8 +9,7 @@ use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, P
 use super::results::ResultNumber;
 use crate::QueryError;
 use crate::activity::AttemptFailure;
-use crate::describe::InstanceDescription;
-use crate::mail::{Question, Reply, RunSignal, Standing, Tell, UpdateReply, UpdateRequest};
+use crate::mail::{Described, Question, Reply, RunSignal, Standing, Tell, UpdateReply, UpdateRequest};
 
 /// One run.
 #[derive(Debug)]
@@ -89,7 +88,7 @@ pub(in crate::shard) enum Errand {
     Signal(Box<RunSignal>),
     Input(Input),
     Resume,
-    Describe(Reply<InstanceDescription>),
+    Describe(Reply<Described>),
     Query(Question, Reply<Payload, QueryError>),
     Update(UpdateRequest, UpdateReply),
     /// A failed attempt, and what it said last.

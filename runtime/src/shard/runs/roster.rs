@@ -100,6 +100,12 @@ impl<'a> Known<'a> {
     pub(in crate::shard) fn has_ended(&self) -> bool {
         self.result().is_some()
     }
+
+    /// Whether it is on disk only, and nothing has asked for it to be read.
+    pub(in crate::shard) fn is_on_disk(&self) -> bool {
+        self.entry
+            .is_none_or(|entry| matches!(entry.residence, Residence::Cold))
+    }
 }
 
 /// The id of the run in a slot, or nothing.
@@ -241,7 +247,12 @@ impl Roster {
         self.by_run.find(hash_of(run), is_it).copied()
     }
 
-    fn known(&self, slot: u32) -> Option<Known<'_>> {
+    /// What is known of a run, awake or not.
+    pub(in crate::shard) fn known(&self, run: RunId) -> Option<Known<'_>> {
+        self.slot_of(run).and_then(|slot| self.known_at(slot))
+    }
+
+    fn known_at(&self, slot: u32) -> Option<Known<'_>> {
         let Slot { run, state } = &self.slots[slot as usize];
         match state {
             SlotState::Free => None,
@@ -272,7 +283,8 @@ impl Roster {
 
     /// The latest run of an instance.
     pub(in crate::shard) fn latest(&self, id: &InstanceId) -> Option<Known<'_>> {
-        self.slot_of_latest(id.as_str()).and_then(|slot| self.known(slot))
+        self.slot_of_latest(id.as_str())
+            .and_then(|slot| self.known_at(slot))
     }
 
     /// Enters a run, the latest of its instance from now on; gives the one that was so far.
@@ -379,7 +391,7 @@ impl Roster {
 
     /// All runs, in no particular order.
     pub(in crate::shard) fn iter(&self) -> impl Iterator<Item = Known<'_>> {
-        self.by_run.iter().filter_map(|slot| self.known(*slot))
+        self.by_run.iter().filter_map(|slot| self.known_at(*slot))
     }
 
     /// The latest run of each instance in the order of their ids, beginning behind `after`.
@@ -390,7 +402,7 @@ impl Roster {
         let unsorted = self.unsorted.replace(Vec::new());
         let all = || (0..self.slots.len()).filter_map(|slot| u32::try_from(slot).ok());
         for slot in unsorted.unwrap_or_else(|| all().collect()) {
-            if let Some(known) = self.known(slot)
+            if let Some(known) = self.known_at(slot)
                 && self.slot_of_latest(known.id) == Some(slot)
             {
                 let id = InstanceId::new(known.id).expect("it is the id of an instance");

@@ -23,8 +23,10 @@ use millrun_core::{Host, Partition, panic_message};
 use millrun_workflow::Payload;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::describe::{InstanceDescription, InstanceSummary};
-use crate::mail::{Changed, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply};
+use crate::describe::InstanceSummary;
+use crate::mail::{
+    Changed, Described, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply,
+};
 use crate::{QueryError, RunError, StartError};
 
 /// So few are sent where they are: handing them over would cost as much, and take longer.
@@ -44,10 +46,7 @@ pub(in crate::shard) enum Response {
     Standing(Reply<Standing>, Result<Standing, RunError>),
     Watched(Reply<Changed>, Result<Changed, RunError>),
     Changed(Vec<oneshot::Sender<()>>),
-    Describe(
-        Reply<InstanceDescription>,
-        Result<Box<InstanceDescription>, RunError>,
-    ),
+    Describe(Reply<Described>, Result<Described, RunError>),
     Query(Reply<Payload, QueryError>, Result<Payload, QueryError>),
     Update(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
     List(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
@@ -66,7 +65,7 @@ impl Response {
                     watcher.send(()).ok();
                 }
             }
-            Self::Describe(reply, answer) => drop(reply.send(answer.map(|description| *description))),
+            Self::Describe(reply, answer) => drop(reply.send(answer)),
             Self::Query(reply, answer) => drop(reply.send(answer)),
             Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::List(reply, answer) => drop(reply.send(Ok(answer))),
