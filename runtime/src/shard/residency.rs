@@ -213,15 +213,13 @@ impl Shard {
                         entry.is_parked = true;
                         self.census.note_parked();
                     }
-                    // The turn that parked it was refused.
+                    // The turn that parked it was refused, or it could not be read before.
                     None if entry.is_parked => {
                         entry.is_parked = false;
                         self.census.note_unparked();
                     }
                     Some(_) | None => {}
                 }
-                // It may have been one that could not be read.
-                entry.is_parked &= instance.park_reason().is_some();
                 entry.residence = Residence::Hot(Box::new(instance));
                 self.residency.weigh(entry);
                 self.residency.enter(run, &mut self.entries);
@@ -234,7 +232,9 @@ impl Shard {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
                 entry.residence = Residence::Cold;
                 // Who asks for its result later is not to wait for a run that nothing wakes.
-                entry.is_parked = true;
+                if !std::mem::replace(&mut entry.is_parked, true) {
+                    self.census.note_parked();
+                }
                 let parent = entry.parent().filter(|_| matches!(error, RunError::Damaged(_)));
                 let parent = parent.copied();
                 for waiter in entry.take_waiters() {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use millrun::operating::InstanceStatus;
-use millrun::{OpenError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError};
+use millrun::{
+    OpenError, RunError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
+};
 use millrun_persistence::{Journal, JournalConfig, MemoryJournal};
 
 use crate::tapped::Tapped;
@@ -106,6 +108,27 @@ async fn what_finds_all_readers_busy_is_read_when_one_is_free() {
     }
     other.signal(GO, 1).await.unwrap();
     runtime.shutdown().await.unwrap();
+}
+
+/// The story: such a run was listed as parked and not counted. When it was read again, or its shard went, one was taken
+/// from the count, which then stood at 18,446,744,073,709,551,615.
+#[tokio::test]
+async fn a_run_whose_history_cannot_be_read_is_counted_as_parked_once() {
+    let mut config = JournalConfig::default();
+    config.history_bytes_max = 64;
+    let journal = MemoryJournal::new(config).unwrap();
+    let journal = Tapped::new(Arc::new(journal), |journal, batch| journal.enqueue(batch));
+    let runtime = runtime(&journal, 1).await;
+    let run = runtime.start(WAIT, "unread", ()).await.unwrap();
+    for _ in 0..3 {
+        let refused = run.signal(GO, 1).await;
+        assert!(matches!(refused, Err(RunError::Read(_))), "{refused:?}");
+        assert_eq!(runtime.stats().parked, 1);
+    }
+    let listed = runtime.list(None, 10).await.unwrap();
+    assert_eq!(listed[0].status, InstanceStatus::Parked);
+    runtime.shutdown().await.unwrap();
+    assert_eq!(runtime.stats().parked, 0);
 }
 
 #[tokio::test]
