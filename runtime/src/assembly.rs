@@ -25,7 +25,7 @@ use crate::timers::TimersDoor;
 use crate::topics::{NamedPublisher, Publisher, Topics};
 use crate::tree::{Role, Tree};
 use crate::watch::Watch;
-use crate::workflows::Workflows;
+use crate::workflows::{Workflows, is_reserved};
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// The code of a runtime, by name.
@@ -136,17 +136,29 @@ pub(crate) fn assemble(
         tree.spawn(Role::Watcher, None)?;
     }
     let mut report = opened.report;
+    let mut reserved = None;
     for (index, runs) in opened.shards.into_iter().enumerate() {
         let unregistered = runs
             .iter()
             .filter(|run| !shared.workflows.have(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
+        for run in runs.iter().filter(|run| is_reserved(&run.workflow)) {
+            report.reserved += 1;
+            reserved.get_or_insert_with(|| run.workflow.clone());
+        }
         let owned = opened.owned.iter().copied();
         let owned = owned.filter(|(partition, _)| doors.index_of(*partition) == index);
         let mut shard = Shard::new(Arc::clone(&shared), &doors, index, EpochTable::new(owned));
         shard.begin_with(runs, host.now());
         tree.spawn(Role::Shard(index), Some(Box::new(shard)))?;
+    }
+    if let Some(workflow) = reserved {
+        tracing::warn!(
+            %workflow,
+            instances = report.reserved,
+            "instances of workflows with reserved names, which begin with \"millrun.\", do not run: terminate them"
+        );
     }
     tracing::info!(
         live = report.live,

@@ -17,7 +17,7 @@ use crate::host::{HostConfig, TokioHost};
 use crate::opening::{self, Opener};
 use crate::registry::{Definition, Registered, Registration};
 use crate::topics::{NamedPublisher, Publisher};
-use crate::workflows::Workflows;
+use crate::workflows::{Workflows, is_reserved};
 use crate::{OpenError, Runtime, RuntimeConfig};
 
 /// Collects code and configuration; [`start`](Self::start) makes a [`Runtime`] of them.
@@ -78,6 +78,9 @@ impl RuntimeBuilder {
     }
 
     /// Binds code to a workflow or an activity.
+    ///
+    /// Names that begin with `millrun.` are reserved: [`start`](Self::start) refuses them with
+    /// [`OpenError::ReservedName`].
     ///
     /// The code of an activity may be a closure that captures what it needs: each attempt has a clone of
     /// that. Code with a name takes it as its first argument: [`register_with`](Self::register_with).
@@ -406,6 +409,9 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
                 ("activity", name, code.activities.insert(name, activity).is_none())
             }
         };
+        if is_reserved(name) {
+            return Err(OpenError::ReservedName { kind, name });
+        }
         if !is_new {
             return Err(OpenError::RegisteredTwice { kind, name });
         }

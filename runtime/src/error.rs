@@ -72,6 +72,14 @@ pub enum OpenError {
         /// The name.
         name: &'static str,
     },
+    /// The name is reserved for millrun's own code: those that begin with `millrun.` are. Choose another.
+    #[error("{kind} {name:?} cannot be registered: names that begin with \"millrun.\" are reserved")]
+    ReservedName {
+        /// `workflow` or `activity`.
+        kind: &'static str,
+        /// The name.
+        name: &'static str,
+    },
     /// A topic cannot be published to: its name is no topic's, or the broker knows it with another
     /// type.
     #[error("the topic {name:?} cannot be used: {problem}")]

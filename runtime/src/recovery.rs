@@ -39,7 +39,11 @@ pub struct StartupReport {
     pub live: u64,
     /// Of these, how many have no code here: their workflow is not registered.
     pub not_registered: u64,
-    /// Of these, how many are parked.
+    /// Of the live instances, how many are of a workflow whose name begins with `millrun.`. Such names are
+    /// reserved and code cannot be registered under them, so these instances do not run; a warning names one of
+    /// the workflows. Terminate them, or let the release that wrote them finish them.
+    pub reserved: u64,
+    /// Of the live instances, how many are parked.
     pub parked: u64,
     /// Timers that were running.
     pub timers: u64,

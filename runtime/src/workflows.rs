@@ -23,6 +23,15 @@ impl<'a> From<&'a str> for Beginning<'a> {
     }
 }
 
+/// How names begin that are millrun's own. Users register none of them, so that a later release can bring workflows
+/// and activities without taking a name that a program uses.
+pub(crate) const RESERVED_PREFIX: &str = "millrun.";
+
+/// Whether users may not register code under this name.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED_PREFIX)
+}
+
 /// The workflows that are registered.
 #[derive(Debug, Default)]
 pub(crate) struct Workflows(BTreeMap<&'static str, Implementation>);

@@ -442,3 +442,52 @@ async fn a_name_registered_twice_is_an_error() {
         }
     ));
 }
+
+#[tokio::test]
+async fn a_reserved_name_is_refused_and_one_in_a_store_is_reported() {
+    const WORKFLOW: Workflow<u64, u64> = Workflow::named("millrun.quadruple");
+    const ACTIVITY: Activity<u64, u64> = Activity::named("millrun.double");
+    const ALIKE: Workflow<u64, u64> = Workflow::named("millrunner");
+    let store = Store::new();
+    let builder = store.open().register(WORKFLOW, quadruple);
+    let error = builder.start().await.unwrap_err();
+    assert!(matches!(
+        error,
+        OpenError::ReservedName {
+            kind: "workflow",
+            name: "millrun.quadruple"
+        }
+    ));
+    let error = store.open().register(ACTIVITY, double).start().await.unwrap_err();
+    assert!(matches!(
+        error,
+        OpenError::ReservedName {
+            kind: "activity",
+            name: "millrun.double"
+        }
+    ));
+
+    // A start needs no code, so it makes what a store of an earlier release may hold.
+    let runtime = store.open().register(ALIKE, quadruple).start().await.unwrap();
+    assert_eq!(runtime.startup_report().reserved, 0);
+    runtime.start(WORKFLOW, "clash", 1).await.unwrap();
+    runtime
+        .start(QUADRUPLE, "other", 1)
+        .await
+        .unwrap()
+        .result()
+        .await
+        .unwrap();
+    runtime.shutdown().await.unwrap();
+
+    let runtime = store.open().start().await.unwrap();
+    let report = runtime.startup_report();
+    assert_eq!((report.live, report.not_registered, report.reserved), (1, 1, 1));
+    let clash = runtime.attach_untyped("clash").unwrap();
+    clash.terminate("its name is reserved").await.unwrap();
+    runtime.shutdown().await.unwrap();
+
+    let runtime = store.open().start().await.unwrap();
+    assert_eq!(runtime.startup_report().reserved, 0);
+    runtime.shutdown().await.unwrap();
+}
