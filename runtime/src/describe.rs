@@ -1,7 +1,7 @@
 //! What can be seen of an instance from outside.
 
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp};
-use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Pending};
+use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending};
 
 use crate::activity::LastActivity;
 use crate::shared::ShardShared;
@@ -127,7 +127,10 @@ impl InstanceDescription {
                 activity: activity.scheduled.activity.to_string(),
                 queue: activity.scheduled.queue.to_string(),
                 attempt: activity.attempt(epoch),
+                failures: activity.failures,
                 retry_at: activity.retry_at,
+                close_at: activity.close_at,
+                heartbeat: activity.details.clone(),
                 is_registered: is_known(pending),
             },
             Pending::Timer { deadline } => PendingDescription::Timer {
@@ -229,8 +232,15 @@ pub enum PendingDescription {
         queue: String,
         /// The attempt under way or next.
         attempt: u32,
+        /// How many attempts have failed.
+        failures: u32,
         /// When the next attempt begins, if the last one failed.
         retry_at: Option<Timestamp>,
+        /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so.
+        close_at: Option<Timestamp>,
+        /// The last heartbeat of any attempt that the run was told of, which the next attempt gets. An attempt
+        /// under way has perhaps given later ones: its run is told of a few of them only.
+        heartbeat: Option<Payload>,
         /// Whether its code is registered here, and its queue is that of an activity that is; if not,
         /// it waits.
         is_registered: bool,

@@ -22,6 +22,7 @@ fn the_attempt_that_is_waited_for_is_told_and_when_it_is_due_also_after_a_restar
     async fn call(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
         let retry = Retry::exponential().first_pause(Duration::from_secs(10));
         let call = cx.call(STEP, ()).start_to_close(Duration::from_secs(86_400));
+        let call = call.schedule_to_close(Duration::from_secs(200_000));
         Ok(call.retry(retry).await?)
     }
     /// The first two attempts fail, the next one does not end.
@@ -29,6 +30,7 @@ fn the_attempt_that_is_waited_for_is_told_and_when_it_is_due_also_after_a_restar
         if cx.attempt() < 3 {
             return Err(ActivityError::retryable("busy"));
         }
+        cx.heartbeat(&"halfway").unwrap();
         std::future::pending().await
     }
     let store = Store::new();
@@ -52,8 +54,11 @@ fn the_attempt_that_is_waited_for_is_told_and_when_it_is_due_also_after_a_restar
                     PendingDescription::Activity {
                         since,
                         attempt,
+                        failures,
                         retry_at,
+                        close_at,
                         is_registered: true,
+                        ref heartbeat,
                         ..
                     },
                 ] = pending[..]
@@ -61,8 +66,15 @@ fn the_attempt_that_is_waited_for_is_told_and_when_it_is_due_also_after_a_restar
                     panic!("{pending:?}");
                 };
                 assert!(since < begins + Duration::from_secs(1), "since the call");
+                assert_eq!(close_at, Some(since + Duration::from_secs(200_000)));
+                let heartbeat: Option<String> = heartbeat.as_ref().map(|said| said.decode().unwrap());
+                assert_eq!(
+                    heartbeat.is_some(),
+                    failures == 2 && (life == 1 || seconds == 100)
+                );
+                assert!(heartbeat.is_none_or(|said| said == "halfway"));
                 let is_pausing = retry_at.map(|at| at > host.now());
-                told.push((attempt, is_pausing));
+                told.push((attempt, failures, is_pausing));
             }
             runtime
         };
@@ -73,8 +85,11 @@ fn the_attempt_that_is_waited_for_is_told_and_when_it_is_due_also_after_a_restar
     // The second is due after ten seconds, the third after twenty more; what a crash cut off is tried
     // again under a higher number.
     let (first, second) = told.split_at(3);
-    assert_eq!(first, [(2, Some(true)), (3, Some(true)), (3, Some(false))]);
-    assert_eq!(second, [(4, Some(false)); 3]);
+    assert_eq!(
+        first,
+        [(2, 1, Some(true)), (3, 2, Some(true)), (3, 2, Some(false))]
+    );
+    assert_eq!(second, [(4, 2, Some(false)); 3]);
 }
 
 #[tokio::test]
