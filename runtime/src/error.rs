@@ -417,6 +417,44 @@ impl RunError {
                 | Self::Refused(InputRefused::TooManySignals { .. })
         )
     }
+
+    /// All [codes](Self::code).
+    pub const CODES: [&'static str; 13] = [
+        "not-found",
+        "other-workflow",
+        "expired",
+        "finished",
+        "refused",
+        "too-many-watchers",
+        "payload",
+        "turn",
+        "damaged",
+        "read",
+        "history",
+        "moved",
+        "stopped",
+    ];
+
+    /// The variant's name in kebab case, for what is told outside of the process. It stays the same in later
+    /// releases, which may add others.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not-found",
+            Self::OtherWorkflow { .. } => "other-workflow",
+            Self::Expired => "expired",
+            Self::Finished => "finished",
+            Self::Refused(_) => "refused",
+            Self::TooManyWatchers { .. } => "too-many-watchers",
+            Self::Payload(_) => "payload",
+            Self::Turn(_) => "turn",
+            Self::Damaged(_) => "damaged",
+            Self::Read(_) => "read",
+            Self::History(_) => "history",
+            Self::Moved { .. } => "moved",
+            Self::Stopped(_) => "stopped",
+        }
+    }
 }
 
 impl From<InputRefused> for RunError {
@@ -556,6 +594,32 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_variant_of_a_run_error_has_a_code_of_its_own_in_the_list() {
+        let read = || ReadError::Failed(JournalFailure::new(FailureKind::Corrupted, "damaged"));
+        let all = [
+            RunError::NotFound,
+            RunError::OtherWorkflow {
+                expected: "a".into(),
+                workflow: "b".into(),
+            },
+            RunError::Expired,
+            RunError::Finished,
+            RunError::Refused(InputRefused::Stale),
+            RunError::TooManyWatchers { len_max: 1 },
+            RunError::Payload(PayloadError::Empty),
+            RunError::Turn(String::new()),
+            RunError::Damaged(read()),
+            RunError::Read(read()),
+            RunError::History(String::new()),
+            RunError::Moved {
+                partition: Partition::of(b"x"),
+            },
+            RunError::Stopped(StopCause::Shutdown),
+        ];
+        assert_eq!(all.each_ref().map(RunError::code), RunError::CODES);
+    }
 
     /// A query that was loading its run when the disk failed was told that the history could not be read, as if
     /// the run were to blame. The suite of ends asked a runtime that had ended, not one that was ending.

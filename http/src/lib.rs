@@ -1,0 +1,37 @@
+//! An axum router over a millrun runtime: what runs there, as JSON.
+//!
+//! ```
+//! use axum::{Router, body::Body, http::Request};
+//! use millrun::Runtime;
+//! use millrun_http::Access;
+//! use tower::ServiceExt as _;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::volatile().start().await?;
+//! let app = Router::new().nest("/millrun", millrun_http::router(&runtime, Access::read_only()));
+//! let answer = app.oneshot(Request::get("/millrun/v1/ready").body(Body::empty())?).await?;
+//! assert_eq!(answer.status(), 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`OPERATIONS`] lists what there is, and [`PROBLEMS`] what may be wrong. The crate's README has both as tables.
+
+mod access;
+mod answers;
+mod operations;
+mod problem;
+mod query;
+mod router;
+mod view;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
+pub use access::{Access, Role};
+pub use operations::{OPERATIONS, Operation};
+pub use problem::{PROBLEMS, ProblemType};
+pub use router::router;

@@ -1,0 +1,76 @@
+//! The table of operations, from which the router is built and with which the documents are compared.
+
+use axum::http::Method;
+
+use crate::Role;
+
+/// One thing that a client can ask for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Operation {
+    /// Its name, unique in the table.
+    pub name: &'static str,
+    /// The method. A GET changes nothing, and answers HEAD as well.
+    pub method: Method,
+    /// The path below the router's own, with `{..}` where a value stands.
+    pub path: &'static str,
+    /// The least role that may ask for it.
+    pub role: Role,
+    /// What it is for.
+    pub about: &'static str,
+    pub(crate) action: Action,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    Live,
+    Ready,
+    DescribeInstance,
+    DescribeRun,
+    History,
+}
+
+/// All operations, in the order of the documents.
+pub static OPERATIONS: &[Operation] = &[
+    Operation {
+        name: "live",
+        method: Method::GET,
+        path: "v1/live",
+        role: Role::Anonymous,
+        about: "whether the program answers",
+        action: Action::Live,
+    },
+    Operation {
+        name: "ready",
+        method: Method::GET,
+        path: "v1/ready",
+        role: Role::Anonymous,
+        about: "whether the runtime takes requests; 503 once it has stopped",
+        action: Action::Ready,
+    },
+    Operation {
+        name: "describe_instance",
+        method: Method::GET,
+        path: "v1/instances/{id}",
+        role: Role::Reader,
+        about: "what the latest run of an instance does and waits for; no run is woken",
+        action: Action::DescribeInstance,
+    },
+    Operation {
+        name: "describe_run",
+        method: Method::GET,
+        path: "v1/runs/{run}",
+        role: Role::Reader,
+        about: "the same, of one run",
+        action: Action::DescribeRun,
+    },
+    Operation {
+        name: "history",
+        method: Method::GET,
+        path: "v1/runs/{run}/history",
+        role: Role::Reader,
+        about: "the events behind `after` (0), at most `limit` (100, up to 1,000) of them",
+        action: Action::History,
+    },
+];

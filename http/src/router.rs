@@ -1,0 +1,94 @@
+//! The router: a route for each operation of the table.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, Request};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodFilter, on};
+use millrun::Runtime;
+
+use crate::answers::answer;
+use crate::problem::Problem;
+use crate::{Access, OPERATIONS, Operation};
+
+/// The operations of a runtime, to be nested under any path:
+/// `app.nest("/millrun", millrun_http::router(&runtime, access))`. It keeps the runtime alive; once that has been
+/// shut down, requests are told so.
+///
+/// Bounds of connections, of headers and of the time of a request are those of the server that it is nested in.
+///
+/// # Cancel safety
+/// A request that its client gives up has only read.
+#[must_use]
+pub fn router(runtime: &Runtime, access: Access) -> Router {
+    let served = Arc::new(Served {
+        runtime: runtime.clone(),
+        access,
+    });
+    let mut router = Router::new();
+    for operation in OPERATIONS {
+        let served = Arc::clone(&served);
+        let handler = move |values: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+            let served = Arc::clone(&served);
+            async move {
+                let answered = served.answer(operation, values, request).await;
+                finished(answered.unwrap_or_else(Problem::into_response))
+            }
+        };
+        let method = MethodFilter::try_from(operation.method.clone())
+            .expect("the table has methods that a route can have");
+        router = router.route(&format!("/{}", operation.path), on(method, handler));
+    }
+    router
+        .fallback(|| async {
+            finished(Problem::new("no-route", "no operation has this path").into_response())
+        })
+        .method_not_allowed_fallback(|| async {
+            finished(Problem::new("method", "no operation of this path has this method").into_response())
+        })
+}
+
+/// What all requests share.
+struct Served {
+    runtime: Runtime,
+    access: Access,
+}
+
+impl Served {
+    async fn answer(
+        &self,
+        operation: &Operation,
+        values: Result<RawPathParams, RawPathParamsRejection>,
+        request: Request,
+    ) -> Result<Response, Problem> {
+        let (request, _) = request.into_parts();
+        let role = self.access.role(&request);
+        if role < operation.role {
+            let (role, least) = (role.name(), operation.role.name());
+            let detail = format!(
+                "{} is for the role {least}, and the caller's is {role}",
+                operation.name
+            );
+            return Err(Problem::new("forbidden", detail));
+        }
+        let values = values.map_err(|error| Problem::new("invalid-id", error.body_text()))?;
+        let value = values.iter().last().map_or("", |(_, value)| value);
+        let query = request.uri.query().unwrap_or_default();
+        answer(&self.runtime, operation.action, value, query).await
+    }
+}
+
+/// An answer as it leaves: what it says of a run may be out of date a moment later, and is never to be taken for a
+/// page.
+fn finished(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}

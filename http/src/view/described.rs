@@ -1,0 +1,162 @@
+//! Descriptions of runs.
+
+use millrun::operating::{InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
+use millrun::workflow::Awaited;
+
+use super::json::{Json, list, object};
+
+/// What a run does and waits for.
+pub(crate) fn description(run: &InstanceDescription) -> Json {
+    object([
+        ("id", (&run.id).into()),
+        ("run", run.run.into()),
+        ("workflow", run.workflow.as_str().into()),
+        ("status", status(&run.status).into()),
+        ("is_in_memory", run.is_in_memory.into()),
+        ("started_at_us", run.started_at.into()),
+        ("ended_at_us", run.ended_at.into()),
+        ("last_at_us", run.last_at.into()),
+        ("parent", run.parent.into()),
+        ("cause", run.cause.into()),
+        ("sequence", run.sequence.get().into()),
+        ("is_cancel_requested", run.is_cancel_requested.into()),
+        ("parked", run.parked.as_ref().map(park_reason).into()),
+        ("will_park", run.will_park.as_ref().map(park_reason).into()),
+        ("parked_since_us", run.parked_since.into()),
+        ("resumes_at_us", run.resumes_at.into()),
+        ("pending", list(&run.pending, pending)),
+        ("awaited", list(&run.awaited, awaited)),
+        // Resolves to the same from `v1/instances/..` and `v1/runs/..`.
+        ("history", format!("../runs/{}/history", run.run).into()),
+    ])
+}
+
+fn status(status: &InstanceStatus) -> &'static str {
+    match status {
+        InstanceStatus::Running => "running",
+        InstanceStatus::Parked => "parked",
+        InstanceStatus::NotRegistered => "not-registered",
+        InstanceStatus::Finished => "finished",
+        _ => "other",
+    }
+}
+
+/// Why a run's code does not run.
+pub(super) fn park_reason(reason: &ParkReason) -> Json {
+    let kind = match reason {
+        ParkReason::NotRegistered { .. } => "not-registered",
+        ParkReason::Panicked { .. } => "panicked",
+        ParkReason::Nondeterminism(_) => "nondeterminism",
+        ParkReason::Stuck { .. } => "stuck",
+        ParkReason::Paused { .. } => "paused",
+        ParkReason::HistoryFull { .. } => "history-full",
+        _ => "other",
+    };
+    object([("kind", kind.into()), ("message", reason.to_string().into())])
+}
+
+fn pending(pending: &PendingDescription) -> Json {
+    match pending {
+        PendingDescription::Activity {
+            operation,
+            since,
+            activity,
+            queue,
+            attempt,
+            failures,
+            retry_at,
+            close_at,
+            heartbeat,
+            is_registered,
+            ..
+        } => object([
+            ("kind", "activity".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+            ("activity", activity.as_str().into()),
+            ("queue", queue.as_str().into()),
+            ("attempt", (*attempt).into()),
+            ("failures", (*failures).into()),
+            ("retry_at_us", (*retry_at).into()),
+            ("close_at_us", (*close_at).into()),
+            ("heartbeat", heartbeat.as_ref().into()),
+            ("is_registered", (*is_registered).into()),
+        ]),
+        PendingDescription::Child {
+            operation,
+            since,
+            workflow,
+            id,
+            run,
+            ..
+        } => object([
+            ("kind", "child".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+            ("workflow", workflow.as_str().into()),
+            ("id", id.into()),
+            ("run", (*run).into()),
+        ]),
+        PendingDescription::Publish {
+            operation,
+            since,
+            topic,
+            is_parked,
+            is_registered,
+            ..
+        } => object([
+            ("kind", "publish".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+            ("topic", topic.as_str().into()),
+            ("is_parked", (*is_parked).into()),
+            ("is_registered", (*is_registered).into()),
+        ]),
+        PendingDescription::Signal {
+            operation,
+            since,
+            workflow,
+            id,
+            name,
+            ..
+        } => object([
+            ("kind", "signal".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+            ("workflow", workflow.as_str().into()),
+            ("id", id.into()),
+            ("name", name.as_str().into()),
+        ]),
+        PendingDescription::Promise { operation, since, .. } => object([
+            ("kind", "promise".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+        ]),
+        PendingDescription::Timer {
+            operation,
+            since,
+            deadline,
+            ..
+        } => object([
+            ("kind", "timer".into()),
+            ("operation", (*operation).into()),
+            ("since_us", (*since).into()),
+            ("deadline_us", (*deadline).into()),
+        ]),
+        _ => object([("kind", "other".into())]),
+    }
+}
+
+fn awaited(awaited: &Awaited) -> Json {
+    let (kind, name, since) = match awaited {
+        Awaited::Signal { name, since } => ("signal", Some(name.as_str()), *since),
+        Awaited::Condition { since } => ("condition", None, *since),
+        Awaited::CancelRequest { since } => ("cancel-request", None, *since),
+        _ => return object([("kind", "other".into())]),
+    };
+    object([
+        ("kind", kind.into()),
+        ("name", name.into()),
+        ("since_us", since.into()),
+    ])
+}

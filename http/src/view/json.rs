@@ -1,0 +1,135 @@
+//! A JSON value in which fields keep their order and payloads their exact text.
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use millrun::workflow::{Cause, OperationId};
+use millrun::{InstanceId, Payload, RunId, Timestamp};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::value::RawValue;
+
+/// A JSON value.
+#[derive(Debug)]
+pub(crate) enum Json {
+    Null,
+    Bool(bool),
+    Number(u64),
+    Text(String),
+    /// What a payload gives: integers of 64 bits and the order of fields are as they were.
+    Raw(Box<RawValue>),
+    List(Vec<Json>),
+    Object(Vec<(&'static str, Json)>),
+}
+
+/// An object of these fields.
+pub(crate) fn object<const N: usize>(fields: [(&'static str, Json); N]) -> Json {
+    Json::Object(fields.into())
+}
+
+/// A list of what is made of each item.
+pub(crate) fn list<T>(items: impl IntoIterator<Item = T>, make: impl FnMut(T) -> Json) -> Json {
+    Json::List(items.into_iter().map(make).collect())
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Raw(value) => value.serialize(serializer),
+            Self::List(items) => serializer.collect_seq(items),
+            Self::Object(fields) => {
+                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                for (name, value) in fields {
+                    map.serialize_entry(name, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+impl IntoResponse for Json {
+    fn into_response(self) -> Response {
+        let text = serde_json::to_string(&self).expect("keys are text, and nothing in it refuses");
+        ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+    }
+}
+
+impl From<bool> for Json {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<u64> for Json {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Json {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<&str> for Json {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Json {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Timestamp> for Json {
+    fn from(time: Timestamp) -> Self {
+        Self::Number(time.as_micros())
+    }
+}
+
+impl From<RunId> for Json {
+    fn from(run: RunId) -> Self {
+        Self::Text(run.to_string())
+    }
+}
+
+impl From<&InstanceId> for Json {
+    fn from(id: &InstanceId) -> Self {
+        id.as_str().into()
+    }
+}
+
+impl From<OperationId> for Json {
+    fn from(operation: OperationId) -> Self {
+        operation.get().into()
+    }
+}
+
+impl From<Cause> for Json {
+    fn from(cause: Cause) -> Self {
+        object([("run", cause.run.into()), ("operation", cause.operation.into())])
+    }
+}
+
+impl From<&Payload> for Json {
+    fn from(payload: &Payload) -> Self {
+        let json = payload.to_json().map_err(|error| error.to_string());
+        let raw = json.and_then(|json| RawValue::from_string(json).map_err(|error| error.to_string()));
+        match raw {
+            Ok(raw) => object([("value", Self::Raw(raw))]),
+            Err(why) => object([("unreadable", why.into())]),
+        }
+    }
+}
+
+impl<T: Into<Json>> From<Option<T>> for Json {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}

@@ -1,0 +1,10 @@
+//! What the runtime says, as JSON. The shapes are those of this crate: a field that is added to a description here
+//! stays there.
+
+mod described;
+mod event;
+mod json;
+
+pub(crate) use described::description;
+pub(crate) use event::history;
+pub(crate) use json::{Json, object};

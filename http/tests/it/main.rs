@@ -1,0 +1,8 @@
+//! Requests to a router that no server carries: each is a call.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod documents;
+mod reading;
+mod refusing;
+mod support;

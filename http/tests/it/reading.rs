@@ -1,0 +1,161 @@
+//! What is read is what the typed calls say, and reading changes nothing.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use millrun::history::Sequence;
+use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+use millrun_http::{Access, router};
+
+use crate::support::{Answer, ORDER, PAID, get, runtime, send};
+
+/// Follows a link as a client does that resolves it against the address it has asked.
+fn resolved(base: &str, link: &str) -> String {
+    let base = base.split('?').next().unwrap();
+    if link.starts_with('?') {
+        return format!("{base}{link}");
+    }
+    let mut folders: Vec<_> = base.split('/').collect();
+    folders.pop();
+    for part in link.split('/') {
+        match part {
+            ".." => drop(folders.pop()),
+            part => folders.push(part),
+        }
+    }
+    folders.join("/")
+}
+
+#[tokio::test]
+async fn a_run_and_its_history_are_told_under_any_prefix() {
+    let runtime = runtime().await;
+    let handle = runtime.start(ORDER, "a/b ü", 1_999).await.unwrap();
+    handle.signal(PAID, 999).await.unwrap();
+    assert_eq!(handle.result().await.unwrap(), 1_000);
+    let described = handle.describe().await.unwrap();
+    let recorded = runtime
+        .history(described.run, Sequence::ZERO, 1_000)
+        .await
+        .unwrap();
+    assert!(recorded.events.len() > 3);
+
+    for prefix in ["", "/millrun", "/a/b"] {
+        let inner = router(&runtime, Access::read_only());
+        let app = match prefix {
+            "" => inner,
+            prefix => Router::new().nest(prefix, inner),
+        };
+        let at = format!("{prefix}/v1/instances/a%2Fb%20%C3%BC");
+        let answer = get(&app, &at).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        assert_eq!(answer.header("content-type"), "application/json");
+        assert_eq!(answer.header("cache-control"), "no-store");
+        let told = answer.json();
+        assert_eq!(told["id"], "a/b ü");
+        assert_eq!(told["run"], described.run.to_string());
+        assert_eq!(told["workflow"], "order");
+        assert_eq!(told["status"], "finished");
+        assert_eq!(told["started_at_us"], described.started_at.as_micros());
+        assert_eq!(told["sequence"], described.sequence.get());
+        let by_run = get(&app, &format!("{prefix}/v1/runs/{}", described.run)).await;
+        assert_eq!(by_run.json(), told);
+
+        // By pages of two events, following the links.
+        let mut at = resolved(&at, told["history"].as_str().unwrap());
+        assert_eq!(
+            get(&app, &at).await.json()["events"].as_array().unwrap().len(),
+            recorded.events.len()
+        );
+        at.push_str("?limit=2");
+        let mut events = Vec::new();
+        loop {
+            let page = get(&app, &at).await.json();
+            let of_page = page["events"].as_array().unwrap();
+            assert!(of_page.len() <= 2);
+            events.extend(of_page.iter().cloned());
+            match page["next"].as_str() {
+                Some(next) => at = resolved(&at, next),
+                None => break,
+            }
+        }
+        assert_eq!(events.len(), recorded.events.len());
+        for (event, recorded) in events.iter().zip(&recorded.events) {
+            assert_eq!(event["sequence"], recorded.sequence.get());
+            assert_eq!(event["at_us"], recorded.at.as_micros());
+            assert_eq!(event["kind"], recorded.event.label());
+        }
+        assert_eq!(events[0]["input"]["value"], 1_999);
+        assert_eq!(events.last().unwrap()["result"]["value"], 1_000);
+    }
+}
+
+/// The state that a GET could change: counts of what was begun, loaded, decided, and the run's last event.
+async fn state(runtime: &Runtime) -> (u64, u64, u64, u64) {
+    let stats = runtime.stats();
+    let run = runtime.attach(ORDER, "o").unwrap().describe().await.unwrap();
+    (stats.started, stats.loads, stats.events, run.sequence.get())
+}
+
+#[tokio::test]
+async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
+    let runtime = runtime().await;
+    let handle = runtime.start(ORDER, "o", 5).await.unwrap();
+    let waiting = handle.until_described(|run| run.awaits("paid")).await.unwrap();
+    let app = router(&runtime, Access::operator());
+    let before = state(&runtime).await;
+    for operation in millrun_http::OPERATIONS {
+        let path = operation
+            .path
+            .replace("{id}", "o")
+            .replace("{run}", &waiting.run.to_string());
+        for method in ["GET", "HEAD"] {
+            let request = Request::builder().method(method).uri(format!("/{path}"));
+            let Answer { status, text, .. } = send(&app, request.body(Body::empty()).unwrap()).await;
+            assert_eq!(status, StatusCode::OK, "{method} {path}: {text}");
+            assert_eq!(text.is_empty(), method == "HEAD");
+        }
+    }
+    assert_eq!(state(&runtime).await, before);
+    let told = get(&app, "/v1/instances/o").await.json();
+    assert_eq!(told["status"], "running");
+    assert_eq!(
+        (&told["awaited"][0]["kind"], &told["awaited"][0]["name"]),
+        (&"signal".into(), &"paid".into())
+    );
+    handle.pause("look").await.unwrap();
+    let told = get(&app, "/v1/instances/o").await.json();
+    assert_eq!(
+        (&told["status"], &told["parked"]["kind"]),
+        (&"parked".into(), &"paused".into())
+    );
+}
+
+const ECHO: Workflow<(u64, f64), f64> = Workflow::named("echo");
+
+async fn echo(_cx: WorkflowContext, (_, number): (u64, f64)) -> Result<f64, WorkflowError> {
+    Ok(number)
+}
+
+#[tokio::test]
+async fn payloads_are_exact_or_say_why_they_have_no_form_in_json() {
+    let runtime = Runtime::volatile().register(ECHO, echo).start().await.unwrap();
+    let app = router(&runtime, Access::read_only());
+    for (id, number) in [("exact", 0.5), ("nan", f64::NAN)] {
+        let run = runtime.start(ECHO, id, (u64::MAX, number)).await.unwrap();
+        assert_eq!(run.result().await.unwrap().is_nan(), number.is_nan());
+        let run = run.describe().await.unwrap().run;
+        let history = get(&app, &format!("/v1/runs/{run}/history")).await;
+        if number.is_nan() {
+            let result = &history.json()["events"][1]["result"];
+            assert!(result["unreadable"].as_str().unwrap().contains("NaN"), "{result}");
+        } else {
+            assert!(
+                history
+                    .text
+                    .contains(r#""input":{"value":[18446744073709551615,0.5]}"#),
+                "{}",
+                history.text
+            );
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What is not answered is a problem that says what to do.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use millrun_http::{Access, OPERATIONS, Role, router};
+
+use crate::support::{ORDER, get, runtime, send};
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_told_as_a_problem() {
+    let runtime = runtime().await;
+    let run = runtime.start(ORDER, "o", 5).await.unwrap().run_id().unwrap();
+    let app = axum::Router::new().nest("/m", router(&runtime, Access::read_only()));
+    let long = "x".repeat(256);
+    let nobody = "0".repeat(32);
+    for (path, status, code) in [
+        ("v2/live".to_owned(), 404, "no-route"),
+        ("v1/instances/".to_owned(), 404, "no-route"),
+        ("v1/instances/nobody".to_owned(), 404, "not-found"),
+        (format!("v1/instances/{long}"), 400, "invalid-id"),
+        ("v1/instances/%FF".to_owned(), 400, "invalid-id"),
+        (format!("v1/runs/{nobody}"), 404, "not-found"),
+        (format!("v1/runs/{nobody}/history"), 404, "not-found"),
+        ("v1/runs/7".to_owned(), 400, "invalid-id"),
+        (format!("v1/runs/+{}", &nobody[1..]), 400, "invalid-id"),
+        (format!("v1/runs/{}/history", "f".repeat(32)), 400, "invalid-id"),
+        (format!("v1/runs/{run}/history?limit=0"), 400, "invalid-query"),
+        (format!("v1/runs/{run}/history?limit=1001"), 400, "invalid-query"),
+        (format!("v1/runs/{run}/history?before=3"), 400, "invalid-query"),
+    ] {
+        let answer = get(&app, &format!("/m/{path}")).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code().as_str()),
+            (status, code),
+            "{path}"
+        );
+        assert_eq!(answer.json()["retry"], false, "{path}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    }
+    let post = send(&app, Request::post("/m/v1/live").body(Body::empty()).unwrap()).await;
+    assert_eq!((post.status.as_u16(), post.code().as_str()), (405, "method"));
+    assert!(post.header("allow").contains("GET"), "{:?}", post.headers);
+}
+
+#[tokio::test]
+async fn each_role_may_ask_for_what_the_table_says() {
+    let runtime = runtime().await;
+    let run = runtime.start(ORDER, "o", 5).await.unwrap().run_id().unwrap();
+    let access = Access::by(|request| match request.headers.get("x-role") {
+        Some(role) if role == "operator" => Role::Operator,
+        Some(role) if role == "reader" => Role::Reader,
+        _ => Role::Anonymous,
+    });
+    let app = router(&runtime, access);
+    for operation in OPERATIONS {
+        let path = operation
+            .path
+            .replace("{id}", "o")
+            .replace("{run}", &run.to_string());
+        for role in [Role::Anonymous, Role::Reader, Role::Operator] {
+            let request = Request::get(format!("/{path}")).header("x-role", role.name());
+            let answer = send(&app, request.body(Body::empty()).unwrap()).await;
+            if role >= operation.role {
+                assert_eq!(answer.status, StatusCode::OK, "{path} as {role:?}");
+            } else {
+                assert_eq!(answer.status, StatusCode::FORBIDDEN, "{path} as {role:?}");
+                assert_eq!(answer.code(), "forbidden");
+            }
+        }
+    }
+    // Whether a run is there is not told either.
+    assert_eq!(get(&app, "/v1/instances/nobody").await.code(), "forbidden");
+    assert_eq!(get(&app, "/v1/runs/7").await.code(), "forbidden");
+}
+
+#[tokio::test]
+async fn a_runtime_that_has_stopped_is_live_and_not_ready() {
+    let runtime = runtime().await;
+    let app = router(&runtime, Access::read_only());
+    assert_eq!(get(&app, "/v1/ready").await.status, StatusCode::OK);
+    runtime.shutdown().await.unwrap();
+    assert_eq!(get(&app, "/v1/live").await.status, StatusCode::OK);
+    for path in ["/v1/ready", "/v1/instances/o"] {
+        let answer = get(&app, path).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code().as_str()),
+            (503, "stopped"),
+            "{path}"
+        );
+        assert_eq!(answer.json()["retry"], true);
+    }
+}
