@@ -22,7 +22,6 @@ use crate::{Access, OPERATIONS, Operation};
 ///
 /// # Cancel safety
 /// A request that its client gives up has only read.
-#[must_use]
 pub fn router(runtime: &Runtime, access: Access) -> Router {
     let served = Arc::new(Served {
         runtime: runtime.clone(),
