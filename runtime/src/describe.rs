@@ -1,5 +1,7 @@
 //! What can be seen of an instance from outside.
 
+use std::panic::Location;
+
 use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp};
 use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending};
 
@@ -83,6 +85,8 @@ pub struct InstanceDescription {
     /// What else its code waits for: signals, conditions on its state, the request to cancel. No history has
     /// these, so it is empty while the code is not in memory, as it may be of a run that is paused.
     pub awaited: Vec<Awaited>,
+    /// Where in the code each pending operation was issued. Empty while the code is not in memory.
+    pub lines: Vec<(OperationId, &'static Location<'static>)>,
 }
 
 impl InstanceDescription {
@@ -128,6 +132,7 @@ impl InstanceDescription {
                 queue: activity.scheduled.queue.to_string(),
                 attempt: activity.attempt(epoch),
                 failures: activity.failures,
+                attempts_max: activity.scheduled.retry.attempts_max(),
                 retry_at: activity.retry_at,
                 close_at: activity.close_at,
                 heartbeat: activity.details.clone(),
@@ -162,6 +167,7 @@ impl InstanceDescription {
             resumes_at: None,
             pending: pending.collect(),
             awaited: Vec::new(),
+            lines: Vec::new(),
         })
     }
 }
@@ -208,6 +214,13 @@ impl ShardShared {
 }
 
 impl InstanceDescription {
+    /// Where in the code this operation was issued, if it is pending and the code is in memory.
+    #[must_use]
+    pub fn line_of(&self, operation: OperationId) -> Option<&'static Location<'static>> {
+        let mut lines = self.lines.iter();
+        lines.find_map(|(of, line)| (*of == operation).then_some(*line))
+    }
+
     /// Whether it waits for the signal of this name.
     #[must_use]
     pub fn awaits(&self, signal: &str) -> bool {
@@ -234,6 +247,9 @@ pub enum PendingDescription {
         attempt: u32,
         /// How many attempts have failed.
         failures: u32,
+        /// How many attempts its retry policy allows. A [policy](crate::workflow::Call::retry_on) of its own for some
+        /// kind of error may allow more or fewer.
+        attempts_max: u32,
         /// When the next attempt begins, if the last one failed.
         retry_at: Option<Timestamp>,
         /// When the call fails whatever its attempts do, if its schedule-to-close timeout says so.

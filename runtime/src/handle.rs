@@ -18,6 +18,7 @@ use crate::mail::{
     UpdateRequest, Wake,
 };
 use crate::updated::Decoder;
+use crate::why::Why;
 use crate::workflow::Unanswered;
 use crate::{QueryError, ResultError, RunError, UpdateError};
 
@@ -456,6 +457,49 @@ impl<O, E> RunHandle<O, E> {
     /// ([`signals_len_max`](crate::Limits::signals_len_max)).
     pub async fn describe_awake(&self) -> Result<InstanceDescription, RunError> {
         self.inner.describe(self.target.clone(), Wake::First).await
+    }
+
+    /// Why the run does not go on: what it waits for, and what its children wait for, down to what holds them up. No
+    /// run is brought into memory for it, but for one that is parked without its history saying why. Attempts, queues
+    /// and topics are told as they are now. Printed, it is a tree of lines, for people.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    /// const CONFIRMED: Signal<()> = Signal::named("confirmed");
+    /// const ORDER: Workflow<(), ()> = Workflow::named("order");
+    ///
+    /// async fn order(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+    ///     Ok(cx.receive(CONFIRMED).await?)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(ORDER, order).start().await?;
+    /// let run = runtime.start(ORDER, "order-1", ()).await?;
+    /// run.until_described(|run| run.awaits("confirmed")).await?;
+    /// let why = run.why().await?;
+    /// println!("{why}"); // order-1 (order) waits for the signal confirmed (for 3 h, at src/main.rs:6:8)
+    /// # assert!(why.to_string().starts_with("order-1 (order) waits for the signal confirmed (for "), "{why}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`describe`](Self::describe).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn why(&self) -> Result<Why, RunError> {
+        self.inner.why(self.target.clone(), Wake::Never).await
+    }
+
+    /// As [`why`](Self::why), of runs that are brought into memory for it: their code tells for which signals and
+    /// conditions they wait, and where.
+    ///
+    /// # Errors
+    /// As of [`describe_awake`](Self::describe_awake).
+    pub async fn why_awake(&self) -> Result<Why, RunError> {
+        self.inner.why(self.target.clone(), Wake::First).await
     }
 
     /// How the run has ended, if that is told without being asked for. Whatever else is told may have

@@ -83,6 +83,7 @@ mod untyped;
 mod updated;
 mod upkeep;
 mod watch;
+mod why;
 #[cfg(any(test, feature = "fuzz"))]
 mod wire;
 mod workflows;
@@ -144,6 +145,7 @@ pub mod operating {
     pub use crate::recovery::StartupReport;
     pub use crate::runtime::RuntimeStats;
     pub use crate::shutdown::{LeftBehind, ShutdownReport};
+    pub use crate::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use millrun_workflow::{Nondeterminism, ParkReason};
 }
 

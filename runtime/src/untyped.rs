@@ -9,6 +9,7 @@ use crate::describe::InstanceDescription;
 use crate::handle::ended;
 use crate::mail::{Question, Tell, UpdateRequest};
 use crate::updated::Decoder;
+use crate::why::Why;
 use crate::{QueryError, ResultError, RunError, RunHandle, UpdateError};
 
 /// The latest run of an id, whatever its workflow; made by
@@ -124,6 +125,22 @@ impl UntypedHandle {
     /// When there is no such run, its history cannot be read, or the runtime has stopped.
     pub async fn describe_awake(&self) -> Result<InstanceDescription, RunError> {
         self.0.describe_awake().await
+    }
+
+    /// As [`RunHandle::why`].
+    ///
+    /// # Errors
+    /// As [`RunHandle::why`].
+    pub async fn why(&self) -> Result<Why, RunError> {
+        self.0.why().await
+    }
+
+    /// As [`RunHandle::why_awake`].
+    ///
+    /// # Errors
+    /// As [`RunHandle::why_awake`].
+    pub async fn why_awake(&self) -> Result<Why, RunError> {
+        self.0.why_awake().await
     }
 
     /// As [`RunHandle::query`], with the query's name, the question and the answer as encoded.

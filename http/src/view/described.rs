@@ -1,7 +1,9 @@
 //! Descriptions of runs.
 
+use std::panic::Location;
+
 use millrun::operating::{InstanceDescription, InstanceStatus, ParkReason, PendingDescription};
-use millrun::workflow::Awaited;
+use millrun::workflow::{Awaited, OperationId};
 
 use super::json::{Json, list, object};
 
@@ -26,6 +28,7 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("resumes_at_us", run.resumes_at.into()),
         ("pending", list(&run.pending, pending)),
         ("awaited", list(&run.awaited, awaited)),
+        ("lines", list(&run.lines, line)),
         // Resolves to the same from `v1/instances/..` and `v1/runs/..`.
         ("history", format!("../runs/{}/history", run.run).into()),
     ])
@@ -64,6 +67,7 @@ fn pending(pending: &PendingDescription) -> Json {
             queue,
             attempt,
             failures,
+            attempts_max,
             retry_at,
             close_at,
             heartbeat,
@@ -77,6 +81,7 @@ fn pending(pending: &PendingDescription) -> Json {
             ("queue", queue.as_str().into()),
             ("attempt", (*attempt).into()),
             ("failures", (*failures).into()),
+            ("attempts_max", (*attempts_max).into()),
             ("retry_at_us", (*retry_at).into()),
             ("close_at_us", (*close_at).into()),
             ("heartbeat", heartbeat.as_ref().into()),
@@ -147,16 +152,22 @@ fn pending(pending: &PendingDescription) -> Json {
     }
 }
 
+/// Where in the code an operation was issued.
+fn line((operation, at): &(OperationId, &'static Location<'static>)) -> Json {
+    object([("operation", (*operation).into()), ("at", at.to_string().into())])
+}
+
 fn awaited(awaited: &Awaited) -> Json {
-    let (kind, name, since) = match awaited {
-        Awaited::Signal { name, since } => ("signal", Some(name.as_str()), *since),
-        Awaited::Condition { since } => ("condition", None, *since),
-        Awaited::CancelRequest { since } => ("cancel-request", None, *since),
+    let (kind, name, since, at) = match awaited {
+        Awaited::Signal { name, since, at } => ("signal", Some(name.as_str()), *since, *at),
+        Awaited::Condition { since, at } => ("condition", None, *since, *at),
+        Awaited::CancelRequest { since, at } => ("cancel-request", None, *since, *at),
         _ => return object([("kind", "other".into())]),
     };
     object([
         ("kind", kind.into()),
         ("name", name.into()),
         ("since_us", since.into()),
+        ("at", at.to_string().into()),
     ])
 }

@@ -29,6 +29,7 @@ pub(super) struct AttemptList {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) number: u32,
+    pub(super) began_at: Timestamp,
     /// When its time is up.
     pub(super) close_at: Timestamp,
     /// When to look at it next: that time, or the end of its silence. An attempt that its pool
@@ -154,6 +155,7 @@ impl Attempt {
         });
         Self {
             number,
+            began_at: now,
             close_at,
             deadline: None,
             handle: None,
@@ -178,6 +180,11 @@ impl Attempt {
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
         let pulse = self.pulse.as_ref()?;
         Some(pulse.heard_at + pulse.silence_max?)
+    }
+
+    /// What it said last.
+    pub(super) fn said(&self) -> Option<&Payload> {
+        self.pulse.as_ref()?.details.as_ref()
     }
 
     /// How it ended, to be told to its run.

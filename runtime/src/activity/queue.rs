@@ -116,6 +116,11 @@ impl TaskQueue {
         (offered, offered.saturating_sub(left))
     }
 
+    /// How many tasks wait here, and how many may; more wait in the histories of their runs.
+    pub(crate) fn len_and_max(&self) -> (usize, usize) {
+        (self.len.load(Ordering::Relaxed), self.len_max)
+    }
+
     /// How many tasks would fit now, about.
     pub(crate) fn room(&self) -> usize {
         self.len_max.saturating_sub(self.len.load(Ordering::Relaxed))

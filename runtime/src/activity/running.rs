@@ -52,6 +52,17 @@ struct Running {
     is_cut_off: bool,
 }
 
+/// An attempt under way, as those who look on see it.
+#[derive(Clone, Debug)]
+pub(crate) struct AttemptView {
+    pub(crate) number: u32,
+    pub(crate) began_at: Timestamp,
+    pub(crate) close_at: Timestamp,
+    /// When it has been silent for too long.
+    pub(crate) heartbeat_by: Option<Timestamp>,
+    pub(crate) heartbeat: Option<Payload>,
+}
+
 /// An attempt that must begin in time.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
@@ -99,6 +110,24 @@ impl PoolState {
 
     fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attempt under way of this call, if there is one.
+    pub(crate) fn view(&self, key: Key) -> Option<AttemptView> {
+        let running = self.lock();
+        let attempt = running.attempts.get(key)?;
+        Some(AttemptView {
+            number: attempt.number,
+            began_at: attempt.began_at,
+            close_at: attempt.close_at,
+            heartbeat_by: attempt.silent_at(),
+            heartbeat: attempt.said().cloned(),
+        })
+    }
+
+    /// Until when the attempt of this call must have begun, if it waits and that is limited.
+    pub(crate) fn start_by(&self, key: Key) -> Option<Timestamp> {
+        Some(self.lock().queued.get(&key)?.start_by)
     }
 
     /// How many attempts are under way, those among them that have ended and not been reported.

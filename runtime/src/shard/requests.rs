@@ -591,6 +591,7 @@ impl Shard {
         }
         description.is_in_memory = true;
         description.awaited = instance.awaited();
+        description.lines = instance.lines();
         description.will_park = instance.foreseen_park_reason();
         let parked = instance.park_reason();
         let since = parked.zip(description.parked_since);

@@ -60,5 +60,6 @@ mod threads;
 mod trimming;
 mod unrecordable;
 mod upkeep;
+mod why;
 mod workflows;
 mod world;

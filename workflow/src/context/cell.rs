@@ -12,7 +12,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll};
@@ -150,9 +150,11 @@ impl<S: Send + 'static> State<S> {
 
     /// Waits until the state meets a condition, which is asked after each change. With many
     /// branches waiting, each change asks each of them.
+    #[track_caller]
     pub fn until<F: FnMut(&S) -> bool + Unpin>(&self, condition: F) -> Until<S, F> {
         Until {
             state: self.clone(),
+            location: Location::caller(),
             condition,
             waiter: None,
         }
@@ -172,6 +174,7 @@ fn typed<S: 'static>(state: &mut (dyn Any + Send)) -> &mut S {
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Until<S, F> {
     state: State<S>,
+    location: &'static Location<'static>,
     condition: F,
     waiter: Option<u64>,
 }
@@ -197,7 +200,8 @@ impl<S: Send + 'static, F: FnMut(&S) -> bool + Unpin> Future for Until<S, F> {
             false => match table.cancelled(&this.state.scope) {
                 Some(cancelled) => Err(cancelled),
                 None => {
-                    this.waiter = Some(table.wait_state(this.waiter, &this.state.scope, cx.waker()));
+                    this.waiter =
+                        Some(table.wait_state(this.waiter, &this.state.scope, cx.waker(), this.location));
                     return Poll::Pending;
                 }
             },

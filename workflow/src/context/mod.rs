@@ -400,8 +400,14 @@ impl WorkflowContext {
     /// Waits for a signal that somebody sends to this run, and takes it. Signals of one name are
     /// buffered from the run's start and taken in the order of their arrival. If several branches
     /// wait for the same name, the one that is polled first takes it.
+    #[track_caller]
     pub fn receive<T>(&self, signal: Signal<T>) -> Receive<T> {
-        Receive::new(Arc::clone(&self.shared), self.scope.clone(), signal)
+        Receive::new(
+            Arc::clone(&self.shared),
+            self.scope.clone(),
+            Location::caller(),
+            signal,
+        )
     }
 
     /// Makes the run's state: what [queries](crate::Query) and [updates](crate::Update) of this
@@ -416,8 +422,9 @@ impl WorkflowContext {
 
     /// Waits until the run is asked to cancel, or this context's scope is cancelled, and gives
     /// [the reason](crate::Cancelled::reason) as far as there is one.
+    #[track_caller]
     pub fn cancelled(&self) -> CancelRequest {
-        CancelRequest::new(Arc::clone(&self.shared), self.scope.clone())
+        CancelRequest::new(Arc::clone(&self.shared), self.scope.clone(), Location::caller())
     }
 
     /// Whether the run has been asked to cancel, or the [scope](Self::scope) that this context

@@ -445,15 +445,22 @@ impl Future for Sleep {
 pub struct Receive<T> {
     shared: Arc<Shared>,
     scope: Scope,
+    location: &'static Location<'static>,
     signal: Signal<T>,
     waiter: Option<u64>,
 }
 
 impl<T> Receive<T> {
-    pub(crate) fn new(shared: Arc<Shared>, scope: Scope, signal: Signal<T>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        scope: Scope,
+        location: &'static Location<'static>,
+        signal: Signal<T>,
+    ) -> Self {
         Self {
             shared,
             scope,
+            location,
             signal,
             waiter: None,
         }
@@ -474,7 +481,8 @@ impl<T: DeserializeOwned> Future for Receive<T> {
             None => match table.cancelled(&this.scope) {
                 Some(cancelled) => Err(SignalError::Cancelled(cancelled)),
                 None => {
-                    this.waiter = Some(table.wait_signal(&name, this.waiter, &this.scope, cx.waker()));
+                    this.waiter =
+                        Some(table.wait_signal(&name, this.waiter, &this.scope, cx.waker(), this.location));
                     return Poll::Pending;
                 }
             },
@@ -507,14 +515,16 @@ impl<T> Drop for Receive<T> {
 pub struct CancelRequest {
     shared: Arc<Shared>,
     scope: Scope,
+    location: &'static Location<'static>,
     waiter: Option<u64>,
 }
 
 impl CancelRequest {
-    pub(crate) fn new(shared: Arc<Shared>, scope: Scope) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, scope: Scope, location: &'static Location<'static>) -> Self {
         Self {
             shared,
             scope,
+            location,
             waiter: None,
         }
     }
@@ -534,7 +544,7 @@ impl Future for CancelRequest {
             }
             return Poll::Ready(cancelled);
         }
-        this.waiter = Some(table.wait_cancel(this.waiter, &this.scope, cx.waker()));
+        this.waiter = Some(table.wait_cancel(this.waiter, &this.scope, cx.waker(), this.location));
         Poll::Pending
     }
 }

@@ -282,7 +282,7 @@ impl Table {
             .expect("fewer than 2^32 operations in one run");
         let operation = OperationId::new(self.operations_len);
         self.decide(event(operation), Some(location));
-        self.slots.insert(operation, scope.clone(), waker);
+        self.slots.insert(operation, scope.clone(), waker, location);
         operation
     }
 
@@ -468,9 +468,11 @@ impl Table {
         number: Option<u64>,
         scope: &Scope,
         waker: &Waker,
+        location: &'static Location<'static>,
     ) -> u64 {
+        let now = self.time.host();
         let waiters = &mut self.signals.of(name).waiters;
-        waiters.wait(number, scope, waker, self.time.host(), &mut self.waits_len)
+        waiters.wait(number, scope, waker, location, now, &mut self.waits_len)
     }
 
     /// Ends a wait for a signal.
@@ -481,9 +483,16 @@ impl Table {
     }
 
     /// Waits for a cancel; `number` is that of an earlier call.
-    pub(crate) fn wait_cancel(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
+    pub(crate) fn wait_cancel(
+        &mut self,
+        number: Option<u64>,
+        scope: &Scope,
+        waker: &Waker,
+        location: &'static Location<'static>,
+    ) -> u64 {
+        let (now, waits_len) = (self.time.host(), &mut self.waits_len);
         self.cancel_waiters
-            .wait(number, scope, waker, self.time.host(), &mut self.waits_len)
+            .wait(number, scope, waker, location, now, waits_len)
     }
 
     /// Ends a wait for the request to cancel.
@@ -492,9 +501,16 @@ impl Table {
     }
 
     /// Waits for a change of the state; `number` is that of an earlier call.
-    pub(crate) fn wait_state(&mut self, number: Option<u64>, scope: &Scope, waker: &Waker) -> u64 {
+    pub(crate) fn wait_state(
+        &mut self,
+        number: Option<u64>,
+        scope: &Scope,
+        waker: &Waker,
+        location: &'static Location<'static>,
+    ) -> u64 {
+        let (now, waits_len) = (self.time.host(), &mut self.waits_len);
         self.state_waiters
-            .wait(number, scope, waker, self.time.host(), &mut self.waits_len)
+            .wait(number, scope, waker, location, now, waits_len)
     }
 
     /// Ends a wait for a change of the state.
@@ -568,16 +584,21 @@ impl Table {
     /// What the code waits for beside operations: signals by name, conditions, the request to cancel.
     pub(crate) fn awaited(&self) -> Vec<Awaited> {
         let signals = self.signals.iter().filter_map(|(name, inbox)| {
-            let since = inbox.waiters.since().next()?;
+            let (since, at) = inbox.waiters.since().next()?;
             let name = name.to_string();
-            Some(Awaited::Signal { name, since })
+            Some(Awaited::Signal { name, since, at })
         });
         let conditions = self.state_waiters.since();
         let requests = self.cancel_waiters.since();
         signals
-            .chain(conditions.map(|since| Awaited::Condition { since }))
-            .chain(requests.map(|since| Awaited::CancelRequest { since }))
+            .chain(conditions.map(|(since, at)| Awaited::Condition { since, at }))
+            .chain(requests.map(|(since, at)| Awaited::CancelRequest { since, at }))
             .collect()
+    }
+
+    /// Where the code issued the operations that have not ended.
+    pub(crate) fn lines(&self) -> Vec<(OperationId, &'static Location<'static>)> {
+        self.slots.lines().collect()
     }
 
     /// Adds a decision.

@@ -7,6 +7,7 @@
 //!
 //! Most operations are awaited by the code itself, with the waker at its root; of those none is kept.
 
+use std::panic::Location;
 use std::task::Waker;
 
 use crate::context::scope::Scope;
@@ -27,6 +28,8 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Slot {
     scope: Scope,
+    /// Where the code issued it.
+    location: &'static Location<'static>,
     state: SlotState,
 }
 
@@ -94,11 +97,28 @@ impl Slots {
         self.entries.iter().map(|(operation, _)| operation).collect()
     }
 
+    /// Where the code issued those that are not resolved, in the order in which they were issued.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (OperationId, &'static Location<'static>)> {
+        let waiting = self.entries.iter();
+        let waiting = waiting.filter(|(_, slot)| matches!(slot.state, SlotState::Waiting(_)));
+        waiting.map(|(operation, slot)| (operation, slot.location))
+    }
+
     /// An operation was issued; this is to be woken when it is resolved.
     #[inline]
-    pub(super) fn insert(&mut self, operation: OperationId, scope: Scope, waker: &Waker) {
-        let state = SlotState::Waiting(unless_root(waker, &self.root));
-        self.entries.insert(operation, Slot { scope, state });
+    pub(super) fn insert(
+        &mut self,
+        operation: OperationId,
+        scope: Scope,
+        waker: &Waker,
+        location: &'static Location<'static>,
+    ) {
+        let slot = Slot {
+            scope,
+            location,
+            state: SlotState::Waiting(unless_root(waker, &self.root)),
+        };
+        self.entries.insert(operation, slot);
         self.waiting_len += 1;
     }
 

@@ -1,6 +1,7 @@
 //! Those who wait for the same thing, and the signals that wait for them.
 
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::task::Waker;
 
 use millrun_core::Timestamp;
@@ -19,16 +20,22 @@ pub enum Awaited {
         name: String,
         /// Since when the first of those who wait for it waits.
         since: Timestamp,
+        /// Where in the code that one waits.
+        at: &'static Location<'static>,
     },
     /// A condition on the run's state.
     Condition {
         /// Since when it waits.
         since: Timestamp,
+        /// Where in the code.
+        at: &'static Location<'static>,
     },
     /// The request to cancel.
     CancelRequest {
         /// Since when it waits.
         since: Timestamp,
+        /// Where in the code.
+        at: &'static Location<'static>,
     },
 }
 
@@ -43,6 +50,7 @@ pub(super) struct Waiters {
 pub(super) struct Waiter {
     number: u64,
     since: Timestamp,
+    location: &'static Location<'static>,
     pub(super) scope: Scope,
     pub(super) waker: Waker,
 }
@@ -55,6 +63,7 @@ impl Waiters {
         number: Option<u64>,
         scope: &Scope,
         waker: &Waker,
+        location: &'static Location<'static>,
         now: Timestamp,
         waits_len: &mut u32,
     ) -> u64 {
@@ -72,6 +81,7 @@ impl Waiters {
         self.waiting.push(Waiter {
             number: self.numbered,
             since: now,
+            location,
             scope: scope.clone(),
             waker: waker.clone(),
         });
@@ -79,9 +89,9 @@ impl Waiters {
         self.numbered
     }
 
-    /// Since when each of them waits, in the order in which they began to.
-    pub(super) fn since(&self) -> impl Iterator<Item = Timestamp> {
-        self.waiting.iter().map(|waiter| waiter.since)
+    /// Since when and where in the code each of them waits, in the order in which they began to.
+    pub(super) fn since(&self) -> impl Iterator<Item = (Timestamp, &'static Location<'static>)> {
+        self.waiting.iter().map(|waiter| (waiter.since, waiter.location))
     }
 
     /// Ends a wait, which counts in `waits_len` no more.
@@ -156,7 +166,7 @@ mod tests {
         let mut len = 0;
         let wait = |waiters: &mut Waiters, number, second, len: &mut u32| {
             let now = Timestamp::from_micros(second);
-            waiters.wait(number, &scope, Waker::noop(), now, len)
+            waiters.wait(number, &scope, Waker::noop(), Location::caller(), now, len)
         };
         let begun = (0..6).map(|second| wait(&mut waiters, None, second, &mut len));
         let numbers: Vec<_> = begun.collect();
@@ -174,7 +184,7 @@ mod tests {
         }
         // One that was forgotten and waits again is the last.
         assert_ne!(wait(&mut waiters, Some(numbers[0]), 9, &mut len), numbers[0]);
-        let since: Vec<_> = waiters.since().map(Timestamp::as_micros).collect();
+        let since: Vec<_> = waiters.since().map(|(since, _)| since.as_micros()).collect();
         assert_eq!((since, len), (vec![1, 2, 4, 9], 4));
     }
 }

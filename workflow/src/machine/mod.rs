@@ -445,6 +445,12 @@ impl Instance {
         self.shared.lock().awaited()
     }
 
+    /// Where the code issued each operation that it waits for, in the order in which they were issued.
+    #[must_use]
+    pub fn lines(&self) -> Vec<(OperationId, &'static Location<'static>)> {
+        self.shared.lock().lines()
+    }
+
     /// How many values the last replay encoded differently than the history has them: harmless
     /// for an added field, worth a look otherwise.
     #[must_use]
