@@ -7,7 +7,7 @@ use millrun::{RunError, RunId, Runtime};
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::PageQuery;
-use crate::view::{description, history, object};
+use crate::view::{description, history, object, why};
 
 /// Performs an operation; `value` is what the path says, `query` what stands behind it.
 pub(crate) async fn answer(
@@ -24,6 +24,7 @@ pub(crate) async fn answer(
         },
         Action::DescribeInstance => description(&runtime.attach_untyped(value)?.describe().await?),
         Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
+        Action::Why => why(&runtime.attach_untyped(value)?.why().await?),
         Action::History => {
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
             let after = Sequence::new(page.after);

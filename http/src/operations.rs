@@ -28,6 +28,7 @@ pub(crate) enum Action {
     Ready,
     DescribeInstance,
     DescribeRun,
+    Why,
     History,
 }
 
@@ -64,6 +65,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the same, of one run",
         action: Action::DescribeRun,
+    },
+    Operation {
+        name: "why",
+        method: Method::GET,
+        path: "v1/instances/{id}/why",
+        role: Role::Reader,
+        about: "what an instance waits for, and its children, down to what holds them up; no run is woken",
+        action: Action::Why,
     },
     Operation {
         name: "history",

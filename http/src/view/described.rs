@@ -34,7 +34,8 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
     ])
 }
 
-fn status(status: &InstanceStatus) -> &'static str {
+/// What a run does, in a word.
+pub(super) fn status(status: &InstanceStatus) -> &'static str {
     match status {
         InstanceStatus::Running => "running",
         InstanceStatus::Parked => "parked",

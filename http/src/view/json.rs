@@ -75,6 +75,12 @@ impl From<u32> for Json {
     }
 }
 
+impl From<usize> for Json {
+    fn from(number: usize) -> Self {
+        Self::Number(number as u64)
+    }
+}
+
 impl From<&str> for Json {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())

@@ -4,7 +4,9 @@
 mod described;
 mod event;
 mod json;
+mod why;
 
 pub(crate) use described::description;
 pub(crate) use event::history;
 pub(crate) use json::{Json, object};
+pub(crate) use why::why;

@@ -1,10 +1,15 @@
 //! What is read is what the typed calls say, and reading changes nothing.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use millrun::history::Sequence;
-use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+use millrun::operating::{Wait, WaitsFor};
+use millrun::{
+    Activity, ActivityContext, ActivityError, Retry, Runtime, Workflow, WorkflowContext, WorkflowError,
+};
 use millrun_http::{Access, router};
 
 use crate::support::{Answer, ORDER, PAID, get, runtime, send};
@@ -127,6 +132,73 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
     assert_eq!(
         (&told["status"], &told["parked"]["kind"]),
         (&"parked".into(), &"paused".into())
+    );
+}
+
+#[tokio::test]
+async fn why_a_run_does_not_go_on_is_told_as_the_typed_call_says_it() {
+    const BOOK: Activity<(), ()> = Activity::named("book");
+    const PARCEL: Workflow<(), ()> = Workflow::named("parcel");
+    const SHOP: Workflow<(), ()> = Workflow::named("shop");
+    async fn book(_cx: ActivityContext, (): ()) -> Result<(), ActivityError> {
+        Err(ActivityError::retryable("the carrier does not answer"))
+    }
+    async fn parcel(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let retry = Retry::exponential()
+            .first_pause(Duration::from_secs(3_600))
+            .attempts(7);
+        Ok(cx.call(BOOK, ()).retry(retry).await?)
+    }
+    async fn shop(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        Ok(cx.child(PARCEL, "p", ()).await?)
+    }
+    let builder = Runtime::volatile().register(BOOK, book).register(PARCEL, parcel);
+    let runtime = builder.register(SHOP, shop).start().await.unwrap();
+    let run = runtime.start(SHOP, "s", ()).await.unwrap();
+    let why = loop {
+        let why = run.why().await.unwrap();
+        match &why.leaves()[..] {
+            [
+                (
+                    leaf,
+                    Wait {
+                        what: WaitsFor::Activity(wait),
+                        ..
+                    },
+                ),
+            ] if wait.last_error.is_some() => {
+                assert_eq!(leaf.id.as_str(), "p");
+                break why;
+            }
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    let app = router(&runtime, Access::read_only());
+    let told = get(&app, "/v1/instances/s/why").await.json();
+    assert_eq!((&told["id"], &told["status"]), (&"s".into(), &"running".into()));
+    assert_eq!(told["run"], why.run.to_string());
+    assert_eq!(told["waits"].as_array().unwrap().len(), 1);
+    let child = &told["waits"][0];
+    assert_eq!((&child["kind"], &child["id"]), (&"child".into(), &"p".into()));
+    assert_eq!(child["why"]["waits"].as_array().unwrap().len(), 1);
+    let call = &child["why"]["waits"][0];
+    assert_eq!(
+        (&call["kind"], &call["activity"]),
+        (&"activity".into(), &"book".into())
+    );
+    assert_eq!((&call["attempt"], &call["attempts_max"]), (&2.into(), &7.into()));
+    assert_eq!(call["standing"]["kind"], "backing-off");
+    assert_eq!(call["last_error"], "the carrier does not answer");
+    assert!(call["at"].as_str().unwrap().contains("reading.rs:"), "{call}");
+    let text = told["text"].as_str().unwrap();
+    assert!(text.contains(call["sentence"].as_str().unwrap()), "{text}");
+    assert!(
+        text.starts_with("s (shop) waits for the child p (parcel)"),
+        "{text}"
+    );
+    assert_eq!(
+        get(&app, "/v1/instances/nobody/why").await.status,
+        StatusCode::NOT_FOUND
     );
 }
 
