@@ -12,7 +12,7 @@ pub enum Role {
     Anonymous,
     /// May look at runs and their histories, payloads included.
     Reader,
-    /// May also change what runs: for operations that write, of which there are none yet.
+    /// May also start, signal, update and end what runs.
     Operator,
 }
 

@@ -2,36 +2,128 @@
 
 use axum::response::{IntoResponse as _, Response};
 use millrun::history::Sequence;
-use millrun::{RunError, RunId, Runtime};
+use millrun::operating::InstanceStatus;
+use millrun::{ResultError, RunError, RunId, Runtime, UntypedHandle};
 
+use crate::body::{EmptyBody, QueryBody, ReasonBody, SignalBody, StartBody, UpdateBody, parse, payload};
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::PageQuery;
-use crate::view::{description, history, object, why};
+use crate::view::{Json, description, history, object, park_reason, why};
 
-/// Performs an operation; `value` is what the path says, `query` what stands behind it.
-pub(crate) async fn answer(
-    runtime: &Runtime,
-    action: Action,
-    value: &str,
-    query: &str,
-) -> Result<Response, Problem> {
+/// What a request says.
+pub(crate) struct Asked<'a> {
+    /// The value in its path.
+    pub(crate) value: &'a str,
+    /// What stands behind the path.
+    pub(crate) query: &'a str,
+    /// Its body; empty where the operation has none.
+    pub(crate) body: &'a [u8],
+}
+
+/// Performs an operation. What it changes is durable before this returns.
+pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) -> Result<Response, Problem> {
+    let Asked { value, query, body } = asked;
+    let instance = || runtime.attach_untyped(value);
     let body = match action {
         Action::Live => object([("live", true.into())]),
         Action::Ready => match runtime.stop_cause() {
             None => object([("ready", true.into())]),
             Some(cause) => return Err(RunError::Stopped(cause).into()),
         },
-        Action::DescribeInstance => description(&runtime.attach_untyped(value)?.describe().await?),
+        Action::DescribeInstance => description(&instance()?.describe().await?),
         Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
-        Action::Why => why(&runtime.attach_untyped(value)?.why().await?),
+        Action::Why => why(&instance()?.why().await?),
         Action::History => {
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
             let after = Sequence::new(page.after);
             history(&runtime.history(run, after, page.limit).await?, page.limit)
         }
+        Action::Result => result(&instance()?).await?,
+        Action::Start => start(runtime, value, parse(body)?).await?,
+        Action::Query => {
+            let QueryBody { name, question } = parse(body)?;
+            let answer = instance()?.query(&name, payload(question)?).await?;
+            object([("answer", (&answer).into())])
+        }
+        Action::Signal => {
+            let SignalBody { name, value } = parse(body)?;
+            instance()?.signal(&name, payload(value)?).await?;
+            recorded()
+        }
+        Action::Update => {
+            let UpdateBody { name, request, input } = parse(body)?;
+            let answer = instance()?.update_as(&name, &request, payload(input)?).await?;
+            object([("answer", (&answer).into())])
+        }
+        Action::Cancel => {
+            let ReasonBody { reason } = parse(body)?;
+            instance()?.cancel(&reason).await?;
+            recorded()
+        }
+        Action::Terminate => {
+            let ReasonBody { reason } = parse(body)?;
+            instance()?.terminate(&reason).await?;
+            recorded()
+        }
+        Action::Pause => {
+            let ReasonBody { reason } = parse(body)?;
+            instance()?.pause(&reason).await?;
+            recorded()
+        }
+        Action::Resume => {
+            let EmptyBody {} = parse(body)?;
+            instance()?.resume().await?;
+            recorded()
+        }
     };
     Ok(body.into_response())
+}
+
+/// What was asked is in the run's history.
+fn recorded() -> Json {
+    object([("recorded", true.into())])
+}
+
+async fn start(runtime: &Runtime, id: &str, body: StartBody<'_>) -> Result<Json, Problem> {
+    let start = runtime.start_untyped(body.workflow, id, payload(body.input)?);
+    let handle = start.on_conflict(body.on_conflict.into()).await?;
+    let run = handle.run_id();
+    Ok(object([
+        ("id", handle.id().into()),
+        ("run", run.into()),
+        (
+            "history",
+            run.map(|run| format!("../../runs/{run}/history")).into(),
+        ),
+    ]))
+}
+
+/// How an instance has ended, or that it has not: it is not waited for.
+async fn result(handle: &UntypedHandle) -> Result<Json, Problem> {
+    let described = handle.describe().await?;
+    let run = described.run;
+    let with = |outcome: &str, name, value: Json| {
+        object([("run", run.into()), ("outcome", outcome.into()), (name, value)])
+    };
+    if described.status != InstanceStatus::Finished {
+        let reason = described.parked.as_ref().map(park_reason);
+        return Ok(
+            match described.status == InstanceStatus::Parked || reason.is_some() {
+                true => with("parked", "reason", reason.into()),
+                false => object([("run", run.into()), ("outcome", "running".into())]),
+            },
+        );
+    }
+    Ok(match handle.result().await {
+        Ok(value) => with("completed", "result", (&value).into()),
+        Err(ResultError::Failed(failure)) => with("failed", "message", failure.message.into()),
+        Err(ResultError::Cancelled(failure)) => with("cancelled", "message", failure.message.into()),
+        Err(ResultError::Terminated { reason }) => with("terminated", "message", reason.into()),
+        Err(ResultError::Parked(reason)) => with("parked", "reason", park_reason(&reason)),
+        Err(ResultError::Run(error)) => return Err(error.into()),
+        Err(error) => return Err(Problem::new("unknown", error.to_string())),
+    })
 }
 
 /// The run of these 32 hexadecimal digits.

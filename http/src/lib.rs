@@ -20,6 +20,7 @@
 
 mod access;
 mod answers;
+mod body;
 mod operations;
 mod problem;
 mod query;
@@ -32,6 +33,7 @@ mod view;
 pub struct Readme;
 
 pub use access::{Access, Role};
+pub use body::BODY_BYTES_MAX;
 pub use operations::{OPERATIONS, Operation};
 pub use problem::{PROBLEMS, ProblemType};
 pub use router::router;

@@ -10,7 +10,7 @@ use crate::Role;
 pub struct Operation {
     /// Its name, unique in the table.
     pub name: &'static str,
-    /// The method. A GET changes nothing, and answers HEAD as well.
+    /// The method. A GET changes nothing, and answers HEAD as well; a POST has a body of JSON.
     pub method: Method,
     /// The path below the router's own, with `{..}` where a value stands.
     pub path: &'static str,
@@ -30,6 +30,15 @@ pub(crate) enum Action {
     DescribeRun,
     Why,
     History,
+    Result,
+    Query,
+    Start,
+    Signal,
+    Update,
+    Cancel,
+    Terminate,
+    Pause,
+    Resume,
 }
 
 /// All operations, in the order of the documents.
@@ -81,5 +90,77 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the events behind `after` (0), at most `limit` (100, up to 1,000) of them",
         action: Action::History,
+    },
+    Operation {
+        name: "result",
+        method: Method::GET,
+        path: "v1/instances/{id}/result",
+        role: Role::Reader,
+        about: "how an instance has ended, or that it has not; it is not waited for",
+        action: Action::Result,
+    },
+    Operation {
+        name: "query",
+        method: Method::POST,
+        path: "v1/instances/{id}/query",
+        role: Role::Reader,
+        about: "asks the state of an instance, without a trace; its code is woken",
+        action: Action::Query,
+    },
+    Operation {
+        name: "start",
+        method: Method::POST,
+        path: "v1/instances/{id}/start",
+        role: Role::Operator,
+        about: "starts an instance of this id, or tells the run that is there",
+        action: Action::Start,
+    },
+    Operation {
+        name: "signal",
+        method: Method::POST,
+        path: "v1/instances/{id}/signal",
+        role: Role::Operator,
+        about: "sends a signal",
+        action: Action::Signal,
+    },
+    Operation {
+        name: "update",
+        method: Method::POST,
+        path: "v1/instances/{id}/update",
+        role: Role::Operator,
+        about: "asks for an update, once per `request`",
+        action: Action::Update,
+    },
+    Operation {
+        name: "cancel",
+        method: Method::POST,
+        path: "v1/instances/{id}/cancel",
+        role: Role::Operator,
+        about: "asks an instance to end, with time to clean up",
+        action: Action::Cancel,
+    },
+    Operation {
+        name: "terminate",
+        method: Method::POST,
+        path: "v1/instances/{id}/terminate",
+        role: Role::Operator,
+        about: "ends an instance without asking its code",
+        action: Action::Terminate,
+    },
+    Operation {
+        name: "pause",
+        method: Method::POST,
+        path: "v1/instances/{id}/pause",
+        role: Role::Operator,
+        about: "stops the code of an instance; what it is sent is recorded",
+        action: Action::Pause,
+    },
+    Operation {
+        name: "resume",
+        method: Method::POST,
+        path: "v1/instances/{id}/resume",
+        role: Role::Operator,
+        about: "takes a paused or parked instance up again",
+        action: Action::Resume,
     },
 ];

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use millrun::{InstanceIdError, RunError};
+use millrun::{InstanceIdError, Payload, QueryError, RunError, StartError, UpdateError};
 
 use crate::view::{Json, object};
 
@@ -30,7 +30,8 @@ const fn problem(code: &'static str, status: u16, title: &'static str, advice: &
 }
 
 /// All types of problems, in the order of the documents: the router's own, then those of [`RunError::CODES`], then
-/// that of errors which this version has no name for.
+/// those of [`StartError::CODES`] beside them, of queries and updates, and that of errors which this version has no
+/// name for.
 pub static PROBLEMS: &[ProblemType] = &[
     problem(
         "no-route",
@@ -60,6 +61,24 @@ pub static PROBLEMS: &[ProblemType] = &[
         "invalid-query",
         400,
         "a parameter is not known or out of range",
+        "see what the operation takes in the README of millrun-http",
+    ),
+    problem(
+        "media-type",
+        415,
+        "the body is not said to be JSON",
+        "send it with content-type: application/json",
+    ),
+    problem(
+        "body-too-large",
+        413,
+        "the body is longer than one may be",
+        "send less at once, or pass a reference",
+    ),
+    problem(
+        "invalid-body",
+        400,
+        "the body is not what the operation takes",
         "see what the operation takes in the README of millrun-http",
     ),
     problem(
@@ -141,6 +160,60 @@ pub static PROBLEMS: &[ProblemType] = &[
         "try again when the program has started again",
     ),
     problem(
+        "too-large",
+        422,
+        "the input is larger than a payload may be",
+        "pass a reference in its place, or raise payload_bytes_max",
+    ),
+    problem(
+        "name",
+        400,
+        "the name is no name of a workflow",
+        "a name has 1 to 255 bytes",
+    ),
+    problem(
+        "already-running",
+        409,
+        "an instance of this id runs",
+        "choose another id, or attach to it",
+    ),
+    problem(
+        "already-finished",
+        409,
+        "an instance of this id has finished",
+        "choose another id, or restart it with on_conflict",
+    ),
+    problem(
+        "too-many-live",
+        503,
+        "there are as many live instances as there may be",
+        "try again when some have finished, or raise live_len_max",
+    ),
+    problem(
+        "unanswered",
+        422,
+        "the query has no answer",
+        "the detail says why; the guide says what a workflow answers",
+    ),
+    problem(
+        "rejected",
+        422,
+        "the validator of the update has said no",
+        "change the input as the error says",
+    ),
+    problem(
+        "update-failed",
+        422,
+        "the update is recorded, and has no answer",
+        "the detail says why; the same request gives the same",
+    ),
+    problem(
+        "parked",
+        409,
+        "it is recorded, and the code of the run does not run",
+        "see why the run is parked; the same request gives the answer once it runs",
+    ),
+    problem(
         "unknown",
         500,
         "an error that this version has no name for",
@@ -154,6 +227,8 @@ pub(crate) struct Problem {
     code: &'static str,
     detail: String,
     is_retryable: bool,
+    /// What the workflow says about it.
+    error: Option<Payload>,
 }
 
 impl Problem {
@@ -162,6 +237,7 @@ impl Problem {
             code,
             detail: detail.into(),
             is_retryable: false,
+            error: None,
         }
     }
 
@@ -177,6 +253,50 @@ impl From<RunError> for Problem {
             code: error.code(),
             is_retryable: error.is_retryable(),
             detail: error.to_string(),
+            error: None,
+        }
+    }
+}
+
+impl From<StartError> for Problem {
+    fn from(error: StartError) -> Self {
+        let code = match error.code() {
+            "id" => "invalid-id",
+            code => code,
+        };
+        Self {
+            is_retryable: error.is_retryable(),
+            ..Self::new(code, error.to_string())
+        }
+    }
+}
+
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Run(error) => error.into(),
+            QueryError::Unanswered(unanswered) => Self::new("unanswered", unanswered.to_string()),
+            QueryError::Payload(error) => Self::new("payload", error.to_string()),
+            other => Self::new("unknown", other.to_string()),
+        }
+    }
+}
+
+impl From<UpdateError<Payload>> for Problem {
+    fn from(error: UpdateError<Payload>) -> Self {
+        match error {
+            UpdateError::Run(error) => error.into(),
+            UpdateError::Rejected(error) => Self {
+                error: Some(error),
+                ..Self::new("rejected", "the run's state is as it was")
+            },
+            UpdateError::Failed { message } => Self::new("update-failed", message),
+            UpdateError::Parked(reason) => Self {
+                is_retryable: true,
+                ..Self::new("parked", reason.to_string())
+            },
+            UpdateError::Payload(error) => Self::new("payload", error.to_string()),
+            _ => Self::new("unknown", "the update has no answer"),
         }
     }
 }
@@ -197,6 +317,7 @@ impl IntoResponse for Problem {
             ("detail", self.detail.into()),
             ("advice", problem.advice.into()),
             ("retry", self.is_retryable.into()),
+            ("error", self.error.as_ref().into()),
         ]);
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json::into_response(body)).into_response();

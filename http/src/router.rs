@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use millrun::Runtime;
 
-use crate::answers::answer;
+use crate::answers::{Asked, answer};
+use crate::body::read;
 use crate::problem::Problem;
 use crate::{Access, OPERATIONS, Operation};
 
@@ -21,7 +22,8 @@ use crate::{Access, OPERATIONS, Operation};
 /// Bounds of connections, of headers and of the time of a request are those of the server that it is nested in.
 ///
 /// # Cancel safety
-/// A request that its client gives up has only read.
+/// What a request whose client gives up was to change may be recorded or not. A start, and an update under the same
+/// request, may be sent again; a signal may be recorded twice then.
 pub fn router(runtime: &Runtime, access: Access) -> Router {
     let served = Arc::new(Served {
         runtime: runtime.clone(),
@@ -63,7 +65,7 @@ impl Served {
         values: Result<RawPathParams, RawPathParamsRejection>,
         request: Request,
     ) -> Result<Response, Problem> {
-        let (request, _) = request.into_parts();
+        let (request, body) = request.into_parts();
         let role = self.access.role(&request);
         if role < operation.role {
             let (role, least) = (role.name(), operation.role.name());
@@ -76,7 +78,16 @@ impl Served {
         let values = values.map_err(|error| Problem::new("invalid-id", error.body_text()))?;
         let value = values.iter().last().map_or("", |(_, value)| value);
         let query = request.uri.query().unwrap_or_default();
-        answer(&self.runtime, operation.action, value, query).await
+        let body = match operation.method {
+            Method::POST => read(&request.headers, body).await?,
+            _ => Vec::new(),
+        };
+        let asked = Asked {
+            value,
+            query,
+            body: &body,
+        };
+        answer(&self.runtime, operation.action, asked).await
     }
 }
 

@@ -246,6 +246,45 @@ impl From<ReadError> for RunError {
 }
 
 impl StartError {
+    /// All [codes](Self::code).
+    pub const CODES: [&'static str; 14] = [
+        "id",
+        "payload",
+        "too-large",
+        "name",
+        "turn",
+        "already-running",
+        "already-finished",
+        "other-workflow",
+        "too-many-live",
+        "damaged",
+        "read",
+        "history",
+        "moved",
+        "stopped",
+    ];
+
+    /// The variant's name in kebab case; as [`RunError::code`].
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Id(_) => "id",
+            Self::Payload(_) => "payload",
+            Self::TooLarge { .. } => "too-large",
+            Self::Name { .. } => "name",
+            Self::Turn(_) => "turn",
+            Self::AlreadyRunning { .. } => "already-running",
+            Self::AlreadyFinished { .. } => "already-finished",
+            Self::OtherWorkflow { .. } => "other-workflow",
+            Self::TooManyLive { .. } => "too-many-live",
+            Self::Damaged(_) => "damaged",
+            Self::Read(_) => "read",
+            Self::History { .. } => "history",
+            Self::Moved { .. } => "moved",
+            Self::Stopped(_) => "stopped",
+        }
+    }
+
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -593,6 +632,8 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
 
 #[cfg(test)]
 mod tests {
+    use millrun_core::{InstanceId, Timestamp};
+
     use super::*;
 
     #[test]
@@ -619,6 +660,40 @@ mod tests {
             RunError::Stopped(StopCause::Shutdown),
         ];
         assert_eq!(all.each_ref().map(RunError::code), RunError::CODES);
+    }
+
+    #[test]
+    fn each_variant_of_a_start_error_has_a_code_of_its_own_in_the_list() {
+        let read = || ReadError::Failed(JournalFailure::new(FailureKind::Corrupted, "damaged"));
+        let run = RunId::new(Partition::of(b"x"), Timestamp::EPOCH, 1);
+        let all = [
+            StartError::Id(InstanceId::new("").unwrap_err()),
+            StartError::Payload(PayloadError::Empty),
+            StartError::TooLarge {
+                bytes: 2,
+                bytes_max: 1,
+            },
+            StartError::Name { bytes: 0 },
+            StartError::Turn(String::new()),
+            StartError::AlreadyRunning { run },
+            StartError::AlreadyFinished { run },
+            StartError::OtherWorkflow {
+                expected: "a".into(),
+                workflow: "b".into(),
+            },
+            StartError::TooManyLive { len_max: 1 },
+            StartError::Damaged(read()),
+            StartError::Read(read()),
+            StartError::History {
+                run,
+                cause: String::new(),
+            },
+            StartError::Moved {
+                partition: run.partition(),
+            },
+            StartError::Stopped(StopCause::Shutdown),
+        ];
+        assert_eq!(all.each_ref().map(StartError::code), StartError::CODES);
     }
 
     /// A query that was loading its run when the disk failed was told that the history could not be read, as if

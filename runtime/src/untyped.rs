@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millrun_core::InstanceId;
+use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{Name, Payload, RunFailure};
 
 use crate::describe::InstanceDescription;
@@ -65,6 +65,12 @@ impl UntypedHandle {
     #[must_use]
     pub fn id(&self) -> &InstanceId {
         self.0.id()
+    }
+
+    /// As [`RunHandle::run_id`].
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        self.0.run_id()
     }
 
     /// As [`RunHandle::signal`], with the signal's name and its value as encoded. A value that is not of

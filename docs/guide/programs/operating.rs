@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use millrun::operating::{InstanceStatus, PendingDescription};
+use millrun::operating::{AttemptStanding, InstanceStatus, PendingDescription, WaitsFor};
 use millrun::prelude::*;
 
 const CHARGE: Activity<u64, String> = Activity::named("payments.charge");
@@ -27,37 +27,23 @@ async fn order(cx: WorkflowContext, cents: u64) -> Result<String, WorkflowError>
 }
 
 // ANCHOR: stuck
-/// Says of a run what it waits for, in a line.
+/// Says of a run what holds it up, in a line; `println!("{}", run.why().await?)` says it all.
 async fn why(runtime: &Runtime, id: &str) -> Result<String, Box<dyn Error>> {
-    let run = runtime.attach_untyped(id)?.describe_awake().await?;
-    if let Some(reason) = &run.parked {
-        return Ok(format!("parked: {reason}"));
-    }
-    if let Some(pending) = run.pending.first() {
-        return Ok(match pending {
-            PendingDescription::Activity {
-                activity,
-                is_registered: false,
-                ..
-            } => {
-                format!("{activity} has no code in this program")
-            }
-            PendingDescription::Activity {
-                activity,
-                attempt,
-                retry_at: Some(_),
-                ..
-            } => {
-                format!("{activity} failed, and attempt {attempt} comes later")
-            }
-            PendingDescription::Timer { deadline, .. } => format!("a timer until {deadline:?}"),
-            other => format!("{other:?}"),
-        });
-    }
-    Ok(match run.awaits(CONFIRMED.name()) {
-        true => "the confirmation".into(),
-        false => format!("{:?}", run.awaited),
-    })
+    let why = runtime.attach_untyped(id)?.why_awake().await?;
+    let leaves = why.leaves().into_iter();
+    let lines = leaves.map(|(run, wait)| match &wait.what {
+        WaitsFor::Activity(call) => match (&call.standing, &call.last_error) {
+            (AttemptStanding::NotRegistered, _) => format!("{} has no code in this program", call.activity),
+            (_, Some(error)) => format!("{}: {error}, {} failed", call.activity, call.failures),
+            (_, None) => format!("{}: attempt {}", call.activity, call.attempt),
+        },
+        WaitsFor::Parked {
+            reason: Some(reason), ..
+        } => format!("parked: {reason}"),
+        WaitsFor::Signal { name } => format!("the signal {name}"),
+        _ => run.sentence(wait),
+    });
+    Ok(lines.collect::<Vec<_>>().join("; "))
 }
 // ANCHOR_END: stuck
 

@@ -46,7 +46,7 @@ pub(super) fn status(status: &InstanceStatus) -> &'static str {
 }
 
 /// Why a run's code does not run.
-pub(super) fn park_reason(reason: &ParkReason) -> Json {
+pub(crate) fn park_reason(reason: &ParkReason) -> Json {
     let kind = match reason {
         ParkReason::NotRegistered { .. } => "not-registered",
         ParkReason::Panicked { .. } => "panicked",

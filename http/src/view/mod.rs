@@ -6,7 +6,7 @@ mod event;
 mod json;
 mod why;
 
-pub(crate) use described::description;
+pub(crate) use described::{description, park_reason};
 pub(crate) use event::history;
 pub(crate) use json::{Json, object};
 pub(crate) use why::why;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::http::Method;
-use millrun::RunError;
+use millrun::{RunError, StartError};
 use millrun_http::{OPERATIONS, PROBLEMS};
 
 /// The rows of the table below a heading of the README, without its head.
@@ -30,7 +30,12 @@ fn each_operation_stands_in_the_readme() {
     assert_eq!(rows("Operations"), expected);
     let names: BTreeSet<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
     assert_eq!(names.len(), OPERATIONS.len());
-    assert!(OPERATIONS.iter().all(|operation| operation.method == Method::GET));
+    let methods = [Method::GET, Method::POST];
+    assert!(
+        OPERATIONS
+            .iter()
+            .all(|operation| methods.contains(&operation.method))
+    );
 }
 
 #[test]
@@ -49,6 +54,10 @@ fn each_problem_stands_in_the_readme_and_each_error_of_a_run_is_one() {
     );
     for code in RunError::CODES {
         assert!(codes.contains(code), "{code}");
+    }
+    for code in StartError::CODES {
+        // An id that is none is told as any other is.
+        assert!(code == "id" || codes.contains(code), "{code}");
     }
     assert_eq!(PROBLEMS.last().unwrap().code, "unknown");
 }

@@ -6,3 +6,4 @@ mod documents;
 mod reading;
 mod refusing;
 mod support;
+mod writing;

@@ -108,7 +108,8 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
     let waiting = handle.until_described(|run| run.awaits("paid")).await.unwrap();
     let app = router(&runtime, Access::operator());
     let before = state(&runtime).await;
-    for operation in millrun_http::OPERATIONS {
+    let reading = millrun_http::OPERATIONS.iter();
+    for operation in reading.filter(|operation| operation.method == "GET") {
         let path = operation
             .path
             .replace("{id}", "o")

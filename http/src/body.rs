@@ -1,0 +1,118 @@
+//! Bodies of requests: JSON of bounded length, in which values keep their exact text.
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, header};
+use millrun::{OnConflict, Payload};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::problem::Problem;
+
+/// How many bytes a body may have: 2 MiB.
+pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Reads a body. A page of another origin cannot send one of this media type without being allowed to, so that it is
+/// asked for where the body may be empty, too.
+pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
+    let media_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let media_type = media_type
+        .and_then(|value| value.split(';').next())
+        .unwrap_or_default();
+    if !media_type.trim().eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(
+            "media-type",
+            format!("the content-type is {media_type:?}"),
+        ));
+    }
+    // The error does not say by its type which of the two it is.
+    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
+        let detail =
+            format!("it has more than {BODY_BYTES_MAX} bytes, or could not be read to its end: {error}");
+        Problem::new("body-too-large", detail)
+    })?;
+    Ok(bytes.into())
+}
+
+/// What a body says.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| Problem::new("invalid-body", error.to_string()))
+}
+
+/// The payload of a value in a body; one that is not there is null, as `()` is written.
+pub(crate) fn payload(value: Option<&RawValue>) -> Result<Payload, Problem> {
+    let text = value.map_or("null", RawValue::get);
+    Payload::from_json(text).map_err(|error| Problem::new("payload", error.to_string()))
+}
+
+/// Starts an instance.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartBody<'a> {
+    pub(crate) workflow: String,
+    #[serde(borrow, default)]
+    pub(crate) input: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) on_conflict: Conflict,
+}
+
+/// What to do when the id is taken.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Conflict {
+    #[default]
+    Attach,
+    Refuse,
+    RestartFinished,
+}
+
+impl From<Conflict> for OnConflict {
+    fn from(conflict: Conflict) -> Self {
+        match conflict {
+            Conflict::Attach => Self::Attach,
+            Conflict::Refuse => Self::Refuse,
+            Conflict::RestartFinished => Self::RestartFinished,
+        }
+    }
+}
+
+/// Sends a signal.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignalBody<'a> {
+    pub(crate) name: String,
+    #[serde(borrow, default)]
+    pub(crate) value: Option<&'a RawValue>,
+}
+
+/// Asks a query.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QueryBody<'a> {
+    pub(crate) name: String,
+    #[serde(borrow, default)]
+    pub(crate) question: Option<&'a RawValue>,
+}
+
+/// Asks for an update, under a request of the client's choice: asked again, it is performed once.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UpdateBody<'a> {
+    pub(crate) name: String,
+    pub(crate) request: String,
+    #[serde(borrow, default)]
+    pub(crate) input: Option<&'a RawValue>,
+}
+
+/// Cancels, terminates or pauses.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReasonBody {
+    pub(crate) reason: String,
+}
+
+/// Says nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EmptyBody {}

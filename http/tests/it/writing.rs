@@ -1,0 +1,278 @@
+//! What is asked by HTTP leaves the same history as what is asked by typed calls, and is answered when it is there.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use millrun::history::Sequence;
+use millrun::{Query, Runtime, Signal, Update, Workflow, WorkflowContext, WorkflowError};
+use millrun_http::{Access, BODY_BYTES_MAX, router};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, get, send};
+
+const SUM: Workflow<u64, u64> = Workflow::named("sum");
+const ADD: Update<u64, u64, u64> = Update::named("add");
+const TOTAL: Query<u64, (), u64> = Query::named("total");
+const END: Signal<u64> = Signal::named("end");
+
+async fn sum(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
+    let sum = cx.state(first);
+    let last = cx.receive(END).await?;
+    Ok(sum.read(|sum| *sum) + last)
+}
+
+async fn summing() -> Runtime {
+    let definition = SUM.query(TOTAL, |sum, ()| *sum).update(ADD);
+    let definition = definition
+        .validate(|_, number| match *number {
+            0 => Err(WorkflowError::failed("nothing to add")),
+            _ => Ok(()),
+        })
+        .change(|sum, number| {
+            *sum += number;
+            *sum
+        });
+    Runtime::volatile()
+        .register(definition, sum)
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn post(app: &Router, path: &str, body: Value) -> Answer {
+    let request = Request::post(path).header("content-type", "application/json; charset=utf-8");
+    send(app, request.body(Body::from(body.to_string())).unwrap()).await
+}
+
+/// The events of an instance as text, without its id.
+async fn history(runtime: &Runtime, id: &str) -> Vec<String> {
+    let run = runtime.attach_untyped(id).unwrap().describe().await.unwrap().run;
+    let page = runtime.history(run, Sequence::ZERO, 1_000).await.unwrap();
+    let events = page.events.iter();
+    let events = events.map(|recorded| format!("{:?}", recorded.event).replace(id, "ID"));
+    events.collect()
+}
+
+#[tokio::test]
+async fn requests_leave_the_history_that_typed_calls_leave() {
+    let runtime = summing().await;
+    let typed = runtime.start(SUM, "by-call", 1).await.unwrap();
+    assert_eq!(typed.update_as(ADD, "r-1", 2).await.unwrap(), 3);
+    typed.update_as(ADD, "r-2", 0).await.unwrap_err();
+    assert_eq!(typed.query(TOTAL, ()).await.unwrap(), 3);
+    typed.pause("lunch").await.unwrap();
+    typed.resume().await.unwrap();
+    typed.cancel("enough").await.unwrap();
+    drop(typed.result().await);
+
+    let app = router(&runtime, Access::operator());
+    let at = |what: &str| format!("/v1/instances/by-http/{what}");
+    for _ in 0..2 {
+        let started = post(&app, &at("start"), json!({"workflow": "sum", "input": 1})).await;
+        assert_eq!(started.status, StatusCode::OK, "{}", started.text);
+        let run = runtime
+            .attach(SUM, "by-http")
+            .unwrap()
+            .describe()
+            .await
+            .unwrap()
+            .run;
+        assert_eq!(
+            started.json()["run"],
+            run.to_string(),
+            "the second start tells the run that is there"
+        );
+        assert_eq!(started.json()["history"], format!("../../runs/{run}/history"));
+    }
+    for _ in 0..2 {
+        let added = post(
+            &app,
+            &at("update"),
+            json!({"name": "add", "request": "r-1", "input": 2}),
+        )
+        .await;
+        assert_eq!(added.json()["answer"]["value"], 3, "once: {}", added.text);
+    }
+    let rejected = post(
+        &app,
+        &at("update"),
+        json!({"name": "add", "request": "r-2", "input": 0}),
+    )
+    .await;
+    assert_eq!(
+        (rejected.status.as_u16(), rejected.code().as_str()),
+        (422, "rejected")
+    );
+    assert!(
+        rejected.json()["error"]["value"]
+            .to_string()
+            .contains("nothing to add"),
+        "{}",
+        rejected.text
+    );
+    let total = post(&app, &at("query"), json!({"name": "total"})).await;
+    assert_eq!(total.json()["answer"]["value"], 3, "{}", total.text);
+    let told = get(&app, &at("result")).await.json();
+    assert_eq!(told["outcome"], "running");
+    let paused = post(&app, &at("pause"), json!({"reason": "lunch"})).await;
+    assert_eq!(paused.json(), json!({"recorded": true}));
+    let told = get(&app, &at("result")).await.json();
+    assert_eq!(
+        (&told["outcome"], &told["reason"]["kind"]),
+        (&"parked".into(), &"paused".into())
+    );
+    assert_eq!(post(&app, &at("resume"), json!({})).await.status, StatusCode::OK);
+    assert_eq!(
+        post(&app, &at("cancel"), json!({"reason": "enough"}))
+            .await
+            .status,
+        StatusCode::OK
+    );
+    drop(runtime.attach(SUM, "by-http").unwrap().result().await);
+    let told = get(&app, &at("result")).await.json();
+    assert_eq!(told["outcome"], "cancelled", "{told}");
+    assert_eq!(
+        history(&runtime, "by-http").await,
+        history(&runtime, "by-call").await
+    );
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_run_and_its_result_is_told() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    post(
+        &app,
+        "/v1/instances/s/start",
+        json!({"workflow": "sum", "input": u64::MAX - 7}),
+    )
+    .await;
+    let signalled = post(&app, "/v1/instances/s/signal", json!({"name": "end", "value": 7})).await;
+    assert_eq!(signalled.json(), json!({"recorded": true}));
+    runtime.attach(SUM, "s").unwrap().result().await.unwrap();
+    let told = get(&app, "/v1/instances/s/result").await;
+    assert!(
+        told.text.contains(r#""result":{"value":18446744073709551615}"#),
+        "exact: {}",
+        told.text
+    );
+    let again = post(&app, "/v1/instances/s/signal", json!({"name": "end", "value": 7})).await;
+    assert_eq!((again.status.as_u16(), again.code().as_str()), (409, "finished"));
+    let refused = json!({"workflow": "sum", "input": 1, "on_conflict": "refuse"});
+    let refused = post(&app, "/v1/instances/s/start", refused).await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.code().as_str()),
+        (409, "already-finished")
+    );
+
+    post(
+        &app,
+        "/v1/instances/t/start",
+        json!({"workflow": "sum", "input": 1}),
+    )
+    .await;
+    post(&app, "/v1/instances/t/terminate", json!({"reason": "no more"})).await;
+    let told = get(&app, "/v1/instances/t/result").await.json();
+    assert_eq!(
+        (&told["outcome"], &told["message"]),
+        (&"terminated".into(), &"no more".into())
+    );
+}
+
+#[tokio::test]
+async fn bodies_that_are_wrong_are_refused_and_change_nothing() {
+    let runtime = summing().await;
+    let run = runtime.start(SUM, "s", 1).await.unwrap();
+    let before = run.describe().await.unwrap().sequence;
+    let app = router(&runtime, Access::operator());
+    let long = format!(r#"{{"name":"end","value":"{}"}}"#, "x".repeat(BODY_BYTES_MAX));
+    for (path, media_type, body, status, code) in [
+        (
+            "s/signal",
+            "text/plain",
+            r#"{"name":"end","value":1}"#,
+            415,
+            "media-type",
+        ),
+        ("s/signal", "", r#"{"name":"end","value":1}"#, 415, "media-type"),
+        ("s/signal", "application/json", "", 400, "invalid-body"),
+        ("s/signal", "application/json", "{", 400, "invalid-body"),
+        ("s/signal", "application/json", "[]", 400, "invalid-body"),
+        (
+            "s/signal",
+            "application/json",
+            r#"{"value":1}"#,
+            400,
+            "invalid-body",
+        ),
+        (
+            "s/signal",
+            "application/json",
+            r#"{"name":"end","valu":1}"#,
+            400,
+            "invalid-body",
+        ),
+        (
+            "s/signal",
+            "application/json",
+            r#"{"name":"end","value":123456789012345678901}"#,
+            400,
+            "payload",
+        ),
+        ("s/signal", "application/json", &long, 413, "body-too-large"),
+        (
+            "s/start",
+            "application/json",
+            r#"{"workflow":"sum","on_conflict":"perhaps"}"#,
+            400,
+            "invalid-body",
+        ),
+        (
+            "s/start",
+            "application/json",
+            r#"{"workflow":"","input":1}"#,
+            400,
+            "name",
+        ),
+        (
+            "s/start",
+            "application/json",
+            r#"{"workflow":"other","input":1}"#,
+            409,
+            "other-workflow",
+        ),
+        (
+            "s/query",
+            "application/json",
+            r#"{"name":"nothing"}"#,
+            422,
+            "unanswered",
+        ),
+        (
+            "s/resume",
+            "application/json",
+            r#"{"reason":"none is taken"}"#,
+            400,
+            "invalid-body",
+        ),
+        (
+            "nobody/signal",
+            "application/json",
+            r#"{"name":"end","value":1}"#,
+            404,
+            "not-found",
+        ),
+    ] {
+        let request = Request::post(format!("/v1/instances/{path}")).header("content-type", media_type);
+        let answer = send(&app, request.body(Body::from(body.to_owned())).unwrap()).await;
+        let what = &body[..body.len().min(80)];
+        assert_eq!(
+            (answer.status.as_u16(), answer.code().as_str()),
+            (status, code),
+            "{path} {what}: {}",
+            answer.text
+        );
+    }
+    assert_eq!(run.describe().await.unwrap().sequence, before);
+    assert_eq!(get(&app, "/v1/instances/s/signal").await.code(), "method");
+}
