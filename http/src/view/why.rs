@@ -23,6 +23,7 @@ fn run(why: &Why) -> Json {
         ("status", status(&why.status).into()),
         ("last_at_us", why.last_at.into()),
         ("waits", list(&why.waits, |one| wait(why, one))),
+        ("more_len", why.more_len.into()),
     ])
 }
 

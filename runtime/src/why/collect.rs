@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 
-use millrun_broker::Overflow;
+use millrun_broker::{Overflow, Topology};
 use millrun_core::{RunId, Sequence};
 use millrun_workflow::{ActivityFailure, Awaited, Event, OperationId};
 
@@ -15,6 +15,9 @@ use crate::mail::{Target, Wake};
 
 /// How many runs are described at most; [`Why`] tells users.
 const RUNS_MAX: usize = 64;
+
+/// How many waits of a run are told at most; [`Why`] tells users.
+const WAITS_MAX: usize = 256;
 
 /// How many of a run's latest events are looked through for the errors of its activities; [`Why`] tells users.
 const EVENTS_MAX: u64 = 4_096;
@@ -57,6 +60,11 @@ impl Inner {
                 )],
                 InstanceStatus::Running => self.waits_of(&run).await,
             };
+            let waiting_len = run.pending.len() + run.awaited.len();
+            let more_len = match run.status {
+                InstanceStatus::Running => waiting_len.saturating_sub(WAITS_MAX),
+                _ => 0,
+            };
             for wait in &mut waits {
                 if let WaitsFor::Child { why, .. } = &mut wait.what {
                     *why = self.why_of_child(&run, wait.operation, wake, runs_left).await?;
@@ -78,6 +86,7 @@ impl Inner {
                 status,
                 last_at,
                 waits,
+                more_len,
             })
         })
     }
@@ -108,12 +117,13 @@ impl Inner {
     /// What a run waits for whose code runs.
     async fn waits_of(&self, run: &InstanceDescription) -> Vec<Wait> {
         let errors = self.last_errors(run).await;
-        let pending = run
-            .pending
-            .iter()
-            .map(|pending| self.wait_for(run, pending, &errors));
-        let mut waits: Vec<_> = pending.collect();
-        waits.extend(run.awaited.iter().filter_map(wait_beside));
+        let publishes = |pending: &PendingDescription| matches!(pending, PendingDescription::Publish { .. });
+        let topology = run.pending.iter().any(publishes).then(|| self.broker.topology());
+        let pending = run.pending.iter();
+        let pending = pending.map(|pending| self.wait_for(run, pending, &errors, topology.as_ref()));
+        let beside = run.awaited.iter().filter_map(wait_beside);
+        // What only few wait for, and people send, comes before what may be thousands.
+        let mut waits: Vec<_> = beside.chain(pending).take(WAITS_MAX).collect();
         if let Some(reason) = &run.will_park {
             let reason = Some(reason.clone());
             waits.insert(0, one(run, WaitsFor::Foreign { reason }));
@@ -129,7 +139,13 @@ impl Inner {
         waits
     }
 
-    fn wait_for(&self, run: &InstanceDescription, pending: &PendingDescription, errors: &Errors) -> Wait {
+    fn wait_for(
+        &self,
+        run: &InstanceDescription,
+        pending: &PendingDescription,
+        errors: &Errors,
+        topology: Option<&Topology>,
+    ) -> Wait {
         let (operation, since, what) = match pending {
             PendingDescription::Activity { operation, since, .. } => {
                 let what = self.activity_wait(run.run, pending, errors.get(operation));
@@ -155,7 +171,7 @@ impl Inner {
                 let what = WaitsFor::Publish {
                     topic: topic.clone(),
                     is_registered: *is_registered,
-                    full: self.full_inboxes(topic),
+                    full: topology.map_or_else(Vec::new, |topology| full_inboxes(topology, topic)),
                 };
                 (*operation, *since, what)
             }
@@ -256,27 +272,6 @@ impl Inner {
         })
     }
 
-    /// The subscriptions of a topic that make its publishers wait.
-    fn full_inboxes(&self, topic: &str) -> Vec<FullInbox> {
-        let topology = self.broker.topology();
-        let Some(topic) = topology.topics.iter().find(|one| one.name.as_str() == topic) else {
-            return Vec::new();
-        };
-        let of_topic = topology.subscriptions.iter().filter(|one| {
-            let queued = one.inbox.queued + one.inbox.in_hand;
-            topic.subscriptions.contains(&one.id) && one.overflow == Overflow::Block && queued >= one.capacity
-        });
-        let full = of_topic.map(|one| FullInbox {
-            subscription: match one.name.is_empty() {
-                true => one.filter.as_str().to_owned(),
-                false => one.name.clone(),
-            },
-            queued: one.inbox.queued + one.inbox.in_hand,
-            capacity: one.capacity,
-        });
-        full.collect()
-    }
-
     /// With what the last attempts of a run's activities failed, as far as its latest events tell.
     async fn last_errors(&self, run: &InstanceDescription) -> Errors {
         let failed = run.pending.iter().filter_map(|pending| match pending {
@@ -334,6 +329,26 @@ impl Inner {
         }
         found
     }
+}
+
+/// The subscriptions of a topic that make its publishers wait.
+fn full_inboxes(topology: &Topology, topic: &str) -> Vec<FullInbox> {
+    let Some(topic) = topology.topics.iter().find(|one| one.name.as_str() == topic) else {
+        return Vec::new();
+    };
+    let of_topic = topology.subscriptions.iter().filter(|one| {
+        let queued = one.inbox.queued + one.inbox.in_hand;
+        topic.subscriptions.contains(&one.id) && one.overflow == Overflow::Block && queued >= one.capacity
+    });
+    let full = of_topic.map(|one| FullInbox {
+        subscription: match one.name.is_empty() {
+            true => one.filter.as_str().to_owned(),
+            false => one.name.clone(),
+        },
+        queued: one.inbox.queued + one.inbox.in_hand,
+        capacity: one.capacity,
+    });
+    full.collect()
 }
 
 /// A wait that is of the run as a whole.

@@ -21,7 +21,8 @@ use crate::describe::InstanceStatus;
 /// [printed](std::fmt::Display), it is a tree with a line for each thing that is waited for.
 ///
 /// At most 64 runs are described: the one that was asked about, its children, their children, and so on. Of the rest
-/// only the ids are told. The last error of an activity is looked for in the latest 4,096 events of its run.
+/// only the ids are told. Of each run at most 256 waits are told, and how many [more](Self::more_len) there are. The
+/// last error of an activity is looked for in the latest 4,096 events of its run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Why {
@@ -39,6 +40,8 @@ pub struct Why {
     pub last_at: Timestamp,
     /// What it waits for. If its code does not run, that alone; empty if the run has ended.
     pub waits: Vec<Wait>,
+    /// How many more waits there are than are told.
+    pub more_len: usize,
 }
 
 /// One thing that a run waits for.

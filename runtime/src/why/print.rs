@@ -35,7 +35,11 @@ impl Why {
                 waits.iter().try_for_each(|wait| {
                     write!(f, "\n{:1$}-", "", 2 * depth)?;
                     self.write_wait(wait, f, depth + 1)
-                })
+                })?;
+                match self.more_len {
+                    0 => Ok(()),
+                    more => write!(f, "\n{:1$}- and {more} more", "", 2 * depth),
+                }
             }
         }
     }

@@ -275,6 +275,30 @@ async fn more_runs_than_are_described_are_named() {
 }
 
 #[tokio::test]
+async fn of_many_waits_some_are_told_and_the_others_counted() {
+    const MANY: Workflow<(), ()> = Workflow::named("many");
+    async fn many(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        let mut set = cx.join_set();
+        for _ in 0..300 {
+            set.spawn(cx.sleep(Duration::from_secs(3_600)));
+        }
+        cx.receive(GO).await?;
+        while let Some(ended) = set.next().await {
+            ended?;
+        }
+        Ok(())
+    }
+    let runtime = Runtime::volatile().register(MANY, many).start().await.unwrap();
+    let run = runtime.start(MANY, "m", ()).await.unwrap();
+    run.signal(GO, ()).await.unwrap();
+    let why = why_until(&runtime, "m", |why| why.waits.len() > 1).await;
+    assert_eq!((why.waits.len(), why.more_len), (256, 44));
+    let told = why.to_string();
+    assert_eq!(told.lines().last(), Some("- and 44 more"));
+    assert_eq!(told.lines().count(), 258);
+}
+
+#[tokio::test]
 async fn what_only_code_knows_is_told_with_its_line_once_the_run_is_awake() {
     const EACH: Workflow<(), ()> = Workflow::named("each");
     async fn each(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
@@ -304,7 +328,7 @@ async fn what_only_code_knows_is_told_with_its_line_once_the_run_is_awake() {
     assert!(why.to_string().contains(&format!("why.rs:{WAIT_LINE}:")), "{why}");
     let each = runtime.attach(EACH, "e").unwrap().why_awake().await.unwrap();
     let whats: Vec<_> = each.waits.iter().map(|wait| &wait.what).collect();
-    assert_eq!(whats, [&WaitsFor::Promise, &WaitsFor::Condition]);
+    assert_eq!(whats, [&WaitsFor::Condition, &WaitsFor::Promise]);
     assert!(each.waits.iter().all(|wait| wait.at.is_some()), "{each:#?}");
     let until = runtime
         .attach(UNTIL_CANCELLED, "u")
