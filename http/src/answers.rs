@@ -3,13 +3,13 @@
 use axum::response::{IntoResponse as _, Response};
 use millrun::history::Sequence;
 use millrun::operating::InstanceStatus;
-use millrun::{ResultError, RunError, RunId, Runtime, UntypedHandle};
+use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, UntypedHandle};
 
 use crate::body::{EmptyBody, QueryBody, ReasonBody, SignalBody, StartBody, UpdateBody, parse, payload};
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::PageQuery;
-use crate::view::{Json, description, history, object, park_reason, why};
+use crate::view::{Json, description, finished, history, instances, object, park_reason, parts, stats, why};
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
@@ -31,12 +31,25 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
             None => object([("ready", true.into())]),
             Some(cause) => return Err(RunError::Stopped(cause).into()),
         },
+        Action::Instances => {
+            let page = PageQuery::parse(query)?;
+            let after = page.after.as_deref().map(InstanceId::new).transpose()?;
+            instances(runtime.list(after.as_ref(), page.limit + 1).await?, page.limit)
+        }
+        Action::Finished => {
+            let page = PageQuery::parse(query)?;
+            let after = page.after.as_deref().map(run).transpose()?;
+            finished(runtime.list_finished(after, page.limit + 1).await?, page.limit)
+        }
+        Action::Stats => stats(&runtime.stats()),
+        Action::Parts => parts(&runtime.parts()),
+        Action::Topology => Json::raw(runtime.broker().topology().to_json()),
         Action::DescribeInstance => description(&instance()?.describe().await?),
         Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
         Action::Why => why(&instance()?.why().await?),
         Action::History => {
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
-            let after = Sequence::new(page.after);
+            let after = Sequence::new(page.after_number()?);
             history(&runtime.history(run, after, page.limit).await?, page.limit)
         }
         Action::Result => result(&instance()?).await?,

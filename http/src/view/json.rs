@@ -20,6 +20,13 @@ pub(crate) enum Json {
     Object(Vec<(&'static str, Json)>),
 }
 
+impl Json {
+    /// A text that is JSON already.
+    pub(crate) fn raw(json: String) -> Self {
+        RawValue::from_string(json).map_or(Self::Null, Self::Raw)
+    }
+}
+
 /// An object of these fields.
 pub(crate) fn object<const N: usize>(fields: [(&'static str, Json); N]) -> Json {
     Json::Object(fields.into())

@@ -4,9 +4,11 @@
 mod described;
 mod event;
 mod json;
+mod lists;
 mod why;
 
 pub(crate) use described::{description, park_reason};
 pub(crate) use event::history;
 pub(crate) use json::{Json, object};
+pub(crate) use lists::{finished, instances, parts, stats};
 pub(crate) use why::why;

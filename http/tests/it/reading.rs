@@ -203,6 +203,85 @@ async fn why_a_run_does_not_go_on_is_told_as_the_typed_call_says_it() {
     );
 }
 
+#[tokio::test]
+async fn lists_are_told_by_pages_that_lead_to_each_other() {
+    let runtime = runtime().await;
+    let ids = ["a", "b c", "b/d", "ü&after=x", "z"];
+    for id in ids {
+        let run = runtime.start(ORDER, id, 5).await.unwrap();
+        if id != "z" {
+            run.until_described(|run| run.awaits("paid")).await.unwrap();
+        }
+    }
+    let app = Router::new().nest("/m", router(&runtime, Access::read_only()));
+    let (mut at, mut told, mut pages) = ("/m/v1/instances?limit=2".to_owned(), Vec::new(), 0);
+    loop {
+        let page = get(&app, &at).await.json();
+        pages += 1;
+        for run in page["instances"].as_array().unwrap() {
+            assert_eq!(run["workflow"], "order");
+            let described = get(&app, &resolved(&at, run["instance"].as_str().unwrap()))
+                .await
+                .json();
+            assert_eq!((&described["id"], &described["run"]), (&run["id"], &run["run"]));
+            told.push(run["id"].as_str().unwrap().to_owned());
+        }
+        match page["next"].as_str() {
+            Some(next) => at = resolved(&at, next),
+            None => break,
+        }
+    }
+    let mut sorted = ids;
+    sorted.sort_unstable();
+    assert_eq!((told, pages), (sorted.map(str::to_owned).to_vec(), 3));
+
+    for id in ids {
+        let run = runtime.attach(ORDER, id).unwrap();
+        run.signal(PAID, 1).await.unwrap();
+        run.result().await.unwrap();
+    }
+    let (mut at, mut told) = ("/m/v1/finished?limit=2".to_owned(), Vec::new());
+    loop {
+        let page = get(&app, &at).await.json();
+        for run in page["runs"].as_array().unwrap() {
+            let described = get(&app, &resolved(&at, run["description"].as_str().unwrap()))
+                .await
+                .json();
+            assert_eq!(
+                (&described["id"], &described["status"]),
+                (&run["id"], &"finished".into())
+            );
+            assert_eq!(described["ended_at_us"], run["ended_at_us"]);
+            told.push(run["id"].as_str().unwrap().to_owned());
+        }
+        match page["next"].as_str() {
+            Some(next) => at = resolved(&at, next),
+            None => break,
+        }
+    }
+    assert_eq!(told, ids.map(str::to_owned), "in the order of their ends");
+    assert_eq!(
+        get(&app, "/m/v1/instances").await.json()["instances"],
+        serde_json::json!([])
+    );
+    let stats = get(&app, "/m/v1/stats").await.json();
+    assert_eq!((&stats["finished"], &stats["live"]), (&5.into(), &0.into()));
+    let parts = get(&app, "/m/v1/parts").await.json();
+    assert_eq!(parts["parts"].as_array().unwrap().len(), runtime.parts().len());
+    let topology = get(&app, "/m/v1/topology").await.json();
+    assert!(
+        topology["topics"].to_string().contains("millrun.tasks.default"),
+        "{topology}"
+    );
+    for (path, code) in [
+        ("instances?after=", "invalid-id"),
+        ("instances?limit=1001", "invalid-query"),
+        ("finished?after=7", "invalid-id"),
+    ] {
+        assert_eq!(get(&app, &format!("/m/v1/{path}")).await.code(), code, "{path}");
+    }
+}
+
 const ECHO: Workflow<(u64, f64), f64> = Workflow::named("echo");
 
 async fn echo(_cx: WorkflowContext, (_, number): (u64, f64)) -> Result<f64, WorkflowError> {
