@@ -9,7 +9,9 @@ use crate::body::{EmptyBody, QueryBody, ReasonBody, SignalBody, StartBody, Updat
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::PageQuery;
-use crate::view::{Json, description, finished, history, instances, object, park_reason, parts, stats, why};
+use crate::view::{
+    Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
+};
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
@@ -31,6 +33,7 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
             None => object([("ready", true.into())]),
             Some(cause) => return Err(RunError::Stopped(cause).into()),
         },
+        Action::Catalogue => catalogue(&runtime.catalogue()),
         Action::Instances => {
             let page = PageQuery::parse(query)?;
             let after = page.after.as_deref().map(InstanceId::new).transpose()?;

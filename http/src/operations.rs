@@ -26,6 +26,7 @@ pub struct Operation {
 pub(crate) enum Action {
     Live,
     Ready,
+    Catalogue,
     Instances,
     Finished,
     Stats,
@@ -63,6 +64,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Anonymous,
         about: "whether the runtime takes requests; 503 once it has stopped",
         action: Action::Ready,
+    },
+    Operation {
+        name: "catalogue",
+        method: Method::GET,
+        path: "v1/catalogue",
+        role: Role::Reader,
+        about: "what is registered in the program: workflows, activities, task queues, topics",
+        action: Action::Catalogue,
     },
     Operation {
         name: "instances",

@@ -43,6 +43,7 @@ mod activity;
 mod actors;
 mod assembly;
 mod builder;
+mod catalogue;
 mod changed_values;
 mod claims;
 mod config;
@@ -139,6 +140,7 @@ pub mod builders {
 /// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
 /// reports of a start and a shutdown.
 pub mod operating {
+    pub use crate::catalogue::{Catalogue, CatalogueActivity, CatalogueWorkflow};
     pub use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
     pub use crate::partitions::Partitions;
     pub use crate::parts::{KillError, PartChange, PartEvent, PartStatus};

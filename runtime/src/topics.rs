@@ -131,6 +131,15 @@ impl Topics {
         })
     }
 
+    /// The names of the topics, and the filters of those that are named at run time, each in order.
+    pub(crate) fn names_and_filters(&self) -> (Vec<String>, Vec<String>) {
+        let names = self.by_name.keys().map(|name| (*name).to_owned()).collect();
+        let filters = self.by_filter.iter();
+        let mut filters: Vec<_> = filters.map(|(filter, _)| filter.as_str().to_owned()).collect();
+        filters.sort_unstable();
+        (names, filters)
+    }
+
     /// The topic of this name, if the runtime has it or was told of which type it is.
     pub(crate) fn get(&self, name: &str) -> Option<Found<'_>> {
         if let Some((name, begin)) = self.by_name.get_key_value(name) {

@@ -42,6 +42,11 @@ impl Workflows {
         self.0.insert(implementation.name(), implementation).is_none()
     }
 
+    /// All of them, in the order of their names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Implementation> {
+        self.0.values()
+    }
+
     /// The code of a run that began so.
     pub(crate) fn code_of<'a>(&self, beginning: impl Into<Beginning<'a>>) -> Option<&Implementation> {
         self.0.get(beginning.into().workflow)

@@ -127,6 +127,16 @@ impl Handlers {
         self.updates.insert(update.name(), handler);
     }
 
+    /// The names of the queries, in order.
+    pub(crate) fn queries(&self) -> impl Iterator<Item = &'static str> {
+        self.queries.keys().copied()
+    }
+
+    /// The names of the updates, in order.
+    pub(crate) fn updates(&self) -> impl Iterator<Item = &'static str> {
+        self.updates.keys().copied()
+    }
+
     pub(crate) fn query(
         &self,
         cell: Option<&Cell>,

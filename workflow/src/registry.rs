@@ -1,5 +1,6 @@
 //! Workflow code, with its types erased.
 
+use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub struct Implementation(Arc<Parts>);
 
 struct Parts {
     name: &'static str,
+    input_type: &'static str,
+    result_type: &'static str,
     program: Box<MakeProgram>,
     handlers: Handlers,
 }
@@ -44,6 +47,28 @@ impl Implementation {
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.0.name
+    }
+
+    /// The type of its input, as the compiler names it: for people.
+    #[must_use]
+    pub fn input_type(&self) -> &'static str {
+        self.0.input_type
+    }
+
+    /// The type of its result; as [`input_type`](Self::input_type).
+    #[must_use]
+    pub fn result_type(&self) -> &'static str {
+        self.0.result_type
+    }
+
+    /// The names of the queries that it answers, in order.
+    pub fn queries(&self) -> impl Iterator<Item = &'static str> {
+        self.0.handlers.queries()
+    }
+
+    /// The names of the updates that it takes, in order.
+    pub fn updates(&self) -> impl Iterator<Item = &'static str> {
+        self.0.handlers.updates()
     }
 
     /// Memory for a run of the code.
@@ -173,6 +198,8 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
         let program =
             move || -> Box<dyn Program> { Box::new(Typed::<I, O, E, F, Fut>::new(Arc::clone(&code))) };
         Implementation(Arc::new(Parts {
+            input_type: type_name::<I>(),
+            result_type: type_name::<O>(),
             name: self.workflow.name(),
             program: Box::new(program),
             handlers: self.handlers,

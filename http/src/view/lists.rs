@@ -1,6 +1,6 @@
-//! Lists of runs, and counts.
+//! Lists of runs, counts, and what is registered.
 
-use millrun::operating::{InstanceSummary, PartStatus, RuntimeStats};
+use millrun::operating::{Catalogue, InstanceSummary, PartStatus, RuntimeStats};
 use millrun::store::FinishedRun;
 
 use super::described::status;
@@ -107,5 +107,29 @@ fn journal(stats: &RuntimeStats) -> Json {
         ("is_disk_full", stats.is_disk_full.into()),
         ("is_retention_stopped", stats.is_retention_stopped.into()),
         ("last_commit_us", last_commit_us.into()),
+    ])
+}
+
+/// What is registered.
+pub(crate) fn catalogue(catalogue: &Catalogue) -> Json {
+    let workflows = list(&catalogue.workflows, |workflow| {
+        object([
+            ("name", workflow.name.into()),
+            ("input", workflow.input.into()),
+            ("result", workflow.result.into()),
+            ("queries", list(&workflow.queries, |name| (*name).into())),
+            ("updates", list(&workflow.updates, |name| (*name).into())),
+        ])
+    });
+    let activities = list(&catalogue.activities, |activity| {
+        object([("name", activity.name.into()), ("queue", activity.queue.into())])
+    });
+    let names = |names: &[String]| list(names, |name: &String| name.as_str().into());
+    object([
+        ("workflows", workflows),
+        ("activities", activities),
+        ("queues", names(&catalogue.queues)),
+        ("topics", names(&catalogue.topics)),
+        ("topic_filters", names(&catalogue.topic_filters)),
     ])
 }

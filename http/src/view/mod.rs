@@ -10,5 +10,5 @@ mod why;
 pub(crate) use described::{description, park_reason};
 pub(crate) use event::history;
 pub(crate) use json::{Json, object};
-pub(crate) use lists::{finished, instances, parts, stats};
+pub(crate) use lists::{catalogue, finished, instances, parts, stats};
 pub(crate) use why::why;

@@ -268,6 +268,14 @@ async fn lists_are_told_by_pages_that_lead_to_each_other() {
     assert_eq!((&stats["finished"], &stats["live"]), (&5.into(), &0.into()));
     let parts = get(&app, "/m/v1/parts").await.json();
     assert_eq!(parts["parts"].as_array().unwrap().len(), runtime.parts().len());
+    let catalogue = get(&app, "/m/v1/catalogue").await.json();
+    let order =
+        serde_json::json!({"name": "order", "input": "u64", "result": "u64", "queries": [], "updates": []});
+    assert_eq!(catalogue["workflows"], serde_json::json!([order]));
+    assert_eq!(
+        catalogue["activities"],
+        serde_json::json!([{"name": "charge", "queue": "default"}])
+    );
     let topology = get(&app, "/m/v1/topology").await.json();
     assert!(
         topology["topics"].to_string().contains("millrun.tasks.default"),

@@ -236,6 +236,13 @@ impl TaskQueues {
         &self.queues
     }
 
+    /// The name of each activity, in order, and that of its own queue.
+    pub(crate) fn activities(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.activities
+            .iter()
+            .map(|(activity, _)| (activity.name, activity.queue))
+    }
+
     /// The number of the queue of a call that can be performed here: its activity is registered, and one
     /// whose queue is the call's.
     pub(crate) fn number_for(&self, scheduled: &ActivityScheduled, last: &mut LastActivity) -> Option<usize> {

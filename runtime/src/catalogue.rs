@@ -1,0 +1,108 @@
+//! What is registered in this program: what can be started, asked, called and published to.
+
+use millrun_workflow::Implementation;
+
+use crate::Runtime;
+use crate::shared::ShardShared;
+
+/// What is registered in this program, each list in the order of its names; given by [`Runtime::catalogue`]. Runs of
+/// other workflows may be in the store, and wait for a program that has their code.
+///
+/// Names of types are those that the compiler gives them, for people: they may change with a release of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Catalogue {
+    /// The workflows.
+    pub workflows: Vec<CatalogueWorkflow>,
+    /// The activities.
+    pub activities: Vec<CatalogueActivity>,
+    /// The task queues, those of activities and others.
+    pub queues: Vec<String>,
+    /// The topics that workflows may publish to, by name.
+    pub topics: Vec<String>,
+    /// The filters of topics whose names are known at run time only.
+    pub topic_filters: Vec<String>,
+}
+
+/// A workflow that is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CatalogueWorkflow {
+    /// Its name.
+    pub name: &'static str,
+    /// The type of its input.
+    pub input: &'static str,
+    /// The type of its result.
+    pub result: &'static str,
+    /// The queries that it answers.
+    pub queries: Vec<&'static str>,
+    /// The updates that it takes.
+    pub updates: Vec<&'static str>,
+}
+
+/// An activity that is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CatalogueActivity {
+    /// Its name.
+    pub name: &'static str,
+    /// Its own task queue; a call may name another one.
+    pub queue: &'static str,
+}
+
+impl From<&Implementation> for CatalogueWorkflow {
+    fn from(implementation: &Implementation) -> Self {
+        Self {
+            name: implementation.name(),
+            input: implementation.input_type(),
+            result: implementation.result_type(),
+            queries: implementation.queries().collect(),
+            updates: implementation.updates().collect(),
+        }
+    }
+}
+
+impl ShardShared {
+    fn catalogue(&self) -> Catalogue {
+        let activities = self.queues.activities();
+        let (topics, topic_filters) = self.topics.names_and_filters();
+        Catalogue {
+            workflows: self.workflows.all().map(CatalogueWorkflow::from).collect(),
+            activities: activities
+                .map(|(name, queue)| CatalogueActivity { name, queue })
+                .collect(),
+            queues: self
+                .queues
+                .all()
+                .iter()
+                .map(|queue| queue.name.to_string())
+                .collect(),
+            topics,
+            topic_filters,
+        }
+    }
+}
+
+impl Runtime {
+    /// What is registered in this program.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+    /// let catalogue = runtime.catalogue();
+    /// assert_eq!(catalogue.workflows[0].name, "double");
+    /// assert_eq!(catalogue.workflows[0].input, "u64");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn catalogue(&self) -> Catalogue {
+        self.inner().shared.catalogue()
+    }
+}
