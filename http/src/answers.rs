@@ -1,17 +1,20 @@
 //! What each operation answers.
 
+use std::time::Duration;
+
 use axum::response::{IntoResponse as _, Response};
 use millrun::history::Sequence;
-use millrun::operating::InstanceStatus;
-use millrun::{InstanceId, ResultError, RunError, RunId, Runtime, UntypedHandle};
+use millrun::operating::{InstanceDescription, InstanceStatus};
+use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 
 use crate::body::{EmptyBody, QueryBody, ReasonBody, SignalBody, StartBody, UpdateBody, parse, payload};
 use crate::operations::Action;
 use crate::problem::Problem;
-use crate::query::PageQuery;
+use crate::query::{PageQuery, wait};
 use crate::view::{
     Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
 };
+use crate::waiting::within;
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
@@ -55,7 +58,14 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
             let after = Sequence::new(page.after_number()?);
             history(&runtime.history(run, after, page.limit).await?, page.limit)
         }
-        Action::Result => result(&instance()?).await?,
+        Action::Result => {
+            let wait = wait(query)?;
+            result(runtime, instance()?.describe().await?, wait).await?
+        }
+        Action::ResultOfRun => {
+            let wait = wait(query)?;
+            result(runtime, runtime.describe_run(run(value)?).await?, wait).await?
+        }
         Action::Start => start(runtime, value, parse(body)?).await?,
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
@@ -115,23 +125,30 @@ async fn start(runtime: &Runtime, id: &str, body: StartBody<'_>) -> Result<Json,
     ]))
 }
 
-/// How an instance has ended, or that it has not: it is not waited for.
-async fn result(handle: &UntypedHandle) -> Result<Json, Problem> {
-    let described = handle.describe().await?;
+/// How a run has ended, or that it has not; for so long it is waited for. One that is parked is told at once.
+async fn result(runtime: &Runtime, described: InstanceDescription, wait: Duration) -> Result<Json, Problem> {
     let run = described.run;
     let with = |outcome: &str, name, value: Json| {
         object([("run", run.into()), ("outcome", outcome.into()), (name, value)])
     };
-    if described.status != InstanceStatus::Finished {
-        let reason = described.parked.as_ref().map(park_reason);
-        return Ok(
-            match described.status == InstanceStatus::Parked || reason.is_some() {
-                true => with("parked", "reason", reason.into()),
-                false => object([("run", run.into()), ("outcome", "running".into())]),
-            },
-        );
+    let has_ended = described.status == InstanceStatus::Finished;
+    let reason = described.parked.as_ref().map(park_reason);
+    if !has_ended && (described.status == InstanceStatus::Parked || reason.is_some()) {
+        return Ok(with("parked", "reason", reason.into()));
     }
-    Ok(match handle.result().await {
+    let running = || object([("run", run.into()), ("outcome", "running".into())]);
+    if !has_ended && wait.is_zero() {
+        return Ok(running());
+    }
+    let handle = runtime.attach_described(&described);
+    let ended = match has_ended {
+        true => handle.result().await,
+        false => match within(runtime.host().as_ref(), wait, handle.result()).await {
+            Some(ended) => ended,
+            None => return Ok(running()),
+        },
+    };
+    Ok(match ended {
         Ok(value) => with("completed", "result", (&value).into()),
         Err(ResultError::Failed(failure)) => with("failed", "message", failure.message.into()),
         Err(ResultError::Cancelled(failure)) => with("cancelled", "message", failure.message.into()),

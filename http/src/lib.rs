@@ -26,6 +26,7 @@ mod problem;
 mod query;
 mod router;
 mod view;
+mod waiting;
 
 /// The example of the README compiles.
 #[cfg(doctest)]

@@ -1,5 +1,7 @@
 //! Parameters of a request: `after=12&limit=100`.
 
+use std::time::Duration;
+
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::problem::Problem;
@@ -8,6 +10,9 @@ use crate::problem::Problem;
 const LIMIT: usize = 100;
 /// The most that it may say.
 const LIMIT_MAX: usize = 1_000;
+
+/// The longest that a request may wait.
+const WAIT_MS_MAX: u64 = 60_000;
 
 /// Which page is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,18 +25,7 @@ pub(crate) struct PageQuery {
 impl PageQuery {
     /// Reads a query.
     pub(crate) fn parse(query: &str) -> Result<Self, Problem> {
-        let (mut after, mut limit) = (None, None);
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let place = match name {
-                "after" => &mut after,
-                "limit" => &mut limit,
-                _ => return Err(wrong(name, "there is no such parameter; after and limit are")),
-            };
-            if place.replace(decoded(name, value)?).is_some() {
-                return Err(wrong(name, "it stands there twice"));
-            }
-        }
+        let [after, limit] = parameters(query, ["after", "limit"])?;
         let limit = match limit {
             None => LIMIT,
             Some(limit) => {
@@ -50,6 +44,35 @@ impl PageQuery {
             .as_deref()
             .map_or(Ok(0), |after| number("after", after))
     }
+}
+
+/// How long a request may wait: `wait_ms`, not at all if it does not say.
+pub(crate) fn wait(query: &str) -> Result<Duration, Problem> {
+    let [wait_ms] = parameters(query, ["wait_ms"])?;
+    let wait_ms = wait_ms.map_or(Ok(0), |wait_ms| number("wait_ms", &wait_ms))?;
+    if wait_ms > WAIT_MS_MAX {
+        return Err(wrong("wait_ms", "from 0 to 60000"));
+    }
+    Ok(Duration::from_millis(wait_ms))
+}
+
+/// The decoded values of these parameters. Another one, and one that stands there twice, is an error.
+fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<String>; N], Problem> {
+    let mut values = [const { None }; N];
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let Some(place) = names.iter().position(|known| *known == name) else {
+            let known = names.join(", ");
+            return Err(wrong(
+                name,
+                &format!("there is no such parameter; there are: {known}"),
+            ));
+        };
+        if values[place].replace(decoded(name, value)?).is_some() {
+            return Err(wrong(name, "it stands there twice"));
+        }
+    }
+    Ok(values)
 }
 
 /// The link to the page behind this one.
@@ -116,6 +139,22 @@ mod tests {
         ] {
             let page = PageQuery::parse(query).and_then(|page| page.after_number());
             assert!(page.is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_read_or_refused() {
+        for (query, wait_ms) in [("", 0), ("wait_ms=0", 0), ("wait_ms=60000", 60_000)] {
+            assert_eq!(wait(query).unwrap(), Duration::from_millis(wait_ms), "{query}");
+        }
+        for query in [
+            "wait_ms",
+            "wait_ms=60001",
+            "wait_ms=-1",
+            "wait_ms=1&wait_ms=1",
+            "wait=1",
+        ] {
+            assert!(wait(query).is_err(), "{query}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_broker::Broker;
-use millrun_core::{InstanceId, InstanceIdError, RunId, Sequence};
+use millrun_core::{Host, InstanceId, InstanceIdError, RunId, Sequence};
 use millrun_persistence::FinishedRun;
 use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
@@ -142,6 +142,32 @@ impl Runtime {
     /// When there is no such run, also if it has ended and is retained no longer, or the runtime has stopped.
     pub async fn describe_run(&self, run: RunId) -> Result<InstanceDescription, RunError> {
         self.inner.describe(Target::Run(run), Wake::Never).await
+    }
+
+    /// A handle to the run that a [description](InstanceDescription) tells of, and to the one in which it goes on,
+    /// whatever its workflow; nothing is asked for it. So the run of a description, or one of which only the run id
+    /// is known, can be waited for or signalled, also when another has taken its id since.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+    /// # let run = runtime.start(DOUBLE, "d", 21).await?.run_id().expect("a start gives a run");
+    /// let described = runtime.describe_run(run).await?;
+    /// let result = runtime.attach_described(&described).result().await?;
+    /// assert_eq!(result.decode::<u64>()?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn attach_described(&self, described: &InstanceDescription) -> UntypedHandle {
+        let (id, target) = (described.id.clone(), Target::Run(described.run));
+        UntypedHandle::new(RunHandle::new(Arc::clone(&self.inner), id, target))
     }
 
     fn latest<O, E>(
@@ -293,6 +319,13 @@ impl Runtime {
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.inner.broker
+    }
+
+    /// The host that the runtime runs on: its clock, its dice, its tasks. Code beside the runtime that waits by it is
+    /// driven by a [seeded host](crate::RuntimeBuilder::host) as the runtime is.
+    #[must_use]
+    pub fn host(&self) -> &Arc<dyn Host> {
+        &self.inner.shared.host
     }
 
     /// What was found in the store when it was opened.

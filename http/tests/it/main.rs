@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod documents;
+mod polling;
 mod reading;
 mod refusing;
 mod support;
