@@ -9,12 +9,12 @@ use millrun_workflow::Outcome;
 use tokio::sync::oneshot;
 
 use crate::actors::Actors;
+use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
 use crate::mail::{Request, ShardDoor, ShardDoors, Standing, Target};
-use crate::own_store::OwnStore;
-use crate::recovery::StartupReport;
+use crate::opening::own_store::OwnStore;
+use crate::opening::recovery::StartupReport;
 use crate::shared::ShardShared;
-use crate::stop::StopCell;
 use crate::tree::Tree;
 use crate::{RunError, StopCause};
 

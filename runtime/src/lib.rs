@@ -39,55 +39,38 @@
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod runtime;
+
+mod code;
+mod config;
+mod ending;
+mod error;
+mod handles;
+mod inner;
+mod looking;
+mod opening;
+mod ownership;
+pub mod prelude;
+mod upkeep;
+
 mod activity;
 mod actors;
-mod assembly;
-mod builder;
-mod catalogue;
-mod changed_values;
-mod claims;
-mod config;
-mod describe;
-mod error;
-mod follow;
-#[cfg(feature = "fuzz")]
-pub mod fuzz;
-mod handed;
-mod handle;
 pub mod host;
-mod inner;
 mod mail;
-mod opening;
-mod own_store;
-mod pages;
-mod partition_set;
-mod partitions;
-mod parts;
-pub mod prelude;
 #[cfg(feature = "process")]
 pub mod process;
 mod reader;
-mod recovery;
-mod registry;
-mod replays;
-mod runtime;
 mod shard;
 mod shared;
-mod shutdown;
-mod start;
-mod stop;
 mod timers;
 mod topics;
 mod tree;
-mod trigger;
-mod untyped;
-mod updated;
-mod upkeep;
 mod watch;
-mod why;
 #[cfg(any(test, feature = "fuzz"))]
 mod wire;
-mod workflows;
+
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 
 /// The examples of the READMEs compile and run: the crate's, and the repository's.
 #[cfg(doctest)]
@@ -97,17 +80,17 @@ pub struct Readme;
 
 pub use activity::{ActivityContext, HeartbeatError};
 pub use actors::{SuperviseError, SupervisedActor};
-pub use builder::RuntimeBuilder;
 pub use config::RuntimeConfig;
 pub use error::{
     ClaimError, OpenError, QueryError, ResultError, RunError, StartError, StartWithSignalError,
     StartWithUpdateError, StopCause, UpdateError,
 };
-pub use handle::RunHandle;
+pub use handles::run::RunHandle;
+pub use handles::start::OnConflict;
+pub use handles::untyped::UntypedHandle;
+pub use opening::builder::RuntimeBuilder;
 pub use runtime::Runtime;
-pub use start::OnConflict;
-pub use trigger::Trigger;
-pub use untyped::UntypedHandle;
+pub use topics::trigger::Trigger;
 
 pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
@@ -131,29 +114,31 @@ pub mod workflow {
 /// What the methods of a [`Runtime`] and a [`RuntimeBuilder`] give while a call is being described, and the
 /// traits behind `register`. Programs use these and seldom name them.
 pub mod builders {
-    pub use crate::registry::{Definition, OfActivity, OfWorkflow, Registration};
-    pub use crate::start::{Start, StartWithSignal, StartWithUpdate, Starting};
-    pub use crate::trigger::On;
+    pub use crate::handles::start::{Start, StartWithSignal, StartWithUpdate, Starting};
+    pub use crate::opening::registry::{Definition, OfActivity, OfWorkflow, Registration};
+    pub use crate::topics::trigger::On;
     pub use millrun_workflow::{AnsweringWorkflow, UpdateBuilder};
 }
 
 /// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
 /// reports of a start and a shutdown.
 pub mod operating {
-    pub use crate::catalogue::{Catalogue, CatalogueActivity, CatalogueWorkflow};
-    pub use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription};
-    pub use crate::partitions::Partitions;
-    pub use crate::parts::{KillError, PartChange, PartEvent, PartStatus};
-    pub use crate::recovery::StartupReport;
+    pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
+    pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueWorkflow};
+    pub use crate::looking::describe::{
+        InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription,
+    };
+    pub use crate::looking::parts::{KillError, PartChange, PartEvent, PartStatus};
+    pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
+    pub use crate::opening::recovery::StartupReport;
+    pub use crate::ownership::partitions::Partitions;
     pub use crate::runtime::RuntimeStats;
-    pub use crate::shutdown::{LeftBehind, ShutdownReport};
-    pub use crate::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use millrun_workflow::{Nondeterminism, ParkReason};
 }
 
 /// What a run's history is made of, as [`Runtime::history`] gives it: pages of events, and what stands in those.
 pub mod history {
-    pub use crate::pages::{HistoryPage, RecordedEvent};
+    pub use crate::looking::pages::{HistoryPage, RecordedEvent};
     pub use millrun_core::Sequence;
     pub use millrun_workflow::{
         ActivityFailure, ActivityScheduled, Checkpoint, ChildFailure, ChildScheduled, Event, Name, Origin,

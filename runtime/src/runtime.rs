@@ -11,12 +11,12 @@ use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::describe::{InstanceDescription, InstanceSummary};
 use crate::inner::Inner;
+use crate::looking::describe::{InstanceDescription, InstanceSummary};
+use crate::looking::pages::HistoryPage;
+use crate::looking::parts::{KillError, PartStatus};
 use crate::mail::{Latest, Request, Target, Tell, Wake};
-use crate::pages::HistoryPage;
-use crate::parts::{KillError, PartStatus};
-use crate::recovery::StartupReport;
+use crate::opening::recovery::StartupReport;
 use crate::upkeep::StoreHandle;
 use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 

@@ -8,14 +8,14 @@ use millrun_persistence::Journal;
 
 use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
-use crate::changed_values::ChangedValues;
-use crate::claims::Claims;
-use crate::handed::HandedOver;
+use crate::code::changed_values::ChangedValues;
+use crate::code::workflows::Workflows;
+use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::timers::TimersDoor;
-use crate::topics::Topics;
+use crate::topics::handed::HandedOver;
+use crate::topics::publisher::Topics;
 use crate::watch::Watch;
-use crate::workflows::Workflows;
 
 /// What all shards share.
 #[derive(Debug)]

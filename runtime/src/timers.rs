@@ -12,7 +12,7 @@ use millrun_core::{Bell, Epoch, Next, Part, Partition, RunId, Timestamp};
 use millrun_workflow::OperationId;
 
 use crate::mail::{LocalMessage, ShardDoors};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// What a deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

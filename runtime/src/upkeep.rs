@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::StopCause;
 use crate::inner::Inner;
-use crate::own_store::OwnStore;
+use crate::opening::own_store::OwnStore;
 
 /// Why something asked of a store was not done.
 #[derive(Debug, thiserror::Error)]

@@ -15,10 +15,10 @@ use super::attempt_list::{Attempt, AttemptList, Key};
 use super::cancelled::CancelledCalls;
 use super::{ActivityReport, ActivityTask, AttemptFailure, AttemptOutcome, HeartbeatError, TaskQueue};
 use crate::Runtime;
-use crate::claims::OwnedTable;
 use crate::inner::Inner;
 use crate::mail::{LocalMessage, ShardDoors};
-use crate::partition_set::PartitionSet;
+use crate::ownership::claims::OwnedTable;
+use crate::ownership::partition_set::PartitionSet;
 
 /// The attempts of one task queue.
 #[derive(Debug)]

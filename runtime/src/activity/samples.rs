@@ -7,7 +7,7 @@ use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
 use millrun_workflow::{ActivityScheduled, OperationId, Payload, Retry};
 
 use super::ActivityTask;
-use crate::claims::OwnedTable;
+use crate::ownership::claims::OwnedTable;
 
 /// The epoch of the partition of all samples.
 const LIFE: Epoch = Epoch::new(1);

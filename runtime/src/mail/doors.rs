@@ -12,7 +12,7 @@ use super::local::LocalMessage;
 use super::request::Request;
 use super::target::Target;
 use crate::activity::{ActivityReport, ActivityReports};
-use crate::claims::shard_of;
+use crate::ownership::claims::shard_of;
 
 /// The ways into all shards. A cheap clone.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp};
 use millrun_workflow::{ChildFailure, Name, OperationId, Outcome, Parent, Payload, SignalFailure};
 
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// A request of a run, or a durable fact for one.
 #[derive(Debug, PartialEq)]

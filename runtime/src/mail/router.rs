@@ -7,7 +7,7 @@
 use millrun_core::Partition;
 
 use super::{PartitionMessage, ShardDoors};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// The ways to all partitions. A cheap clone.
 #[derive(Clone, Debug)]

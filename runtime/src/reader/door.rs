@@ -7,11 +7,11 @@ use tokio::sync::oneshot;
 
 use super::LaneId;
 use super::lanes::Lanes;
+use crate::looking::pages::HistoryPage;
 use crate::mail::{
     AskFinished, Load, OnDisk, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused,
 };
 use crate::operating::InstanceDescription;
-use crate::pages::HistoryPage;
 use crate::{QueryError, RunError};
 
 /// Something to be read.

@@ -16,12 +16,12 @@ use millrun_workflow::{
     wire,
 };
 
-use crate::describe::{InstanceDescription, InstanceStatus};
+use crate::looking::describe::{InstanceDescription, InstanceStatus};
+use crate::looking::pages::{HistoryPage, RecordedEvent};
 use crate::mail::{
     Answered, AskFinished, EndedChild, Found, LocalMessage, OnDisk, PartitionMessage, Question, Router,
     RunSignal, ShardDoors, Standing, Story, Target, UpdateAnswer, UpdateRefused, check_workflow, child_end,
 };
-use crate::pages::{HistoryPage, RecordedEvent};
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
 use door::ReadRequest;

@@ -24,7 +24,7 @@ use millrun_workflow::{Moment, Parent};
 
 use super::Shard;
 use crate::mail::{Answered, AskFinished, Found, PartitionMessage, ShardMessage};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// The ids that are asked about, and what waits for the answers.
 #[derive(Debug, Default)]

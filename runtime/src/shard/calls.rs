@@ -22,7 +22,7 @@ use super::commands::Deed;
 use super::runs::entry::Errand;
 use super::sweeps::effects::Effect;
 use crate::mail::{Ask, PartitionMessage};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// Each call.
 #[derive(Debug, Default)]

@@ -32,8 +32,8 @@ use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::mail::{PartitionMessage, Standing, StartChild, child_end};
-use crate::partition_set::PartitionSet;
-use crate::recovery::RecoveredRun;
+use crate::opening::recovery::RecoveredRun;
+use crate::ownership::partition_set::PartitionSet;
 
 /// How often an instance may go on in another run within one turn.
 const CONTINUED_MAX: usize = 100;

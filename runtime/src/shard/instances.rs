@@ -14,7 +14,7 @@ use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::activity::{ActivityReport, AttemptFailure};
 use crate::mail::{Described, Tell};
-use crate::recovery::RecoveredRun;
+use crate::opening::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
 
 impl Shard {

@@ -56,7 +56,7 @@ use millrun_workflow::{Started, Turn};
 
 use crate::activity::ActivityReports;
 use crate::mail::{Answered, ShardDoors, ShardMessage};
-use crate::recovery::RecoveredRun;
+use crate::opening::recovery::RecoveredRun;
 use crate::shared::ShardShared;
 use crate::timers::TimerCommand;
 use asking::Asking;

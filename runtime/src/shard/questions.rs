@@ -16,7 +16,7 @@ use super::runs::entry::{Residence, Sender};
 use super::sweeps::answers::Response;
 use super::sweeps::effects::Effects;
 use crate::mail::{Question, Reply, UpdateAnswer, UpdateRefused, UpdateReply, UpdateRequest};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 use crate::{QueryError, RunError};
 
 impl Shard {

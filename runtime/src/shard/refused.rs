@@ -22,7 +22,7 @@ use super::Shard;
 use super::runs::entry::{Entry, Errand, Loading, Residence};
 use super::sweeps::answers::Response;
 use crate::RunError;
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 impl Shard {
     /// Takes back what runs decided in this sweep whose turns were refused.

@@ -7,7 +7,7 @@ use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Started, 
 use super::Shard;
 use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
 use super::sweeps::answers::Response;
-use crate::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
+use crate::looking::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::mail::{
     Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Reply, Request, ShardMessage, Standing,
     StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake,

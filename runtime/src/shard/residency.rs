@@ -13,7 +13,7 @@ use super::runs::line::Spot;
 use super::runs::roster::Roster;
 use super::sweeps::answers::Response;
 use crate::mail::{Load, Standing, Story};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 use crate::{RunError, RuntimeConfig};
 
 /// Steps of one look at what can be unloaded.

@@ -18,7 +18,7 @@ use super::sweeps::answers::Response;
 use super::sweeps::effects::Effects;
 use crate::RunError;
 use crate::mail::{Changed, Reply, Target};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// Who is told that a run has gone on, by its run.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use millrun_core::{Epoch, Next, Part, Partition, Timestamp};
 use millrun_persistence::{ClaimNumber, ClaimRefused, Granted};
 
-use crate::claims::News;
 use crate::mail::ShardDoors;
-use crate::recovery::{self, Histories};
+use crate::opening::recovery::{self, Histories};
+use crate::ownership::claims::News;
 use crate::shard::{EpochTable, Shard};
 use crate::shared::ShardShared;
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{MESSAGE_BYTES_MAX, MessageError, decode, encode};
 use crate::mail::{Ask, PartitionMessage, RunSignal, StartChild};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 fn partition() -> impl Strategy<Value = Partition> {
     (0..Partition::COUNT).prop_map(|index| Partition::from_index(index).unwrap())

@@ -15,7 +15,7 @@ use serde_bytes::Bytes as Raw;
 
 use super::MessageError;
 use crate::mail::{Ask, PartitionMessage, RunSignal, StartChild};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 pub(super) const VERSION: u8 = 1;
 

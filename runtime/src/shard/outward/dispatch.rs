@@ -17,7 +17,7 @@ use millrun_workflow::{DEFAULT_QUEUE, Name, OperationId};
 use rustc_hash::FxHashSet;
 
 use crate::activity::{ActivityTask, LastActivity, TaskQueues};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
 use crate::shard::commands::Deed;
 use crate::shard::partitions::owned::of_no_run;

@@ -24,13 +24,13 @@ use millrun_core::{Cause, RunId, panic_message};
 use millrun_workflow::{Moment, Name, OperationId, Pending, PublishOutcome, PublishScheduled};
 use rustc_hash::FxHashSet;
 
-use crate::handed::HandedOver;
 use crate::mail::LocalMessage;
-use crate::partition_set::PartitionSet;
-use crate::recovery::RecoveredRun;
+use crate::opening::recovery::RecoveredRun;
+use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
 use crate::shard::runs::entry::{Errand, Residence};
 use crate::shard::runs::line::Line;
+use crate::topics::handed::HandedOver;
 
 /// How many values that have waited for room a shard publishes in one turn, so that those who ask
 /// something meanwhile get their answers; the rest has the next turns.

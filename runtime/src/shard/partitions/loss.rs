@@ -19,8 +19,8 @@ use millrun_persistence::Granted;
 
 use crate::RunError;
 use crate::mail::PartitionMessage;
-use crate::partition_set::PartitionSet;
-use crate::recovery;
+use crate::opening::recovery;
+use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
 use crate::shard::runs::entry::{Errand, Residence};
 use crate::shard::sweeps::answers::Response;

@@ -6,8 +6,8 @@
 use millrun_core::{Epoch, Partition, RunId, Timestamp};
 use millrun_workflow::Moment;
 
-use crate::claims::News;
-use crate::partition_set::PartitionSet;
+use crate::ownership::claims::News;
+use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
 
 /// The epoch of each partition that is owned.

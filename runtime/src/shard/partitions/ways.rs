@@ -5,7 +5,7 @@
 use millrun_core::{Partition, RunId};
 
 use crate::mail::{LocalMessage, PartitionMessage, Router, ShardDoors};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// Where a shard stands among the others, and the ways to them.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use millrun_core::{Host, Partition, panic_message};
 use millrun_workflow::Payload;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::describe::InstanceSummary;
+use crate::looking::describe::InstanceSummary;
 use crate::mail::{
     Changed, Described, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply,
 };

@@ -11,7 +11,7 @@ use millrun_workflow::{OperationId, PublishScheduled};
 use super::answers::Response;
 use crate::activity::ActivityTask;
 use crate::mail::{PartitionMessage, RunSignal};
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 use crate::timers::TimerCommand;
 
 /// One thing to do, of those that most runs do not need.

@@ -15,7 +15,7 @@ use millrun_core::{InstanceId, Offset};
 use millrun_persistence::{Batch, EnqueueError, Journal, RefusedTurn, TurnError, TurnHeader, TurnView};
 use millrun_workflow::{Event, EventError, wire};
 
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 use answers::Response;
 use effects::{Effects, InFlight, Sweep};
 

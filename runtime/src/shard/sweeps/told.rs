@@ -12,7 +12,7 @@ use millrun_workflow::Input;
 
 use super::effects::Behalf;
 use crate::mail::RunSignal;
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// By parts of the runtime, and by other runs: callers from outside ask again by themselves.
 #[derive(Debug, Default)]

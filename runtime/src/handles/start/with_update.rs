@@ -16,10 +16,10 @@ use millrun_workflow::{Name, Payload, PayloadError, RunFailure};
 use tokio::sync::oneshot;
 
 use super::{Asked, OnConflict, Start, handle_of};
-use crate::handle::End;
+use crate::handles::run::End;
+use crate::handles::updated::Decoder;
 use crate::inner::Inner;
 use crate::mail::{FirstRequest, Request, StartWith, Target, UpdateAnswer, UpdateRefused, UpdateRequest};
-use crate::updated::Decoder;
 use crate::{RunError, RunHandle, StartError, StartWithUpdateError, UpdateError};
 
 /// A start with an update, performed when it is awaited. Made by [`Start::with_update`] and its kin. It gives

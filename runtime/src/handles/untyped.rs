@@ -5,11 +5,11 @@ use std::fmt;
 use millrun_core::{InstanceId, RunId};
 use millrun_workflow::{Name, Payload, RunFailure};
 
-use crate::describe::InstanceDescription;
-use crate::handle::ended;
+use crate::handles::run::ended;
+use crate::handles::updated::Decoder;
+use crate::looking::describe::InstanceDescription;
+use crate::looking::why::Why;
 use crate::mail::{Question, Tell, UpdateRequest};
-use crate::updated::Decoder;
-use crate::why::Why;
 use crate::{QueryError, ResultError, RunError, RunHandle, UpdateError};
 
 /// The latest run of an id, whatever its workflow; made by

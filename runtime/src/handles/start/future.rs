@@ -20,10 +20,10 @@ use tokio::sync::oneshot;
 
 use super::{Asked, MakeHandle, OnConflict, Start, ask, handle_of};
 use crate::StartError;
-use crate::handle::End;
+use crate::ending::stop::UnlessOver;
+use crate::handles::run::End;
 use crate::inner::Inner;
 use crate::mail::{Request, StartedRun};
-use crate::stop::UnlessOver;
 
 /// A [`Start`] that is awaited.
 #[must_use = "nothing is started until this is polled"]

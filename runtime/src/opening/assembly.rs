@@ -10,22 +10,22 @@ use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, PoolState, TaskQueues};
 use crate::actors::Actors;
-use crate::changed_values::ChangedValues;
-use crate::claims::{Claims, OwnedTable};
+use crate::code::changed_values::ChangedValues;
+use crate::code::workflows::{Workflows, is_reserved};
+use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
 use crate::inner::Inner;
 use crate::mail::ShardDoors;
-use crate::opening::Opened;
+use crate::opening::store::Opened;
+use crate::ownership::claims::{Claims, OwnedTable};
 use crate::reader::LaneId;
 use crate::reader::door::ReaderDoor;
 use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
-use crate::stop::StopCell;
 use crate::timers::TimersDoor;
-use crate::topics::{NamedPublisher, Publisher, Topics};
+use crate::topics::publisher::{NamedPublisher, Publisher, Topics};
 use crate::tree::{Role, Tree};
 use crate::watch::Watch;
-use crate::workflows::{Workflows, is_reserved};
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
 
 /// The code of a runtime, by name.

@@ -24,10 +24,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use crate::handle::End;
+use crate::handles::run::End;
+use crate::handles::updated::Decoder;
 use crate::inner::Inner;
 use crate::mail::{Reply, Request, StartRequest, StartedRun, Target};
-use crate::updated::Decoder;
 use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
 
 pub use future::Starting;

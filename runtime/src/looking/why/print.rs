@@ -7,7 +7,7 @@ use millrun_core::Timestamp;
 use millrun_workflow::ActivityFailure;
 
 use super::{ActivityWait, AttemptStanding, Wait, WaitsFor, Why};
-use crate::describe::InstanceStatus;
+use crate::looking::describe::InstanceStatus;
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,8 +28,8 @@ use millrun_workflow::{Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::builders::Start;
+use crate::ending::stop::StopCell;
 use crate::inner::Inner;
-use crate::stop::StopCell;
 use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.

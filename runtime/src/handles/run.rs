@@ -10,15 +10,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use crate::describe::{InstanceDescription, InstanceStatus};
-use crate::follow::Followed;
+use crate::handles::follow::Followed;
+use crate::handles::updated::Decoder;
 use crate::inner::Inner;
+use crate::looking::describe::{InstanceDescription, InstanceStatus};
+use crate::looking::why::Why;
 use crate::mail::{
     Changed, Described, Question, Request, Standing, Target, Tell, UpdateAnswer, UpdateRefused,
     UpdateRequest, Wake,
 };
-use crate::updated::Decoder;
-use crate::why::Why;
 use crate::workflow::Unanswered;
 use crate::{QueryError, ResultError, RunError, UpdateError};
 

@@ -13,9 +13,9 @@ use std::fmt;
 use millrun_core::Partition;
 use tokio::sync::oneshot;
 
-use crate::claims::{How, Wanted};
 use crate::inner::Inner;
-use crate::recovery::Histories;
+use crate::opening::recovery::Histories;
+use crate::ownership::claims::{How, Wanted};
 use crate::{ClaimError, Runtime};
 
 /// What a runtime owns of its journal, partition by partition; made by [`Runtime::partitions`].

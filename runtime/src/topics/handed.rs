@@ -15,7 +15,7 @@ use millrun_core::{RunId, TaskHandle};
 use millrun_workflow::{Name, OperationId, PublishOutcome};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// Names a publish.
 pub(crate) type Key = (RunId, OperationId);

@@ -9,8 +9,8 @@ use millrun_workflow::{ActivityFailure, Awaited, Event, OperationId};
 
 use super::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
 use crate::RunError;
-use crate::describe::{InstanceDescription, InstanceStatus, PendingDescription};
 use crate::inner::Inner;
+use crate::looking::describe::{InstanceDescription, InstanceStatus, PendingDescription};
 use crate::mail::{Target, Wake};
 
 /// How many runs are described at most; [`Why`] tells users.

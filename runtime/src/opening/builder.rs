@@ -12,12 +12,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::activity::{ActivityContext, ActivityImplementation};
-use crate::assembly::{self, Code};
+use crate::code::workflows::{Workflows, is_reserved};
 use crate::host::{HostConfig, TokioHost};
-use crate::opening::{self, Opener};
-use crate::registry::{Definition, Registered, Registration};
-use crate::topics::{NamedPublisher, Publisher};
-use crate::workflows::{Workflows, is_reserved};
+use crate::opening::assembly::{self, Code};
+use crate::opening::registry::{Definition, Registered, Registration};
+use crate::opening::store::{self, Opener};
+use crate::topics::publisher::{NamedPublisher, Publisher};
 use crate::{OpenError, Runtime, RuntimeConfig};
 
 /// Collects code and configuration; [`start`](Self::start) makes a [`Runtime`] of them.
@@ -385,7 +385,7 @@ impl RuntimeBuilder {
             host: Arc::clone(&host),
             news_bell: Bell::new(),
         };
-        let opened = opening::open(opener).await?;
+        let opened = store::open(opener).await?;
         assembly::assemble(host, tokio_host, self.config, code, self.broker, opened)
     }
 }

@@ -15,7 +15,7 @@ use std::panic::Location;
 use millrun_core::{InstanceId, RunId, Timestamp};
 use millrun_workflow::{ActivityFailure, OperationId, ParkReason, Payload};
 
-use crate::describe::InstanceStatus;
+use crate::looking::describe::InstanceStatus;
 
 /// Why a run does not go on; given by [`RunHandle::why`](crate::RunHandle::why). It is for people:
 /// [printed](std::fmt::Display), it is a tree with a line for each thing that is waited for.

@@ -162,7 +162,7 @@ impl Topics {
     }
 
     /// Whether a publish to this topic ends here, and does not wait for another runtime.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
             || !self.by_filter.is_empty()
                 && TopicName::new(name).map_or(true, |topic| {

@@ -9,8 +9,8 @@ use millrun_core::{Bell, Epoch, Host, Next, Part, PartExit, Partition, Placement
 use millrun_persistence::{Claimant, Durability, Fold, Granted, Journal, MemoryJournal, Owner, RedbJournal};
 use tokio::sync::oneshot;
 
-use crate::own_store::OwnStore;
-use crate::recovery::{self, RecoveredRun, StartupReport};
+use crate::opening::own_store::OwnStore;
+use crate::opening::recovery::{self, RecoveredRun, StartupReport};
 use crate::{OpenError, RuntimeConfig, StopCause};
 
 /// An open store and what was alive in it.

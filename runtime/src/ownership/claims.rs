@@ -20,7 +20,7 @@ use millrun_core::{Bell, Epoch, Partition};
 use millrun_persistence::{ClaimNews, ClaimNumber, ClaimRefused, Claimant, Fold, Granted, Journal};
 use tokio::sync::oneshot;
 
-use crate::partition_set::PartitionSet;
+use crate::ownership::partition_set::PartitionSet;
 
 /// The epoch under which each partition is owned here. A cheap clone.
 #[derive(Clone, Debug)]

@@ -1,0 +1,5 @@
+//! The code of workflows as shards use it: the door through which the code of a run is found, and replays.
+
+pub(crate) mod changed_values;
+pub(crate) mod replays;
+pub(crate) mod workflows;

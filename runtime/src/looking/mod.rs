@@ -1,0 +1,10 @@
+//! What an operator is shown: descriptions of runs, why one does not go on, pages of its history, what is registered,
+//! and the parts of the runtime.
+//!
+//! Looking changes nothing, and wakes no run that sleeps on disk, unless a method says so.
+
+pub(crate) mod catalogue;
+pub(crate) mod describe;
+pub(crate) mod pages;
+pub(crate) mod parts;
+pub(crate) mod why;
