@@ -3,7 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use axum::http::HeaderValue;
 use axum::http::request::Parts;
+
+use crate::Operation;
+use crate::problem::Problem;
+use crate::token::{Token, Tokens};
 
 /// What a caller may do; a later role may do all that an earlier one may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,30 +46,75 @@ impl Role {
 /// });
 /// ```
 #[derive(Clone)]
-pub struct Access(Arc<dyn Fn(&Parts) -> Role + Send + Sync>);
+pub struct Access(Arc<Rule>);
+
+enum Rule {
+    Everybody(Role),
+    By(Box<dyn Fn(&Parts) -> Role + Send + Sync>),
+    Tokens(Tokens),
+}
 
 impl Access {
     /// Every caller that reaches the router may look, and change nothing.
     #[must_use]
     pub fn read_only() -> Self {
-        Self::by(|_| Role::Reader)
+        Self(Arc::new(Rule::Everybody(Role::Reader)))
     }
 
     /// Every caller that reaches the router may do everything.
     #[must_use]
     pub fn operator() -> Self {
-        Self::by(|_| Role::Operator)
+        Self(Arc::new(Rule::Everybody(Role::Operator)))
+    }
+
+    /// Callers that send the token for reading may look, those that send the one for operating may do everything,
+    /// and others are told to send one. Without a token for it nobody has the role.
+    ///
+    /// A token is sent as `authorization: Bearer ..`; a page trades it for a cookie once (the operation `session`).
+    /// The comparison takes the same time whatever is sent, and neither tokens nor cookies are logged.
+    #[must_use]
+    pub fn token(reading: impl Into<Option<Token>>, operating: impl Into<Option<Token>>) -> Self {
+        let (reading, operating) = (reading.into(), operating.into());
+        let tokens = Tokens::new(reading.as_ref(), operating.as_ref());
+        Self(Arc::new(Rule::Tokens(tokens)))
     }
 
     /// A function decides, of the request's head: method, path, headers, and what layers before the router have put
-    /// into its extensions. It is called once per request, before anything else, and must not block.
+    /// into its extensions. It is called once per request, before anything but `Host` and `Origin` is looked at,
+    /// and must not block.
     #[must_use]
     pub fn by(role: impl Fn(&Parts) -> Role + Send + Sync + 'static) -> Self {
-        Self(Arc::new(role))
+        Self(Arc::new(Rule::By(Box::new(role))))
     }
 
     pub(crate) fn role(&self, request: &Parts) -> Role {
-        (self.0)(request)
+        match &*self.0 {
+            Rule::Everybody(role) => *role,
+            Rule::By(role) => role(request),
+            Rule::Tokens(tokens) => tokens.role(request),
+        }
+    }
+
+    /// Why an operation is refused to a caller of this role.
+    pub(crate) fn refusal(&self, operation: &Operation, role: Role) -> Problem {
+        let (name, least) = (operation.name, operation.role.name());
+        let code = match &*self.0 {
+            Rule::Tokens(_) if role == Role::Anonymous => "token",
+            _ => "forbidden",
+        };
+        let role = role.name();
+        Problem::new(
+            code,
+            format!("{name} is for the role {least}, and the caller's is {role}"),
+        )
+    }
+
+    /// The cookies that an answer sets for a caller: one in place of its token, or the end of all.
+    pub(crate) fn set_cookie(&self, request: &Parts, is_end: bool) -> Vec<HeaderValue> {
+        match &*self.0 {
+            Rule::Tokens(tokens) => tokens.set_cookie(request, is_end),
+            Rule::Everybody(_) | Rule::By(_) => Vec::new(),
+        }
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use axum::http::header;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 
-use crate::body::{EmptyBody, QueryBody, ReasonBody, SignalBody, StartBody, UpdateBody, parse, payload};
+use crate::body::{
+    EmptyBody, QueryBody, ReasonBody, SessionBody, SignalBody, StartBody, UpdateBody, parse, payload,
+};
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::{PageQuery, wait};
@@ -15,9 +19,16 @@ use crate::view::{
     Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
 };
 use crate::waiting::within;
+use crate::{Access, Role};
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
+    /// Its head.
+    pub(crate) head: &'a Parts,
+    /// What has decided on the role.
+    pub(crate) access: &'a Access,
+    /// The caller's role; it is enough.
+    pub(crate) role: Role,
     /// The value in its path.
     pub(crate) value: &'a str,
     /// What stands behind the path.
@@ -28,7 +39,9 @@ pub(crate) struct Asked<'a> {
 
 /// Performs an operation. What it changes is durable before this returns.
 pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) -> Result<Response, Problem> {
-    let Asked { value, query, body } = asked;
+    let Asked {
+        value, query, body, ..
+    } = asked;
     let instance = || runtime.attach_untyped(value);
     let body = match action {
         Action::Live => object([("live", true.into())]),
@@ -36,6 +49,10 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
             None => object([("ready", true.into())]),
             Some(cause) => return Err(RunError::Stopped(cause).into()),
         },
+        Action::Session => {
+            let SessionBody { end } = parse(body)?;
+            return Ok(session(asked, end));
+        }
         Action::Catalogue => catalogue(&runtime.catalogue()),
         Action::Instances => {
             let page = PageQuery::parse(query)?;
@@ -104,6 +121,15 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
         }
     };
     Ok(body.into_response())
+}
+
+/// Tells the caller's role, and trades its token for a cookie, which scripts cannot read.
+fn session(asked: Asked<'_>, is_end: bool) -> Response {
+    let mut response = object([("role", asked.role.name().into())]).into_response();
+    for cookie in asked.access.set_cookie(asked.head, is_end) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
 }
 
 /// What was asked is in the run's history.

@@ -112,6 +112,14 @@ pub(crate) struct ReasonBody {
     pub(crate) reason: String,
 }
 
+/// Trades a token for a cookie, or ends the cookie.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionBody {
+    #[serde(default)]
+    pub(crate) end: bool,
+}
+
 /// Says nothing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -21,10 +21,13 @@
 mod access;
 mod answers;
 mod body;
+mod console;
 mod operations;
 mod problem;
 mod query;
 mod router;
+mod sites;
+mod token;
 mod view;
 mod waiting;
 
@@ -35,6 +38,8 @@ pub struct Readme;
 
 pub use access::{Access, Role};
 pub use body::BODY_BYTES_MAX;
+pub use console::{Console, router};
 pub use operations::{OPERATIONS, Operation};
 pub use problem::{PROBLEMS, ProblemType};
-pub use router::router;
+pub use sites::Sites;
+pub use token::{Token, TokenError};

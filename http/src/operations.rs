@@ -26,6 +26,7 @@ pub struct Operation {
 pub(crate) enum Action {
     Live,
     Ready,
+    Session,
     Catalogue,
     Instances,
     Finished,
@@ -65,6 +66,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Anonymous,
         about: "whether the runtime takes requests; 503 once it has stopped",
         action: Action::Ready,
+    },
+    Operation {
+        name: "session",
+        method: Method::POST,
+        path: "v1/session",
+        role: Role::Reader,
+        about: "tells the caller's role, and trades a token for a cookie; with `end` it ends the cookie",
+        action: Action::Session,
     },
     Operation {
         name: "catalogue",

@@ -46,6 +46,24 @@ pub static PROBLEMS: &[ProblemType] = &[
         "use one of those that the header Allow names",
     ),
     problem(
+        "host",
+        421,
+        "the name that is asked under is not one of this program",
+        "ask under a loopback name, or have the program allow the name with Console::sites",
+    ),
+    problem(
+        "origin",
+        403,
+        "a page of another site asks",
+        "ask from the program's own page, or have the program allow the origin with Console::sites",
+    ),
+    problem(
+        "token",
+        401,
+        "there is no token, or a wrong one",
+        "send the program's token as authorization: Bearer, or have the page ask for it again",
+    ),
+    problem(
         "forbidden",
         403,
         "the caller's role is not enough",
@@ -323,6 +341,10 @@ impl IntoResponse for Problem {
         let mut response = (status, Json::into_response(body)).into_response();
         let form = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, form);
+        if problem.status == 401 {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
         response
     }
 }

@@ -15,16 +15,8 @@ use crate::body::read;
 use crate::problem::Problem;
 use crate::{Access, OPERATIONS, Operation};
 
-/// The operations of a runtime, to be nested under any path:
-/// `app.nest("/millrun", millrun_http::router(&runtime, access))`. It keeps the runtime alive; once that has been
-/// shut down, requests are told so.
-///
-/// Bounds of connections, of headers and of the time of a request are those of the server that it is nested in.
-///
-/// # Cancel safety
-/// What a request whose client gives up was to change may be recorded or not. A start, and an update under the same
-/// request, may be sent again; a signal may be recorded twice then.
-pub fn router(runtime: &Runtime, access: Access) -> Router {
+/// A route for each operation of the table.
+pub(crate) fn routes(runtime: &Runtime, access: Access) -> Router {
     let served = Arc::new(Served {
         runtime: runtime.clone(),
         access,
@@ -68,12 +60,7 @@ impl Served {
         let (request, body) = request.into_parts();
         let role = self.access.role(&request);
         if role < operation.role {
-            let (role, least) = (role.name(), operation.role.name());
-            let detail = format!(
-                "{} is for the role {least}, and the caller's is {role}",
-                operation.name
-            );
-            return Err(Problem::new("forbidden", detail));
+            return Err(self.access.refusal(operation, role));
         }
         let values = values.map_err(|error| Problem::new("invalid-id", error.body_text()))?;
         let value = values.iter().last().map_or("", |(_, value)| value);
@@ -83,6 +70,9 @@ impl Served {
             _ => Vec::new(),
         };
         let asked = Asked {
+            head: &request,
+            access: &self.access,
+            role,
             value,
             query,
             body: &body,
@@ -93,7 +83,7 @@ impl Served {
 
 /// An answer as it leaves: what it says of a run may be out of date a moment later, and is never to be taken for a
 /// page.
-fn finished(mut response: Response) -> Response {
+pub(crate) fn finished(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(

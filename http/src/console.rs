@@ -1,0 +1,78 @@
+//! The console of a runtime: its routes, and what they check.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
+use millrun::Runtime;
+
+use crate::router::{finished, routes};
+use crate::{Access, Sites};
+
+/// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
+///
+/// ```
+/// use axum::Router;
+/// use millrun::Runtime;
+/// use millrun_http::{Access, Console, Sites, Token};
+///
+/// # fn app(runtime: &Runtime) -> Result<Router, millrun_http::TokenError> {
+/// let access = Access::token(None, Token::from_env("MILLRUN_TOKEN")?);
+/// let console = Console::new(runtime, access).sites(Sites::loopback().host("app.example.com"));
+/// Ok(Router::new().nest("/millrun", console.router()))
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Console {
+    runtime: Runtime,
+    access: Access,
+    sites: Sites,
+}
+
+impl Console {
+    /// The routes over a runtime. Who may do what has no default.
+    #[must_use]
+    pub fn new(runtime: &Runtime, access: Access) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            access,
+            sites: Sites::default(),
+        }
+    }
+
+    /// The names under which the routes may be asked for, and the pages that may ask; those of the loopback address
+    /// by default.
+    #[must_use]
+    pub fn sites(mut self, sites: Sites) -> Self {
+        self.sites = sites;
+        self
+    }
+
+    /// The routes, to be nested under any path of any app. `Host`, `Origin` and the caller's role are checked on
+    /// each of them. Bounds of connections, of headers and of the time of a request are those of the server that
+    /// the app is given to.
+    ///
+    /// # Cancel safety
+    /// What a request whose client gives up was to change may be recorded or not. A start, and an update under the
+    /// same request, may be sent again; a signal may be recorded twice then.
+    pub fn router(&self) -> Router {
+        let sites = self.sites.clone();
+        routes(&self.runtime, self.access.clone()).layer(from_fn(move |request: Request, next: Next| {
+            let (head, body) = request.into_parts();
+            let checked = sites.check(&head);
+            async move {
+                match checked {
+                    Ok(()) => next.run(Request::from_parts(head, body)).await,
+                    Err(problem) => finished(problem.into_response()),
+                }
+            }
+        }))
+    }
+}
+
+/// The operations of a runtime, to be nested under any path:
+/// `app.nest("/millrun", millrun_http::router(&runtime, access))`. It keeps the runtime alive; once that has been
+/// shut down, requests are told so. It is asked for under a loopback name; [`Console`] has more to choose.
+pub fn router(runtime: &Runtime, access: Access) -> Router {
+    Console::new(runtime, access).router()
+}
