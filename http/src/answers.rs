@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
@@ -12,6 +12,7 @@ use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 use crate::body::{
     EmptyBody, QueryBody, ReasonBody, SessionBody, SignalBody, StartBody, UpdateBody, parse, payload,
 };
+use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::{PageQuery, wait};
@@ -67,6 +68,7 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
         Action::Stats => stats(&runtime.stats()),
         Action::Parts => parts(&runtime.parts()),
         Action::Topology => Json::raw(runtime.broker().topology().to_json()),
+        Action::Metrics => return Ok(metrics_answer(runtime)),
         Action::DescribeInstance => description(&instance()?.describe().await?),
         Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
         Action::Why => why(&instance()?.why().await?),
@@ -130,6 +132,11 @@ fn session(asked: Asked<'_>, is_end: bool) -> Response {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response
+}
+
+fn metrics_answer(runtime: &Runtime) -> Response {
+    let text = HeaderValue::from_static(MEDIA_TYPE);
+    ([(header::CONTENT_TYPE, text)], metrics(runtime)).into_response()
 }
 
 /// What was asked is in the run's history.

@@ -33,6 +33,7 @@ pub(crate) enum Action {
     Stats,
     Parts,
     Topology,
+    Metrics,
     DescribeInstance,
     DescribeRun,
     Why,
@@ -122,6 +123,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the topics and subscriptions of the broker, and how much has flowed",
         action: Action::Topology,
+    },
+    Operation {
+        name: "metrics",
+        method: Method::GET,
+        path: "metrics",
+        role: Role::Reader,
+        about: "what is counted and measured, as text for Prometheus",
+        action: Action::Metrics,
     },
     Operation {
         name: "describe_instance",

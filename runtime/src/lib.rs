@@ -132,7 +132,7 @@ pub mod operating {
     pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use crate::opening::recovery::StartupReport;
     pub use crate::ownership::partitions::Partitions;
-    pub use crate::runtime::RuntimeStats;
+    pub use crate::runtime::{QueueStats, RuntimeStats};
     pub use millrun_workflow::{Nondeterminism, ParkReason};
 }
 

@@ -77,8 +77,27 @@ pub struct RuntimeStats {
     pub attempts: u64,
     /// Attempts of activities under way.
     pub attempts_running: u64,
+    /// Each task queue, in the order of their names.
+    pub queues: Vec<QueueStats>,
     /// The journal's counts and sizes.
     pub journal: millrun_persistence::Stats,
+}
+
+/// What runs and waits in a task queue now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// Its name.
+    pub name: String,
+    /// Attempts under way.
+    pub running_len: usize,
+    /// How many may be: [`activities_running_max`](crate::RuntimeConfig::activities_running_max), or
+    /// [`queue_running_max`](crate::RuntimeConfig::queue_running_max) of this queue.
+    pub running_max: usize,
+    /// Activities that wait in its memory. More may wait in the histories of their runs.
+    pub waiting_len: usize,
+    /// How many may wait there: [`task_queue_len_max`](crate::RuntimeConfig::task_queue_len_max).
+    pub waiting_max: usize,
 }
 
 impl Runtime {
@@ -347,6 +366,8 @@ impl Runtime {
     pub fn stats(&self) -> RuntimeStats {
         let counters = &self.inner.shared.counters;
         let pools = &self.inner.shared.pools;
+        let mut queues: Vec<_> = self.inner.shared.queue_stats().collect();
+        queues.sort_by(|one, other| one.name.cmp(&other.name));
         RuntimeStats {
             started: counters.started.load(Ordering::Relaxed),
             finished: counters.finished.load(Ordering::Relaxed),
@@ -362,6 +383,7 @@ impl Runtime {
             changed_values: self.inner.shared.changed_values.len(),
             attempts: pools.iter().map(|pool| pool.started_len() as u64).sum(),
             attempts_running: pools.iter().map(|pool| pool.running_len() as u64).sum(),
+            queues,
             journal: self.inner.journal.stats(),
         }
     }

@@ -12,6 +12,7 @@ use crate::code::changed_values::ChangedValues;
 use crate::code::workflows::Workflows;
 use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
+use crate::runtime::QueueStats;
 use crate::timers::TimersDoor;
 use crate::topics::handed::HandedOver;
 use crate::topics::publisher::Topics;
@@ -43,6 +44,20 @@ impl ShardShared {
     pub(crate) fn pool(&self, queue: &str) -> Option<&Arc<PoolState>> {
         let mut pools = self.queues.all().iter().zip(&self.pools);
         pools.find_map(|(one, pool)| (one.name == queue).then_some(pool))
+    }
+
+    /// What runs and waits in each task queue.
+    pub(crate) fn queue_stats(&self) -> impl Iterator<Item = QueueStats> {
+        self.queues.all().iter().zip(&self.pools).map(|(queue, pool)| {
+            let (waiting_len, waiting_max) = queue.len_and_max();
+            QueueStats {
+                name: queue.name.to_string(),
+                running_len: pool.running_len(),
+                running_max: self.config.running_max_of(&queue.name),
+                waiting_len,
+                waiting_max,
+            }
+        })
     }
 }
 

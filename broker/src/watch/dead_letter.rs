@@ -55,6 +55,19 @@ impl Undeliverable {
         Self::Failed,
     ];
 
+    /// Its name as metrics have it: lower case, with underscores.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unrouted => "unrouted",
+            Self::DroppedNewest => "dropped_newest",
+            Self::DroppedOldest => "dropped_oldest",
+            Self::Expired => "expired",
+            Self::Discarded => "discarded",
+            Self::Failed => "failed",
+        }
+    }
+
     const fn index(self) -> usize {
         match self {
             Self::Unrouted => 0,

@@ -1,6 +1,6 @@
 //! Lists of runs, counts, and what is registered.
 
-use millrun::operating::{Catalogue, InstanceSummary, PartStatus, RuntimeStats};
+use millrun::operating::{Catalogue, InstanceSummary, PartStatus, QueueStats, RuntimeStats};
 use millrun::store::FinishedRun;
 
 use super::described::status;
@@ -78,7 +78,18 @@ pub(crate) fn stats(stats: &RuntimeStats) -> Json {
         ("changed_values", stats.changed_values.into()),
         ("attempts", stats.attempts.into()),
         ("attempts_running", stats.attempts_running.into()),
+        ("queues", list(&stats.queues, queue)),
         ("journal", journal(stats)),
+    ])
+}
+
+fn queue(queue: &QueueStats) -> Json {
+    object([
+        ("name", queue.name.as_str().into()),
+        ("running", queue.running_len.into()),
+        ("running_max", queue.running_max.into()),
+        ("waiting", queue.waiting_len.into()),
+        ("waiting_max", queue.waiting_max.into()),
     ])
 }
 

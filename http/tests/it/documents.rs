@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::http::Method;
 use millrun::{RunError, StartError};
-use millrun_http::{OPERATIONS, PROBLEMS};
+use millrun_http::{METRICS, OPERATIONS, PROBLEMS};
 
 /// The rows of the table below a heading of the README, without its head.
 fn rows(heading: &str) -> Vec<&'static str> {
@@ -36,6 +36,33 @@ fn each_operation_stands_in_the_readme() {
             .iter()
             .all(|operation| methods.contains(&operation.method))
     );
+}
+
+#[test]
+fn each_metric_stands_in_the_readme() {
+    let expected: Vec<_> = METRICS
+        .iter()
+        .map(|metric| {
+            let columns = [
+                format!("`{}`", metric.name),
+                metric.kind.name().to_owned(),
+                metric.unit.unwrap_or_default().to_owned(),
+                metric.label.map(|label| format!("`{label}`")).unwrap_or_default(),
+                metric.about.to_owned(),
+            ];
+            let cells = columns.map(|cell| {
+                if cell.is_empty() {
+                    " ".into()
+                } else {
+                    format!(" {cell} ")
+                }
+            });
+            format!("|{}|", cells.join("|"))
+        })
+        .collect();
+    assert_eq!(rows("Metrics"), expected);
+    let names: BTreeSet<_> = METRICS.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), METRICS.len());
 }
 
 #[test]

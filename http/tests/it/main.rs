@@ -4,6 +4,7 @@
 
 mod checks;
 mod documents;
+mod measuring;
 mod polling;
 mod reading;
 mod refusing;

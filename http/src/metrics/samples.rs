@@ -1,0 +1,93 @@
+//! The values of one metric at one moment, of which there are not more than a bound.
+
+/// The most values of a label that a metric shows, beside one for all others.
+pub const SERIES_LEN_MAX: usize = 256;
+
+/// The value of the label under which the others are added up, with those of anything that is named so.
+const OTHERS: &str = "all others";
+
+/// One value, with that of its label if the metric has one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Sample {
+    pub(super) label: Option<String>,
+    pub(super) value: f64,
+}
+
+/// The values of a metric.
+#[derive(Debug, Default)]
+pub(super) struct Samples(Vec<Sample>);
+
+impl Samples {
+    /// The value of a metric without a label.
+    pub(super) fn one(&mut self, value: u64) {
+        self.float(as_float(value));
+    }
+
+    /// As [`one`](Self::one), of a time in seconds, say.
+    pub(super) fn float(&mut self, value: f64) {
+        self.0.push(Sample { label: None, value });
+    }
+
+    /// The value for one of a label's.
+    pub(super) fn of(&mut self, label: impl Into<String>, value: u64) {
+        let (label, value) = (Some(label.into()), as_float(value));
+        self.0.push(Sample { label, value });
+    }
+
+    /// By label, those with the same label added up, and all beyond the bound as one.
+    pub(super) fn bounded(mut self) -> Vec<Sample> {
+        self.0.sort_by(|one, other| one.label.cmp(&other.label));
+        self.0.dedup_by(|next, kept| {
+            let is_same = next.label == kept.label;
+            if is_same {
+                kept.value += next.value;
+            }
+            is_same
+        });
+        if self.0.len() > SERIES_LEN_MAX {
+            let others = self.0.drain(SERIES_LEN_MAX..).map(|sample| sample.value).sum();
+            match self
+                .0
+                .iter_mut()
+                .find(|sample| sample.label.as_deref() == Some(OTHERS))
+            {
+                Some(named_so) => named_so.value += others,
+                None => self.0.push(Sample {
+                    label: Some(OTHERS.to_owned()),
+                    value: others,
+                }),
+            }
+        }
+        self.0
+    }
+}
+
+/// The nearest number that Prometheus has: all of its are floats.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact up to 2^53; above that a count is off by less than its last 12 bits"
+)]
+fn as_float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_beyond_the_bound_are_added_up_as_one_and_nothing_is_lost() {
+        let mut samples = Samples::default();
+        let len = SERIES_LEN_MAX as u64 + 10;
+        for number in 0..len {
+            samples.of(format!("topic.{number:04}"), number);
+            samples.of(format!("topic.{number:04}"), 1);
+        }
+        let bounded = samples.bounded();
+        assert_eq!(bounded.len(), SERIES_LEN_MAX + 1);
+        assert_eq!(bounded[3].label.as_deref(), Some("topic.0003"));
+        assert_eq!(bounded.last().unwrap().label.as_deref(), Some(OTHERS));
+        let sum: f64 = bounded.iter().map(|sample| sample.value).sum();
+        assert_eq!(sum, as_float((0..len).sum::<u64>() + len));
+    }
+}
