@@ -15,7 +15,9 @@ use crate::body::{
 use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::operations::Action;
 use crate::problem::Problem;
-use crate::query::{PageQuery, wait};
+use crate::query::{PageQuery, StreamQuery, wait};
+use crate::router::Served;
+use crate::stream::run_events;
 use crate::view::{
     Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
 };
@@ -39,10 +41,15 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Performs an operation. What it changes is durable before this returns.
-pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) -> Result<Response, Problem> {
+pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) -> Result<Response, Problem> {
     let Asked {
-        value, query, body, ..
+        head,
+        value,
+        query,
+        body,
+        ..
     } = asked;
+    let runtime = &served.runtime;
     let instance = || runtime.attach_untyped(value);
     let body = match action {
         Action::Live => object([("live", true.into())]),
@@ -76,6 +83,10 @@ pub(crate) async fn answer(runtime: &Runtime, action: Action, asked: Asked<'_>) 
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
             let after = Sequence::new(page.after_number()?);
             history(&runtime.history(run, after, page.limit).await?, page.limit)
+        }
+        Action::Events => {
+            let (run, query) = (run(value)?, StreamQuery::parse(query, &head.headers)?);
+            return run_events(runtime, served.streams.take()?, run, query).await;
         }
         Action::Result => {
             let wait = wait(query)?;

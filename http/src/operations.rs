@@ -38,6 +38,7 @@ pub(crate) enum Action {
     DescribeRun,
     Why,
     History,
+    Events,
     Result,
     ResultOfRun,
     Query,
@@ -163,6 +164,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "the events behind `after` (0), at most `limit` (100, up to 1,000) of them",
         action: Action::History,
+    },
+    Operation {
+        name: "events",
+        method: Method::GET,
+        path: "v1/runs/{run}/events",
+        role: Role::Reader,
+        about: "the same events as a stream, behind `after` (0), up to the run's last, or `limit` of them",
+        action: Action::Events,
     },
     Operation {
         name: "result",

@@ -136,6 +136,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "let callers share a wait, or try again later",
     ),
     problem(
+        "too-many-streams",
+        503,
+        "there are as many streams as there may be",
+        "let tabs share a stream, or try again later",
+    ),
+    problem(
         "payload",
         400,
         "the value cannot be encoded",
@@ -259,6 +265,28 @@ impl Problem {
         }
     }
 
+    /// The same request may succeed later.
+    pub(crate) fn retryable(self) -> Self {
+        Self {
+            is_retryable: true,
+            ..self
+        }
+    }
+
+    /// The problem as the body of an answer has it.
+    pub(crate) fn into_json(self) -> Json {
+        let problem = self.problem_type();
+        object([
+            ("type", format!("urn:millrun:problem:{}", problem.code).into()),
+            ("title", problem.title.into()),
+            ("status", u64::from(problem.status).into()),
+            ("detail", self.detail.into()),
+            ("advice", problem.advice.into()),
+            ("retry", self.is_retryable.into()),
+            ("error", self.error.as_ref().into()),
+        ])
+    }
+
     fn problem_type(&self) -> &'static ProblemType {
         let named = PROBLEMS.iter().find(|problem| problem.code == self.code);
         named.unwrap_or(&PROBLEMS[PROBLEMS.len() - 1])
@@ -328,17 +356,8 @@ impl From<InstanceIdError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let problem = self.problem_type();
-        let body = object([
-            ("type", format!("urn:millrun:problem:{}", problem.code).into()),
-            ("title", problem.title.into()),
-            ("status", u64::from(problem.status).into()),
-            ("detail", self.detail.into()),
-            ("advice", problem.advice.into()),
-            ("retry", self.is_retryable.into()),
-            ("error", self.error.as_ref().into()),
-        ]);
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json::into_response(body)).into_response();
+        let mut response = (status, self.into_json()).into_response();
         let form = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, form);
         if problem.status == 401 {

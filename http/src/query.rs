@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::problem::Problem;
@@ -39,6 +40,44 @@ impl PageQuery {
     }
 
     /// The number behind which the page begins; 0 if the request does not say.
+    pub(crate) fn after_number(&self) -> Result<u64, Problem> {
+        self.after
+            .as_deref()
+            .map_or(Ok(0), |after| number("after", after))
+    }
+}
+
+/// Where a stream begins, and how long it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StreamQuery {
+    /// Behind which id the stream begins.
+    pub(crate) after: Option<String>,
+    /// How many events the client wants.
+    pub(crate) limit: u64,
+    /// The client has had a part of the stream, and comes again.
+    pub(crate) is_resumed: bool,
+}
+
+impl StreamQuery {
+    /// Reads a query, and the header by which a client resumes: a browser sends it along with the same query.
+    pub(crate) fn parse(query: &str, headers: &HeaderMap) -> Result<Self, Problem> {
+        let [after, limit] = parameters(query, ["after", "limit"])?;
+        let limit = limit.map_or(Ok(u64::MAX), |limit| number("limit", &limit))?;
+        if limit == 0 {
+            return Err(wrong("limit", "at least 1"));
+        }
+        let last = headers.get("last-event-id").map(|last| last.to_str());
+        let last = last
+            .transpose()
+            .map_err(|_| wrong("last-event-id", "it is no text"))?;
+        Ok(Self {
+            is_resumed: last.is_some(),
+            after: last.map(str::to_owned).or(after),
+            limit,
+        })
+    }
+
+    /// The number that the stream begins behind; 0 if the request does not say.
     pub(crate) fn after_number(&self) -> Result<u64, Problem> {
         self.after
             .as_deref()
@@ -139,6 +178,25 @@ mod tests {
         ] {
             let page = PageQuery::parse(query).and_then(|page| page.after_number());
             assert!(page.is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_stream_begins_where_the_client_has_been_last() {
+        let mut headers = HeaderMap::new();
+        let query = StreamQuery::parse("after=3&limit=2", &headers).unwrap();
+        assert_eq!(
+            (query.after_number().unwrap(), query.limit, query.is_resumed),
+            (3, 2, false)
+        );
+        headers.insert("last-event-id", "7".parse().unwrap());
+        let query = StreamQuery::parse("after=3", &headers).unwrap();
+        assert_eq!(
+            (query.after_number().unwrap(), query.limit, query.is_resumed),
+            (7, u64::MAX, true)
+        );
+        for wrong in ["limit=0", "limit=x", "wait_ms=1"] {
+            assert!(StreamQuery::parse(wrong, &headers).is_err(), "{wrong}");
         }
     }
 

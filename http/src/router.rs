@@ -13,6 +13,7 @@ use millrun::Runtime;
 use crate::answers::{Asked, answer};
 use crate::body::read;
 use crate::problem::Problem;
+use crate::stream::Places;
 use crate::{Access, OPERATIONS, Operation};
 
 /// A route for each operation of the table.
@@ -20,6 +21,7 @@ pub(crate) fn routes(runtime: &Runtime, access: Access) -> Router {
     let served = Arc::new(Served {
         runtime: runtime.clone(),
         access,
+        streams: Places::default(),
     });
     let mut router = Router::new();
     for operation in OPERATIONS {
@@ -45,9 +47,10 @@ pub(crate) fn routes(runtime: &Runtime, access: Access) -> Router {
 }
 
 /// What all requests share.
-struct Served {
-    runtime: Runtime,
+pub(crate) struct Served {
+    pub(crate) runtime: Runtime,
     access: Access,
+    pub(crate) streams: Places,
 }
 
 impl Served {
@@ -77,7 +80,7 @@ impl Served {
             query,
             body: &body,
         };
-        answer(&self.runtime, operation.action, asked).await
+        answer(self, operation.action, asked).await
     }
 }
 

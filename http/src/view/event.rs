@@ -27,7 +27,8 @@ pub(crate) fn history(page: &HistoryPage, limit: usize) -> Json {
     ])
 }
 
-fn recorded(recorded: &RecordedEvent) -> Json {
+/// An event of a history.
+pub(crate) fn recorded(recorded: &RecordedEvent) -> Json {
     let mut all = vec![
         ("sequence", recorded.sequence.get().into()),
         ("at_us", recorded.at.into()),

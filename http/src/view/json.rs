@@ -25,6 +25,11 @@ impl Json {
     pub(crate) fn raw(json: String) -> Self {
         RawValue::from_string(json).map_or(Self::Null, Self::Raw)
     }
+
+    /// The value as text.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("keys are text, and nothing in it refuses")
+    }
 }
 
 /// An object of these fields.
@@ -59,8 +64,7 @@ impl Serialize for Json {
 
 impl IntoResponse for Json {
     fn into_response(self) -> Response {
-        let text = serde_json::to_string(&self).expect("keys are text, and nothing in it refuses");
-        ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+        ([(header::CONTENT_TYPE, "application/json")], self.to_text()).into_response()
     }
 }
 

@@ -8,7 +8,7 @@ mod lists;
 mod why;
 
 pub(crate) use described::{description, park_reason};
-pub(crate) use event::history;
+pub(crate) use event::{history, recorded};
 pub(crate) use json::{Json, object};
 pub(crate) use lists::{catalogue, finished, instances, parts, stats};
 pub(crate) use why::why;

@@ -8,5 +8,6 @@ mod measuring;
 mod polling;
 mod reading;
 mod refusing;
+mod streaming;
 mod support;
 mod writing;

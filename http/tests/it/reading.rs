@@ -12,7 +12,7 @@ use millrun::{
 };
 use millrun_http::{Access, router};
 
-use crate::support::{Answer, ORDER, PAID, get, runtime, send};
+use crate::support::{Answer, ORDER, PAID, get, path_of, runtime, send};
 
 /// Follows a link as a client does that resolves it against the address it has asked.
 fn resolved(base: &str, link: &str) -> String {
@@ -110,12 +110,9 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
     let before = state(&runtime).await;
     let reading = millrun_http::OPERATIONS.iter();
     for operation in reading.filter(|operation| operation.method == "GET") {
-        let path = operation
-            .path
-            .replace("{id}", "o")
-            .replace("{run}", &waiting.run.to_string());
+        let path = path_of(operation, "o", waiting.run);
         for method in ["GET", "HEAD"] {
-            let request = Request::builder().method(method).uri(format!("/{path}"));
+            let request = Request::builder().method(method).uri(&path);
             let Answer { status, text, .. } = send(&app, request.body(Body::empty()).unwrap()).await;
             assert_eq!(status, StatusCode::OK, "{method} {path}: {text}");
             assert_eq!(text.is_empty(), method == "HEAD");

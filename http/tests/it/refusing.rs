@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use millrun_http::{Access, OPERATIONS, Role, router};
 
-use crate::support::{ORDER, get, runtime, send};
+use crate::support::{ORDER, get, path_of, runtime, send};
 
 #[tokio::test]
 async fn what_is_asked_wrongly_is_told_as_a_problem() {
@@ -53,14 +53,9 @@ async fn each_role_may_ask_for_what_the_table_says() {
     });
     let app = router(&runtime, access);
     for operation in OPERATIONS {
-        let path = operation
-            .path
-            .replace("{id}", "o")
-            .replace("{run}", &run.to_string());
+        let path = path_of(operation, "o", run);
         for role in [Role::Anonymous, Role::Reader, Role::Operator] {
-            let request = Request::builder()
-                .method(&operation.method)
-                .uri(format!("/{path}"));
+            let request = Request::builder().method(&operation.method).uri(&path);
             let answer = send(
                 &app,
                 request.header("x-role", role.name()).body(Body::empty()).unwrap(),

@@ -4,8 +4,10 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use millrun::{
-    Activity, ActivityContext, ActivityError, Runtime, Signal, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, RunId, Runtime, Signal, Workflow, WorkflowContext,
+    WorkflowError,
 };
+use millrun_http::Operation;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -78,4 +80,16 @@ pub(crate) async fn send(app: &Router, request: Request<Body>) -> Answer {
 
 pub(crate) async fn get(app: &Router, path: &str) -> Answer {
     send(app, Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+/// A path of this operation, with the instance and the run put in; a stream ends behind its first event.
+pub(crate) fn path_of(operation: &Operation, id: &str, run: RunId) -> String {
+    let path = operation
+        .path
+        .replace("{id}", id)
+        .replace("{run}", &run.to_string());
+    match operation.name {
+        "events" => format!("/{path}?limit=1"),
+        _ => format!("/{path}"),
+    }
 }

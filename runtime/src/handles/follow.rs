@@ -8,7 +8,7 @@
 use tokio::sync::oneshot;
 
 use crate::inner::Inner;
-use crate::mail::{Reply, Request, Target, UpdateRefused};
+use crate::mail::{Changed, Reply, Request, Target, UpdateRefused};
 use crate::{QueryError, RunError, StopCause};
 
 /// What came of a request to a chain of runs.
@@ -61,6 +61,14 @@ impl Inner {
                 },
                 answer => return answer.map(Followed::Answered),
             }
+        }
+    }
+
+    /// Waits until a run that is watched has gone on. A shard that fails tells nobody: its callers look again.
+    pub(crate) async fn go_on(&self, changed: Changed) -> Result<(), RunError> {
+        match self.stop.unless_over(changed).await {
+            Some(_) => Ok(()),
+            None => Err(self.stop_cause().into()),
         }
     }
 }

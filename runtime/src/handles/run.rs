@@ -320,7 +320,7 @@ impl<O, E> RunHandle<O, E> {
                 Err(QueryError::Unanswered(Unanswered::NoState)) if changed.is_some() => {}
                 Err(error) => return Err(error),
             }
-            self.go_on(changed).await?;
+            self.inner.go_on(changed.ok_or(RunError::Finished)?).await?;
         }
     }
 
@@ -361,7 +361,7 @@ impl<O, E> RunHandle<O, E> {
             if is_enough(&described) {
                 return Ok(described);
             }
-            self.go_on(changed).await?;
+            self.inner.go_on(changed.ok_or(RunError::Finished)?).await?;
         }
     }
 
@@ -371,15 +371,6 @@ impl<O, E> RunHandle<O, E> {
         match self.inner.follow(self.target.clone(), request).await? {
             Followed::Answered(changed) => Ok(Some(changed)),
             Followed::Gone(_) => Ok(None),
-        }
-    }
-
-    /// Waits until the run has gone on. A shard that fails tells nobody: its callers look again.
-    async fn go_on(&self, changed: Option<Changed>) -> Result<(), RunError> {
-        let changed = changed.ok_or(RunError::Finished)?;
-        match self.inner.stop.unless_over(changed).await {
-            Some(_) => Ok(()),
-            None => Err(self.inner.stop_cause().into()),
         }
     }
 

@@ -2,6 +2,10 @@
 
 use millrun_core::{RunId, Sequence, Timestamp};
 use millrun_workflow::Event;
+use tokio::sync::oneshot;
+
+use crate::mail::{Changed, Request, Target};
+use crate::{RunError, Runtime};
 
 /// A part of a run's history, as long as [`Runtime::history`](crate::Runtime::history) was asked for at most.
 ///
@@ -42,4 +46,79 @@ pub struct RecordedEvent {
     pub at: Timestamp,
     /// What happened.
     pub event: Event,
+}
+
+impl Runtime {
+    /// As [`history`](Self::history), and waits for an event behind `after` if there is none yet: so a history is read
+    /// to its end while it grows, without asking again and again. A page without events says that the run has ended
+    /// and that `after` is behind its last event; a `len_max` of 0 counts as 1. The run is not woken, and one in which
+    /// it goes on is another.
+    ///
+    /// ```
+    /// use millrun::history::Sequence;
+    /// use millrun::{RunError, RunId, Runtime};
+    ///
+    /// /// The labels of all events that a run ever has.
+    /// async fn labels(runtime: &Runtime, run: RunId) -> Result<Vec<&'static str>, RunError> {
+    ///     let (mut labels, mut after) = (Vec::new(), Sequence::ZERO);
+    ///     loop {
+    ///         let page = runtime.until_history(run, after, 100).await?;
+    ///         let Some(last) = page.events.last() else {
+    ///             return Ok(labels);
+    ///         };
+    ///         after = last.sequence;
+    ///         labels.extend(page.events.iter().map(|recorded| recorded.event.label()));
+    ///     }
+    /// }
+    /// # use millrun::{Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+    /// # let run = runtime.start(DOUBLE, "d", 21).await?;
+    /// # assert_eq!(labels(&runtime, run.run_id().expect("a start gives a run")).await?, ["Started", "Completed"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`history`](Self::history), and [`RunError::TooManyWatchers`] when as many callers wait at the run as may
+    /// ([`watchers_len_max`](crate::RuntimeConfig::watchers_len_max)).
+    ///
+    /// # Cancel safety
+    /// It only reads. A caller that gives up makes room for another.
+    pub async fn until_history(
+        &self,
+        run: RunId,
+        after: Sequence,
+        len_max: usize,
+    ) -> Result<HistoryPage, RunError> {
+        loop {
+            let changed = self.changed(run).await?;
+            let page = self.history(run, after, len_max.max(1)).await?;
+            match changed {
+                Some(changed) if page.events.is_empty() => self.inner().go_on(changed).await?,
+                Some(_) | None => return Ok(page),
+            }
+        }
+    }
+
+    /// What tells that this run has gone on since this returned; `None` if it is not live, and all that it recorded
+    /// is durable.
+    async fn changed(&self, run: RunId) -> Result<Option<Changed>, RunError> {
+        let target = Target::Run(run);
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Watch {
+            target: target.clone(),
+            reply,
+        };
+        match self.inner().ask(&target, request, answer).await {
+            Ok(changed) => Ok(Some(changed)),
+            Err(RunError::NotFound | RunError::Finished) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }

@@ -224,3 +224,74 @@ async fn who_looks_on_asks_again_when_the_viewer_was_killed() {
     assert_eq!(viewer.map(|part| part.restarts), Some(1));
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_history_is_read_to_its_end_while_it_grows_and_the_run_is_not_woken() {
+    let store = Store::new();
+    let builder = store.bare().register(SUM, sum);
+    let runtime = builder
+        .configure(|config| config.hot_len_max = 0)
+        .start()
+        .await
+        .unwrap();
+    let handle = runtime.start(SUM, "s", 7).await.unwrap();
+    let run = handle.run_id().unwrap();
+    let reads = async {
+        let (mut events, mut after) = (Vec::new(), Sequence::ZERO);
+        loop {
+            let page = runtime.until_history(run, after, 2).await.unwrap();
+            let Some(last) = page.events.last() else {
+                return events;
+            };
+            after = last.sequence;
+            events.extend(page.events);
+        }
+    };
+    let tells = async {
+        for number in [1, 2, 3, 0] {
+            handle.signal(GO, number).await.unwrap();
+        }
+    };
+    let (events, ()) = tokio::join!(reads, tells);
+    assert_eq!(
+        events,
+        runtime.history(run, Sequence::ZERO, 1_000).await.unwrap().events
+    );
+    assert!(events.last().unwrap().event.is_last());
+    let after = Sequence::new(events.len() as u64 + 5);
+    let page = runtime.until_history(run, after, 0).await.unwrap();
+    assert!(page.events.is_empty(), "it has ended before that");
+    let unknown = RunId::new(Partition::of(b"nobody"), Timestamp::EPOCH, 1);
+    let unknown = runtime
+        .until_history(unknown, Sequence::ZERO, 1)
+        .await
+        .unwrap_err();
+    assert!(matches!(unknown, RunError::NotFound), "{unknown}");
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_for_more_of_a_history_survives_the_shard_and_is_told_that_the_runtime_stops() {
+    let runtime = Runtime::volatile().register(SUM, sum).start().await.unwrap();
+    let handle = runtime.start(SUM, "s", 7).await.unwrap();
+    let run = handle.run_id().unwrap();
+    let fails = async {
+        tokio::task::yield_now().await;
+        runtime.kill("shard 0").unwrap();
+        while handle.signal(GO, 1).await.is_err() {}
+    };
+    let (page, ()) = tokio::join!(runtime.until_history(run, Sequence::new(1), 9), fails);
+    match page {
+        Ok(page) => assert_eq!(page.events[0].event.label(), "SignalReceived"),
+        // It was about to be listed when the shard failed.
+        Err(error) => assert!(error.is_retryable(), "{error}"),
+    }
+    let head = runtime.history(run, Sequence::ZERO, 1).await.unwrap().head;
+    let stops = async {
+        tokio::task::yield_now().await;
+        runtime.shutdown().await.unwrap();
+    };
+    let (told, ()) = tokio::join!(runtime.until_history(run, head, 9), stops);
+    let told = told.unwrap_err();
+    assert!(matches!(told, RunError::Stopped(StopCause::Shutdown)), "{told}");
+}

@@ -1,0 +1,116 @@
+//! The events of a run, as they become durable.
+//!
+//! An event's number is its id, so that a client resumes behind the last one that it has seen, also with another
+//! router over the same store.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use millrun::history::{HistoryPage, Sequence};
+use millrun::{RunError, RunId, Runtime};
+
+use super::{Frames, Place, Source, respond};
+use crate::problem::Problem;
+use crate::query::StreamQuery;
+use crate::view::{object, recorded};
+
+/// How many events are read at once.
+const PAGE: usize = 256;
+/// About how many bytes are handed over at once: as much as a server has unsent of a stream. What has been read
+/// beyond that is dropped and read again, so that a client that takes nothing holds no more than this.
+const FRAMES_BYTES: usize = 64 * 1024;
+
+/// The stream of a run: its events, and the event `end` when there will be no more.
+pub(crate) async fn run_events(
+    runtime: &Runtime,
+    place: Place,
+    run: RunId,
+    query: StreamQuery,
+) -> Result<Response, Problem> {
+    let after = Sequence::new(query.after_number()?);
+    // What is wrong is told as for any request, before the answer begins.
+    let page = runtime.history(run, after, 1).await?;
+    if query.is_resumed && page.events.is_empty() && has_ended_at(runtime, run, after).await? {
+        // By this a browser knows that it need not come again.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let source = RunEvents {
+        runtime: runtime.clone(),
+        run,
+        after,
+        left: query.limit,
+        has_more: true,
+    };
+    Ok(respond(runtime.host().clone(), place, source))
+}
+
+/// Whether this is the number of the last event that the run ever has.
+async fn has_ended_at(runtime: &Runtime, run: RunId, at: Sequence) -> Result<bool, Problem> {
+    let before = Sequence::new(at.get().saturating_sub(1));
+    let page = runtime.history(run, before, 1).await?;
+    Ok(page
+        .events
+        .first()
+        .is_some_and(|last| last.sequence == at && last.event.is_last()))
+}
+
+/// Where a stream of a run is.
+struct RunEvents {
+    runtime: Runtime,
+    run: RunId,
+    /// The last event that was sent.
+    after: Sequence,
+    /// How many more the client wants.
+    left: u64,
+    /// There are perhaps events behind the last: they are looked for before they are waited for.
+    has_more: bool,
+}
+
+impl Source for RunEvents {
+    async fn next(mut self) -> (Frames, Option<Self>) {
+        let mut frames = Frames::default();
+        let page = match self.page().await {
+            Ok(page) => page,
+            Err(error) => {
+                frames.problem(error.into());
+                return (frames, None);
+            }
+        };
+        if let Some(first) = page.trimmed_before {
+            let lost = first.get().saturating_sub(self.after.get() + 1);
+            frames.event(None, Some("gap"), &object([("lost", lost.into())]));
+        }
+        // None are there if the run has ended.
+        let mut has_ended = page.events.is_empty();
+        self.has_more = page.next().is_some();
+        for event in &page.events {
+            if frames.len() >= FRAMES_BYTES {
+                self.has_more = true;
+                return (frames, Some(self));
+            }
+            frames.event(Some(&event.sequence), None, &recorded(event));
+            self.after = event.sequence;
+            has_ended = event.event.is_last();
+            self.left -= 1;
+            if self.left == 0 && !has_ended {
+                return (frames, None);
+            }
+        }
+        if has_ended {
+            frames.event(None, Some("end"), &object([]));
+        }
+        (frames, (!has_ended).then_some(self))
+    }
+}
+
+impl RunEvents {
+    /// The events behind the last, which are waited for if there are none yet.
+    async fn page(&self) -> Result<HistoryPage, RunError> {
+        if self.has_more {
+            let page = self.runtime.history(self.run, self.after, PAGE).await?;
+            if !page.events.is_empty() {
+                return Ok(page);
+            }
+        }
+        self.runtime.until_history(self.run, self.after, PAGE).await
+    }
+}
