@@ -17,6 +17,7 @@ use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::{PageQuery, StreamQuery, wait};
 use crate::router::Served;
+use crate::starts::{start_lines, started};
 use crate::stream::run_events;
 use crate::view::{
     Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
@@ -96,7 +97,17 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             let wait = wait(query)?;
             result(runtime, runtime.describe_run(run(value)?).await?, wait).await?
         }
-        Action::Start => start(runtime, value, parse(body)?).await?,
+        Action::Start => {
+            let StartBody {
+                workflow,
+                input,
+                on_conflict,
+            } = parse(body)?;
+            let start = runtime.start_untyped(workflow, value, payload(input)?);
+            let handle = start.on_conflict(on_conflict.into()).await?;
+            started(&handle, "../../runs/")
+        }
+        Action::Starts => return Ok(start_lines(runtime, body).await?.into_response()),
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
             let answer = instance()?.query(&name, payload(question)?).await?;
@@ -153,20 +164,6 @@ fn metrics_answer(runtime: &Runtime) -> Response {
 /// What was asked is in the run's history.
 fn recorded() -> Json {
     object([("recorded", true.into())])
-}
-
-async fn start(runtime: &Runtime, id: &str, body: StartBody<'_>) -> Result<Json, Problem> {
-    let start = runtime.start_untyped(body.workflow, id, payload(body.input)?);
-    let handle = start.on_conflict(body.on_conflict.into()).await?;
-    let run = handle.run_id();
-    Ok(object([
-        ("id", handle.id().into()),
-        ("run", run.into()),
-        (
-            "history",
-            run.map(|run| format!("../../runs/{run}/history")).into(),
-        ),
-    ]))
 }
 
 /// How a run has ended, or that it has not; for so long it is waited for. One that is parked is told at once.

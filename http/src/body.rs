@@ -10,26 +10,51 @@ use crate::problem::Problem;
 
 /// How many bytes a body may have: 2 MiB.
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How many bytes a body of lines may have, of which each may have [`BODY_BYTES_MAX`]: 8 MiB.
+pub const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Reads a body. A page of another origin cannot send one of this media type without being allowed to, so that it is
-/// asked for where the body may be empty, too.
-pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
+/// What a body is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyForm {
+    /// What its `content-type` may be.
+    media_types: &'static [&'static str],
+    bytes_max: usize,
+}
+
+impl BodyForm {
+    /// One JSON value.
+    pub(crate) const JSON: Self = Self {
+        media_types: &["application/json"],
+        bytes_max: BODY_BYTES_MAX,
+    };
+    /// A JSON value per line.
+    pub(crate) const LINES: Self = Self {
+        media_types: &["application/x-ndjson", "application/jsonl"],
+        bytes_max: LINES_BYTES_MAX,
+    };
+}
+
+/// Reads a body. A page of another origin cannot send one of these media types without being allowed to, so that
+/// one is asked for where the body may be empty, too.
+pub(crate) async fn read(form: BodyForm, headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
     let media_type = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());
     let media_type = media_type
         .and_then(|value| value.split(';').next())
         .unwrap_or_default();
-    if !media_type.trim().eq_ignore_ascii_case("application/json") {
+    let is_of = |expected: &&str| media_type.trim().eq_ignore_ascii_case(expected);
+    if !form.media_types.iter().any(is_of) {
+        let expected = form.media_types.join(" or ");
         return Err(Problem::new(
             "media-type",
-            format!("the content-type is {media_type:?}"),
+            format!("the content-type is {media_type:?}, and {expected} is expected"),
         ));
     }
     // The error does not say by its type which of the two it is.
-    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
-        let detail =
-            format!("it has more than {BODY_BYTES_MAX} bytes, or could not be read to its end: {error}");
+    let bytes_max = form.bytes_max;
+    let bytes = to_bytes(body, bytes_max).await.map_err(|error| {
+        let detail = format!("it has more than {bytes_max} bytes, or could not be read to its end: {error}");
         Problem::new("body-too-large", detail)
     })?;
     Ok(bytes.into())
@@ -50,6 +75,18 @@ pub(crate) fn payload(value: Option<&RawValue>) -> Result<Payload, Problem> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartBody<'a> {
+    pub(crate) workflow: String,
+    #[serde(borrow, default)]
+    pub(crate) input: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) on_conflict: Conflict,
+}
+
+/// Starts an instance: a line of many.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartLine<'a> {
+    pub(crate) id: String,
     pub(crate) workflow: String,
     #[serde(borrow, default)]
     pub(crate) input: Option<&'a RawValue>,

@@ -3,6 +3,7 @@
 use axum::http::Method;
 
 use crate::Role;
+use crate::body::BodyForm;
 
 /// One thing that a client can ask for.
 #[derive(Clone, Debug)]
@@ -10,7 +11,7 @@ use crate::Role;
 pub struct Operation {
     /// Its name, unique in the table.
     pub name: &'static str,
-    /// The method. A GET changes nothing, and answers HEAD as well; a POST has a body of JSON.
+    /// The method. A GET changes nothing, and answers HEAD as well; a POST has a body of JSON, or of lines of it.
     pub method: Method,
     /// The path below the router's own, with `{..}` where a value stands.
     pub path: &'static str,
@@ -19,6 +20,16 @@ pub struct Operation {
     /// What it is for.
     pub about: &'static str,
     pub(crate) action: Action,
+}
+
+impl Operation {
+    /// What its body is made of, if it has one.
+    pub(crate) fn body(&self) -> Option<BodyForm> {
+        match self.action {
+            Action::Starts => Some(BodyForm::LINES),
+            _ => (self.method == Method::POST).then_some(BodyForm::JSON),
+        }
+    }
 }
 
 /// What an operation does.
@@ -43,6 +54,7 @@ pub(crate) enum Action {
     ResultOfRun,
     Query,
     Start,
+    Starts,
     Signal,
     Update,
     Cancel,
@@ -204,6 +216,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Operator,
         about: "starts an instance of this id, or tells the run that is there",
         action: Action::Start,
+    },
+    Operation {
+        name: "starts",
+        method: Method::POST,
+        path: "v1/starts",
+        role: Role::Operator,
+        about: "starts an instance per line, up to 1,000, and answers each with a line",
+        action: Action::Starts,
     },
     Operation {
         name: "signal",

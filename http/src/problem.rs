@@ -94,6 +94,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "send less at once, or pass a reference",
     ),
     problem(
+        "too-many-lines",
+        413,
+        "the body has more lines than one may have",
+        "send them in several requests",
+    ),
+    problem(
         "invalid-body",
         400,
         "the body is not what the operation takes",

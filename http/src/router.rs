@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use millrun::Runtime;
@@ -68,9 +68,9 @@ impl Served {
         let values = values.map_err(|error| Problem::new("invalid-id", error.body_text()))?;
         let value = values.iter().last().map_or("", |(_, value)| value);
         let query = request.uri.query().unwrap_or_default();
-        let body = match operation.method {
-            Method::POST => read(&request.headers, body).await?,
-            _ => Vec::new(),
+        let body = match operation.body() {
+            Some(form) => read(form, &request.headers, body).await?,
+            None => Vec::new(),
         };
         let asked = Asked {
             head: &request,
