@@ -24,7 +24,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     ("a client asks for a start", &["millrun::runtime::Runtime::start"]),
     (
         "a client asks for a result",
-        &["millrun::handle::RunHandle<O,E>::result"],
+        &["millrun::handles::run::RunHandle<O,E>::result"],
     ),
     (
         "turns of the shard",

@@ -41,7 +41,7 @@ struct Warned(Arc<Mutex<Vec<String>>>);
 
 impl Subscriber for Warned {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == "millrun::replays"
+        metadata.is_event() && metadata.target() == "millrun::code::replays"
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
