@@ -6,7 +6,7 @@
 //! ```
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrun_core::{Bell, Next, Part, PartExit, Placement, SpawnError, Timestamp};
@@ -49,6 +49,7 @@ pub enum UpkeepError {
 /// # let directory = tempfile::tempdir()?;
 /// let runtime = Runtime::open(directory.path().join("app.redb")).start().await?;
 /// let store = runtime.store().expect("it was opened by path");
+/// assert!(store.path().ends_with("app.redb"));
 /// assert!(store.verify().await?.damaged.is_empty());
 /// store.backup(directory.path().join("backup.redb")).await?;
 /// store.export(directory.path().join("histories.ndjson")).await?;
@@ -84,6 +85,12 @@ impl StoreHandle {
 
     fn own(&self) -> &OwnStore {
         self.inner.store.as_ref().expect("seen when the handle was made")
+    }
+
+    /// The store's file, as its path was given to [`Runtime::open`](crate::Runtime::open).
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.own().path
     }
 
     /// Reads every record of the store and checks it; as [`RedbJournal::verify`](crate::store::RedbJournal::verify).

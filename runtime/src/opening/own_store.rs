@@ -1,5 +1,6 @@
 //! The store that a runtime opened by its path itself, with the bound of what is done to it at once.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use millrun_persistence::RedbJournal;
@@ -12,14 +13,17 @@ const UPKEEP_RUNNING_MAX: usize = 1;
 #[derive(Debug)]
 pub(crate) struct OwnStore {
     pub(crate) journal: Arc<RedbJournal>,
+    /// As it was given.
+    pub(crate) path: PathBuf,
     /// Has a permit for each upkeep that may run.
     pub(crate) running: Semaphore,
 }
 
 impl OwnStore {
-    pub(crate) fn new(journal: Arc<RedbJournal>) -> Self {
+    pub(crate) fn new(journal: Arc<RedbJournal>, path: PathBuf) -> Self {
         Self {
             journal,
+            path,
             running: Semaphore::new(UPKEEP_RUNNING_MAX),
         }
     }

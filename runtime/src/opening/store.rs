@@ -129,7 +129,7 @@ impl Opener {
                 let host = Arc::clone(&self.host);
                 let journal = RedbJournal::open_claiming(&path, config, host, claim, &mut recovery::tell)?;
                 let journal = Arc::new(journal);
-                store = Some(OwnStore::new(Arc::clone(&journal)));
+                store = Some(OwnStore::new(Arc::clone(&journal), path));
                 journal
             }
             (journal, _) => {
