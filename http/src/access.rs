@@ -95,6 +95,11 @@ impl Access {
         }
     }
 
+    #[cfg(feature = "serve")]
+    pub(crate) fn is_for_everybody(&self) -> bool {
+        matches!(&*self.0, Rule::Everybody(_))
+    }
+
     /// Why an operation is refused to a caller of this role.
     pub(crate) fn refusal(&self, operation: &Operation, role: Role) -> Problem {
         let (name, least) = (operation.name, operation.role.name());

@@ -1,5 +1,8 @@
 //! The console of a runtime: its routes, and what they check.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -27,6 +30,8 @@ pub struct Console {
     runtime: Runtime,
     access: Access,
     sites: Sites,
+    /// Whether `ready` says no, whatever the runtime says.
+    is_leaving: Arc<AtomicBool>,
 }
 
 impl Console {
@@ -37,6 +42,7 @@ impl Console {
             runtime: runtime.clone(),
             access,
             sites: Sites::default(),
+            is_leaving: Arc::default(),
         }
     }
 
@@ -48,6 +54,12 @@ impl Console {
         self
     }
 
+    /// From now on `ready` answers 503 at every router of this console and its clones, so that requests are sent
+    /// elsewhere: the first step of an orderly end. Everything else goes on.
+    pub fn not_ready(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
     /// The routes, to be nested under any path of any app. `Host`, `Origin` and the caller's role are checked on
     /// each of them. Bounds of connections, of headers and of the time of a request are those of the server that
     /// the app is given to.
@@ -57,7 +69,8 @@ impl Console {
     /// same request, may be sent again; a signal may be recorded twice then.
     pub fn router(&self) -> Router {
         let sites = self.sites.clone();
-        routes(&self.runtime, self.access.clone()).layer(from_fn(move |request: Request, next: Next| {
+        let routes = routes(&self.runtime, self.access.clone(), Arc::clone(&self.is_leaving));
+        routes.layer(from_fn(move |request: Request, next: Next| {
             let (head, body) = request.into_parts();
             let checked = sites.check(&head);
             async move {
@@ -67,6 +80,28 @@ impl Console {
                 }
             }
         }))
+    }
+}
+
+#[cfg(feature = "serve")]
+impl Console {
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    #[cfg(any(not(unix), test))]
+    pub(crate) fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    pub(crate) fn with_addresses(mut self) -> Self {
+        self.sites = self.sites.addresses();
+        self
     }
 }
 

@@ -18,6 +18,8 @@
 //!
 //! [`OPERATIONS`] lists what there is, and [`PROBLEMS`] what may be wrong. The crate's README has both as tables.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod access;
 mod answers;
 mod body;
@@ -27,6 +29,8 @@ mod operations;
 mod problem;
 mod query;
 mod router;
+#[cfg(feature = "serve")]
+mod serve;
 mod sites;
 mod starts;
 mod stream;
@@ -34,8 +38,8 @@ mod token;
 mod view;
 mod waiting;
 
-/// The example of the README compiles.
-#[cfg(doctest)]
+/// The examples of the README compile.
+#[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
@@ -45,6 +49,9 @@ pub use console::{Console, router};
 pub use metrics::{METRICS, Metric, MetricKind, SERIES_LEN_MAX};
 pub use operations::{OPERATIONS, Operation};
 pub use problem::{PROBLEMS, ProblemType};
+#[cfg(feature = "serve")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serve")))]
+pub use serve::{Drained, ServeConfig, ServeError, ServedAt, Serving};
 pub use sites::Sites;
 pub use starts::LINES_LEN_MAX;
 pub use stream::STREAMS_LEN_MAX;

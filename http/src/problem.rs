@@ -64,6 +64,18 @@ pub static PROBLEMS: &[ProblemType] = &[
         "send the program's token as authorization: Bearer, or have the page ask for it again",
     ),
     problem(
+        "timeout",
+        503,
+        "the request has taken longer than it may",
+        "ask again, and send less at once; what it was to change may be recorded already",
+    ),
+    problem(
+        "stopping",
+        503,
+        "the program is about to stop",
+        "ask another process, or try again when the program has started again",
+    ),
+    problem(
         "forbidden",
         403,
         "the caller's role is not enough",
@@ -291,6 +303,11 @@ impl Problem {
             ("retry", self.is_retryable.into()),
             ("error", self.error.as_ref().into()),
         ])
+    }
+
+    /// The program is about to stop, and says so before its runtime has.
+    pub(crate) fn stopping() -> Self {
+        Self::new("stopping", "it takes no more requests soon").retryable()
     }
 
     fn problem_type(&self) -> &'static ProblemType {

@@ -1,6 +1,7 @@
 //! The router: a route for each operation of the table.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -12,16 +13,18 @@ use millrun::Runtime;
 
 use crate::answers::{Asked, answer};
 use crate::body::read;
+use crate::operations::Action;
 use crate::problem::Problem;
 use crate::stream::Places;
 use crate::{Access, OPERATIONS, Operation};
 
 /// A route for each operation of the table.
-pub(crate) fn routes(runtime: &Runtime, access: Access) -> Router {
+pub(crate) fn routes(runtime: &Runtime, access: Access, is_leaving: Arc<AtomicBool>) -> Router {
     let served = Arc::new(Served {
         runtime: runtime.clone(),
         access,
         streams: Places::default(),
+        is_leaving,
     });
     let mut router = Router::new();
     for operation in OPERATIONS {
@@ -51,6 +54,7 @@ pub(crate) struct Served {
     pub(crate) runtime: Runtime,
     access: Access,
     pub(crate) streams: Places,
+    is_leaving: Arc<AtomicBool>,
 }
 
 impl Served {
@@ -64,6 +68,9 @@ impl Served {
         let role = self.access.role(&request);
         if role < operation.role {
             return Err(self.access.refusal(operation, role));
+        }
+        if matches!(operation.action, Action::Ready) && self.is_leaving.load(Ordering::Relaxed) {
+            return Err(Problem::stopping());
         }
         let values = values.map_err(|error| Problem::new("invalid-id", error.body_text()))?;
         let value = values.iter().last().map_or("", |(_, value)| value);

@@ -1,4 +1,4 @@
-//! Requests to a router that no server carries: each is a call.
+//! Requests to a router that no server carries: each is a call. Those of `serving` go to a server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,6 +9,8 @@ mod measuring;
 mod polling;
 mod reading;
 mod refusing;
+#[cfg(feature = "serve")]
+mod serving;
 mod streaming;
 mod support;
 mod writing;

@@ -1,0 +1,90 @@
+//! A server at an address.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use super::ServeConfig;
+use super::serving::{ServedAt, Serving};
+use crate::Console;
+
+/// Why a server was not started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Others than this machine reach the address, and the access gives everybody a role. Listen on a loopback
+    /// address, or ask for a token with [`Access::token`](crate::Access::token).
+    #[error("{0} is no loopback address, and everybody who reaches it would have a role: ask for a token")]
+    NeedsToken(SocketAddr),
+    /// The system does not let us listen there. Choose another address, or end the program that has it.
+    #[error("{at} cannot be listened on")]
+    Listen {
+        /// Where.
+        at: ServedAt,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// It was asked for outside of a tokio runtime with IO. Ask within one.
+    #[error("a server needs a tokio runtime")]
+    NoTokio,
+    /// The runtime has no store of its own, beside which a socket could be. Listen on an address.
+    #[error("a runtime without a store file has no socket")]
+    NoStore,
+    /// The path of the socket is longer than the system takes. Open the store by a shorter path, or listen on an
+    /// address.
+    #[error("the socket's path {} has more than {len_max} bytes", path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// How many bytes the system takes.
+        len_max: usize,
+    },
+    /// What is at the socket's path is none, and is left alone. Move it away.
+    #[error("{} is there, and is no socket", .0.display())]
+    NotASocket(PathBuf),
+    /// This program listens on the socket already.
+    #[error("{} is served already", .0.display())]
+    AlreadyServed(PathBuf),
+}
+
+/// The socket beside a store, or the file in its place.
+pub(super) fn beside(store: &Path) -> PathBuf {
+    let mut path = store.as_os_str().to_owned();
+    path.push(".sock");
+    path.into()
+}
+
+impl Console {
+    /// Serves the routes at an address, within bounds. Port 0 is one that the system chooses. An address that others
+    /// reach is for an access with tokens, or by a function that looks at the request. Addresses are among the
+    /// [sites](Console::sites) there; names have to be added.
+    ///
+    /// # Errors
+    /// When the address needs a token, or cannot be listened on.
+    ///
+    /// # Cancel safety
+    /// A server that is not returned is not there.
+    pub async fn at_address(&self, address: SocketAddr, config: ServeConfig) -> Result<Serving, ServeError> {
+        let is_loopback = address.ip().to_canonical().is_loopback();
+        if !is_loopback && self.access().is_for_everybody() {
+            return Err(ServeError::NeedsToken(address));
+        }
+        Handle::try_current().map_err(|_| ServeError::NoTokio)?;
+        let failed = |source| ServeError::Listen {
+            at: ServedAt::Address(address),
+            source,
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let at = ServedAt::Address(listener.local_addr().map_err(failed)?);
+        let console = if is_loopback {
+            self.clone()
+        } else {
+            self.clone().with_addresses()
+        };
+        Ok(Serving::start(&console, at, listener, config, None))
+    }
+}

@@ -1,0 +1,37 @@
+//! A server of our own for the routes, with bounds that a nested router leaves to its app's server.
+//!
+//! ```text
+//!   at_address, at_socket ──► accept ──► connection (a task each) ──► request ──► Console::router
+//!          │                    │  ▲           │ unstalled: what is written must be taken
+//!          ▼                    ▼  └─ silent ◄─┘ one that has sent no request makes room
+//!       Serving ──── stage ─────┴──► told: event streams are told of the end
+//! ```
+//!
+//! Invariants:
+//!
+//! - Each connection is a task in the set of the accept loop, which is a task of the runtime's host: none outlives
+//!   the [`Serving`], and none the host.
+//! - Whatever a client does or leaves undone, it holds no more than one connection's memory, and that for a bounded
+//!   time; but a stream that it reads lasts as long as the server.
+//!
+//! Left out on purpose: TLS and HTTP/2, which a proxy in front has.
+
+mod accept;
+mod address;
+mod config;
+mod connection;
+mod request;
+mod serving;
+mod silent;
+#[cfg(unix)]
+mod socket;
+#[cfg(test)]
+mod tests;
+#[cfg(any(not(unix), test))]
+mod token_file;
+mod told;
+mod unstalled;
+
+pub use address::ServeError;
+pub use config::ServeConfig;
+pub use serving::{Drained, ServedAt, Serving};

@@ -1,0 +1,149 @@
+//! A server that runs, and how it is stopped.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::rt::Timer as _;
+use hyper_util::rt::TokioTimer;
+use millrun::host::{Host, TaskHandle};
+use tokio::sync::{oneshot, watch};
+
+use super::ServeConfig;
+use super::accept::{Listener, accept};
+use crate::Console;
+
+/// Where a server is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServedAt {
+    /// An address: the one that was asked for, with the port that the system has given.
+    Address(SocketAddr),
+    /// A Unix socket.
+    Socket(PathBuf),
+}
+
+impl fmt::Display for ServedAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "http://{address}"),
+            Self::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// A server that runs. Dropping it ends it and all its connections at once; [`stop`](Self::stop) lets requests that
+/// are under way be answered.
+#[must_use = "dropping it ends the server"]
+pub struct Serving {
+    at: ServedAt,
+    console: Console,
+    unready_for: Duration,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<Drained>,
+    task: TaskHandle,
+    /// What is removed with the server.
+    _socket: Option<Box<dyn Send + Sync>>,
+}
+
+/// How a server has stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Connections that had not ended within [`drain_within`](ServeConfig::drain_within), and were closed.
+    pub cut: usize,
+}
+
+impl Serving {
+    /// Starts a server on the host of the console's runtime.
+    pub(super) fn start<L: Listener>(
+        console: &Console,
+        at: ServedAt,
+        listener: L,
+        config: ServeConfig,
+        socket: Option<Box<dyn Send + Sync>>,
+    ) -> Self {
+        let (stop, ending) = ending();
+        let (end, ended) = oneshot::channel();
+        let unready_for = config.unready_for;
+        let router = console.router();
+        let host: &Arc<dyn Host> = console.runtime().host();
+        let task = host.spawn(
+            "http",
+            Box::pin(async move {
+                let drained = accept(listener, router, config, ending).await;
+                // The one who asked for it may have given up.
+                end.send(drained).ok();
+            }),
+        );
+        Self {
+            at,
+            console: console.clone(),
+            unready_for,
+            stop,
+            ended,
+            task,
+            _socket: socket,
+        }
+    }
+
+    /// Where it is asked.
+    #[must_use]
+    pub fn at(&self) -> &ServedAt {
+        &self.at
+    }
+
+    /// Stops the server, in this order: `ready` answers 503 ([`Console::not_ready`]), and the server goes on for
+    /// [`unready_for`](ServeConfig::unready_for); no further connection or request is taken, streams of events and
+    /// waits for results are told, and what is under way is answered; what is left after
+    /// [`drain_within`](ServeConfig::drain_within) is closed. The runtime goes on: shut it down afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server at once.
+    pub async fn stop(mut self) -> Drained {
+        self.console.not_ready();
+        if !self.unready_for.is_zero() {
+            TokioTimer::new().sleep(self.unready_for).await;
+        }
+        self.stop.send_replace(true);
+        // With the host all connections have ended.
+        (&mut self.ended).await.unwrap_or_default()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says when the server stops. A cheap clone.
+#[derive(Clone)]
+pub(super) struct Ending(watch::Receiver<bool>);
+
+/// How a server is told to stop, and how its parts learn of it.
+pub(super) fn ending() -> (watch::Sender<bool>, Ending) {
+    let (stop, ending) = watch::channel(false);
+    (stop, Ending(ending))
+}
+
+impl Ending {
+    /// Completes once the server stops, or is dropped.
+    pub(super) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ending = self.0.clone();
+        async move {
+            // An error says that nobody is left to tell it.
+            ending.wait_for(|is_stopping| *is_stopping).await.ok();
+        }
+    }
+}

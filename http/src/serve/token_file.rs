@@ -1,0 +1,69 @@
+//! Where there are no Unix sockets: a server at a loopback address, and a token for it in a file beside the store.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use super::address::beside;
+use super::serving::{ServedAt, Serving};
+use super::{ServeConfig, ServeError};
+use crate::token::hexadecimal;
+use crate::{Access, Console, Token};
+
+impl Console {
+    /// Serves the routes at a loopback address that is asked with a token; both stand in the file beside the store,
+    /// that of `app.redb` in `app.redb.sock`, a line each. Who may read the file is an operator. It is removed when
+    /// the server ends, and one that a killed process has left is replaced.
+    ///
+    /// (Where there are Unix sockets, this is one.)
+    ///
+    /// # Errors
+    /// When the runtime has no store of its own, or the system refuses.
+    ///
+    /// # Cancel safety
+    /// A server that is not returned is not there.
+    #[cfg(not(unix))]
+    pub async fn at_socket(&self, config: ServeConfig) -> Result<Serving, ServeError> {
+        self.at_token_file(config).await
+    }
+
+    pub(super) async fn at_token_file(&self, config: ServeConfig) -> Result<Serving, ServeError> {
+        let store = self.runtime().store().ok_or(ServeError::NoStore)?;
+        Handle::try_current().map_err(|_| ServeError::NoTokio)?;
+        let path = beside(store.path());
+        let failed = |source| ServeError::Listen {
+            at: ServedAt::Socket(path.clone()),
+            source,
+        };
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| failed(error.into()))?;
+        let text = hexadecimal(&secret);
+        let token = Token::new(&text).expect("64 digits are a token");
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        fs::write(&path, format!("http://{address}\n{text}\n")).map_err(failed)?;
+        let file = TokenFile(path.clone());
+        let console = self.clone().with_access(Access::token(None, token));
+        let at = ServedAt::Address(address);
+        Ok(Serving::start(
+            &console,
+            at,
+            listener,
+            config,
+            Some(Box::new(file)),
+        ))
+    }
+}
+
+/// The file, removed with its server.
+struct TokenFile(PathBuf);
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}

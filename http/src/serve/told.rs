@@ -1,0 +1,65 @@
+//! Event streams that end with the server, and say so.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use hyper::body::{Frame, SizeHint};
+
+use super::serving::Ending;
+use crate::problem::Problem;
+use crate::stream::Frames;
+
+/// An answer whose stream of server-sent events, if it is one, is told when the server stops.
+pub(super) fn told(answer: Response, ending: Ending) -> Response {
+    let form = answer
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .map(HeaderValue::as_bytes);
+    if !form.is_some_and(|form| form.starts_with(b"text/event-stream")) {
+        return answer;
+    }
+    answer.map(|events| {
+        let stopping = Some(Box::pin(ending.stopping()) as _);
+        Body::new(Told { events, stopping })
+    })
+}
+
+/// A stream of events. Each of its pieces is one event or several, whole.
+struct Told {
+    events: Body,
+    /// Until it has completed.
+    stopping: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl HttpBody for Told {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Some(stopping) = &mut self.stopping else {
+            return Poll::Ready(None);
+        };
+        if stopping.as_mut().poll(cx).is_ready() {
+            self.stopping = None;
+            self.events = Body::empty();
+            let mut last = Frames::default();
+            last.problem(Problem::stopping());
+            return Poll::Ready(Some(Ok(Frame::data(last.into_text().into()))));
+        }
+        Pin::new(&mut self.events).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stopping.is_none() || self.events.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

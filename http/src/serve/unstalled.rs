@@ -1,0 +1,80 @@
+//! A connection whose client must take what is written to it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Sleep, Timer as _};
+use hyper_util::rt::TokioTimer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A connection that is an error when bytes have waited for its client for too long, none of them taken.
+pub(super) struct Unstalled<Io> {
+    io: Io,
+    within: Duration,
+    /// Since bytes wait.
+    deadline: Option<Pin<Box<dyn Sleep>>>,
+}
+
+impl<Io: Unpin> Unstalled<Io> {
+    pub(super) fn new(io: Io, within: Duration) -> Self {
+        let deadline = None;
+        Self { io, within, deadline }
+    }
+
+    fn bounded<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut Io>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(written) = write(Pin::new(&mut self.io), cx) {
+            self.deadline = None;
+            return Poll::Ready(written);
+        }
+        let within = self.within;
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| TokioTimer::new().sleep(within));
+        deadline.as_mut().poll(cx).map(|()| {
+            let why = "the client has taken nothing for too long";
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        })
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for Unstalled<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for Unstalled<Io> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.bounded(cx, |io, cx| io.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.bounded(cx, |io, cx| io.poll_write_vectored(cx, bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.bounded(cx, |io, cx| io.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.bounded(cx, |io, cx| io.poll_shutdown(cx))
+    }
+}
