@@ -23,6 +23,7 @@ use crate::claim::{Claim, Claimant};
 use crate::error::{EnqueueError, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
 use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
 use crate::resolve::{self, Resolved};
+use crate::together::{self, EachRead, ToRead};
 
 /// Where turns become durable. One journal is one store.
 ///
@@ -268,6 +269,36 @@ pub trait Reads: Send + Sync {
     /// # Errors
     /// When the journal was closed.
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError>;
+
+    /// Several reads in one call: as many calls of [`history`](Self::history), [`history_page`](Self::history_page),
+    /// [`snapshot`](Self::snapshot) and [`finished`](Self::finished), for less work where a journal can share some. What
+    /// each comes to, an error too, is told to `each` with its place in `wanted`.
+    ///
+    /// Records and snapshots of about `bytes_max` bytes are read in all, at most. A read that would exceed what is left
+    /// of that is passed over: `each` is not called for it, and those behind it are read all the same. It is read by
+    /// itself, then, or in a later call. A journal that does not know sizes beforehand may read as much and a record
+    /// more to find that out, but never the rest of a long history. Finished runs have no bytes and are not passed over.
+    ///
+    /// This is for many small reads. One that takes long holds up those behind it in the same call.
+    ///
+    /// # Ordering
+    /// `each` is called in the order of `wanted`, as soon as a read is done: one that takes long is the first that was
+    /// neither told nor passed over. It may call the journal.
+    ///
+    /// ```
+    /// # use millrun_core::InstanceId;
+    /// # use millrun_persistence::{JournalConfig, MemoryJournal, Reads, ToRead, WasRead};
+    /// let journal = MemoryJournal::new(JournalConfig::default())?;
+    /// let wanted = ["order-1", "order-2"].map(|id| InstanceId::new(id).map(ToRead::Finished));
+    /// let wanted = wanted.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// let mut told = Vec::new();
+    /// journal.read_together(&wanted, 1 << 20, &mut |index, was_read| told.push((index, was_read)));
+    /// assert_eq!(told, [(0, Ok(WasRead::Finished(None))), (1, Ok(WasRead::Finished(None)))]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn read_together(&self, wanted: &[ToRead], bytes_max: usize, each: EachRead<'_>) {
+        together::one_by_one(self, wanted, bytes_max, each);
+    }
 
     /// The latest retained finished run of this instance; `None` if there is none (any more).
     ///

@@ -45,6 +45,7 @@ mod record;
 mod redb;
 mod resolve;
 mod scan;
+mod together;
 mod wire;
 
 #[cfg(feature = "appender")]
@@ -81,3 +82,4 @@ pub use redb::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
 };
 pub use resolve::Resolved;
+pub use together::{EachRead, ToRead, WasRead};

@@ -15,6 +15,7 @@ mod lifetime;
 mod limits;
 mod reading;
 mod snapshots;
+mod together;
 mod trimming;
 
 pub use actor::Author;
@@ -84,6 +85,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(groups::cases());
     cases.extend(claims::cases());
     cases.extend(reading::cases());
+    cases.extend(together::cases());
     cases.extend(glances::cases());
     cases.extend(limits::cases());
     cases.extend(lifetime::cases());

@@ -10,24 +10,25 @@
 mod claims;
 mod retained;
 mod state;
+mod together;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
 
-use self::retained::{Close, Known};
 use self::state::JournalState;
+use self::together::Copied;
 use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
 use crate::config::JournalConfig;
 use crate::error::{
     EnqueueError, FailureKind, JournalFailure, ReadError, SnapshotRefused, StoreError, TurnRefused,
 };
-use crate::finished::IdHash;
 use crate::journal::{Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
+use crate::together::{EachRead, ToRead};
 use crate::wire::v1;
 
 /// So many finished runs are entered under their own names before others get the lock.
@@ -317,11 +318,40 @@ impl Reads for MemoryJournal {
     fn history_page(&self, run: RunId, after: Sequence, bytes_max: usize) -> Result<HistoryPage, ReadError> {
         let state = self.lock_for(run);
         state.readable()?;
-        let (frames, head) = page(state.known_frames(run)?, after, bytes_max);
+        let (frames, head) = together::page(state.known_frames(run)?, after, bytes_max);
         let mut frames = frames.to_vec();
         drop(state);
         v1::seal_all(&mut frames);
         scan::page(run, &[(0, frames.into())], after, bytes_max, head)
+    }
+
+    /// All is copied under one lock, and decoded without it.
+    fn read_together(&self, wanted: &[ToRead], bytes_max: usize, each: EachRead<'_>) {
+        let is_at_hand = |state: &JournalState| {
+            wanted.iter().all(|wanted| match wanted {
+                ToRead::History(run) | ToRead::Page { run, .. } => state.has_durable_frames(*run),
+                ToRead::Snapshot(_) | ToRead::Finished(_) => true,
+            })
+        };
+        let state = self.lock_indexed(is_at_hand);
+        let (copies, max) = (
+            &mut Vec::with_capacity(wanted.len()),
+            self.config.history_bytes_max,
+        );
+        let mut left = bytes_max;
+        for wanted in wanted {
+            let copied = together::copy(&state, wanted, left, max);
+            if let Some(Ok(copied)) = &copied {
+                left = left.saturating_sub(copied.bytes());
+            }
+            copies.push(copied);
+        }
+        drop(state);
+        for (index, copied) in copies.drain(..).enumerate() {
+            if let Some(copied) = copied {
+                each(index, copied.and_then(Copied::decode));
+            }
+        }
     }
 
     fn snapshot(&self, run: RunId) -> Result<Option<Snapshot>, ReadError> {
@@ -333,13 +363,7 @@ impl Reads for MemoryJournal {
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         let state = self.lock();
         state.readable()?;
-        match state.finished.latest(IdHash::of(id.as_str())) {
-            Some(Known::Retained(close, frames)) => {
-                Ok(Some(found(close, frames)).filter(|finished| finished.id == *id))
-            }
-            Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
-            None => Ok(None),
-        }
+        state.finished_of(id)
     }
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
@@ -351,7 +375,7 @@ impl Reads for MemoryJournal {
         let after = after.and_then(|run| state.finished.number(run));
         let from = after.map_or(0, |number| number + 1);
         let listed = state.finished.list(from).take(limit);
-        Ok(listed.map(|(close, frames)| found(close, frames)).collect())
+        Ok(listed.map(|(close, frames)| close.found(frames)).collect())
     }
 
     fn recover(
@@ -385,33 +409,6 @@ impl Reads for MemoryJournal {
         });
         Ok(report)
     }
-}
-
-fn found(close: Close, frames: &[u8]) -> FinishedRun {
-    FinishedRun {
-        run: close.run,
-        id: scan::own_instance_id(frames),
-        closed_at: close.closed_at,
-        head: close.head,
-    }
-}
-
-/// Of all frames of a run, which have no gaps, those of a page, and the sequence of the last.
-fn page(frames: &[u8], after: Sequence, bytes_max: usize) -> (&[u8], Sequence) {
-    let mut sequence = frames.get(..1).map_or(0, |_| v1::sequence(frames) - 1);
-    let mut at = 0;
-    let (mut start, mut end) = (frames.len(), frames.len());
-    while at < frames.len() {
-        sequence += 1;
-        let next = at + v1::len(&frames[at..]);
-        if sequence > after.get() && start == frames.len() {
-            start = at;
-        } else if sequence > after.get() && end == frames.len() && next - start > bytes_max {
-            end = at;
-        }
-        at = next;
-    }
-    (&frames[start..end], Sequence::new(sequence))
 }
 
 fn ring(watchers: &[Bell]) {

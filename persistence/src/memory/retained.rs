@@ -39,6 +39,8 @@ use millrun_core::{RunId, Sequence, Timestamp};
 use crate::config::Retention;
 use crate::finished::IdHash;
 use crate::numbers::{self, Numbers};
+use crate::record::FinishedRun;
+use crate::scan;
 use crate::wire::settled::run_hash;
 
 /// A block has at most this many bytes of frames, and has room for them from the beginning.
@@ -95,6 +97,13 @@ pub(super) struct Close {
     pub(super) closed_at: Timestamp,
     /// Sequence of the last record.
     pub(super) head: Sequence,
+}
+
+impl Close {
+    /// The run as it is told, with its frames.
+    pub(super) fn found(self, frames: &[u8]) -> FinishedRun {
+        FinishedRun::new(self.run, scan::own_instance_id(frames), self.closed_at, self.head)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

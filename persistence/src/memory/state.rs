@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use millrun_core::{Bell, Epoch, Offset, RunId};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, RunId};
 
 use super::claims::Pending;
 use super::retained::{Close, Known, RetainedRuns};
@@ -16,8 +16,9 @@ use crate::batch::{Batch, TurnSpan};
 use crate::conditions::{Conditions, Head, rests_on_refused};
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError, TurnRefused};
+use crate::finished::IdHash;
 use crate::journal::RefusedTurn;
-use crate::record::Snapshot;
+use crate::record::{FinishedRun, Snapshot};
 use crate::scan;
 use crate::wire::v1;
 
@@ -256,6 +257,17 @@ impl JournalState {
                 Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
                 Some(Known::Retained(..)) | None => Err(ReadError::UnknownRun { run }),
             },
+        }
+    }
+
+    /// The latest retained finished run of an instance.
+    pub(super) fn finished_of(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
+        match self.finished.latest(IdHash::of(id.as_str())) {
+            Some(Known::Retained(close, frames)) => {
+                Ok(Some(close.found(frames)).filter(|finished| finished.id == *id))
+            }
+            Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
+            None => Ok(None),
         }
     }
 

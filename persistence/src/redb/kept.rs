@@ -51,12 +51,12 @@ impl Moment {
     /// nothing was moved, or if that record was not.
     pub(crate) fn kept(&self, run: RunId, from: u64, bytes: usize) -> Result<Vec<Vec<u8>>, JournalFailure> {
         guarded(|| {
-            let more = self.0.open_table(KEPT_MORE)?;
+            let more = self.transaction.open_table(KEPT_MORE)?;
             let begin = more.range((run.bits(), 0)..=(run.bits(), from))?.next_back();
             let begin = begin.transpose()?.map(|(key, _)| key.value().1);
             let (mut rows, mut total) = (Vec::new(), 0);
             if begin.is_none()
-                && let Some(row) = self.0.open_table(KEPT)?.get(run.bits())?
+                && let Some(row) = self.transaction.open_table(KEPT)?.get(run.bits())?
             {
                 total += row.value().len();
                 rows.push(row.value().to_vec());
@@ -76,11 +76,11 @@ impl Moment {
     /// The last row of the turns of a run that were moved out of the log.
     pub(crate) fn last_kept(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
         guarded(|| {
-            let more = self.0.open_table(KEPT_MORE)?;
+            let more = self.transaction.open_table(KEPT_MORE)?;
             if let Some(row) = more.range(all_of(run))?.next_back() {
                 return Ok(Some(row?.1.value().to_vec()));
             }
-            let kept = self.0.open_table(KEPT)?;
+            let kept = self.transaction.open_table(KEPT)?;
             Ok(kept.get(run.bits())?.map(|row| row.value().to_vec()))
         })
     }
@@ -92,8 +92,8 @@ impl Moment {
         visit: &mut dyn FnMut(KeptKey, &[u8]) -> bool,
     ) -> Result<(), JournalFailure> {
         guarded(|| {
-            let more = self.0.open_table(KEPT_MORE)?;
-            let kept = self.0.open_table(KEPT)?;
+            let more = self.transaction.open_table(KEPT_MORE)?;
+            let kept = self.transaction.open_table(KEPT)?;
             let (mut firsts, mut more) = (kept.iter()?, more.iter()?);
             let (mut first, mut next) = (firsts.next().transpose()?, more.next().transpose()?);
             loop {

@@ -36,6 +36,7 @@ mod log;
 mod loss;
 mod moment;
 pub(crate) mod open;
+mod reading;
 mod rebuild;
 mod recover;
 mod room;
@@ -58,8 +59,6 @@ mod zero_ahead;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::RunId;
-
 pub use self::config::{Archive, RedbConfig, StoreConfig};
 pub use self::disk::{Disk, FileDisk};
 #[cfg(feature = "fuzz")]
@@ -78,8 +77,7 @@ use self::store::Store;
 pub(crate) use self::tables::LOG_TABLE;
 pub use self::transfer::{Exported, ImportError, Imported, import};
 pub use self::upkeep::{BackupError, Verified};
-use crate::error::{JournalFailure, ReadError};
-use crate::finished::Place;
+use crate::error::JournalFailure;
 
 /// A [`Journal`](crate::Journal) in one file.
 ///
@@ -123,31 +121,6 @@ impl RedbJournal {
         let moment = store.moment()?;
         let low = moment.opened()?.low;
         Ok((read(&state, low), moment))
-    }
-
-    /// Where a run stands, and the moment for which that holds.
-    fn place(&self, run: RunId) -> Result<(Place, u64, Moment), ReadError> {
-        let ((known, lookup, end, is_expired), moment) = self.moment(|state| {
-            let known = match state.damaged.runs.get(&run) {
-                Some(quarantined) => Err(quarantined.error.clone()),
-                None => Ok(state.durable_place(run)),
-            };
-            (
-                known,
-                state.closed.lookup(),
-                state.durable_end(),
-                state.closed.is_expired(run),
-            )
-        })?;
-        if let Some(place) = known? {
-            return Ok((place, end, moment));
-        }
-        match lookup.run(&moment, run)? {
-            Some(found) if !found.is_expired => Ok((found.finished.place, end, moment)),
-            Some(_) => Err(ReadError::Expired { run }),
-            None if is_expired => Err(ReadError::Expired { run }),
-            None => Err(ReadError::UnknownRun { run }),
-        }
     }
 }
 

@@ -1,13 +1,19 @@
 //! Reading the file: one moment of it, which does not change.
 //!
-//! Invariants: nothing is read through a guard that outlives the call (an open guard pins pages and grows
-//! the file), so rows are copied, or shown to the caller while they are open.
+//! Invariants: nothing is read through a guard that outlives the moment (an open guard pins pages and grows
+//! the file), so rows are copied, or shown to the caller while they are open. A moment in which much is read keeps some
+//! rows open, see [`Moment::share_rows`].
 //!
 //! Left out: the turns that were moved out of the log, which are read in [`kept`](super::kept); and what
 //! the rows mean.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
 use millrun_core::{RunId, Timestamp};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{AccessGuard, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::guard::guarded;
 use super::tables::{
@@ -34,19 +40,52 @@ pub(crate) enum LogKey {
     Log(u64),
 }
 
+/// How many rows of the log are shared by the reads of a moment that [shares](Moment::share_rows) them.
+const SHARED_ROWS_MAX: usize = 16;
+/// Larger rows are not shared: they hold a single large turn.
+const SHARED_ROW_BYTES_MAX: usize = 256 << 10;
+
 /// A moment of the store that does not change.
-pub(crate) struct Moment(pub(super) ReadTransaction);
+pub(crate) struct Moment {
+    shared: Option<RefCell<SharedRows>>,
+    pub(super) transaction: ReadTransaction,
+    /// Tells the store that there is this moment. It is dropped behind all that reads.
+    _kept: Arc<()>,
+}
+
+/// The rows of the log that were looked at last, the latest at the end. Runs that went on together have their turns in
+/// the same rows.
+#[derive(Default)]
+struct SharedRows(VecDeque<SharedRow>);
+
+/// A row, and the positions of its frames.
+struct SharedRow {
+    positions: Range<u64>,
+    row: AccessGuard<'static, &'static [u8]>,
+}
 
 impl Moment {
     /// Everything as it is now.
-    pub(super) fn of(db: &Database) -> Result<Self, JournalFailure> {
-        guarded(|| Ok(Self(db.begin_read()?)))
+    pub(super) fn of(db: &Database, kept: Arc<()>) -> Result<Self, JournalFailure> {
+        guarded(|| {
+            Ok(Self {
+                transaction: db.begin_read()?,
+                _kept: kept,
+                shared: None,
+            })
+        })
+    }
+
+    /// From now on the last rows of the log that were looked at stay at hand for the reads that follow. They take the
+    /// memory of 16 rows, for as long as this moment is kept.
+    pub(crate) fn share_rows(&mut self) {
+        self.shared.get_or_insert_default();
     }
 
     /// How often the store has been opened, and where its log begins.
     pub(crate) fn opened(&self) -> Result<Opened, JournalFailure> {
         guarded(|| {
-            let meta = self.0.open_table(META)?;
+            let meta = self.transaction.open_table(META)?;
             let number =
                 |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |row| row.value())) };
             Ok(Opened {
@@ -59,7 +98,7 @@ impl Moment {
     /// The time by which the ages of finished runs are measured, if one has been kept.
     pub(crate) fn aged(&self) -> Result<Option<Timestamp>, JournalFailure> {
         guarded(|| {
-            let meta = self.0.open_table(META)?;
+            let meta = self.transaction.open_table(META)?;
             Ok(meta.get(AGED)?.map(|row| Timestamp::from_micros(row.value())))
         })
     }
@@ -67,7 +106,7 @@ impl Moment {
     /// The log position below which all that runs were trimmed of is archived.
     pub(crate) fn trims_archived(&self) -> Result<u64, JournalFailure> {
         guarded(|| {
-            let meta = self.0.open_table(META)?;
+            let meta = self.transaction.open_table(META)?;
             Ok(meta.get(TRIMS_ARCHIVED)?.map_or(0, |row| row.value()))
         })
     }
@@ -75,7 +114,7 @@ impl Moment {
     /// Where the log ends; zero if it is empty.
     pub(crate) fn log_end(&self) -> Result<u64, JournalFailure> {
         guarded(|| {
-            let log = self.0.open_table(LOG)?;
+            let log = self.transaction.open_table(LOG)?;
             Ok(log.last()?.map_or(0, |(position, row)| {
                 position.value() + row.value().len().saturating_sub(piece::HEADER_BYTES) as u64
             }))
@@ -85,7 +124,7 @@ impl Moment {
     /// The snapshot of a run, as a row.
     pub(crate) fn snapshot(&self, run: RunId) -> Result<Option<Vec<u8>>, JournalFailure> {
         guarded(|| {
-            let table = self.0.open_table(SNAPSHOTS)?;
+            let table = self.transaction.open_table(SNAPSHOTS)?;
             Ok(table.get(run.bits())?.map(|row| row.value().to_vec()))
         })
     }
@@ -94,7 +133,7 @@ impl Moment {
     pub(crate) fn snapshots(&self) -> Result<Vec<RunId>, JournalFailure> {
         guarded(|| {
             let mut runs = Vec::new();
-            for row in self.0.open_table(SNAPSHOTS)?.iter()? {
+            for row in self.transaction.open_table(SNAPSHOTS)?.iter()? {
                 runs.extend(RunId::from_bits(row?.0.value()));
             }
             Ok(runs)
@@ -104,7 +143,7 @@ impl Moment {
     /// What is settled of finished runs, as a row; `None` if nothing is.
     pub(crate) fn manifest(&self) -> Result<Option<Vec<u8>>, JournalFailure> {
         guarded(|| {
-            let table = self.0.open_table(MANIFEST)?;
+            let table = self.transaction.open_table(MANIFEST)?;
             Ok(table.get(0)?.map(|row| row.value().to_vec()))
         })
     }
@@ -116,7 +155,7 @@ impl Moment {
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, JournalFailure> {
         guarded(|| {
-            let table = self.0.open_table(INDEX)?;
+            let table = self.transaction.open_table(INDEX)?;
             Ok(table.get(key)?.map(|row| read(row.value())))
         })
     }
@@ -124,7 +163,7 @@ impl Moment {
     /// The row of settled runs in which this number stands, with its key.
     pub(crate) fn closed_row(&self, number: u64) -> Result<Option<(u64, Vec<u8>)>, JournalFailure> {
         guarded(|| {
-            let table = self.0.open_table(CLOSED)?;
+            let table = self.transaction.open_table(CLOSED)?;
             let Some(row) = table.range(..=number)?.next_back() else {
                 return Ok(None);
             };
@@ -138,7 +177,7 @@ impl Moment {
         guarded(|| {
             let keys = |table: TableDefinition<'static, u64, &'static [u8]>| {
                 let mut keys = Vec::new();
-                for row in self.0.open_table(table)?.iter()? {
+                for row in self.transaction.open_table(table)?.iter()? {
                     keys.push(row?.0.value());
                 }
                 Ok::<_, redb::Error>(keys)
@@ -153,7 +192,7 @@ impl Moment {
         visit: &mut dyn FnMut(u128, &[u8]) -> bool,
     ) -> Result<(), JournalFailure> {
         guarded(|| {
-            for row in self.0.open_table(KEPT_HEADS)?.iter()? {
+            for row in self.transaction.open_table(KEPT_HEADS)?.iter()? {
                 let (run, row) = row?;
                 if !visit(run.value(), row.value()) {
                     break;
@@ -171,7 +210,10 @@ impl Moment {
         visit: &mut dyn FnMut(LogKey, &[u8]) -> bool,
     ) -> Result<(), JournalFailure> {
         guarded(|| {
-            let (log, inventory) = (self.0.open_table(LOG)?, self.0.open_table(INVENTORY)?);
+            let (log, inventory) = (
+                self.transaction.open_table(LOG)?,
+                self.transaction.open_table(INVENTORY)?,
+            );
             let mut lists = inventory.iter()?;
             let mut list = lists.next().transpose()?;
             let mut list_below = |end: u64, visit: &mut dyn FnMut(LogKey, &[u8]) -> bool| {
@@ -204,11 +246,29 @@ impl Moment {
         visit: &mut dyn FnMut(u64, &[u8]) -> bool,
     ) -> Result<(), JournalFailure> {
         guarded(|| {
-            let log = self.0.open_table(LOG)?;
-            let first = match log.range(..=from)?.next_back() {
-                Some(row) => row?.0.value(),
-                None => from,
-            };
+            let mut from = from;
+            if let Some(shared) = &self.shared {
+                let mut shared = shared.borrow_mut();
+                if let Some(found) = shared.find(from) {
+                    if !visit(found.positions.start, found.row.value()) {
+                        return Ok(());
+                    }
+                    from = found.positions.end;
+                }
+            }
+            let log = self.transaction.open_table(LOG)?;
+            let mut first = from;
+            if let Some(row) = log.range(..=from)?.next_back() {
+                let (position, row) = row?;
+                first = position.value();
+                if let Some(shared) = &self.shared {
+                    if !visit(first, row.value()) {
+                        shared.borrow_mut().keep(first, row);
+                        return Ok(());
+                    }
+                    first += 1;
+                }
+            }
             for row in log.range(first..)? {
                 let (position, bytes) = row?;
                 if !visit(position.value(), bytes.value()) {
@@ -217,5 +277,29 @@ impl Moment {
             }
             Ok(())
         })
+    }
+}
+
+impl SharedRows {
+    /// The row in which this position lies, if it is at hand.
+    fn find(&mut self, position: u64) -> Option<&SharedRow> {
+        let at = self.0.iter().rposition(|row| row.positions.contains(&position))?;
+        let found = self.0.remove(at)?;
+        self.0.push_back(found);
+        self.0.back()
+    }
+
+    /// Keeps a row at hand, in place of the one that was looked at least lately.
+    fn keep(&mut self, position: u64, row: AccessGuard<'static, &'static [u8]>) {
+        let bytes = row.value().len();
+        if bytes > SHARED_ROW_BYTES_MAX {
+            return;
+        }
+        if self.0.len() >= SHARED_ROWS_MAX {
+            self.0.pop_front();
+        }
+        let end = position + bytes.saturating_sub(piece::HEADER_BYTES) as u64;
+        let positions = position..end;
+        self.0.push_back(SharedRow { positions, row });
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Store {
     disk: Arc<dyn Disk>,
     room: Arc<Room>,
     written: Arc<AtomicU64>,
+    /// Each moment of the store that is kept holds it too.
+    kept_moments: Arc<()>,
     /// What its first page says, if that is an earlier format than this release writes.
     earlier: Mutex<Option<Superblock>>,
     /// Whether the file had not been closed by its last user.
@@ -97,6 +99,7 @@ impl Store {
             disk,
             room,
             written,
+            kept_moments: Arc::default(),
             earlier: Mutex::new(None),
             is_repaired: repaired.load(Ordering::Relaxed),
         })
@@ -230,7 +233,12 @@ impl Store {
 
     /// Everything as it is at this moment. It pins pages of the file: keep it for a short time.
     pub(crate) fn moment(&self) -> Result<Moment, JournalFailure> {
-        Moment::of(&self.db)
+        Moment::of(&self.db, Arc::clone(&self.kept_moments))
+    }
+
+    /// Whether somebody still reads a moment of the store: it cannot be compacted then.
+    pub(crate) fn is_being_read(&self) -> bool {
+        Arc::strong_count(&self.kept_moments) > 1
     }
 
     /// Adds rows as they are, and says where the log begins and how often the store was opened.

@@ -21,6 +21,8 @@ pub(super) enum ReadRequest {
     FindSignal(RunId, Box<RunSignal>),
     /// The history of a run that is woken; it goes to the run's shard.
     Load(Load),
+    /// The same of one that is too large to be read together with others.
+    LoadAlone(Load),
     /// How a finished run ended.
     Outcome(Target, oneshot::Sender<Result<Standing, RunError>>),
     /// Whether a finished run is of an instance that began as this workflow.
@@ -54,6 +56,17 @@ pub(super) enum ReadRequest {
         usize,
         oneshot::Sender<Result<Vec<FinishedRun>, RunError>>,
     ),
+}
+
+impl ReadRequest {
+    /// Whether it is small, mostly, and read together with others of the kind.
+    pub(super) fn goes_together(&self) -> bool {
+        match self {
+            Self::Load(_) => true,
+            Self::Finished(ask) => !ask.reads_child,
+            _ => false,
+        }
+    }
 }
 
 /// The door of the reader. A cheap clone.

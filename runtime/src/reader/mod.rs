@@ -4,12 +4,14 @@
 
 pub(crate) mod door;
 mod lanes;
+mod together;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrun_core::{Next, Part, Partition, RunId, Sequence, Timestamp};
-use millrun_persistence::{History, ReadError, Record, Trimmed};
+use millrun_persistence::HistoryPage as RecordPage;
+use millrun_persistence::{History, ReadError, Record, Snapshot, Trimmed};
 use millrun_workflow::Unanswered;
 use millrun_workflow::{
     Event, KeptBeginning, Ledger, Name, Outcome, ParkReason, Payload, SignalFailure, Started, UpdateStanding,
@@ -25,6 +27,7 @@ use crate::mail::{
 use crate::shared::ShardShared;
 use crate::{QueryError, RunError};
 use door::ReadRequest;
+use lanes::{NextRead, STUCK_AFTER, Watched};
 
 /// One of the lanes.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,7 @@ pub(crate) struct Reader {
     shards: ShardDoors,
     router: Router,
     lane: LaneId,
+    watched: Watched,
 }
 
 /// A message that a shard waits for. If the reader fails before it has found it out, the shard hears what is
@@ -69,6 +73,11 @@ impl<'a> Owed<'a> {
     fn pay(mut self, said: Said) {
         self.said = Some(said);
     }
+
+    /// Somebody else is going to say it.
+    fn forgive(mut self) {
+        self.said = None;
+    }
 }
 
 impl Drop for Owed<'_> {
@@ -92,6 +101,7 @@ impl Reader {
             shards,
             router,
             lane,
+            watched: Watched::default(),
         }
     }
 
@@ -109,23 +119,13 @@ impl Reader {
     fn load_kept(&self, run: RunId) -> Option<Story> {
         let journal = &self.shared.journal;
         let kept = self.kept_beside(run)?;
-        let bytes_max = self.shared.config.journal.history_bytes_max;
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let page = journal.history_page(run, kept.sequence(), bytes_max).ok()?;
-        let last = page.records.last().map_or(kept.sequence(), |last| last.sequence);
-        if last != page.head || page.trimmed.is_some() {
-            return None;
-        }
-        let events = page
-            .records
-            .iter()
-            .map(|record| Ok((decode(record, "")?, record.time)));
-        let events = events.collect::<Result<_, RunError>>().ok()?;
-        Some(Story {
-            kept: Some(kept),
-            events,
-            head: page.head,
-        })
+        let page = journal.history_page(run, kept.sequence(), self.history_bytes_max());
+        story_behind(kept, &page.ok()?)
+    }
+
+    /// How many bytes of a history are read at once, at most.
+    fn history_bytes_max(&self) -> usize {
+        usize::try_from(self.shared.config.journal.history_bytes_max).unwrap_or(usize::MAX)
     }
 
     /// The finished run that is meant, if it is of the workflow that is meant.
@@ -335,15 +335,7 @@ impl Reader {
     /// What was kept beside a run's history; `None` if there is nothing, or it cannot be read: the whole history
     /// tells what is wrong.
     fn kept_beside(&self, run: RunId) -> Option<Box<KeptBeginning>> {
-        let snapshot = self.shared.journal.snapshot(run).ok()??;
-        match KeptBeginning::decode(&snapshot.bytes) {
-            Ok(kept) if kept.sequence() == snapshot.sequence => Some(Box::new(kept)),
-            Ok(_) => None,
-            Err(error) => {
-                tracing::warn!(%run, %error, "what was kept of a history cannot be read; all of it is read");
-                None
-            }
-        }
+        kept_in(&self.shared.journal.snapshot(run).ok()??)
     }
 
     /// A page of a history, of what is durable.
@@ -412,6 +404,36 @@ fn story(history: &History) -> Result<Story, RunError> {
     Ok(Story { kept, events, head })
 }
 
+/// What a snapshot keeps of a run's history; `None` if that cannot be read: the whole history tells what is wrong.
+fn kept_in(snapshot: &Snapshot) -> Option<Box<KeptBeginning>> {
+    match KeptBeginning::decode(&snapshot.bytes) {
+        Ok(kept) if kept.sequence() == snapshot.sequence => Some(Box::new(kept)),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!(run = %snapshot.run, %error, "what was kept of a history cannot be read; all of it is read");
+            None
+        }
+    }
+}
+
+/// What was kept of a run, with all events behind it, if they are on this page; `None` also if anything is wrong.
+fn story_behind(kept: Box<KeptBeginning>, page: &RecordPage) -> Option<Story> {
+    let last = page.records.last().map_or(kept.sequence(), |last| last.sequence);
+    if last != page.head || page.trimmed.is_some() {
+        return None;
+    }
+    let events = page
+        .records
+        .iter()
+        .map(|record| Ok((decode(record, "")?, record.time)));
+    let events = events.collect::<Result<_, RunError>>().ok()?;
+    Some(Story {
+        kept: Some(kept),
+        events,
+        head: page.head,
+    })
+}
+
 /// What is kept of the beginning of a run that was trimmed.
 fn kept_of(trimmed: &Trimmed) -> Result<Box<KeptBeginning>, RunError> {
     let kept = KeptBeginning::decode(&trimmed.kept).map_err(|error| {
@@ -438,7 +460,7 @@ fn decode(record: &Record, id: &str) -> Result<Event, RunError> {
 impl Reader {
     fn answer(&self, request: ReadRequest) {
         match request {
-            ReadRequest::Load(load) => {
+            ReadRequest::Load(load) | ReadRequest::LoadAlone(load) => {
                 let unread = LocalMessage::Loaded { load, history: None };
                 let owed = Owed::new(self, Said::Here(load.run, unread));
                 let history = Some(self.load(load.run));
@@ -475,12 +497,15 @@ impl Reader {
 }
 
 impl Part for Reader {
-    fn turn(&mut self, _now: Timestamp, budget: usize) -> Next {
-        let (lanes, index) = self.shared.reader.lanes_of(self.lane);
+    fn turn(&mut self, now: Timestamp, budget: usize) -> Next {
+        let shared = Arc::clone(&self.shared);
+        let (lanes, index) = shared.reader.lanes_of(self.lane);
         for _ in 0..budget {
-            match lanes.next(index) {
-                Some(request) => self.answer(request),
+            match lanes.next(index, ReadRequest::goes_together) {
+                Some(NextRead::One(request)) => self.answer(request),
+                Some(NextRead::Several) => self.answer_together(lanes, index),
                 None if lanes.requests().is_closed() => return Next::Stop,
+                None if lanes.watch(now, &mut self.watched) => return Next::IdleUntil(now + STUCK_AFTER),
                 None => return Next::Idle,
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrun::operating::InstanceStatus;
 use millrun::{
-    OpenError, RunError, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
+    OpenError, RunError, RunHandle, Runtime, RuntimeConfig, Signal, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_persistence::{Journal, JournalConfig, MemoryJournal};
 
@@ -75,6 +75,48 @@ async fn a_history_that_is_read_slowly_holds_up_no_other() {
     journal.let_go();
     assert_eq!(waking.await.unwrap(), 100);
     assert_eq!(runtime.list_finished(None, 100).await.unwrap().len(), 20);
+    runtime.shutdown().await.unwrap();
+}
+
+/// Many runs that are woken at once are read together. One of them takes long.
+#[tokio::test]
+async fn among_many_histories_that_wait_one_that_is_read_slowly_holds_up_no_other() {
+    let journal = journal();
+    let runtime = runtime(&journal, 2).await;
+    let mut runs = Vec::new();
+    for number in 0..40 {
+        let run = runtime.start(WAIT, &format!("w-{number}"), ()).await.unwrap();
+        run.signal(GO, number).await.unwrap();
+        runs.push(run);
+    }
+    let waking = |run: &RunHandle<u64>| {
+        let run = run.clone();
+        tokio::spawn(async move {
+            run.signal(GO, 100).await.unwrap();
+            run.result().await.unwrap()
+        })
+    };
+    // Two readers, and a history for each: all others wait.
+    let ids: Vec<_> = runs.iter().map(|run| run.run_id().unwrap()).collect();
+    for slow in &ids[..3] {
+        journal.slow_down(*slow);
+    }
+    let (first, second) = (waking(&runs[0]), waking(&runs[1]));
+    held_up(&journal, 2).await;
+    let third = waking(&runs[2]);
+    let others: Vec<_> = runs[3..].iter().map(waking).collect();
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    journal.let_go_of(ids[0]);
+    journal.let_go_of(ids[1]);
+    for (number, other) in (3..).zip(others) {
+        assert_eq!(other.await.unwrap(), 100 + number);
+    }
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (100, 101));
+    assert!(!third.is_finished());
+    journal.let_go();
+    assert_eq!(third.await.unwrap(), 102);
     runtime.shutdown().await.unwrap();
 }
 

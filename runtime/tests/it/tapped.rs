@@ -107,6 +107,12 @@ impl Tapped {
         self.slow.state.lock().unwrap().waiting
     }
 
+    /// Reads of this run's history go on.
+    pub(crate) fn let_go_of(&self, run: millrun::RunId) {
+        self.slow.state.lock().unwrap().runs.remove(&run);
+        self.slow.changed.notify_all();
+    }
+
     /// Those who wait read what they wanted.
     pub(crate) fn let_go(&self) {
         let mut slow = self.slow.state.lock().unwrap();

@@ -20,11 +20,10 @@ use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::Place;
 use crate::journal::Reads;
 use crate::record::HistoryPage;
-use crate::redb::moment::Moment;
+use crate::redb::reading::View;
 use crate::redb::state::JournalState;
 use crate::redb::upkeep::BackupError;
-use crate::redb::{RedbJournal, log, open};
-use crate::scan;
+use crate::redb::{RedbJournal, open};
 use crate::wire::ndjson;
 
 /// How many finished runs are listed at a time.
@@ -198,24 +197,22 @@ impl Export<'_> {
 }
 
 /// A history in pages, as it was at one moment: a run that is trimmed meanwhile is not read in two halves.
-struct Pages {
+struct Pages<'a> {
     run: RunId,
     place: Place,
-    end: u64,
-    moment: Moment,
+    view: View<'a>,
     after: Sequence,
     is_trimmed: bool,
     is_end: bool,
 }
 
-impl Pages {
-    fn of(journal: &RedbJournal, run: RunId) -> Result<Self, ReadError> {
-        let (place, end, moment) = journal.place(run)?;
+impl<'a> Pages<'a> {
+    fn of(journal: &'a RedbJournal, run: RunId) -> Result<Self, ReadError> {
+        let (place, view) = journal.place(run)?;
         Ok(Self {
             run,
             place,
-            end,
-            moment,
+            view,
             after: Sequence::ZERO,
             is_trimmed: false,
             is_end: false,
@@ -223,11 +220,9 @@ impl Pages {
     }
 
     fn next(&mut self) -> Result<HistoryPage, ReadError> {
-        let wanted = (self.after.get(), PAGE_BYTES);
-        let (pieces, head) = log::page(&self.moment, self.run, &self.place, self.end, wanted)?;
-        let page = scan::page(self.run, &pieces, self.after, PAGE_BYTES, Sequence::new(head))?;
+        let page = self.view.page(self.run, &self.place, self.after, PAGE_BYTES)?;
         let last = page.records.last().map_or(self.after, |record| record.sequence);
-        self.is_end = last.get() >= head || last == self.after;
+        self.is_end = last >= page.head || last == self.after;
         self.after = last;
         Ok(page)
     }

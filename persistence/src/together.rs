@@ -1,0 +1,113 @@
+//! Several reads in one call, of which a journal may make less work than of as many calls.
+//!
+//! ```text
+//!   [history a, snapshot b, finished c] ──► read_together ──► each(0, ..), each(1, ..), each(2, ..)
+//!                                                 └─ one that exceeds the bound in bytes is passed over
+//! ```
+//!
+//! Here: what is asked, what is answered, and how a journal does it that has nothing to share.
+
+use millrun_core::{InstanceId, RunId, Sequence};
+
+use crate::error::ReadError;
+use crate::journal::Reads;
+use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
+
+/// One of the reads of a [`Reads::read_together`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToRead {
+    /// What [`Reads::history`] gives.
+    History(RunId),
+    /// What [`Reads::history_page`] gives.
+    Page {
+        /// Whose history it is.
+        run: RunId,
+        /// The record behind which the page begins.
+        after: Sequence,
+        /// The size of the page in bytes.
+        bytes_max: usize,
+    },
+    /// What [`Reads::snapshot`] gives.
+    Snapshot(RunId),
+    /// What [`Reads::finished`] gives.
+    Finished(InstanceId),
+}
+
+/// What a [`ToRead`] comes to, variant by variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WasRead {
+    /// A whole history.
+    History(History),
+    /// A page of a history.
+    Page(HistoryPage),
+    /// The snapshot of a run, if it has one.
+    Snapshot(Option<Snapshot>),
+    /// The latest finished run of an instance, if one is retained.
+    Finished(Option<FinishedRun>),
+}
+
+impl WasRead {
+    /// How many bytes of records or of a snapshot it holds: those that count to the bound of a call.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::History(history) => history.records.iter().map(|record| record.body.len()).sum(),
+            Self::Page(page) => page.records.iter().map(|record| record.body.len()).sum(),
+            Self::Snapshot(snapshot) => snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes.len()),
+            Self::Finished(_) => 0,
+        }
+    }
+}
+
+/// What is told of each read: its place among those that were asked for, and what it comes to.
+pub type EachRead<'a> = &'a mut dyn FnMut(usize, Result<WasRead, ReadError>);
+
+/// [`Reads::read_together`] of a journal that has nothing to share.
+pub(crate) fn one_by_one<R: Reads + ?Sized>(
+    journal: &R,
+    wanted: &[ToRead],
+    bytes_max: usize,
+    each: EachRead<'_>,
+) {
+    let mut left = bytes_max;
+    for (index, wanted) in wanted.iter().enumerate() {
+        if let Some(was_read) = read(journal, wanted, left) {
+            left = left.saturating_sub(was_read.as_ref().map_or(0, WasRead::bytes));
+            each(index, was_read);
+        }
+    }
+}
+
+/// One read of at most so many bytes; `None` if it has more.
+fn read<R: Reads + ?Sized>(journal: &R, wanted: &ToRead, left: usize) -> Option<Result<WasRead, ReadError>> {
+    Some(match wanted {
+        ToRead::Finished(id) => journal.finished(id).map(WasRead::Finished),
+        ToRead::History(_) | ToRead::Page { .. } | ToRead::Snapshot(_) if left == 0 => return None,
+        ToRead::Snapshot(run) => journal.snapshot(*run).map(WasRead::Snapshot),
+        ToRead::Page {
+            run,
+            after,
+            bytes_max,
+        } => {
+            let page = journal.history_page(*run, *after, left.min(*bytes_max));
+            if let Ok(page) = &page
+                && left < *bytes_max
+                && !page.is_end()
+            {
+                return None;
+            }
+            page.map(WasRead::Page)
+        }
+        // A page is bounded, a history is not.
+        ToRead::History(run) => match journal.history_page(*run, Sequence::ZERO, left) {
+            Ok(page) if !page.is_end() => return None,
+            Ok(HistoryPage {
+                records, trimmed, id, ..
+            }) => match id {
+                Some(id) => Ok(WasRead::History(History::new(*run, id, records, trimmed))),
+                None => Err(ReadError::UnknownRun { run: *run }),
+            },
+            Err(error) => Err(error),
+        },
+    })
+}
