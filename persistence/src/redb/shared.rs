@@ -88,13 +88,15 @@ impl Shared {
     }
 
     /// Compacts the store if nobody reads it; readers wait meanwhile. Returns the
-    /// store for its writer.
-    pub(crate) fn compact(&self) -> (Option<Arc<Store>>, Result<(), JournalFailure>) {
+    /// store for its writer, and whether it was compacted.
+    pub(crate) fn compact(&self) -> (Option<Arc<Store>>, Result<bool, JournalFailure>) {
         let mut place = self.store.write().unwrap_or_else(PoisonError::into_inner);
         let Some(store) = place.take() else {
             return (None, Err(JournalFailure::closed()));
         };
         let (store, outcome) = match Arc::try_unwrap(store) {
+            // What is read began before the place was taken: nothing further begins.
+            Ok(store) if store.is_being_read() => (Arc::new(store), None),
             Ok(mut store) => {
                 let began = self.written.load(Ordering::Relaxed);
                 self.compaction_began.store(began, Ordering::Relaxed);
@@ -108,7 +110,7 @@ impl Shared {
         *place = Some(Arc::clone(&store));
         drop(place);
         let Some(outcome) = outcome else {
-            return (Some(store), Ok(()));
+            return (Some(store), Ok(false));
         };
         let mut state = self.lock();
         state.is_compacting = false;
@@ -118,7 +120,7 @@ impl Shared {
         for bell in watchers {
             bell.ring();
         }
-        (Some(store), outcome)
+        (Some(store), outcome.map(|()| true))
     }
 
     /// Bytes written by the compaction under way, or by the last one.

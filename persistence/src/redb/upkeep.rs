@@ -119,7 +119,8 @@ impl RedbJournal {
     /// Asks the writer to give free space at the end of the file back to the file system; returns
     /// at once. Meanwhile nothing is committed: what is enqueued waits, and
     /// [`enqueue`](crate::Journal::enqueue) gives `Full` once the buffer is. Bells ring at the end,
-    /// and [`Stats::compactions`](crate::Stats::compactions) has grown.
+    /// and [`Stats::compactions`](crate::Stats::compactions) has grown. It begins when nobody reads the store (a history, a
+    /// copy, a check of all of it); until then turns are committed as ever.
     ///
     /// It takes about half a second per GB, and is never done unasked.
     pub fn begin_compact(&self) {

@@ -34,6 +34,8 @@ use crate::wire::inventory::{Listed, in_order};
 
 /// For how many runs at a time the writer looks up, under the lock, what is to be listed.
 const LISTED_AT_ONCE: usize = 256;
+/// How long a compaction waits before it looks again whether somebody reads the store.
+const COMPACT_RETRY: Duration = Duration::from_millis(10);
 /// Why the writer has its store.
 const KEPT: &str = "the store is kept until the writer ends";
 
@@ -49,6 +51,8 @@ pub(crate) struct Writer {
     synced_at: Duration,
     /// When the file was seen last, on the host's clock.
     seen_at: Duration,
+    /// When a compaction that is asked for is tried, on the host's clock.
+    compact_at: Duration,
 }
 
 /// Whether there has been time between the latest commits: a bit for each, the last one lowest.
@@ -90,6 +94,7 @@ impl Writer {
             last_bytes: 0,
             synced_at,
             seen_at: synced_at,
+            compact_at: synced_at,
         }
     }
 
@@ -116,7 +121,8 @@ impl Writer {
         if state.failure.is_some() {
             return Work::End;
         }
-        if state.is_compacting {
+        let compact_within = state.is_compacting.then(|| self.compact_at.saturating_sub(now));
+        if compact_within == Some(Duration::ZERO) {
             return Work::Compact;
         }
         let queued = state.open.batches;
@@ -152,7 +158,8 @@ impl Writer {
                     batches,
                     bytes: half_full,
                 };
-                Work::Wait(look_within.map_or(time, |within| within.min(time)))
+                let within = [look_within, compact_within].into_iter().flatten().min();
+                Work::Wait(within.map_or(time, |within| within.min(time)))
             }
             Decision::Idle => {
                 state.ring_at = match self.shared.config.journal.durability {
@@ -162,7 +169,7 @@ impl Writer {
                     },
                     Durability::Durable | Durability::Eventual { .. } => RingAt::FIRST,
                 };
-                Work::Idle
+                compact_within.map_or(Work::Idle, Work::Wait)
             }
         }
     }
@@ -189,14 +196,18 @@ impl Writer {
         }
     }
 
-    /// Compacts the file if no reader has it just now, else leaves that for the next turn; says
+    /// Compacts the file if no reader has it just now, else leaves that for a later turn, and commits meanwhile; says
     /// whether the writer may go on.
     fn compact(&mut self) -> bool {
         self.store = None;
         let (store, outcome) = self.shared.compact();
         self.store = store;
         match outcome {
-            Ok(()) => true,
+            Ok(true) => true,
+            Ok(false) => {
+                self.compact_at = self.shared.host.elapsed() + COMPACT_RETRY;
+                true
+            }
             Err(failure) => {
                 self.give_up(failure);
                 false

@@ -3,9 +3,12 @@
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use millrun_persistence::contract::Author;
-use millrun_persistence::{BackupError, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats};
+use millrun_persistence::{
+    BackupError, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats, ToRead,
+};
 
 use crate::host::HandHost;
 
@@ -130,6 +133,35 @@ fn compacting_shrinks_the_file_and_keeps_everything() {
         author.assert_history(&world.journal);
     }
     assert_eq!(world.journal.verify().unwrap().damaged, []);
+}
+
+/// The story: a read that was under way when a compaction began was answered, and the journal failed for good, since the
+/// file cannot be compacted while something in it is being read.
+#[test]
+fn a_compaction_waits_for_reads_that_are_under_way() {
+    let mut world = World::new();
+    world.work(40);
+    let runs: Vec<_> = world.live().map(|author| ToRead::History(author.run)).collect();
+    let mut read = 0;
+    world
+        .journal
+        .read_together(&runs, usize::MAX, &mut |index, was_read| {
+            assert!(was_read.is_ok());
+            if index == 0 {
+                world.journal.begin_compact();
+                for _ in 0..4 {
+                    world.host.step();
+                }
+            }
+            read += 1;
+        });
+    assert_eq!((read, world.journal.failure()), (runs.len(), None));
+    world.work(4);
+    assert_eq!(world.journal.stats().compactions, 0, "turns do not wait for it");
+    world.host.advance(Duration::from_millis(10));
+    world.host.run();
+    assert_eq!(world.journal.stats().compactions, 1);
+    world.work(4);
 }
 
 /// A disk that asks the journal, at each sync, how far it is.
