@@ -5,25 +5,31 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
+use millrun::broker::Headers;
 use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 
 use crate::body::{
-    EmptyBody, QueryBody, ReasonBody, SessionBody, SignalBody, StartBody, UpdateBody, parse, payload,
+    EmptyBody, PublishBody, QueryBody, ReasonBody, SessionBody, SignalBody, StartBody, UpdateBody, parse,
+    payload,
 };
 use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::operations::Action;
 use crate::problem::Problem;
-use crate::query::{PageQuery, StreamQuery, wait};
+use crate::query::{PageQuery, StreamQuery, wait, wait_or};
 use crate::router::Served;
 use crate::starts::{start_lines, started};
 use crate::stream::run_events;
+use crate::topics::tail;
 use crate::view::{
     Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
 };
 use crate::waiting::within;
 use crate::{Access, Role};
+
+/// How long a publish waits for room if the request does not say.
+const PUBLISH_WAIT_MS: u64 = 5_000;
 
 /// What a request says.
 pub(crate) struct Asked<'a> {
@@ -108,6 +114,15 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             started(&handle, "../../runs/")
         }
         Action::Starts => return Ok(start_lines(runtime, body).await?.into_response()),
+        Action::Topics => served.topics.told(),
+        Action::Tail => {
+            let (topic, query) = (
+                served.topics.get(value)?,
+                StreamQuery::parse(query, &head.headers)?,
+            );
+            return tail(runtime, served.streams.take()?, topic, query);
+        }
+        Action::Publish => publish(served, value, wait_or(query, PUBLISH_WAIT_MS)?, parse(body)?).await?,
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
             let answer = instance()?.query(&name, payload(question)?).await?;
@@ -164,6 +179,33 @@ fn metrics_answer(runtime: &Runtime) -> Response {
 /// What was asked is in the run's history.
 fn recorded() -> Json {
     object([("recorded", true.into())])
+}
+
+/// Publishes to a topic, and waits no longer for room there.
+async fn publish(
+    served: &Served,
+    topic: &str,
+    wait: Duration,
+    body: PublishBody<'_>,
+) -> Result<Json, Problem> {
+    let runtime = &served.runtime;
+    let carried = served.topics.get(topic)?.carried();
+    let headers = body.key.map(|key| Headers::new().key(key)).unwrap_or_default();
+    let publishing = carried.publish(headers, &payload(body.value)?);
+    let publishing = publishing.map_err(|error| Problem::new("payload", error.to_string()))?;
+    match within(runtime.host().as_ref(), wait, publishing).await {
+        Some(published) => {
+            let published = published?;
+            Ok(object([
+                ("envelope", published.id.to_string().into()),
+                ("delivered", published.delivered.into()),
+            ]))
+        }
+        None => {
+            let detail = format!("there was none for {} ms", wait.as_millis());
+            Err(Problem::new("topic-full", detail).retryable())
+        }
+    }
 }
 
 /// How a run has ended, or that it has not; for so long it is waited for. One that is parked is told at once.

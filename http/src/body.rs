@@ -123,6 +123,16 @@ pub(crate) struct SignalBody<'a> {
     pub(crate) value: Option<&'a RawValue>,
 }
 
+/// Publishes to a topic.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PublishBody<'a> {
+    #[serde(borrow, default)]
+    pub(crate) value: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) key: Option<String>,
+}
+
 /// Asks a query.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

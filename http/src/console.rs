@@ -1,15 +1,17 @@
 //! The console of a runtime: its routes, and what they check.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse as _;
-use millrun::Runtime;
+use millrun::broker::TopicError;
+use millrun::{Runtime, Topic};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::router::{finished, routes};
+use crate::router::{Served, finished, routes};
 use crate::{Access, Sites};
 
 /// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
@@ -27,11 +29,8 @@ use crate::{Access, Sites};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Console {
-    runtime: Runtime,
-    access: Access,
+    served: Served,
     sites: Sites,
-    /// Whether `ready` says no, whatever the runtime says.
-    is_leaving: Arc<AtomicBool>,
 }
 
 impl Console {
@@ -39,10 +38,8 @@ impl Console {
     #[must_use]
     pub fn new(runtime: &Runtime, access: Access) -> Self {
         Self {
-            runtime: runtime.clone(),
-            access,
+            served: Served::new(runtime, access),
             sites: Sites::default(),
-            is_leaving: Arc::default(),
         }
     }
 
@@ -57,7 +54,35 @@ impl Console {
     /// From now on `ready` answers 503 at every router of this console and its clones, so that requests are sent
     /// elsewhere: the first step of an orderly end. Everything else goes on.
     pub fn not_ready(&self) {
-        self.is_leaving.store(true, Ordering::Relaxed);
+        self.served.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets a topic be published to and tailed, with its values as JSON: operators publish, readers listen. A topic
+    /// that is not exposed cannot be reached. Nobody who listens holds up a publisher.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Topic};
+    /// # use millrun_http::{Access, Console};
+    /// const PRICES: Topic<u64> = Topic::named("shop.prices");
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().start().await?;
+    /// let console = Console::new(&runtime, Access::read_only()).expose(PRICES)?;
+    /// let app = console.router();
+    /// # drop(app);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the name is none of a topic, or the topic of this name carries another type.
+    pub fn expose<T>(mut self, topic: Topic<T>) -> Result<Self, TopicError>
+    where
+        T: Serialize + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.served.topics.expose(&self.served.runtime, topic)?;
+        Ok(self)
     }
 
     /// The routes, to be nested under any path of any app. `Host`, `Origin` and the caller's role are checked on
@@ -69,8 +94,7 @@ impl Console {
     /// same request, may be sent again; a signal may be recorded twice then.
     pub fn router(&self) -> Router {
         let sites = self.sites.clone();
-        let routes = routes(&self.runtime, self.access.clone(), Arc::clone(&self.is_leaving));
-        routes.layer(from_fn(move |request: Request, next: Next| {
+        routes(&self.served).layer(from_fn(move |request: Request, next: Next| {
             let (head, body) = request.into_parts();
             let checked = sites.check(&head);
             async move {
@@ -86,16 +110,16 @@ impl Console {
 #[cfg(feature = "serve")]
 impl Console {
     pub(crate) fn runtime(&self) -> &Runtime {
-        &self.runtime
+        &self.served.runtime
     }
 
     pub(crate) fn access(&self) -> &Access {
-        &self.access
+        &self.served.access
     }
 
     #[cfg(any(not(unix), test))]
     pub(crate) fn with_access(mut self, access: Access) -> Self {
-        self.access = access;
+        self.served.access = access;
         self
     }
 

@@ -35,6 +35,7 @@ mod sites;
 mod starts;
 mod stream;
 mod token;
+mod topics;
 mod view;
 mod waiting;
 
@@ -56,3 +57,4 @@ pub use sites::Sites;
 pub use starts::LINES_LEN_MAX;
 pub use stream::STREAMS_LEN_MAX;
 pub use token::{Token, TokenError};
+pub use topics::{RING_BYTES_MAX, RING_LEN_MAX};

@@ -160,6 +160,24 @@ pub static PROBLEMS: &[ProblemType] = &[
         "let tabs share a stream, or try again later",
     ),
     problem(
+        "no-topic",
+        404,
+        "no topic of this name is exposed",
+        "the operation topics tells which are; a program exposes one with Console::expose",
+    ),
+    problem(
+        "topic-full",
+        503,
+        "an inbox at the topic has no room",
+        "publish again later; inboxes that had room have the value, and get it once more then",
+    ),
+    problem(
+        "topic",
+        503,
+        "the topic cannot be listened to",
+        "the detail says why; raise the bound that it names",
+    ),
+    problem(
         "payload",
         400,
         "the value cannot be encoded",

@@ -87,8 +87,13 @@ impl StreamQuery {
 
 /// How long a request may wait: `wait_ms`, not at all if it does not say.
 pub(crate) fn wait(query: &str) -> Result<Duration, Problem> {
+    wait_or(query, 0)
+}
+
+/// As [`wait`], and as long as this if it does not say.
+pub(crate) fn wait_or(query: &str, default_ms: u64) -> Result<Duration, Problem> {
     let [wait_ms] = parameters(query, ["wait_ms"])?;
-    let wait_ms = wait_ms.map_or(Ok(0), |wait_ms| number("wait_ms", &wait_ms))?;
+    let wait_ms = wait_ms.map_or(Ok(default_ms), |wait_ms| number("wait_ms", &wait_ms))?;
     if wait_ms > WAIT_MS_MAX {
         return Err(wrong("wait_ms", "from 0 to 60000"));
     }
@@ -138,7 +143,8 @@ fn number(name: &str, text: &str) -> Result<u64, Problem> {
     number.ok_or_else(|| wrong(name, "a whole number below 2^64 is expected"))
 }
 
-fn wrong(name: &str, what: &str) -> Problem {
+/// A parameter that is not as it should be.
+pub(crate) fn wrong(name: &str, what: &str) -> Problem {
     Problem::new("invalid-query", format!("{name}: {what}"))
 }
 
@@ -202,8 +208,12 @@ mod tests {
 
     #[test]
     fn a_wait_is_read_or_refused() {
-        for (query, wait_ms) in [("", 0), ("wait_ms=0", 0), ("wait_ms=60000", 60_000)] {
-            assert_eq!(wait(query).unwrap(), Duration::from_millis(wait_ms), "{query}");
+        for (query, wait_ms) in [("", 7), ("wait_ms=0", 0), ("wait_ms=60000", 60_000)] {
+            assert_eq!(
+                wait_or(query, 7).unwrap(),
+                Duration::from_millis(wait_ms),
+                "{query}"
+            );
         }
         for query in [
             "wait_ms",
@@ -212,7 +222,7 @@ mod tests {
             "wait_ms=1&wait_ms=1",
             "wait=1",
         ] {
-            assert!(wait(query).is_err(), "{query}");
+            assert!(wait_or(query, 7).is_err(), "{query}");
         }
     }
 

@@ -16,16 +16,12 @@ use crate::body::read;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::stream::Places;
+use crate::topics::Topics;
 use crate::{Access, OPERATIONS, Operation};
 
 /// A route for each operation of the table.
-pub(crate) fn routes(runtime: &Runtime, access: Access, is_leaving: Arc<AtomicBool>) -> Router {
-    let served = Arc::new(Served {
-        runtime: runtime.clone(),
-        access,
-        streams: Places::default(),
-        is_leaving,
-    });
+pub(crate) fn routes(served: &Served) -> Router {
+    let served = Arc::new(served.clone());
     let mut router = Router::new();
     for operation in OPERATIONS {
         let served = Arc::clone(&served);
@@ -49,15 +45,28 @@ pub(crate) fn routes(runtime: &Runtime, access: Access, is_leaving: Arc<AtomicBo
         })
 }
 
-/// What all requests share.
+/// What all requests share. A cheap clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) runtime: Runtime,
-    access: Access,
+    pub(crate) access: Access,
+    /// Whether `ready` says no, whatever the runtime says.
+    pub(crate) is_leaving: Arc<AtomicBool>,
     pub(crate) streams: Places,
-    is_leaving: Arc<AtomicBool>,
+    pub(crate) topics: Topics,
 }
 
 impl Served {
+    pub(crate) fn new(runtime: &Runtime, access: Access) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            access,
+            is_leaving: Arc::default(),
+            streams: Places::default(),
+            topics: Topics::default(),
+        }
+    }
+
     async fn answer(
         &self,
         operation: &Operation,

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use crate::problem::Problem;
-use crate::view::Json;
+use crate::view::{Json, object};
 
 /// Some events, written one behind the other.
 #[derive(Debug, Default)]
@@ -15,24 +15,34 @@ impl Frames {
         Self(":\n\n".to_owned())
     }
 
-    /// Adds an event. A client that resumes behind it names its `id`; one of no `kind` is a message.
-    pub(crate) fn event(&mut self, id: Option<&dyn Display>, kind: Option<&str>, data: &Json) {
-        if let Some(id) = id {
-            self.field("id", id);
-        }
-        if let Some(kind) = kind {
-            self.field("event", &kind);
-        }
-        // JSON may have line breaks between its parts, which are the same as spaces there.
-        for line in data.to_text().lines() {
-            self.field("data", &line);
-        }
-        self.0.push('\n');
+    /// Adds a message: JSON, behind which a client resumes that names its id.
+    pub(crate) fn message(&mut self, id: &dyn Display, json: &str) {
+        self.field("id", id);
+        self.data(json);
+    }
+
+    /// Adds an event that is no message.
+    pub(crate) fn event(&mut self, kind: &str, data: &Json) {
+        self.field("event", &kind);
+        self.data(&data.to_text());
+    }
+
+    /// Adds the event that tells how many messages are missing here.
+    pub(crate) fn gap(&mut self, lost: Json) {
+        self.event("gap", &object([("lost", lost)]));
     }
 
     /// Adds the event that ends a stream early, and says why.
     pub(crate) fn problem(&mut self, problem: Problem) {
-        self.event(None, Some("problem"), &problem.into_json());
+        self.event("problem", &problem.into_json());
+    }
+
+    fn data(&mut self, json: &str) {
+        // JSON may have line breaks between its parts, which are the same as spaces there.
+        for line in json.lines() {
+            self.field("data", &line);
+        }
+        self.0.push('\n');
     }
 
     fn field(&mut self, name: &str, value: &dyn Display) {
@@ -51,16 +61,15 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::object;
 
     #[test]
     fn an_event_has_its_fields_on_lines_of_their_own_and_an_empty_line_behind() {
         let mut frames = Frames::default();
-        frames.event(Some(&7), None, &object([("a", "x\ny".into())]));
-        frames.event(None, Some("end"), &Json::raw("{\n\"b\":\r\n1}".to_owned()));
+        frames.message(&7, "{\n\"b\":\r\n1}");
+        frames.event("end", &object([("a", "x\ny".into())]));
         assert_eq!(
             frames.into_text(),
-            "id: 7\ndata: {\"a\":\"x\\ny\"}\n\nevent: end\ndata: {\ndata: \"b\":\ndata: 1}\n\n"
+            "id: 7\ndata: {\ndata: \"b\":\ndata: 1}\n\nevent: end\ndata: {\"a\":\"x\\ny\"}\n\n"
         );
     }
 }

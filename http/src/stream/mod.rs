@@ -35,6 +35,9 @@ pub use places::STREAMS_LEN_MAX;
 /// After how long without an event a stream sends a comment: proxies and clients give up on silent connections.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// About how many bytes a source gives at once: as much as a server has unsent of a stream.
+pub(crate) const FRAMES_BYTES: usize = 64 * 1024;
+
 /// What is asked for frames.
 pub(crate) trait Source: Sized + Send + 'static {
     /// Waits for the next frames, and gives itself back unless these are the last.

@@ -8,16 +8,14 @@ use axum::response::{IntoResponse as _, Response};
 use millrun::history::{HistoryPage, Sequence};
 use millrun::{RunError, RunId, Runtime};
 
-use super::{Frames, Place, Source, respond};
+use super::{FRAMES_BYTES, Frames, Place, Source, respond};
 use crate::problem::Problem;
 use crate::query::StreamQuery;
 use crate::view::{object, recorded};
 
-/// How many events are read at once.
+/// How many events are read at once. What does not fit into the frames is dropped and read again, so that a client
+/// that takes nothing holds no more than these.
 const PAGE: usize = 256;
-/// About how many bytes are handed over at once: as much as a server has unsent of a stream. What has been read
-/// beyond that is dropped and read again, so that a client that takes nothing holds no more than this.
-const FRAMES_BYTES: usize = 64 * 1024;
 
 /// The stream of a run: its events, and the event `end` when there will be no more.
 pub(crate) async fn run_events(
@@ -77,7 +75,7 @@ impl Source for RunEvents {
         };
         if let Some(first) = page.trimmed_before {
             let lost = first.get().saturating_sub(self.after.get() + 1);
-            frames.event(None, Some("gap"), &object([("lost", lost.into())]));
+            frames.gap(lost.into());
         }
         // None are there if the run has ended.
         let mut has_ended = page.events.is_empty();
@@ -87,7 +85,7 @@ impl Source for RunEvents {
                 self.has_more = true;
                 return (frames, Some(self));
             }
-            frames.event(Some(&event.sequence), None, &recorded(event));
+            frames.message(&event.sequence, &recorded(event).to_text());
             self.after = event.sequence;
             has_ended = event.event.is_last();
             self.left -= 1;
@@ -96,7 +94,7 @@ impl Source for RunEvents {
             }
         }
         if has_ended {
-            frames.event(None, Some("end"), &object([]));
+            frames.event("end", &object([]));
         }
         (frames, (!has_ended).then_some(self))
     }

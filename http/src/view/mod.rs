@@ -9,6 +9,6 @@ mod why;
 
 pub(crate) use described::{description, park_reason};
 pub(crate) use event::{history, recorded};
-pub(crate) use json::{Json, object};
+pub(crate) use json::{Json, list, object};
 pub(crate) use lists::{catalogue, finished, instances, parts, stats};
 pub(crate) use why::why;

@@ -4,6 +4,7 @@
 
 mod batches;
 mod checks;
+mod client;
 mod documents;
 mod measuring;
 mod polling;
@@ -13,4 +14,5 @@ mod refusing;
 mod serving;
 mod streaming;
 mod support;
+mod tailing;
 mod writing;

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use futures_util::StreamExt as _;
 use millrun::history::Sequence;
 use millrun::{RunId, Runtime, RuntimeBuilder, Signal, Workflow, WorkflowContext, WorkflowError};
 use millrun_http::{Access, router};
 use millrun_testkit::{SimConfig, SimHost};
-use serde_json::Value;
 use tower::ServiceExt as _;
 
+use crate::client::Client;
 use crate::support::get;
 
 const SUM: Workflow<u64, u64> = Workflow::named("sum");
@@ -32,71 +30,6 @@ async fn sum(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
 
 fn code(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder.register(SUM, sum)
-}
-
-/// A client that reads a stream of server-sent events.
-struct Client {
-    body: BodyDataStream,
-    text: String,
-}
-
-#[derive(Debug, PartialEq)]
-struct Received {
-    id: Option<String>,
-    /// `message` where the event says nothing else; a comment has none.
-    kind: Option<String>,
-    data: Value,
-}
-
-impl Client {
-    async fn connect(app: &Router, path: &str, last: Option<&str>) -> Self {
-        let mut request = Request::get(path);
-        if let Some(last) = last {
-            request = request.header("last-event-id", last);
-        }
-        let response = app
-            .clone()
-            .oneshot(request.body(Body::empty()).unwrap())
-            .await
-            .unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        assert_eq!(response.headers()["cache-control"], "no-store");
-        Self {
-            body: response.into_body().into_data_stream(),
-            text: String::new(),
-        }
-    }
-
-    /// The next event, or comment; `None` when the stream is over.
-    async fn next(&mut self) -> Option<Received> {
-        while !self.text.contains("\n\n") {
-            let bytes = self.body.next().await?.unwrap();
-            self.text.push_str(std::str::from_utf8(&bytes).unwrap());
-        }
-        let (block, rest) = self.text.split_once("\n\n").unwrap();
-        let field = |name: &str| {
-            let mut lines = block.lines();
-            lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned))
-        };
-        let data = field("data").map_or(Value::Null, |data| serde_json::from_str(&data).unwrap());
-        let received = Received {
-            id: field("id"),
-            kind: (block != ":").then(|| field("event").unwrap_or("message".to_owned())),
-            data,
-        };
-        self.text = rest.to_owned();
-        Some(received)
-    }
-
-    /// All that follows.
-    async fn rest(mut self) -> Vec<Received> {
-        let mut all = Vec::new();
-        while let Some(received) = self.next().await {
-            all.push(received);
-        }
-        all
-    }
 }
 
 fn path_of(run: RunId) -> String {
