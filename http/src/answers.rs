@@ -11,15 +11,15 @@ use millrun::operating::{InstanceDescription, InstanceStatus};
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 
 use crate::body::{
-    EmptyBody, PublishBody, QueryBody, ReasonBody, SessionBody, SignalBody, StartBody, UpdateBody, parse,
-    payload,
+    EmptyBody, PublishBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload,
 };
+use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::{PageQuery, StreamQuery, wait, wait_or};
 use crate::router::Served;
-use crate::starts::{start_lines, started};
+use crate::starts::{start_lines, start_one};
 use crate::stream::run_events;
 use crate::topics::tail;
 use crate::view::{
@@ -103,16 +103,8 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             let wait = wait(query)?;
             result(runtime, runtime.describe_run(run(value)?).await?, wait).await?
         }
-        Action::Start => {
-            let StartBody {
-                workflow,
-                input,
-                on_conflict,
-            } = parse(body)?;
-            let start = runtime.start_untyped(workflow, value, payload(input)?);
-            let handle = start.on_conflict(on_conflict.into()).await?;
-            started(&handle, "../../runs/")
-        }
+        Action::Start => start_one(served, Some(value), key_of(&head.headers)?, body).await?,
+        Action::StartByKey => start_one(served, None, key_of(&head.headers)?, body).await?,
         Action::Starts => return Ok(start_lines(runtime, body).await?.into_response()),
         Action::Topics => served.topics.told(),
         Action::Tail => {
@@ -135,7 +127,10 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
         }
         Action::Update => {
             let UpdateBody { name, request, input } = parse(body)?;
-            let answer = instance()?.update_as(&name, &request, payload(input)?).await?;
+            let key = key_of(&head.headers)?;
+            let request = request.as_deref().or(key);
+            let request = request.ok_or_else(|| Problem::new("invalid-body", "there is no request"))?;
+            let answer = instance()?.update_as(&name, request, payload(input)?).await?;
             object([("answer", (&answer).into())])
         }
         Action::Cancel => {

@@ -82,11 +82,12 @@ pub(crate) struct StartBody<'a> {
     pub(crate) on_conflict: Conflict,
 }
 
-/// Starts an instance: a line of many.
+/// Starts an instance whose id is in no path: a line of many, or one that may have a key as its id.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartLine<'a> {
-    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) id: Option<String>,
     pub(crate) workflow: String,
     #[serde(borrow, default)]
     pub(crate) input: Option<&'a RawValue>,
@@ -147,7 +148,8 @@ pub(crate) struct QueryBody<'a> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateBody<'a> {
     pub(crate) name: String,
-    pub(crate) request: String,
+    #[serde(default)]
+    pub(crate) request: Option<String>,
     #[serde(borrow, default)]
     pub(crate) input: Option<&'a RawValue>,
 }

@@ -57,6 +57,7 @@ pub(crate) enum Action {
     Tail,
     Publish,
     Start,
+    StartByKey,
     Starts,
     Signal,
     Update,
@@ -237,6 +238,14 @@ pub static OPERATIONS: &[Operation] = &[
         action: Action::Start,
     },
     Operation {
+        name: "start_by_key",
+        method: Method::POST,
+        path: "v1/start",
+        role: Role::Operator,
+        about: "the same, of the `id` in the body, or else of the one that the header `Idempotency-Key` gives",
+        action: Action::StartByKey,
+    },
+    Operation {
         name: "starts",
         method: Method::POST,
         path: "v1/starts",
@@ -265,7 +274,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::POST,
         path: "v1/instances/{id}/update",
         role: Role::Operator,
-        about: "asks for an update, once per `request`",
+        about: "asks for an update, once per `request`, or else per `Idempotency-Key`",
         action: Action::Update,
     },
     Operation {

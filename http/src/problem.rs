@@ -118,6 +118,18 @@ pub static PROBLEMS: &[ProblemType] = &[
         "see what the operation takes in the README of millrun-http",
     ),
     problem(
+        "invalid-key",
+        400,
+        "the header idempotency-key is no key",
+        "send one of 1 to 255 visible ASCII characters, in quotes or without",
+    ),
+    problem(
+        "key-reused",
+        422,
+        "the key came with another request before",
+        "choose a new key for each request, and the same for the same request sent again",
+    ),
+    problem(
         "not-found",
         404,
         "there is no such instance or run",
@@ -282,7 +294,7 @@ pub static PROBLEMS: &[ProblemType] = &[
 ];
 
 /// A problem on its way to the client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     code: &'static str,
     detail: String,

@@ -13,6 +13,7 @@ use millrun::Runtime;
 
 use crate::answers::{Asked, answer};
 use crate::body::read;
+use crate::keys::Keys;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::stream::Places;
@@ -54,6 +55,7 @@ pub(crate) struct Served {
     pub(crate) is_leaving: Arc<AtomicBool>,
     pub(crate) streams: Places,
     pub(crate) topics: Topics,
+    pub(crate) keys: Keys,
 }
 
 impl Served {
@@ -64,6 +66,7 @@ impl Served {
             is_leaving: Arc::default(),
             streams: Places::default(),
             topics: Topics::default(),
+            keys: Keys::default(),
         }
     }
 

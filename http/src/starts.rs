@@ -10,27 +10,19 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use millrun::{Runtime, UntypedHandle};
+use millrun::{OnConflict, Payload, Runtime};
 
 use crate::BODY_BYTES_MAX;
-use crate::body::{StartLine, parse, payload};
+use crate::body::{StartBody, StartLine, parse, payload};
+use crate::keys::Fingerprint;
 use crate::problem::Problem;
+use crate::router::Served;
 use crate::view::{Json, object};
 
 /// How many lines a request may have.
 pub const LINES_LEN_MAX: usize = 1_000;
 /// How many starts of a request are under way at once.
 const STARTS_AT_ONCE: usize = 512;
-
-/// What a start is answered with; `runs` leads from where it was asked for to where runs are.
-pub(crate) fn started(handle: &UntypedHandle, runs: &str) -> Json {
-    let run = handle.run_id();
-    object([
-        ("id", handle.id().into()),
-        ("run", run.into()),
-        ("history", run.map(|run| format!("{runs}{run}/history")).into()),
-    ])
-}
 
 /// Starts an instance for each line, and answers each with a line, in their order. What is wrong with a line is told
 /// in its place, and is nothing to the others.
@@ -68,13 +60,70 @@ async fn start_line(runtime: &Runtime, line: &[u8]) -> Result<Json, Problem> {
         );
         return Err(Problem::new("body-too-large", detail));
     }
-    let StartLine {
-        id,
-        workflow,
-        input,
-        on_conflict,
-    } = parse(line)?;
-    let start = runtime.start_untyped(workflow, &id, payload(input)?);
-    let handle = start.on_conflict(on_conflict.into()).await?;
-    Ok(started(&handle, "runs/"))
+    let asked = StartAsked::of_line(parse(line)?, None)?;
+    asked.start(runtime.clone(), "runs/").await
+}
+
+/// Starts an instance of this id, or of the one that the body or the key names. A request that comes again with its
+/// key is answered as it was.
+pub(crate) async fn start_one(
+    served: &Served,
+    id: Option<&str>,
+    key: Option<&str>,
+    body: &[u8],
+) -> Result<Json, Problem> {
+    let (asked, runs) = match id {
+        Some(id) => (StartAsked::new(id, parse(body)?)?, "../../runs/"),
+        None => (StartAsked::of_line(parse(body)?, key)?, "runs/"),
+    };
+    let start = asked.start(served.runtime.clone(), runs);
+    match key {
+        Some(key) => {
+            let fingerprint = Fingerprint::of(id.unwrap_or_default(), body);
+            served.keys.once(&served.runtime, key, fingerprint, start).await
+        }
+        None => start.await,
+    }
+}
+
+/// A start whose body has been read.
+struct StartAsked {
+    id: String,
+    workflow: String,
+    input: Payload,
+    on_conflict: OnConflict,
+}
+
+impl StartAsked {
+    fn new(id: &str, body: StartBody<'_>) -> Result<Self, Problem> {
+        Ok(Self {
+            id: id.to_owned(),
+            workflow: body.workflow,
+            input: payload(body.input)?,
+            on_conflict: body.on_conflict.into(),
+        })
+    }
+
+    /// The id of the line wins over the key.
+    fn of_line(line: StartLine<'_>, key: Option<&str>) -> Result<Self, Problem> {
+        let id = line.id.or_else(|| key.map(str::to_owned));
+        Ok(Self {
+            id: id.ok_or_else(|| Problem::new("invalid-body", "there is no id"))?,
+            workflow: line.workflow,
+            input: payload(line.input)?,
+            on_conflict: line.on_conflict.into(),
+        })
+    }
+
+    /// Starts it; `runs` leads from where it was asked for to where runs are.
+    async fn start(self, runtime: Runtime, runs: &'static str) -> Result<Json, Problem> {
+        let start = runtime.start_untyped(self.workflow, &self.id, self.input);
+        let handle = start.on_conflict(self.on_conflict).await?;
+        let run = handle.run_id();
+        Ok(object([
+            ("id", handle.id().into()),
+            ("run", run.into()),
+            ("history", run.map(|run| format!("{runs}{run}/history")).into()),
+        ]))
+    }
 }

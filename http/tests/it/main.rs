@@ -6,6 +6,7 @@ mod batches;
 mod checks;
 mod client;
 mod documents;
+mod keys;
 mod measuring;
 mod polling;
 mod reading;

@@ -1,0 +1,289 @@
+//! Keys by which a client sends a start again without starting twice: the header `Idempotency-Key`.
+//!
+//! ```text
+//!   request ──► key ── new ──► a task of its own starts ──► answer ──► all who wait with this key
+//!                └─── known ──────────────────────────────────┘
+//! ```
+//!
+//! The task goes on when the client goes away, so that one that comes again with its key finds what became of it. An
+//! answer is kept with the key; a refusal is told to those who wait, and the key is free again.
+//!
+//! Left out on purpose: keeping keys on disk. A start without another id has the key as its id, and that is durable;
+//! updates and signals have the key as the name of their request, which the run remembers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::HeaderMap;
+use millrun::{RunError, Runtime, StopCause};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+
+use crate::problem::Problem;
+use crate::view::Json;
+
+/// How many keys a console remembers.
+pub const KEYS_LEN_MAX: usize = 10_000;
+/// How many bytes a key may have: as many as an id.
+const KEY_BYTES_MAX: usize = 255;
+
+/// The key of a request, if it has one.
+pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let mut all = headers.get_all("idempotency-key").iter();
+    let Some(value) = all.next() else {
+        return Ok(None);
+    };
+    let wrong = |what: &str| Problem::new("invalid-key", what);
+    if all.next().is_some() {
+        return Err(wrong("it stands there twice"));
+    }
+    let text = value.to_str().map_err(|_| wrong("it is no text"))?;
+    // The draft of the IETF has it in quotes, and most clients have not.
+    let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let key = quoted.unwrap_or(text);
+    let is_plain = key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+    match is_plain && (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        true => Ok(Some(key)),
+        false => Err(wrong("1 to 255 visible ASCII characters are expected")),
+    }
+}
+
+/// What a request asks for, told from others by a sum of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of what is asked of whom.
+    pub(crate) fn of(value: &str, body: &[u8]) -> Self {
+        let mut sum = Sha256::new();
+        // The length says where the id ends and the body begins.
+        sum.update(value.len().to_le_bytes());
+        sum.update(value);
+        sum.update(body);
+        Self(sum.finalize().into())
+    }
+}
+
+/// What became of a request: its answer as text, or a problem; nothing while it is under way.
+type Outcome = Option<Result<Arc<str>, Problem>>;
+
+/// The keys of a console. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    state: Arc<Mutex<State>>,
+    len_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    known: BTreeMap<Arc<str>, Known>,
+    /// The keys in the order in which they came, each with its number: a key that came again stands there twice.
+    order: VecDeque<(Arc<str>, u64)>,
+    last_number: u64,
+}
+
+struct Known {
+    fingerprint: Fingerprint,
+    outcome: watch::Receiver<Outcome>,
+    number: u64,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self {
+            state: Arc::default(),
+            len_max: KEYS_LEN_MAX,
+        }
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Keys").field(&self.lock().known.len()).finish()
+    }
+}
+
+impl Keys {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a request with this key is answered: what `start` gives, or what it gave when the key came first.
+    ///
+    /// # Cancel safety
+    /// What has begun goes on.
+    pub(crate) async fn once<F>(
+        &self,
+        runtime: &Runtime,
+        key: &str,
+        fingerprint: Fingerprint,
+        start: F,
+    ) -> Result<Json, Problem>
+    where
+        F: Future<Output = Result<Json, Problem>> + Send + 'static,
+    {
+        let mut outcome = match self.enter(key, fingerprint)? {
+            Entered::Known(outcome) => outcome,
+            Entered::New(told, ending) => {
+                let outcome = told.subscribe();
+                let task = async move {
+                    let answer = start.await.map(|answer| Arc::from(answer.to_text()));
+                    if answer.is_ok() {
+                        ending.keep();
+                    } else {
+                        drop(ending);
+                    }
+                    told.send_replace(Some(answer));
+                };
+                drop(runtime.host().spawn("millrun-http-start", Box::pin(task)));
+                outcome
+            }
+        };
+        match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => match outcome.as_ref() {
+                Some(Ok(text)) => Ok(Json::raw(text.to_string())),
+                Some(Err(problem)) => Err(problem.clone()),
+                None => unreachable!("it was waited for"),
+            },
+            // The host has ended, and the task with it.
+            Err(_) => Err(RunError::Stopped(runtime.stop_cause().unwrap_or(StopCause::Shutdown)).into()),
+        }
+    }
+
+    fn enter(&self, key: &str, fingerprint: Fingerprint) -> Result<Entered, Problem> {
+        let mut state = self.lock();
+        if let Some(known) = state.known.get(key) {
+            return match known.fingerprint == fingerprint {
+                true => Ok(Entered::Known(known.outcome.clone())),
+                false => Err(Problem::new(
+                    "key-reused",
+                    format!("{key:?} came with another request before"),
+                )),
+            };
+        }
+        let (told, outcome) = watch::channel(None);
+        let key: Arc<str> = key.into();
+        state.last_number += 1;
+        let number = state.last_number;
+        let known = Known {
+            fingerprint,
+            outcome,
+            number,
+        };
+        state.known.insert(Arc::clone(&key), known);
+        state.order.push_back((Arc::clone(&key), number));
+        while state.order.len() > self.len_max {
+            if let Some((oldest, number)) = state.order.pop_front() {
+                state.forget(&oldest, number);
+            }
+        }
+        let ending = Ending {
+            keys: self.clone(),
+            key,
+            number,
+            is_kept: false,
+        };
+        Ok(Entered::New(told, ending))
+    }
+}
+
+impl State {
+    /// Forgets a key, unless it has come again since.
+    fn forget(&mut self, key: &str, number: u64) {
+        if self.known.get(key).is_some_and(|known| known.number == number) {
+            self.known.remove(key);
+        }
+    }
+}
+
+enum Entered {
+    Known(watch::Receiver<Outcome>),
+    New(watch::Sender<Outcome>, Ending),
+}
+
+/// Forgets a key that leads to nothing, when it is dropped.
+struct Ending {
+    keys: Keys,
+    key: Arc<str>,
+    number: u64,
+    is_kept: bool,
+}
+
+impl Ending {
+    /// The key has led to an answer.
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.keys.lock().forget(&self.key, self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(keys: &Keys, key: &str, body: &[u8]) -> &'static str {
+        match keys.enter(key, Fingerprint::of("x", body)) {
+            Ok(Entered::New(_, ending)) => {
+                ending.keep();
+                "new"
+            }
+            Ok(Entered::Known(_)) => "known",
+            Err(_) => "reused",
+        }
+    }
+
+    #[test]
+    fn the_latest_keys_are_known_with_what_they_were_for() {
+        let keys = Keys {
+            len_max: 2,
+            ..Keys::default()
+        };
+        assert_eq!(enter(&keys, "a", b"1"), "new");
+        assert_eq!(enter(&keys, "a", b"1"), "known");
+        assert_eq!(enter(&keys, "a", b"2"), "reused");
+        assert_eq!(enter(&keys, "b", b"2"), "new");
+        assert_eq!(enter(&keys, "c", b"3"), "new");
+        assert_eq!(enter(&keys, "a", b"2"), "new", "the oldest was forgotten");
+        assert_eq!(enter(&keys, "c", b"3"), "known");
+        assert_eq!(keys.lock().known.len(), 2);
+    }
+
+    #[test]
+    fn a_key_that_led_to_nothing_is_free_and_does_not_take_a_later_one_along() {
+        let keys = Keys {
+            len_max: 2,
+            ..Keys::default()
+        };
+        let Ok(Entered::New(_told, ending)) = keys.enter("a", Fingerprint::of("x", b"1")) else {
+            panic!("it is new");
+        };
+        drop(ending);
+        assert_eq!(enter(&keys, "a", b"2"), "new");
+        assert_eq!(enter(&keys, "b", b"2"), "new");
+        assert_eq!(enter(&keys, "a", b"2"), "known", "only its first coming left");
+    }
+
+    #[test]
+    fn a_key_is_read_with_quotes_or_without() {
+        let key = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("idempotency-key", text.parse().unwrap());
+            key_of(&headers).map(|key| key.map(str::to_owned))
+        };
+        assert_eq!(key("a-1").unwrap().as_deref(), Some("a-1"));
+        assert_eq!(key("\"a-1\"").unwrap().as_deref(), Some("a-1"));
+        for text in ["", "\"\"", "a b", "a\"b", "\""] {
+            assert!(key(text).is_err(), "{text}");
+        }
+        assert!(key_of(&HeaderMap::new()).unwrap().is_none());
+        assert_ne!(Fingerprint::of("a", b"b").0, Fingerprint::of("", b"ab").0);
+    }
+}
