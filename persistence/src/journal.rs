@@ -16,7 +16,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 
 use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
@@ -24,6 +24,7 @@ use crate::error::{EnqueueError, JournalFailure, ReadError, SnapshotRefused, Tur
 use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
 use crate::resolve::{self, Resolved};
 use crate::together::{self, EachRead, ToRead};
+use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 
 /// Where turns become durable. One journal is one store.
 ///
@@ -201,6 +202,32 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// # Errors
     /// When the journal has failed.
     fn delete_snapshot(&self, run: RunId) -> Result<(), JournalFailure>;
+
+    /// Has the journal do all upkeep that is due at `now`, and returns at once: `done` rings when it is finished, and
+    /// [`upkept`](Self::upkept) tells what came of it. Journals do this by and by as they write, each a share; after an
+    /// upkeep it is exact.
+    ///
+    /// When it is finished without an error, all that was queued before the call is durable, what [retention](crate::Retention)
+    /// does not keep at that moment is dropped, of runs that are trimmed and dropped an archive has what it is to get
+    /// first, and a journal that keeps an index of finished runs or dead records has merged and given back what it would have
+    /// by and by. `now` counts as the time of a turn does: a journal that does not believe every clock believes this one as
+    /// far as a turn's. What is dropped stays so if the store is opened again.
+    ///
+    /// Turns are taken meanwhile. As long as turns make as much due as is done, an upkeep goes on.
+    ///
+    /// ```
+    /// # use millrun_core::{Bell, Timestamp};
+    /// # use millrun_persistence::{Journal, JournalConfig, MemoryJournal};
+    /// let journal = MemoryJournal::new(JournalConfig::default())?;
+    /// let number = journal.upkeep(Timestamp::from_micros(1_700_000_000_000_000), Bell::new());
+    /// assert_eq!(journal.upkept(number), Some(Ok(())), "this journal is done at once");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber;
+
+    /// What came of an [upkeep](Self::upkeep); `None` as long as it is under way. Of several that were asked for
+    /// meanwhile, the last one's end is that of all.
+    fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>>;
 
     /// Counts and sizes, exact at some moment during the call.
     fn stats(&self) -> Stats;

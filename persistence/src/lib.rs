@@ -46,6 +46,7 @@ mod redb;
 mod resolve;
 mod scan;
 mod together;
+mod upkeep;
 mod wire;
 
 #[cfg(feature = "appender")]
@@ -83,3 +84,4 @@ pub use redb::{
 };
 pub use resolve::Resolved;
 pub use together::{EachRead, ToRead, WasRead};
+pub use upkeep::{UpkeepNumber, UpkeepUndone, Upkeeps};

@@ -154,7 +154,7 @@ pub mod store {
         Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedRun, Glance,
         ImportError, Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, Reads,
         RedbConfig, RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport,
-        StoreConfig, StoreError, Verified, WithoutOwner, import, salvage,
+        StoreConfig, StoreError, UpkeepUndone, Verified, WithoutOwner, import, salvage,
     };
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   backup, export, verify ──► one at a time ──► a thread of its own ──► the answer
-//!   begin_compact ──► the journal's writer
+//!   begin_compact, upkeep ──► the journal's writer, which rings for the second
 //! ```
 
 use std::fmt;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrun_core::{Bell, Next, Part, PartExit, Placement, SpawnError, Timestamp};
-use millrun_persistence::{BackupError, Exported, ReadError, RedbJournal, Verified};
-use tokio::sync::oneshot;
+use millrun_persistence::{BackupError, Exported, Journal, ReadError, RedbJournal, UpkeepUndone, Verified};
+use tokio::sync::{Notify, SemaphorePermit, oneshot};
 
 use crate::StopCause;
 use crate::inner::Inner;
@@ -27,6 +27,9 @@ pub enum UpkeepError {
     /// The store cannot be read at all.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// Not all that was due has been done.
+    #[error(transparent)]
+    Undone(#[from] UpkeepUndone),
     /// There is no thread for it.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -53,6 +56,7 @@ pub enum UpkeepError {
 /// assert!(store.verify().await?.damaged.is_empty());
 /// store.backup(directory.path().join("backup.redb")).await?;
 /// store.export(directory.path().join("histories.ndjson")).await?;
+/// store.upkeep().await?;
 /// store.begin_compact();
 /// runtime.shutdown().await?;
 ///
@@ -130,19 +134,50 @@ impl StoreHandle {
         self.own().journal.begin_compact();
     }
 
+    /// Does all upkeep of the store that is due now, which it otherwise does by and by as runs finish: when this returns,
+    /// finished runs beyond [`Retention`](crate::store::Retention) are dropped, the [`Archive`](crate::store::Archive) has
+    /// what it is to get first, and the index of finished runs and the log are as small as they become by themselves. A
+    /// program in which few runs finish calls it once in a while, so that what has come of age goes.
+    ///
+    /// Runs go on meanwhile. As long as they make as much due as is done, it takes longer.
+    ///
+    /// # Errors
+    /// When the archive cannot be written, something is damaged that would have to go, or the runtime has stopped.
+    pub async fn upkeep(&self) -> Result<(), UpkeepError> {
+        let own = self.own();
+        let _place = self.place().await?;
+        let (bell, finished) = (Bell::new(), Arc::new(Notify::new()));
+        let rung = Arc::clone(&finished);
+        bell.connect(move || rung.notify_one());
+        let number = own.journal.upkeep(self.inner.shared.host.now(), bell);
+        loop {
+            if let Some(upkept) = own.journal.upkept(number) {
+                return Ok(upkept?);
+            }
+            let rung = self.inner.stop.unless_over(Box::pin(finished.notified())).await;
+            if rung.is_none() {
+                return Err(self.inner.stop_cause().into());
+            }
+        }
+    }
+
+    /// Waits until nothing else is done to the store.
+    async fn place(&self) -> Result<SemaphorePermit<'_>, UpkeepError> {
+        let running = &self.own().running;
+        match self.inner.stop.unless_over(Box::pin(running.acquire())).await {
+            Some(Ok(_)) if self.inner.stop.is_closing() => Err(StopCause::Shutdown.into()),
+            Some(Ok(place)) => Ok(place),
+            Some(Err(_)) | None => Err(self.inner.stop_cause().into()),
+        }
+    }
+
     /// Does something with the store on a thread.
     async fn perform<T: Send + 'static>(
         &self,
         work: impl FnOnce(&RedbJournal) -> Result<T, UpkeepError> + Send + 'static,
     ) -> Result<T, UpkeepError> {
         let own = self.own();
-        let place = self.inner.stop.unless_over(Box::pin(own.running.acquire())).await;
-        let Some(Ok(_place)) = place else {
-            return Err(self.inner.stop_cause().into());
-        };
-        if self.inner.stop.is_closing() {
-            return Err(StopCause::Shutdown.into());
-        }
+        let _place = self.place().await?;
         let (reply, answer) = oneshot::channel();
         let journal = Arc::clone(&own.journal);
         let work = Work(Some(Box::new(move || drop(reply.send(work(&journal))))));

@@ -189,6 +189,7 @@ impl Books {
         match entry {
             Entry::Epochs(number) => self.epochs += number,
             Entry::Turn(turn) => self.enter_turn(turn, retention),
+            Entry::Upkeep(micros) => self.drop_expired(Timestamp::from_micros(micros), retention),
             Entry::Snapshot(run, sequence, bytes) => {
                 let stored = self.runs.get_mut(&run_of(run));
                 if let Some(stored) = stored.filter(|stored| !stored.last().closes) {

@@ -26,12 +26,12 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FailureKind, FinishedRun, Glance, History,
     HistoryPage, Journal, JournalConfig, JournalFailure, Lane, OwnerTable, Progress, ReadError, Reads,
     Record, RecoveryReport, RefusedTurn, Retention, Ringing, Snapshot, SnapshotRefused, Stats, StoreError,
-    TurnRefused,
+    TurnRefused, UpkeepNumber, UpkeepUndone, Upkeeps,
 };
 
 use crate::books::{Books, Heads};
@@ -66,6 +66,7 @@ struct JournalState {
     is_closed: bool,
     failure: Option<JournalFailure>,
     watchers: Vec<Bell>,
+    upkeeps: Upkeeps,
 }
 
 impl FileJournal {
@@ -101,6 +102,7 @@ impl FileJournal {
             is_closed: false,
             failure: None,
             watchers: Vec::new(),
+            upkeeps: Upkeeps::default(),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let shared = Arc::new(Shared { state, changed });
@@ -199,7 +201,7 @@ impl Shared {
                 state.queued_bytes,
                 state.queued_snapshot_bytes,
             ) = (0, 0, 0);
-            let offset = state.enqueued;
+            let (offset, upkeep) = (state.enqueued, state.upkeeps.next().map(|(number, _)| number));
             drop(state);
             if let Err(error) = lines.append(&entries) {
                 return JournalFailure::new(FailureKind::Io(error.kind()), error.to_string());
@@ -215,8 +217,9 @@ impl Shared {
             } = &mut *state;
             // Told under the lock: a loss of what is granted is told behind it.
             let granted = claims.grant(offset, &heads.owners, books);
+            let upkept = upkeep.map(|number| state.upkeeps.finish(number, Ok(())));
             self.tell(state);
-            drop(granted);
+            drop((granted, upkept));
         }
     }
 
@@ -239,7 +242,7 @@ impl Drop for EndOfWriter {
         let mut state = self.0.lock();
         let lost = || JournalFailure::new(FailureKind::WriterLost, "the writer has panicked");
         let failure = state.failure.get_or_insert_with(lost).clone();
-        let refused = state.claims.refuse(&failure);
+        let refused = (state.claims.refuse(&failure), state.upkeeps.fail(&failure));
         state.is_closed = true;
         self.0.tell(state);
         drop(refused);
@@ -381,6 +384,31 @@ impl Journal for FileJournal {
         self.open_state()?.queue.push(Entry::NoSnapshot(run.bits()));
         self.shared.changed.notify_all();
         Ok(())
+    }
+
+    /// An entry, so that what is dropped for it is dropped again when the file is read.
+    fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber {
+        let mut state = self.shared.lock();
+        let number = state.upkeeps.ask(now, done);
+        let told = match (&state.failure, state.is_closing) {
+            (Some(failure), _) => {
+                let failure = failure.clone();
+                state.upkeeps.fail(&failure)
+            }
+            (None, true) => state.upkeeps.fail(&JournalFailure::closed()),
+            (None, false) => {
+                state.queue.push(Entry::Upkeep(now.as_micros()));
+                Ringing::default()
+            }
+        };
+        drop(state);
+        drop(told);
+        self.shared.changed.notify_all();
+        number
+    }
+
+    fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
+        self.shared.lock().upkeeps.outcome(number)
     }
 
     fn stats(&self) -> Stats {

@@ -27,6 +27,8 @@ pub(crate) enum Entry {
     Snapshot(u128, u64, Bytes),
     /// The run whose snapshot is deleted.
     NoSnapshot(u128),
+    /// What had come of age at this time, in microseconds, was dropped.
+    Upkeep(u64),
 }
 
 /// A turn as it is stored.

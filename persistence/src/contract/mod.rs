@@ -17,6 +17,7 @@ mod reading;
 mod snapshots;
 mod together;
 mod trimming;
+mod upkeep;
 
 pub use actor::Author;
 
@@ -91,6 +92,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(lifetime::cases());
     cases.extend(snapshots::cases());
     cases.extend(trimming::cases());
+    cases.extend(upkeep::cases());
     cases
 }
 

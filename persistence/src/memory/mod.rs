@@ -15,7 +15,7 @@ mod together;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 
 use self::state::JournalState;
 use self::together::Copied;
@@ -29,6 +29,7 @@ use crate::journal::{Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryR
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
 use crate::together::{EachRead, ToRead};
+use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 use crate::wire::v1;
 
 /// So many finished runs are entered under their own names before others get the lock.
@@ -75,7 +76,7 @@ impl MemoryJournal {
         let mut state = self.lock();
         if state.failure.is_none() && state.queued_turns > 0 {
             state.commit();
-            let answered = state.answer_claims();
+            let answered = (state.answer_claims(), state.see_to_upkeep());
             let watchers = state.watchers.clone();
             drop(state);
             drop(answered);
@@ -89,7 +90,7 @@ impl MemoryJournal {
         if state.failure.is_none() {
             state.failure = Some(JournalFailure::new(kind, message));
         }
-        let answered = state.answer_claims();
+        let answered = (state.answer_claims(), state.see_to_upkeep());
         let watchers = state.watchers.clone();
         drop(state);
         drop(answered);
@@ -140,7 +141,7 @@ impl MemoryJournal {
             state.commit();
         }
         state.failure = Some(JournalFailure::closed());
-        let answered = state.answer_claims();
+        let answered = (state.answer_claims(), state.see_to_upkeep());
         let watchers = state.watchers.clone();
         drop(state);
         drop(answered);
@@ -257,6 +258,19 @@ impl Journal for MemoryJournal {
                 Ok(())
             }
         }
+    }
+
+    fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber {
+        let mut state = self.lock();
+        let number = state.upkeeps.ask(now, done);
+        let told = state.see_to_upkeep();
+        drop(state);
+        drop(told);
+        number
+    }
+
+    fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
+        self.lock().upkeeps.outcome(number)
     }
 
     fn stats(&self) -> Stats {

@@ -17,9 +17,10 @@ use crate::conditions::{Conditions, Head, rests_on_refused};
 use crate::config::JournalConfig;
 use crate::error::{FailureKind, JournalFailure, ReadError, TurnRefused};
 use crate::finished::IdHash;
-use crate::journal::RefusedTurn;
+use crate::journal::{RefusedTurn, Ringing};
 use crate::record::{FinishedRun, Snapshot};
 use crate::scan;
+use crate::upkeep::Upkeeps;
 use crate::wire::v1;
 
 /// How many buffers of runs that have finished are kept for runs that open, and of how many bytes each, at most.
@@ -49,6 +50,7 @@ pub(super) struct JournalState {
     pub(super) was_full: bool,
     pub(super) failure: Option<JournalFailure>,
     pub(super) watchers: Vec<Bell>,
+    pub(super) upkeeps: Upkeeps,
     /// Claims that are not answered yet.
     pub(super) claims: Vec<Pending>,
     pub(super) live_bytes: u64,
@@ -85,6 +87,7 @@ impl JournalState {
             was_full: false,
             failure: None,
             watchers: Vec::new(),
+            upkeeps: Upkeeps::default(),
             claims: Vec::new(),
             live_bytes: 0,
             commits: 0,
@@ -233,6 +236,20 @@ impl JournalState {
         (self.queued_turns, self.queued_bytes) = (0, 0);
         self.was_full = false;
         self.durable = self.enqueued;
+    }
+
+    /// Drops what is due, if an upkeep waits for that; not before all that is queued is durable.
+    pub(super) fn see_to_upkeep(&mut self) -> Ringing {
+        if let Some(failure) = &self.failure {
+            return self.upkeeps.fail(failure);
+        }
+        match self.upkeeps.next() {
+            Some((number, now)) if self.queued_turns == 0 => {
+                self.dropped += self.finished.trim(now);
+                self.upkeeps.finish(number, Ok(()))
+            }
+            Some(_) | None => Ringing::default(),
+        }
     }
 
     /// Whether a run that has not finished has durable frames: then it is not looked for among the others.

@@ -41,6 +41,8 @@ pub(crate) struct AgeClock {
     stored: Timestamp,
     /// Whether the time of each turn is believed, as far as it is not above that of the last.
     is_reading: bool,
+    /// The time is stored with the next commit, however little it has gone on.
+    is_wanted: bool,
 }
 
 impl AgeClock {
@@ -52,6 +54,7 @@ impl AgeClock {
             now: Timestamp::EPOCH,
             stored: stored.unwrap_or(Timestamp::EPOCH),
             is_reading: true,
+            is_wanted: false,
         }
     }
 
@@ -92,9 +95,21 @@ impl AgeClock {
         self.now
     }
 
+    /// The time that was believed when the store was open last, or that of its latest run.
+    pub(crate) fn known(&self) -> Timestamp {
+        self.now.max(self.stored)
+    }
+
+    /// The believed time is to be stored with the next commit. Says whether it is not yet.
+    pub(crate) fn want_stored(&mut self) -> bool {
+        self.is_wanted = self.now > self.stored;
+        self.is_wanted
+    }
+
     /// The believed time, if it is worth being stored again.
     pub(crate) fn next_to_store(&mut self) -> Option<Timestamp> {
-        let is_due = self.now.saturating_since(self.stored) >= STORE_EVERY;
+        let is_wanted = std::mem::take(&mut self.is_wanted);
+        let is_due = is_wanted || self.now.saturating_since(self.stored) >= STORE_EVERY;
         is_due.then(|| {
             self.stored = self.now;
             self.now

@@ -17,7 +17,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Weak;
+use std::sync::{MutexGuard, Weak};
 use std::time::Duration;
 
 use millrun_core::{Next, Part, RunId, Sequence, Timestamp};
@@ -28,7 +28,7 @@ use super::log;
 use super::moment::Moment;
 use super::open::sync_folder;
 use super::shared::Shared;
-use super::state::Trim;
+use super::state::{JournalState, Trim};
 use crate::error::ReadError;
 use crate::finished::Place;
 use crate::scan;
@@ -150,6 +150,15 @@ impl Archiver {
         Ok(Some(from + runs.len() as u64))
     }
 
+    /// Tells the writer, if an upkeep waits for this.
+    fn answer(&self, shared: &Shared, mut state: MutexGuard<'_, JournalState>) {
+        let is_asked = std::mem::take(&mut state.is_archive_asked);
+        drop(state);
+        if is_asked {
+            shared.bell.ring();
+        }
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.file.sync_data())
     }
@@ -234,16 +243,18 @@ impl Part for Archiver {
         let Some(shared) = self.shared.upgrade() else {
             return Next::Stop;
         };
+        let is_asked;
         {
             let state = shared.lock();
             if state.failure.is_some() {
                 return Next::Stop;
             }
-            if !state.closed.is_archive_wanted && state.held().is_empty() {
+            if !state.is_archive_due() {
                 return Next::Idle;
             }
+            is_asked = state.is_archive_asked;
         }
-        if now < self.retry_at {
+        if now < self.retry_at && !is_asked {
             return Next::At(self.retry_at);
         }
         let held = self.archive_held(&shared);
@@ -259,14 +270,15 @@ impl Part for Archiver {
                     state.archived_runs += archived - state.closed.archived();
                     state.closed.archive(archived);
                 }
-                if state.held().is_empty() {
-                    Next::Idle
-                } else {
-                    Next::Again
+                if !state.held().is_empty() {
+                    return Next::Again;
                 }
+                self.answer(&shared, state);
+                Next::Idle
             }
             Err(Trouble::Io | Trouble::Store) => {
                 self.file = None;
+                self.answer(&shared, state);
                 self.retry_at = now + RETRY;
                 Next::At(self.retry_at)
             }

@@ -11,7 +11,7 @@
 
 use std::sync::MutexGuard;
 
-use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence};
+use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 
 use super::RedbJournal;
 use super::state::JournalState;
@@ -22,6 +22,7 @@ use crate::error::{EnqueueError, FailureKind, JournalFailure, SnapshotRefused, T
 use crate::finished::IdHash;
 use crate::journal::{Enqueued, Glance, Journal, Ringing, Stats};
 use crate::record::Snapshot;
+use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 
 impl Journal for RedbJournal {
     fn enqueue(&self, batch: &Batch) -> Result<Enqueued, EnqueueError> {
@@ -97,6 +98,23 @@ impl Journal for RedbJournal {
         drop(state);
         self.shared.bell.ring();
         Ok(())
+    }
+
+    fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber {
+        let mut state = self.shared.lock();
+        let number = state.upkeeps.ask(now, done);
+        let told = match state.check_open() {
+            Ok(()) => Ringing::default(),
+            Err(failure) => state.upkeeps.fail(&failure),
+        };
+        drop(state);
+        drop(told);
+        self.shared.bell.ring();
+        number
+    }
+
+    fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
+        self.shared.lock().upkeeps.outcome(number)
     }
 
     fn stats(&self) -> Stats {

@@ -45,6 +45,8 @@ pub(crate) struct Settling {
     closed: u64,
     /// More finished runs wait than are to be held in memory.
     is_behind: bool,
+    /// An upkeep is under way: each commit takes along as much as it may.
+    is_hurried: bool,
     planned: Planned,
 }
 
@@ -71,6 +73,8 @@ const INDEX_STEP_BYTES: usize = 32 << 10;
 const BEHIND: u64 = 24;
 /// How far behind a slice the ends of its runs are looked for.
 const LOOK_AHEAD_BYTES: u64 = 128 << 10;
+/// A commit of an upkeep takes along about as much of the log and the index as one that appends so many bytes may.
+const UPKEEP_STEP_BYTES: usize = 1 << 20;
 /// A slice of the log is larger than what is about to be appended by this part of the excess.
 const EXCESS_SHARE: u64 = 16;
 
@@ -94,6 +98,7 @@ impl Settling {
             is_index_wanted: false,
             closed: 0,
             is_behind: false,
+            is_hurried: false,
             planned: Planned::Nothing,
         }
     }
@@ -107,6 +112,26 @@ impl Settling {
     /// than are to be held in memory.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
+    }
+
+    /// Whether the plan, as far as it has come, has anything that must go with a commit. One that has nothing is forgotten.
+    pub(crate) fn has_slice(&mut self) -> bool {
+        let has_slice = matches!(self.planned, Planned::Log(Some(_)) | Planned::Whole(Some(_)));
+        if !has_slice {
+            self.planned = Planned::Nothing;
+        }
+        has_slice
+    }
+
+    /// Plans all that the next commit takes along, as much as an upkeep takes at once.
+    pub(crate) fn plan_upkeep(&mut self, store: &Store, shared: &Shared) -> Result<(), JournalFailure> {
+        self.is_hurried = true;
+        let mut planned = Ok(());
+        while planned.is_ok() && !self.is_planned() {
+            planned = self.plan_on(store, shared, UPKEEP_STEP_BYTES);
+        }
+        self.is_hurried = false;
+        planned
     }
 
     /// Plans the next part of what the next commit takes along. `bytes` are about to be appended: what
@@ -173,7 +198,7 @@ impl Settling {
         };
         let share = usize::try_from(newly * INDEX_BYTES_PER_RUN).unwrap_or(usize::MAX);
         let most = shared.config.store.settle_bytes_max.max(bytes / 2);
-        let bytes = if self.is_behind {
+        let bytes = if self.is_behind || self.is_hurried {
             share.saturating_mul(2).max(most)
         } else {
             share.max(INDEX_STEP_BYTES).min(most)

@@ -155,7 +155,7 @@ impl Shared {
         state.failure.get_or_insert(failure);
         self.has_failed.store(true, Ordering::Release);
         let failure = state.failure.clone().expect("it was set just now");
-        let refused = state.claims.refuse(&failure);
+        let refused = (state.claims.refuse(&failure), state.upkeeps.fail(&failure));
         let watchers = state.watchers.clone();
         drop(state);
         drop(refused);

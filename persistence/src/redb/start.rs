@@ -208,6 +208,24 @@ impl RedbJournal {
     }
 }
 
+/// Drops what retention does not keep at `now`; `gone` gets those of which turns are kept outside of the log, which
+/// begins at `low`.
+fn drop_expired(
+    closed: &mut ClosedRuns,
+    now: Timestamp,
+    (moment, low): (&Moment, u64),
+    gone: &mut Vec<RunId>,
+) {
+    let mut dropped = |dropped: &Finished<Place>| {
+        if dropped.place.first < low {
+            gone.push(dropped.run);
+        }
+    };
+    while let Trim::Load(number) = closed.trim(now, &mut dropped) {
+        closed.load(closed::row(moment, number));
+    }
+}
+
 /// Hands a fold of a claim the records of the claimed partitions, and no others, while a store is opened.
 struct Share {
     /// Whether partitions are claimed, by their index.
@@ -312,15 +330,12 @@ impl Read {
         for mut finished in std::mem::take(&mut rebuilt.closed) {
             finished.closed_at = closed.age.see(finished.closed_at, Duration::ZERO);
             closed.waiting.add(finished);
-            let mut dropped = |dropped: &Finished<Place>| {
-                if dropped.place.first < low {
-                    gone.push(dropped.run);
-                }
-            };
-            while let Trim::Load(number) = closed.trim(closed.age.now(), &mut dropped) {
-                closed.load(closed::row(&moment, number));
-            }
+            let now = closed.age.now();
+            drop_expired(&mut closed, now, (&moment, low), &mut gone);
         }
+        // What was dropped of age when the store was open last does not come back.
+        let known = closed.age.known();
+        drop_expired(&mut closed, known, (&moment, low), &mut gone);
         let newest = newest_settled(&closed, &moment);
         Ok(Self {
             opens,

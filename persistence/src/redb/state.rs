@@ -35,6 +35,7 @@ use crate::heads::Heads;
 use crate::journal::{Enqueued, RefusedTurn, Ringing, Stats};
 use crate::record::Snapshot;
 use crate::scan;
+use crate::upkeep::Upkeeps;
 use crate::wire::inventory::Listed;
 use crate::wire::v1;
 
@@ -157,6 +158,9 @@ pub(crate) struct JournalState {
     pub(crate) is_archive_failing: bool,
     pub(crate) failure: Option<JournalFailure>,
     pub(crate) watchers: Vec<Bell>,
+    pub(crate) upkeeps: Upkeeps,
+    /// An upkeep waits for the archive: it is to be written now, also after a failure.
+    pub(crate) is_archive_asked: bool,
     /// Bytes of live runs.
     live_bytes: u64,
     /// Bytes of turns that stand outside of the log.
@@ -247,6 +251,8 @@ impl JournalState {
             is_archive_failing: false,
             failure: None,
             watchers: Vec::new(),
+            upkeeps: Upkeeps::default(),
+            is_archive_asked: false,
             live_bytes,
             kept_bytes: rebuilt.kept_bytes,
             low: rebuilt.low,
@@ -540,6 +546,11 @@ impl JournalState {
                 gone.push(dropped.run);
             }
         })
+    }
+
+    /// Whether the archive is to get something before it may go.
+    pub(super) fn is_archive_due(&self) -> bool {
+        self.closed.is_archive_wanted || !self.held.is_empty()
     }
 
     /// Notes that the log begins at `low` now.

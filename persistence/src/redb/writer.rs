@@ -14,22 +14,26 @@
 //! what they would take along makes them later. Nothing that a plan rests on changes before its commit: runs leave retention only
 //! here, after a commit and before the next plan.
 //!
+//! An upkeep that is asked for takes the turns in which nothing is queued: what is due is dropped, and planned and committed
+//! until nothing is.
+//!
 //! A failed commit ends it: the disk is not asked again until the store is reopened.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use millrun_core::{Next, Part, Timestamp};
+use millrun_core::{Bell, Next, Part, Timestamp};
 
 use super::closed::{self, Trim};
 use super::convoy::{Convoy, Decision};
 use super::settle::{self, Settling};
 use super::settler::Rows;
 use super::shared::Shared;
-use super::state::{Piece, RingAt};
+use super::state::{JournalState, Piece, RingAt};
 use super::store::{Slice, Store};
 use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
+use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 use crate::wire::inventory::{Listed, in_order};
 
 /// For how many runs at a time the writer looks up, under the lock, what is to be listed.
@@ -53,6 +57,8 @@ pub(crate) struct Writer {
     seen_at: Duration,
     /// When a compaction that is asked for is tried, on the host's clock.
     compact_at: Duration,
+    /// The latest upkeep for which the archive was asked to be written.
+    archive_asked_for: UpkeepNumber,
 }
 
 /// Whether there has been time between the latest commits: a bit for each, the last one lowest.
@@ -75,6 +81,7 @@ impl Pauses {
 enum Work {
     Compact,
     Commit(Arc<Piece>),
+    Upkeep(UpkeepNumber, Timestamp),
     Plan,
     Look,
     Wait(Duration),
@@ -95,6 +102,7 @@ impl Writer {
             synced_at,
             seen_at: synced_at,
             compact_at: synced_at,
+            archive_asked_for: UpkeepNumber::default(),
         }
     }
 
@@ -126,8 +134,9 @@ impl Writer {
             return Work::Compact;
         }
         let queued = state.open.batches;
-        // A claim is answered when what was queued before it is in the store.
-        let must_commit = state.is_closing || state.was_full || !state.claims.is_empty();
+        // A claim is answered, and an upkeep begun, when what was queued before it is in the store.
+        let upkeep = state.upkeeps.next();
+        let must_commit = state.is_closing || state.was_full || !state.claims.is_empty() || upkeep.is_some();
         let has_snapshots = state.snapshots.is_waiting();
         let is_volatile = self.shared.config.journal.durability == Durability::Volatile;
         if queued == 0 && has_snapshots && (must_commit || !is_volatile) {
@@ -141,6 +150,12 @@ impl Writer {
             } else {
                 Work::End
             };
+        }
+        if let Some((number, at)) = upkeep
+            && queued == 0
+            && !state.is_archive_asked
+        {
+            return Work::Upkeep(number, at);
         }
         let look_within = self.look_within(now);
         let decision = if queued > 0 && must_commit {
@@ -252,6 +267,62 @@ impl Writer {
         in_order(listed)
     }
 
+    /// The next step of an upkeep, which is due at `at`, while nothing is queued; says whether the writer may go on.
+    ///
+    /// First goes what has been planned: retention drops nothing while there is a plan, which would rest on it. Then
+    /// retention, the archive where that waits for it, and one commit after the other until nothing is due.
+    fn keep_up(&mut self, number: UpkeepNumber, at: Timestamp) -> bool {
+        if self.settling.has_slice() {
+            return self.commit_step();
+        }
+        let store = self.store.clone().expect(KEPT);
+        let mut state = self.shared.lock();
+        state.closed.age.see(at, self.shared.host.elapsed());
+        let now = state.closed.age.now();
+        let mut state = drop_expired(&self.shared, state, &store, now);
+        if self.shared.config.store.archive.is_some() && state.is_archive_due() {
+            let was_asked = self.archive_asked_for == number;
+            if was_asked && state.is_archive_failing {
+                let told = state.upkeeps.finish(number, Err(UpkeepUndone::Archive));
+                drop(state);
+                drop(told);
+                return true;
+            }
+            state.is_archive_asked = true;
+            let watchers = state.watchers.clone();
+            drop(state);
+            self.archive_asked_for = number;
+            watchers.iter().for_each(Bell::ring);
+            return true;
+        }
+        let is_time_wanted = state.closed.age.want_stored();
+        drop(state);
+        if let Err(failure) = self.settling.plan_upkeep(&store, &self.shared) {
+            self.give_up(failure);
+            return false;
+        }
+        if self.settling.has_slice() || is_time_wanted {
+            return self.commit_step();
+        }
+        let mut state = self.shared.lock();
+        let is_stopped = state.is_settling_blocked || state.closed.is_blocked();
+        let outcome = if is_stopped {
+            Err(UpkeepUndone::Damaged)
+        } else {
+            Ok(())
+        };
+        let told = state.upkeeps.finish(number, outcome);
+        drop(state);
+        drop(told);
+        true
+    }
+
+    /// Commits what has been planned, with whatever is queued by now.
+    fn commit_step(&mut self) -> bool {
+        let piece = self.shared.lock().seal(self.shared.host.elapsed());
+        self.commit(piece)
+    }
+
     /// Commits a piece; says whether the writer may go on.
     fn commit(&mut self, piece: Arc<Piece>) -> bool {
         let store = self.store.clone().expect(KEPT);
@@ -271,18 +342,13 @@ impl Writer {
         };
         let acknowledged = (piece.batches, piece.turns);
         let offset = piece.offset;
-        let mut state = self.shared.lock();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
         if let Some((mut slice, removed)) = slice {
             settle::done(&mut slice, removed, &mut state);
         }
         if let Some(now) = state.committed(piece, took) {
-            while let Trim::Load(number) = state.trim(now) {
-                drop(state);
-                let row = store.moment().map_err(ReadError::Failed);
-                let row = row.and_then(|moment| closed::row(&moment, number));
-                state = self.shared.lock();
-                state.closed.load(row);
-            }
+            state = drop_expired(&shared, state, &store, now);
         }
         self.convoy
             .committed(acknowledged, state.open.batches, took, ended);
@@ -297,6 +363,23 @@ impl Writer {
     }
 }
 
+/// Drops what retention does not keep at `now`; lets go of the lock while it reads.
+fn drop_expired<'a>(
+    shared: &'a Shared,
+    mut state: MutexGuard<'a, JournalState>,
+    store: &Store,
+    now: Timestamp,
+) -> MutexGuard<'a, JournalState> {
+    while let Trim::Load(number) = state.trim(now) {
+        drop(state);
+        let row = store.moment().map_err(ReadError::Failed);
+        let row = row.and_then(|moment| closed::row(&moment, number));
+        state = shared.lock();
+        state.closed.load(row);
+    }
+    state
+}
+
 impl Part for Writer {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
         match self.next() {
@@ -307,6 +390,11 @@ impl Part for Writer {
             }
             Work::Compact => {
                 if self.compact() {
+                    return Next::Again;
+                }
+            }
+            Work::Upkeep(number, at) => {
+                if self.keep_up(number, at) {
                     return Next::Again;
                 }
             }

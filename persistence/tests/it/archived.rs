@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{RunId, base64};
+use millrun_core::{Bell, RunId, Timestamp, base64};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Archive, Batch, Journal, Reads, RedbConfig, RedbJournal, import};
+use millrun_persistence::{Archive, Batch, Journal, Reads, RedbConfig, RedbJournal, UpkeepUndone, import};
 
 use crate::crash::disk::{Dice, SimDisk};
 use crate::host::HandHost;
@@ -180,6 +180,53 @@ fn while_the_archive_cannot_be_written_turns_are_taken_and_nothing_goes() {
     assert_eq!((stats.archived_parts, stats.held_parts), (20, 0));
     assert!(stats.log_bytes < 80 << 10, "{stats:?}");
     assert_archived(&archived(&world.archive()), &author, author.trimmed);
+}
+
+/// Asks for an upkeep as of `now`, and lets all parts work.
+fn keep_up(world: &World, now: Timestamp) -> Option<Result<(), UpkeepUndone>> {
+    let number = world.journal.upkeep(now, Bell::new());
+    world.host.run();
+    world.journal.upkept(number)
+}
+
+#[test]
+fn an_upkeep_has_the_archive_written_before_anything_goes() {
+    let mut world = World::new(5, 64 << 20);
+    world.config.journal.retention.len_max = 1_000;
+    world.config.journal.retention.age_max = Duration::from_secs(7_200);
+    let mut world = world.crash(6);
+    fs::write(world.archive(), b"in the way").unwrap();
+    let mut authors: Vec<_> = (0..12)
+        .map(|number| Author::new(&world.journal, &format!("run-{number}"), number))
+        .collect();
+    let start = authors[0].time;
+    for (minutes, author) in (0..).zip(&mut authors) {
+        author.time = start + Duration::from_secs(600) * minutes;
+        world.turn(author, &[7; 900], false, false);
+        world.turn(author, &[8; 900], minutes % 2 == 0, false);
+        world.turn(author, b"end", false, true);
+    }
+    // The last finished 110 minutes behind the first. 65 minutes later than two hours behind it, five are young enough.
+    let now = start + Duration::from_secs(7_200 + 3_900);
+    assert_eq!(keep_up(&world, now), Some(Err(UpkeepUndone::Archive)));
+    assert_eq!(world.journal.stats().finished_runs, 12, "nothing is lost");
+    // It is tried at once, however short ago it has failed.
+    fs::remove_file(world.archive()).unwrap();
+    assert_eq!(keep_up(&world, now), Some(Ok(())));
+    for _ in 0..2 {
+        let stats = world.journal.stats();
+        assert_eq!((stats.finished_runs, stats.held_parts), (5, 0));
+        let archive = archived(&world.archive());
+        for author in &authors[..7] {
+            assert_archived(&archive, author, author.written.len());
+        }
+        for author in &authors[7..] {
+            author.assert_history(&world.journal);
+        }
+        // So it is after a crash, and nothing is left to be done.
+        world = world.crash(7);
+        assert_eq!(keep_up(&world, now), Some(Ok(())));
+    }
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use millrun_core::Bell;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    BackupError, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats, ToRead,
+    BackupError, Batch, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats, ToRead,
 };
 
 use crate::host::HandHost;
@@ -133,6 +134,49 @@ fn compacting_shrinks_the_file_and_keeps_everything() {
         author.assert_history(&world.journal);
     }
     assert_eq!(world.journal.verify().unwrap().damaged, []);
+}
+
+#[test]
+fn after_an_upkeep_what_is_due_is_settled_merged_and_given_back_and_none_is_left_for_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = HandHost::new();
+    let mut config = RedbConfig::default();
+    config.journal.retention.len_max = 600;
+    config.store.unsettled_len_max = 16;
+    config.store.dead_bytes_max = 64 << 10;
+    let journal = RedbJournal::open(folder.path().join("a.redb"), config, host.clone()).unwrap();
+    // All in one commit, which takes along no more than its share.
+    let mut batch = Batch::new();
+    let mut authors: Vec<_> = (0..2_000)
+        .map(|number| Author::new(&journal, &format!("run-{number}"), number))
+        .collect();
+    let partitions: Vec<_> = authors.iter().map(|author| author.id.partition()).collect();
+    let epoch = journal.take_over(&partitions).unwrap();
+    for author in &mut authors {
+        author.epoch = epoch;
+        author.put(&mut batch, &[&[7; 700], b"end"], true);
+    }
+    assert_eq!(journal.enqueue(&batch).unwrap().refused, []);
+    for _ in 0..20 {
+        host.step();
+    }
+    let keep_up = || {
+        let (bell, before) = (Bell::new(), journal.stats().commits);
+        let number = journal.upkeep(authors[0].time, bell.clone());
+        host.run();
+        assert_eq!((journal.upkept(number), bell.answer()), (Some(Ok(())), true));
+        journal.stats().commits - before
+    };
+    keep_up();
+    assert_eq!(keep_up(), 0, "nothing was left to be done");
+    let stats = journal.stats();
+    assert_eq!(stats.finished_runs, 600);
+    let needed = stats.live_bytes + stats.live_bytes / 2;
+    assert!(stats.log_bytes <= needed + (128 << 10), "{stats:?}");
+    for (number, author) in authors.iter().enumerate() {
+        assert_eq!(journal.history(author.run).is_ok(), number >= 1_400, "{number}");
+    }
+    assert_eq!(journal.verify().unwrap().damaged, []);
 }
 
 /// The story: a read that was under way when a compaction began was answered, and the journal failed for good, since the

@@ -11,7 +11,7 @@ use millrun_core::Sequence;
 use millrun_persistence::{
     Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedRun, Glance, History, HistoryPage,
     Journal, JournalFailure, Lane, Progress, ReadError, Reads, RecoveryReport, Snapshot, SnapshotRefused,
-    Stats, TurnHeader, TurnRefused,
+    Stats, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -243,6 +243,14 @@ impl Journal for Tapped {
             return Glance::Ask;
         }
         self.inner.glance(id)
+    }
+
+    fn upkeep(&self, now: Timestamp, done: Bell) -> UpkeepNumber {
+        self.inner.upkeep(now, done)
+    }
+
+    fn upkept(&self, number: UpkeepNumber) -> Option<Result<(), UpkeepUndone>> {
+        self.inner.upkept(number)
     }
 
     fn is_quarantined(&self, run: millrun::RunId) -> bool {

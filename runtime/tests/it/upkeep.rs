@@ -13,6 +13,38 @@ async fn wait(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
     Ok(cx.receive(GO).await?)
 }
 
+/// Finished runs that have come of age are dropped, though none finishes.
+#[tokio::test]
+async fn an_upkeep_drops_what_has_come_of_age_while_the_runtime_runs() {
+    let store = Store::new();
+    let builder = store.open().register(WAIT, wait).configure(|config| {
+        config.journal.retention.age_max = std::time::Duration::ZERO;
+        config.result_cache_len_max = 0;
+    });
+    let runtime = builder.start().await.unwrap();
+    let waiting = runtime.start(WAIT, "w", ()).await.unwrap();
+    for number in 0..20 {
+        let run = runtime.start(QUADRUPLE, &format!("q-{number}"), 3).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 12);
+    }
+    let upkeep = runtime.store().unwrap();
+    upkeep.upkeep().await.unwrap();
+    assert_eq!(runtime.list_finished(None, 100).await.unwrap(), []);
+    assert_eq!(upkeep.verify().await.unwrap().damaged, []);
+    // Several at once, and one that nobody waits for.
+    drop(upkeep.upkeep());
+    let (one, other) = tokio::join!(upkeep.upkeep(), upkeep.upkeep());
+    one.and(other).unwrap();
+    waiting.signal(GO, 5).await.unwrap();
+    assert_eq!(waiting.result().await.unwrap(), 5);
+    runtime.shutdown().await.unwrap();
+    let late = upkeep.upkeep().await.unwrap_err();
+    assert!(
+        matches!(late, UpkeepError::Stopped(StopCause::Shutdown)),
+        "{late}"
+    );
+}
+
 #[tokio::test]
 async fn a_store_is_verified_copied_exported_and_compacted_while_its_runtime_runs() {
     let store = Store::new();
