@@ -163,6 +163,13 @@ impl RunId {
         self.0
     }
 
+    /// When the run began, in whole milliseconds.
+    #[must_use]
+    pub const fn started(self) -> Timestamp {
+        let millis = (self.0 >> 64) & 0xffff_ffff_ffff;
+        Timestamp::from_micros((millis as u64).saturating_mul(1_000))
+    }
+
     /// The partition the run's instance id belongs to.
     #[must_use]
     pub const fn partition(self) -> Partition {
@@ -326,6 +333,9 @@ mod tests {
         let partition = Partition::from_index(1_023).unwrap();
         let run = RunId::new(partition, Timestamp::from_micros(u64::MAX), u64::MAX);
         assert_eq!(run.partition(), partition);
+        let started = Timestamp::from_micros(1_700_000_000_123_456);
+        let run_then = RunId::new(partition, started, 7);
+        assert_eq!(run_then.started().as_micros(), 1_700_000_000_123_000);
         assert_eq!(RunId::from_bits(run.bits()), Some(run));
         assert_eq!(RunId::from_bits(u128::MAX), None);
         assert_eq!(Partition::from_index(1_024), None);

@@ -76,6 +76,8 @@ pub(crate) struct TurnSpan {
     /// All records of the run before it go once it is durable.
     pub(crate) trims: bool,
     pub(crate) closes: bool,
+    /// The kind of its last record.
+    pub(crate) last_kind: u8,
     /// It is refused if the turn before it is.
     pub(crate) is_tied: bool,
     /// How many turns of its group stand from this one on; zero for a turn by itself.
@@ -443,6 +445,7 @@ impl TurnWriter<'_> {
             opens: self.opens.is_some() && (!trims || self.is_beginning),
             trims,
             closes,
+            last_kind: v1::kind(&self.batch.bytes[self.open..]),
             is_tied: false,
             group: 0,
         });

@@ -12,6 +12,7 @@
 //! one up reads the id itself from the run's first record.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU8;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -41,6 +42,9 @@ pub(crate) struct Finished<P> {
     pub(crate) closed_at: Timestamp,
     /// Sequence of the last record.
     pub(crate) head: Sequence,
+    /// The kind of the last record; `None` if the record has to be read for it: it is zero, or the store was written
+    /// before kinds were kept.
+    pub(crate) kind: Option<NonZeroU8>,
     /// Size of the run's records in the log.
     pub(crate) bytes: u64,
     pub(crate) place: P,
@@ -157,6 +161,19 @@ impl<P> FinishedIndex<P> {
             .skip(usize::try_from(skipped).unwrap_or(usize::MAX))
     }
 
+    /// All runs with their numbers, in the order of closing.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &Finished<P>)> {
+        (self.first..).zip(&self.order)
+    }
+
+    /// The runs before the one with this number, with their numbers, the latest closed first.
+    pub(crate) fn back_from(&self, before: u64) -> impl Iterator<Item = (u64, &Finished<P>)> {
+        let skipped = self.end().saturating_sub(before.max(self.first));
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let all = self.order.iter().enumerate().rev().skip(skipped);
+        all.map(|(at, finished)| (self.first + at as u64, finished))
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.order.len() as u64
     }
@@ -269,6 +286,7 @@ mod tests {
             id: IdHash::of(&format!("{}", number % 10)),
             closed_at: Timestamp::EPOCH,
             head: Sequence::new(1),
+            kind: None,
             bytes: number,
             place: (),
         };
@@ -311,6 +329,7 @@ mod tests {
             id: IdHash::of("a"),
             closed_at: Timestamp::EPOCH,
             head: Sequence::new(1),
+            kind: None,
             bytes,
             place: (),
         };

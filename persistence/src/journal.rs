@@ -23,6 +23,7 @@ use crate::claim::{Claim, Claimant};
 use crate::error::{EnqueueError, JournalFailure, ReadError, SnapshotRefused, TurnRefused};
 use crate::record::{FinishedRun, History, HistoryPage, RecordView, Snapshot};
 use crate::resolve::{self, Resolved};
+use crate::search::{self, FinishedFound, FinishedSearch};
 use crate::together::{self, EachRead, ToRead};
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 
@@ -339,6 +340,40 @@ pub trait Reads: Send + Sync {
     /// # Errors
     /// As [`finished`](Self::finished).
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError>;
+
+    /// Up to `len_max` retained finished runs that are looked for, the latest closed first, as far as they are known
+    /// without their records. It examines a bounded number of runs, and says where the next call
+    /// [goes on](FinishedFound::next): with the same search, and that as its [`before`](FinishedSearch::before).
+    ///
+    /// A run that is not retained any more, and no other, has no runs before it.
+    ///
+    /// What this default does suits a journal of few runs: it lists them all, and reads the last record of each that is
+    /// looked for by its times.
+    ///
+    /// ```
+    /// # use millrun_persistence::{FinishedSearch, JournalConfig, MemoryJournal, Reads};
+    /// let journal = MemoryJournal::new(JournalConfig::default())?;
+    /// let mut search = FinishedSearch::new();
+    /// search.kinds = [4].into_iter().collect();
+    /// loop {
+    ///     let found = journal.find_finished(&search, 100)?;
+    ///     for finished in &found.runs {
+    ///         println!("{} ended at {:?}", finished.run, finished.closed_at);
+    ///     }
+    ///     search.before = found.next;
+    ///     if search.before.is_none() {
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the journal was closed, or its index cannot be read. A run whose own records cannot be read is passed over,
+    /// and [counted](FinishedFound::unreadable) if they had to be.
+    fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
+        search::by_listing(self, search, len_max)
+    }
 
     /// Hands every durable record of the runs that are live to one of `lanes`, in order within
     /// each run. The records of a run all go to lane `run.partition().index() % lanes.len()`.

@@ -45,6 +45,7 @@ mod record;
 mod redb;
 mod resolve;
 mod scan;
+mod search;
 mod together;
 mod upkeep;
 mod wire;
@@ -83,5 +84,6 @@ pub use redb::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
 };
 pub use resolve::Resolved;
+pub use search::{FinishedFound, FinishedHead, FinishedSearch, RecordKinds, TimeRange};
 pub use together::{EachRead, ToRead, WasRead};
 pub use upkeep::{UpkeepNumber, UpkeepUndone, Upkeeps};

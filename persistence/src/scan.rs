@@ -150,6 +150,17 @@ pub(crate) fn page(
     Ok(page)
 }
 
+/// The kind of the last record of some frames; `None` if there is none, or one is damaged.
+pub(crate) fn last_kind(mut frames: &[u8]) -> Option<u8> {
+    let mut kind = None;
+    while !frames.is_empty() {
+        let frame = v1::read(frames).ok()?;
+        kind = Some(frame.kind);
+        frames = &frames[frame.len..];
+    }
+    kind
+}
+
 /// Hands each record of a run to `lane`; returns how many there were.
 pub(crate) fn visit(run: RunId, bytes: &[u8], lane: &mut Lane<'_>) -> Result<u64, ReadError> {
     let (mut at, mut records, mut before) = (0, 0, 0);

@@ -14,6 +14,7 @@ mod groups;
 mod lifetime;
 mod limits;
 mod reading;
+mod searches;
 mod snapshots;
 mod together;
 mod trimming;
@@ -86,6 +87,7 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
     cases.extend(groups::cases());
     cases.extend(claims::cases());
     cases.extend(reading::cases());
+    cases.extend(searches::cases());
     cases.extend(together::cases());
     cases.extend(glances::cases());
     cases.extend(limits::cases());

@@ -9,6 +9,7 @@
 
 mod claims;
 mod retained;
+mod searching;
 mod state;
 mod together;
 
@@ -28,6 +29,7 @@ use crate::error::{
 use crate::journal::{Enqueued, Glance, Journal, Lane, Progress, Reads, RecoveryReport, Ringing, Stats};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
 use crate::scan;
+use crate::search::{FinishedFound, FinishedSearch};
 use crate::together::{EachRead, ToRead};
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};
 use crate::wire::v1;
@@ -390,6 +392,10 @@ impl Reads for MemoryJournal {
         let from = after.map_or(0, |number| number + 1);
         let listed = state.finished.list(from).take(limit);
         Ok(listed.map(|(close, frames)| close.found(frames)).collect())
+    }
+
+    fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
+        self.search_finished(search, len_max)
     }
 
     fn recover(

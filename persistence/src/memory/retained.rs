@@ -97,6 +97,8 @@ pub(super) struct Close {
     pub(super) closed_at: Timestamp,
     /// Sequence of the last record.
     pub(super) head: Sequence,
+    /// The kind of the last record.
+    pub(super) kind: u8,
 }
 
 impl Close {
@@ -271,6 +273,21 @@ impl RetainedRuns {
         self.blocks.range(skipped..).flat_map(move |block| {
             let from = index(first.saturating_sub(block.first));
             (from..block.runs.len()).map(|at| (block.runs[at].close, block.frames(at)))
+        })
+    }
+
+    /// Those that are retained before the one with this number, with their numbers, the latest closed first.
+    pub(super) fn back_from(&self, before: u64) -> impl Iterator<Item = (u64, Close)> {
+        let (first, before) = (self.first, before.min(self.end));
+        let behind = self.blocks.partition_point(|block| block.first < before);
+        let blocks = self.blocks.range(..behind).rev();
+        let blocks = blocks.take_while(move |block| block.end() > first);
+        blocks.flat_map(move |block| {
+            let (from, to) = (first.max(block.first), before.min(block.end()));
+            (from..to).rev().map(|number| {
+                let at = index(number - block.first);
+                (number, block.runs[at].close)
+            })
         })
     }
 

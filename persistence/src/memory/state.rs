@@ -201,6 +201,7 @@ impl JournalState {
                     id: scan::id_hash(&stored.bytes),
                     closed_at: turn.time,
                     head: turn.last,
+                    kind: turn.last_kind,
                 };
                 self.closing.push((close, stored));
             }

@@ -19,6 +19,7 @@ use millrun_core::{RunId, Timestamp};
 use super::age::AgeClock;
 use super::filter::Sought;
 use super::moment::Moment;
+use super::outline::Outlines;
 use super::segment::{By, Segment, damaged};
 use crate::config::Retention;
 use crate::error::{JournalFailure, ReadError};
@@ -39,6 +40,8 @@ pub(crate) struct ClosedRuns {
     /// Those that are not settled yet.
     pub(crate) waiting: FinishedIndex<Place>,
     pub(crate) settled: Settled,
+    /// Of those that are settled.
+    pub(crate) outlines: Outlines,
     expired: Expired,
     /// The number of the earliest that is retained.
     first: u64,
@@ -81,6 +84,7 @@ impl ClosedRuns {
             age: AgeClock::reading(retention.age_step_max, None),
             waiting: FinishedIndex::new(settled.end),
             settled,
+            outlines: Outlines::default(),
             expired: Expired::new(retention.expired_len_max),
             first,
             earliest: VecDeque::new(),
@@ -181,6 +185,13 @@ impl ClosedRuns {
     pub(crate) fn settle(&mut self, settled: Settled) {
         let bytes = self.settled.bytes;
         self.settled = Settled { bytes, ..settled };
+        self.outlines.drop_before(self.first);
+        for (number, finished) in self.waiting.numbered() {
+            if number >= self.settled.end {
+                break;
+            }
+            self.outlines.add(number, finished);
+        }
         self.settled.bytes += self.waiting.drop_before(self.settled.end);
     }
 
@@ -271,7 +282,8 @@ impl ClosedRuns {
             .map(|segment| segment.memory_bytes())
             .sum();
         let earliest = self.earliest.capacity() * size_of::<(u64, Finished<Place>)>();
-        segments + earliest as u64 + self.waiting.memory_bytes() + self.expired.memory_bytes()
+        let outlines = self.outlines.memory_bytes();
+        segments + outlines + earliest as u64 + self.waiting.memory_bytes() + self.expired.memory_bytes()
     }
 }
 

@@ -17,6 +17,7 @@ use rustc_hash::FxHashSet;
 
 use super::closed::{self, Settled};
 use super::moment::Moment;
+use super::outline::Outlines;
 use super::segment::{Segment, damaged};
 use super::settler::Rows;
 use crate::error::ReadError;
@@ -31,6 +32,8 @@ pub(crate) struct Index {
     /// Runs below this number are archived.
     pub(crate) archived: u64,
     pub(crate) rows: Rows,
+    /// Of the settled runs.
+    pub(crate) outlines: Outlines,
     /// Whether there is a manifest: then finished runs in the kept rows are settled, or dropped.
     pub(crate) is_begun: bool,
 }
@@ -60,9 +63,10 @@ impl Index {
         for entry in &manifest.segments {
             segments.push(Arc::new(segment(moment, entry)?));
         }
-        let mut bytes = 0;
-        closed::each(moment, (manifest.first, manifest.end), &mut |_, finished| {
+        let (mut bytes, mut outlines) = (0, Outlines::default());
+        closed::each(moment, (manifest.first, manifest.end), &mut |number, finished| {
             bytes += finished.bytes;
+            outlines.add(number, &finished);
             true
         })?;
         let named: HashSet<u64> = segments
@@ -97,6 +101,7 @@ impl Index {
             first,
             archived,
             rows,
+            outlines,
             is_begun: true,
         })
     }

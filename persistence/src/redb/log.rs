@@ -169,6 +169,17 @@ pub(crate) fn instance_id(store: &Moment, run: RunId, place: &Place) -> Result<I
     })
 }
 
+/// The kind of the last record of `run`.
+pub(crate) fn last_kind(store: &Moment, run: RunId, place: &Place) -> Result<u8, ReadError> {
+    let kind = if place.last < store.opened()?.low {
+        let row = store.last_kept(run)?.ok_or_else(|| missing(run))?;
+        scan::last_kind(piece::frames(&row))
+    } else {
+        turn_at(store, run, place.last)?.and_then(|turn| scan::last_kind(&turn.bytes))
+    };
+    kind.ok_or_else(|| scan::damaged(run, place.last, &"the last turn is damaged"))
+}
+
 /// The frames of `run` that were moved out of the log, from the record with the sequence `from` on or
 /// some records before it, as far as `bytes` bytes of them need.
 fn kept(store: &Moment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64, Bytes)>, ReadError> {

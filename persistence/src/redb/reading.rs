@@ -18,6 +18,7 @@ use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::journal::{Lane, Progress, Reads, RecoveryReport};
 use crate::record::{FinishedRun, History, HistoryPage, Snapshot};
+use crate::search::{FinishedFound, FinishedSearch};
 use crate::together::{EachRead, ToRead, WasRead};
 use crate::{scan, wire};
 
@@ -340,6 +341,10 @@ impl Reads for RedbJournal {
             .iter()
             .map(|finished| describe(&moment, finished))
             .collect()
+    }
+
+    fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
+        self.search_finished(search, len_max)
     }
 
     fn recover(

@@ -17,6 +17,7 @@
 //!
 //! Finished runs that are settled are not collected: the index says where they stand.
 
+use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_core::{InstanceId, RunId, Sequence};
@@ -447,6 +448,7 @@ impl<'a> Share<'a> {
             id: place.id,
             closed_at: frame.time,
             head: frame.sequence,
+            kind: NonZeroU8::new(frame.kind),
             bytes: place.bytes,
             place,
         };

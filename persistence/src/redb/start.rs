@@ -316,6 +316,7 @@ impl Read {
         gone.sort_unstable();
         gone.dedup();
         let mut closed = ClosedRuns::new(config.journal.retention, index.settled, index.first);
+        closed.outlines = index.outlines;
         closed.age = AgeClock::reading(config.journal.retention.age_step_max, moment.aged()?);
         if config.store.archive.is_some() {
             closed.archive(index.archived);

@@ -10,6 +10,7 @@
 //! taken while it is held. A reader takes its moment of the store under it, so that both say the
 //! same of what is settled.
 
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -365,6 +366,7 @@ impl JournalState {
                 id: place.id,
                 closed_at: turn.time,
                 head: turn.last,
+                kind: NonZeroU8::new(turn.last_kind),
                 bytes: place.bytes,
                 place,
             };

@@ -6,7 +6,7 @@
 //!   │version│ kind │ count │ number │ unused │ crc  │ item  │ item  │ ... │
 //!   └───────┴──────┴───────┴────────┴────────┴──────┴───────┴───────┴─────┘
 //!
-//!   closed     items of 60 bytes: finished runs, consecutive in the order of closing
+//!   closed     items of 60 bytes: finished runs, consecutive in the order of closing; of version 2
 //!   index      items of 12 bytes: hash ─► number, sorted by hash
 //!   manifest   its fields, then items of 40 bytes: the sorted runs there are
 //! ```
@@ -15,6 +15,11 @@
 //! (closed), or the one that the tags of an index row count from. Numbers are little-endian; `crc`
 //! is crc32c over everything but itself. All of this is derived from the log: a row that does not
 //! decode is thrown away with all the others, and written anew.
+//!
+//! Rows of finished runs have version 2 since they tell the kind of each run's last record, in the highest byte of
+//! the size of its records. In rows of version 1, which are read as well, that byte is zero.
+
+use std::num::NonZeroU8;
 
 use millrun_core::{RunId, Sequence, Timestamp};
 
@@ -23,6 +28,12 @@ use crate::finished::{Finished, IdHash, Place};
 const HEADER_BYTES: usize = 24;
 const CRC_AT: usize = 20;
 const VERSION: u16 = 1;
+/// Of rows of finished runs, as they are written.
+const CLOSED_VERSION: u16 = 2;
+/// In rows of finished runs, the size of a run's records has so many bits, and the kind of its last record stands
+/// above them.
+const SIZE_BITS: u32 = 56;
+const SIZE_MAX: u64 = (1 << SIZE_BITS) - 1;
 const CLOSED_BYTES: usize = 60;
 const PAIR_BYTES: usize = 12;
 const FIELDS_BYTES: usize = 48;
@@ -54,6 +65,16 @@ enum Kind {
     Closed = 1,
     Index = 2,
     Manifest = 3,
+}
+
+impl Kind {
+    /// The version of rows of this kind, as they are written.
+    fn version(self) -> u16 {
+        match self {
+            Self::Closed => CLOSED_VERSION,
+            Self::Index | Self::Manifest => VERSION,
+        }
+    }
 }
 
 /// One way to find a finished run: by the hash of its id, or of its instance's id.
@@ -137,6 +158,12 @@ pub(crate) struct SegmentEntry {
     pub(crate) level: u32,
 }
 
+/// The size of a run's records, with the kind of the last of them above it; zero if that is not known.
+fn sized(finished: &Finished<Place>) -> u64 {
+    let bytes = finished.bytes.min(SIZE_MAX);
+    bytes | u64::from(finished.kind.map_or(0, NonZeroU8::get)) << SIZE_BITS
+}
+
 /// A row of finished runs that closed one after the other, the first with this number.
 pub(crate) fn closed_row(number: u64, runs: &[Finished<Place>]) -> Vec<u8> {
     let mut row = begin(Kind::Closed, number, runs.len(), runs.len() * CLOSED_BYTES);
@@ -146,7 +173,7 @@ pub(crate) fn closed_row(number: u64, runs: &[Finished<Place>]) -> Vec<u8> {
         row.extend_from_slice(&finished.id.bits().to_le_bytes());
         row.extend_from_slice(&finished.closed_at.as_micros().to_le_bytes());
         row.extend_from_slice(&head.to_le_bytes());
-        row.extend_from_slice(&finished.bytes.to_le_bytes());
+        row.extend_from_slice(&sized(finished).to_le_bytes());
         row.extend_from_slice(&finished.place.first.to_le_bytes());
         row.extend_from_slice(&finished.place.last.to_le_bytes());
     }
@@ -159,15 +186,22 @@ pub(crate) fn read_closed(row: &[u8]) -> Result<(u64, Vec<Finished<Place>>), Set
     if items.len() != count * CLOSED_BYTES {
         return Err(SettledError::Short);
     }
+    let has_kinds = u16::from_le_bytes(array(row, 0)) == CLOSED_VERSION;
     let runs = items.chunks_exact(CLOSED_BYTES).map(|item| {
         let run = RunId::from_bits(u128::from_le_bytes(array(item, 0))).ok_or(SettledError::Value)?;
         let id = IdHash::from_bits(word(item, 16));
-        let bytes = word(item, 36);
+        let sized = word(item, 36);
+        let kind = u8::try_from(sized >> SIZE_BITS).expect("eight bits are left");
+        if kind != 0 && !has_kinds {
+            return Err(SettledError::Value);
+        }
+        let bytes = sized & SIZE_MAX;
         Ok(Finished {
             run,
             id,
             closed_at: Timestamp::from_micros(word(item, 24)),
             head: Sequence::new(u64::from(u32::from_le_bytes(array(item, 32)))),
+            kind: NonZeroU8::new(kind),
             bytes,
             place: Place {
                 first: word(item, 44),
@@ -288,7 +322,7 @@ pub(crate) fn read_manifest(row: &[u8]) -> Result<Manifest, SettledError> {
 fn begin(kind: Kind, number: u64, count: usize, len: usize) -> Vec<u8> {
     let mut row = Vec::with_capacity(HEADER_BYTES + len);
     let count = u32::try_from(count).expect("a row has few items");
-    row.extend_from_slice(&VERSION.to_le_bytes());
+    row.extend_from_slice(&kind.version().to_le_bytes());
     row.extend_from_slice(&(kind as u16).to_le_bytes());
     row.extend_from_slice(&count.to_le_bytes());
     row.extend_from_slice(&number.to_le_bytes());
@@ -318,7 +352,8 @@ fn open(row: &[u8], kind: Kind) -> Result<(u64, usize, &[u8]), SettledError> {
         u16::from_le_bytes(array(row, 0)),
         u16::from_le_bytes(array(row, 2)),
     );
-    if version != VERSION || found != kind as u16 {
+    let is_read = version == VERSION || version == kind.version();
+    if !is_read || found != kind as u16 {
         return Err(SettledError::Kind);
     }
     if array::<4>(row, 16) != [0; 4] {
@@ -366,6 +401,7 @@ mod tests {
             id,
             closed_at: Timestamp::from_micros(10_000 + number),
             head: Sequence::new(4),
+            kind: NonZeroU8::new(u8::try_from(number % 8 * 30).unwrap()),
             bytes: 500 + number,
             place: Place {
                 first: 100 * number,
@@ -411,6 +447,20 @@ mod tests {
         assert!(row.len() + 32 <= 16_384 && row.len() + 32 + PAIR_BYTES > 16_384);
 
         assert_eq!(read_manifest(&manifest_row(&manifest())), Ok(manifest()));
+    }
+
+    #[test]
+    fn a_row_of_the_first_version_reads_back_without_kinds() {
+        let mut runs = vec![finished(1), finished(2)];
+        for run in &mut runs {
+            run.kind = None;
+        }
+        let mut row = closed_row(40, &runs);
+        row[..2].copy_from_slice(&VERSION.to_le_bytes());
+        assert_eq!(read_closed(&seal(row)), Ok((40, runs)));
+        let mut row = closed_row(40, &[finished(1)]);
+        row[..2].copy_from_slice(&VERSION.to_le_bytes());
+        assert_eq!(read_closed(&seal(row)), Err(SettledError::Value));
     }
 
     #[test]

@@ -328,6 +328,11 @@ pub(crate) fn sequence(bytes: &[u8]) -> u64 {
     u64::from(u32::from_le_bytes(sequence.expect("four bytes fit four")))
 }
 
+/// The kind in the header of the frame at the start of `bytes`, which was made here or has been checked.
+pub(crate) fn kind(bytes: &[u8]) -> u8 {
+    bytes[KIND]
+}
+
 /// The back-pointer of the frame that fills `bytes`, and the instance id if one stands there, whatever its
 /// checksum is.
 pub(crate) fn hints(bytes: &[u8]) -> Option<(u64, Option<&str>)> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use millrun_core::{InstanceId, Sequence};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, Reads, RedbConfig, RedbJournal, Snapshot};
+use millrun_persistence::{Batch, FinishedSearch, Journal, Reads, RedbConfig, RedbJournal, Snapshot};
 
 use crate::crash::disk::SimDisk;
 use crate::host::HandHost;
@@ -207,6 +207,22 @@ fn read_settled(image: Vec<u8>) {
         listed.iter().map(|finished| finished.run).collect::<Vec<_>>(),
         expected
     );
+    // Stores of earlier releases do not say of which kind the last record of a run is: it is read.
+    let mut search = FinishedSearch::new();
+    let found = journal.find_finished(&search, 100).unwrap();
+    let found: Vec<_> = found
+        .runs
+        .iter()
+        .map(|finished| (finished.run, finished.kind))
+        .collect();
+    let last_kind = |author: &Author| journal.history(author.run).unwrap().records.last().unwrap().kind;
+    let kinds = authors[1..]
+        .iter()
+        .rev()
+        .map(|author| (author.run, last_kind(author)));
+    assert!(found.into_iter().eq(kinds));
+    search.kinds = [9].into_iter().collect();
+    assert_eq!(journal.find_finished(&search, 100).unwrap().runs, []);
     let latest = journal.finished(&authors[35].id).unwrap();
     assert_eq!(latest.map(|finished| finished.run), Some(authors[40].run));
     assert_eq!(journal.snapshot(snapshot.run), Ok(Some(snapshot)));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use millrun_core::{InstanceId, Partition, RunId, Sequence, Timestamp};
 use millrun_persistence::contract::Author;
-use millrun_persistence::{Batch, Journal, ReadError, Reads, RedbConfig, RedbJournal};
+use millrun_persistence::{Batch, FinishedSearch, Journal, ReadError, Reads, RedbConfig, RedbJournal};
 
 use crate::crash::disk::{Dice, SimDisk};
 use crate::host::HandHost;
@@ -30,6 +30,11 @@ fn config() -> RedbConfig {
     config.store.unsettled_len_max = 100;
     config.store.settle_bytes_max = 20_000;
     config
+}
+
+/// Whether the last record of a run is of the kind 2, and not of the kind 1.
+fn is_seldom(run: RunId) -> bool {
+    (run.bits() & u128::from(u64::MAX)).is_multiple_of(101)
 }
 
 impl World {
@@ -103,13 +108,32 @@ impl World {
                 trimmed: 0,
             };
             let len = usize::try_from(self.dice.below(60)).unwrap();
-            author.put(&mut batch, &[&vec![7; len]], false);
-            author.put(&mut batch, &[b"end"], true);
+            if is_seldom(author.run) {
+                author.put(&mut batch, &[&vec![7; len], b"end"], true);
+            } else {
+                author.put(&mut batch, &[&vec![7; len]], false);
+                author.put(&mut batch, &[b"end"], true);
+            }
             self.closed.push((author.run, author.id, len));
             if number % per_commit == per_commit - 1 || number == count - 1 {
                 assert_eq!(self.journal.enqueue(&batch).unwrap().refused, []);
                 self.host.run();
                 batch.clear();
+            }
+        }
+    }
+
+    /// The retained runs whose last record is of one of these kinds, the latest closed first.
+    fn search(&self, kinds: &[u8], len_max: usize) -> Vec<RunId> {
+        let (mut search, mut runs) = (FinishedSearch::new(), Vec::new());
+        search.kinds = kinds.iter().copied().collect();
+        loop {
+            let found = self.journal.find_finished(&search, len_max).unwrap();
+            assert_eq!(found.unreadable, 0);
+            runs.extend(found.runs.iter().map(|finished| finished.run));
+            search.before = found.next;
+            if search.before.is_none() {
+                return runs;
             }
         }
     }
@@ -125,6 +149,16 @@ impl World {
             listed.iter().map(|finished| finished.run).collect::<Vec<_>>(),
             expected
         );
+        assert!(
+            self.search(&[1, 2], 1_000)
+                .into_iter()
+                .eq(expected.into_iter().rev())
+        );
+        let seldom = retained
+            .iter()
+            .map(|(run, ..)| *run)
+            .filter(|run| is_seldom(*run));
+        assert!(self.search(&[2], 3).into_iter().eq(seldom.rev()));
         let mut latest = BTreeMap::new();
         for (run, id, len) in retained {
             let history = self.journal.history(*run).unwrap();
@@ -320,12 +354,12 @@ fn settled_rows_that_cannot_be_read_stop_retention_and_the_journal_says_so() {
     assert!(!journal.stats().is_retention_stopped);
     assert_eq!(journal.stats().finished_runs, 400);
 
-    // A bit in each row of finished runs, behind the journal's back: version 1, kind 1.
+    // A bit in each row of finished runs, behind the journal's back: version 2, kind 1.
     let image = fs::read(&path).unwrap();
     let file = fs::File::options().write(true).open(&path).unwrap();
     let mut damaged = 0;
     for (at, row) in image.windows(24).enumerate() {
-        let is_row = row[..4] == [1, 0, 1, 0] && row[4] > 0 && row[5..8] == [0; 3] && row[10..20] == [0; 10];
+        let is_row = row[..4] == [2, 0, 1, 0] && row[4] > 0 && row[5..8] == [0; 3] && row[10..20] == [0; 10];
         if is_row {
             file.write_all_at(&[image[at + 30] ^ 1], at as u64 + 30).unwrap();
             damaged += 1;

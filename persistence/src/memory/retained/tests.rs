@@ -17,6 +17,7 @@ fn close(number: u64, id: &str, closed_at: Timestamp) -> Close {
         id: IdHash::of(id),
         closed_at,
         head: Sequence::new(number),
+        kind: 1,
     }
 }
 

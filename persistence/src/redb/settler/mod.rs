@@ -305,6 +305,7 @@ mod tests {
                     id: IdHash::from_bits(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
                     closed_at: Timestamp::EPOCH,
                     head: Sequence::new(1),
+                    kind: None,
                     bytes: 1,
                     place: Place::default(),
                 });
