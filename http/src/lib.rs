@@ -27,6 +27,7 @@ mod console;
 mod keys;
 mod metrics;
 mod operations;
+mod page;
 mod problem;
 mod query;
 mod router;

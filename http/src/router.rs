@@ -15,15 +15,16 @@ use crate::answers::{Asked, answer};
 use crate::body::read;
 use crate::keys::Keys;
 use crate::operations::Action;
+use crate::page::page_routes;
 use crate::problem::Problem;
 use crate::stream::Places;
 use crate::topics::Topics;
 use crate::{Access, OPERATIONS, Operation};
 
-/// A route for each operation of the table.
+/// A route for each operation of the table, and those of the page.
 pub(crate) fn routes(served: &Served) -> Router {
     let served = Arc::new(served.clone());
-    let mut router = Router::new();
+    let mut router = page_routes();
     for operation in OPERATIONS {
         let served = Arc::clone(&served);
         let handler = move |values: Result<RawPathParams, RawPathParamsRejection>, request: Request| {

@@ -1,0 +1,80 @@
+// Asks the caller for what an operation needs, performs it, and says how it went.
+
+import { html, nothing, render } from './vendor/lit-html.js';
+import { asWritten } from './api.js';
+import { trouble, ui } from './ui.js';
+
+// Opens a dialog. Each field has `name`, `label`, and may have `kind` ('text', 'json' or 'choice' with `choices`),
+// `initial`, `hint`, `suggestions` and `optional`. `perform` gets the values, those of JSON as they were written.
+export function ask({ title, about, fields, button, danger = false, perform, done = () => {} }) {
+  const dialog = document.createElement('dialog');
+  const before = document.activeElement;
+  let error = null;
+  let busy = false;
+  dialog.setAttribute('aria-labelledby', 'dialog-title');
+  const field = one => {
+    const id = `field-${one.name}`;
+    const hint = one.hint ? `${id}-hint` : nothing;
+    const control =
+      one.kind === 'json'
+        ? html`<textarea id=${id} name=${one.name} rows="5" spellcheck="false" autocomplete="off" aria-describedby=${hint}
+            .value=${one.initial ?? ''}></textarea>`
+        : one.kind === 'choice'
+          ? html`<select id=${id} name=${one.name} aria-describedby=${hint}>
+              ${one.choices.map(choice => html`<option ?selected=${choice === one.initial}>${choice}</option>`)}
+            </select>`
+          : html`<input id=${id} name=${one.name} type=${one.kind ?? 'text'} spellcheck="false" autocomplete="off" aria-describedby=${hint}
+                list=${one.suggestions?.length ? `${id}-list` : nothing} ?required=${!one.optional} .value=${one.initial ?? ''}>
+              ${one.suggestions?.length
+                ? html`<datalist id="${id}-list">${one.suggestions.map(text => html`<option value=${text}></option>`)}</datalist>`
+                : nothing}`;
+    return html`<div class="field"><label for=${id}>${one.label}</label>${control}
+      ${one.hint ? html`<span class="quiet" id=${hint}>${one.hint}</span>` : nothing}</div>`;
+  };
+  const draw = () =>
+    render(
+      html`<form method="dialog" @submit=${submit}>
+        <h2 id="dialog-title">${title}</h2>
+        ${about ? html`<p>${about}</p>` : nothing} ${fields.map(field)} ${trouble(error)}
+        <div class="buttons">
+          <button type="button" @click=${() => dialog.close()}>Close</button>
+          <button type="submit" class=${danger ? 'danger' : 'main'} ?disabled=${busy}>${button}</button>
+        </div>
+      </form>`,
+      dialog,
+    );
+  async function submit(event) {
+    event.preventDefault();
+    if (busy) return;
+    const form = new FormData(event.target);
+    const values = {};
+    try {
+      for (const { name, kind, label } of fields) {
+        const text = String(form.get(name));
+        try {
+          values[name] = kind === 'json' ? asWritten(text) : text;
+        } catch (wrong) {
+          throw Object.assign(new Error(wrong.message), { title: `${label}: this is no JSON` });
+        }
+      }
+      busy = true;
+      draw();
+      const answer = await perform(values);
+      dialog.close();
+      ui.say(`${title}: done`);
+      done(answer);
+    } catch (wrong) {
+      busy = false;
+      error = wrong;
+      draw();
+    }
+  }
+  dialog.addEventListener('close', () => {
+    dialog.remove();
+    before?.focus?.();
+  });
+  document.getElementById('dialogs').append(dialog);
+  draw();
+  dialog.showModal();
+  dialog.querySelector('input, textarea, select, button')?.focus();
+}

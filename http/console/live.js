@@ -1,0 +1,142 @@
+// What goes on in the program, asked for once per browser: of all tabs that are looked at, one leads. It asks, and
+// tells the others. A browser has about six connections to a program, and eight tabs with a stream each would leave
+// none for requests.
+//
+//   leader ── v1/stats, each second ──► program
+//     └── BroadcastChannel ──► the other tabs
+//
+// The lock passes on when the leading tab is closed or hidden. Where the browser has no locks (a page that came
+// neither by https nor from this machine), each tab asks for itself.
+
+import { BASE, get } from './api.js';
+
+// How much of the past a tab keeps: 15 minutes.
+const PAST_LEN = 900;
+const NAME = `millrun ${BASE.href}`;
+
+class Live {
+  samples = [];
+  stats = null;
+  error = null;
+  leads = false;
+  listeners = new Set();
+  channel = new BroadcastChannel(NAME);
+
+  start() {
+    this.channel.onmessage = ({ data }) => this.hear(data);
+    this.channel.postMessage({ kind: 'hello' });
+    document.addEventListener('visibilitychange', () => this.seek());
+    addEventListener('pagehide', () => this.rest());
+    addEventListener('pageshow', event => event.persisted && this.seek());
+    this.seek();
+  }
+
+  // Calls `listener` with 'stats' at each sample, with 'runs' when a run has begun, ended or been parked or resumed,
+  // and with 'leads' when this tab begins or ceases to lead. Gives what ends it.
+  on(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  tell(what) {
+    for (const listener of this.listeners) listener(what);
+  }
+
+  hear(data) {
+    if (data.kind === 'hello' && this.leads && this.samples.length) {
+      this.channel.postMessage({ kind: 'past', samples: this.samples, stats: this.stats });
+    } else if (data.kind === 'past' && this.samples.length < data.samples.length) {
+      this.samples = data.samples;
+      this.stats = data.stats;
+      this.tell('stats');
+    } else if (data.kind === 'stats') this.take(data.stats, data.at);
+    else if (data.kind === 'error') this.fail(data.error);
+  }
+
+  async seek() {
+    if (document.hidden) return this.rest();
+    if (this.seeking) return;
+    if (!navigator.locks) return this.lead(new Promise(done => (this.release = done)));
+    this.seeking = new AbortController();
+    try {
+      await navigator.locks.request(NAME, { signal: this.seeking.signal }, () =>
+        document.hidden ? undefined : this.lead(new Promise(done => (this.release = done))),
+      );
+    } catch (error) {
+      if (error.name !== 'AbortError') throw error;
+    }
+    this.seeking = null;
+  }
+
+  rest() {
+    this.seeking?.abort();
+    this.release?.();
+  }
+
+  async lead(end) {
+    if (this.leads) return;
+    let over = false;
+    this.leads = true;
+    this.tell('leads');
+    end.then(() => (over = true));
+    while (!over) {
+      try {
+        const stats = await get('v1/stats');
+        const at = Date.now();
+        this.channel.postMessage({ kind: 'stats', stats, at });
+        this.take(stats, at);
+      } catch (error) {
+        const { code, title, message, advice } = error;
+        this.channel.postMessage({ kind: 'error', error: { code, title, message, advice } });
+        this.fail(error);
+      }
+      await Promise.race([end, new Promise(wake => setTimeout(wake, this.error ? 3000 : 1000))]);
+    }
+    this.leads = false;
+    this.tell('leads');
+  }
+
+  take(stats, at) {
+    const before = this.stats;
+    this.stats = stats;
+    this.error = null;
+    const last = this.samples.at(-1);
+    const sample = {
+      at,
+      started: stats.started,
+      finished: stats.finished,
+      events: stats.events,
+      attempts: stats.attempts,
+      commits: stats.journal.commits,
+      turns: stats.journal.turns,
+      bytes: stats.journal.bytes,
+      live: stats.live,
+      parked: stats.parked,
+      waiting: stats.queues.reduce((sum, queue) => sum + queue.waiting, 0),
+      queued_bytes: stats.journal.queued_bytes,
+      commit_ms: stats.journal.last_commit_us / 1000,
+    };
+    // A counter that has gone back is that of another process.
+    if (last && sample.events < last.events) this.samples = [];
+    this.samples.push(sample);
+    if (this.samples.length > PAST_LEN) this.samples.splice(0, this.samples.length - PAST_LEN);
+    this.tell('stats');
+    const moved = ['started', 'finished', 'parked', 'live'].some(name => before?.[name] !== stats[name]);
+    if (moved) this.tell('runs');
+  }
+
+  fail(error) {
+    this.error = error;
+    this.tell('stats');
+  }
+
+  // How fast a counter has grown lately, per second.
+  rate(name) {
+    const last = this.samples.at(-1);
+    const before = this.samples.at(-6) ?? this.samples[0];
+    if (!last || last === before) return undefined;
+    return ((last[name] - before[name]) * 1000) / (last.at - before.at);
+  }
+}
+
+export const live = new Live();
