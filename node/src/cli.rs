@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::{Shell, generate};
 
+use crate::client::ClientCommand;
 use crate::outcome::Outcome;
 use crate::output::{self, OutputError};
+use crate::serve::{ConfigOptions, ServeOptions};
 
 /// What the options of --crash cannot be combined with. They must say so themselves: what clap finds in
 /// conflict with `--crash` it does not miss where they require `--crash`.
@@ -16,10 +19,12 @@ const NOT_WITH_CRASH: [&str; 5] = ["dir", "store", "manifest", "files_at_once", 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    everything was done
-  1    it failed, its output could not be written, or --crash found that something was lost
+  1    it failed, its output could not be written, --crash found that something was lost, or the run
+       whose result was asked for has not completed
   2    the command line is wrong
   3    it was done, except for files that could not be read, lines that are no orders, or runs that
-       are not whole
+       are not whole; or the result that was asked for is not there yet
+  4    no program answers at the URL, the socket or beside the store
   130  it was interrupted; the same command goes on where it stopped";
 
 /// Durable workflows in one process and one file.
@@ -52,6 +57,21 @@ pub(crate) enum Command {
     /// every run that is whole to the new store TO. What is not whole is named on standard output.
     #[command(after_help = EXIT_CODES)]
     Salvage(Salvage),
+    /// Run a store with the demo workflows, asked over HTTP and at a socket beside it.
+    ///
+    /// Prints where it is asked, and runs until SIGTERM or Ctrl-C: then it says that it is not ready,
+    /// answers what is under way, tells its streams, and shuts the runtime down. Killed at any moment,
+    /// the same command goes on where it stopped. Each setting may also stand in the environment, as
+    /// MILLRUN_LISTEN for --listen, or in a file.
+    #[command(after_help = EXIT_CODES)]
+    Serve(ServeOptions),
+    /// Print each setting of `serve`, with its value and where that comes from.
+    #[command(after_help = EXIT_CODES)]
+    Config(ConfigOptions),
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Print what a shell needs to complete commands and flags.
+    Completions(Completions),
     /// Tell what a command does, as its --help.
     Help(Help),
     /// The process that `demo --crash` starts and kills.
@@ -137,6 +157,23 @@ pub(crate) struct Checkout {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: Shell,
+}
+
+/// Prints the completions of a shell.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn print_completions(options: &Completions) -> Result<Outcome, OutputError> {
+    let mut script = Vec::new();
+    generate(options.shell, &mut Cli::command(), "millrun", &mut script);
+    output::tell(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Outcome::Complete)
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Help {
     /// The command; the program itself without one.
     pub(crate) command: Option<String>,
@@ -178,8 +215,6 @@ pub(crate) struct CrashWorker {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

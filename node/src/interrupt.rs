@@ -45,6 +45,12 @@ pub(crate) fn allow(config: &mut RuntimeConfig, seconds: u16) {
 
 /// Tells how the end went that was asked for. Whatever it was, nothing acknowledged is lost.
 pub(crate) fn report(stopped: &Result<ShutdownReport, StopCause>) {
+    report_cut(stopped);
+    note("interrupted; the same command goes on where this one stopped");
+}
+
+/// Tells what an end has cut short.
+pub(crate) fn report_cut(stopped: &Result<ShutdownReport, StopCause>) {
     match stopped {
         Ok(report) => {
             if report.activities_cut > 0 {
@@ -62,5 +68,4 @@ pub(crate) fn report(stopped: &Result<ShutdownReport, StopCause>) {
             crate::with_sources(cause)
         )),
     }
-    note("interrupted; the same command goes on where this one stopped");
 }

@@ -4,6 +4,8 @@
 //!   cli ──► demo       a manifest of a tree, killed and gone on with at any moment
 //!      ├──► crash      demo --crash: kills a child process, judges what it kept
 //!      ├──► checkout   orders with signals, timers and compensation
+//!      ├──► serve      a store asked over HTTP; config tells its settings
+//!      ├──► client     list, describe, why, signal and others: a program that runs, asked
 //!      └──► salvage    a new store of what is whole in a damaged one
 //! ```
 //!
@@ -14,6 +16,7 @@ compile_error!("the program needs Unix signals and file names that are bytes; th
 
 mod checkout;
 mod cli;
+mod client;
 mod crash;
 mod demo;
 mod digest;
@@ -22,6 +25,8 @@ mod outcome;
 mod output;
 mod path_bytes;
 mod salvage;
+mod serve;
+mod table;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -29,6 +34,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command};
+use client::ClientError;
 use outcome::Outcome;
 use output::OutputError;
 
@@ -42,7 +48,9 @@ async fn main() -> ExitCode {
             if !output.is_some_and(OutputError::is_reader_gone) {
                 output::note(format_args!("millrun: {}", with_sources(error.as_ref())));
             }
-            ExitCode::FAILURE
+            error
+                .downcast_ref::<ClientError>()
+                .map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
         }
     }
 }
@@ -53,6 +61,10 @@ async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
         Command::Demo(options) => demo::run(options).await,
         Command::Checkout(options) => checkout::run(options).await,
         Command::Salvage(options) => salvage::run(options).await,
+        Command::Client(command) => client::run(command).await,
+        Command::Completions(options) => cli::print_completions(&options).map_err(Into::into),
+        Command::Serve(options) => serve::run(options).await,
+        Command::Config(options) => serve::config(options),
         Command::CrashWorker(options) => crash::worker::run(options).await,
         Command::Help(help) => cli::print_help(&help).map_err(Into::into),
     }

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 pub(crate) enum Outcome {
     /// Everything was done.
     Complete,
-    /// Everything was done that could be: some input could not be read, and was named.
+    /// Everything was done that could be: some input could not be read, and was named; or a result is not there yet.
     Partial,
-    /// `demo --crash` found that something was lost.
+    /// `demo --crash` found that something was lost, or the run whose result was asked for has not completed.
     Lost,
     /// Ctrl-C came first. The same command goes on.
     Interrupted,

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod checkout;
+mod client;
 mod command_line;
 mod crash;
 mod demo;
 mod salvage;
+mod serve;
 mod support;

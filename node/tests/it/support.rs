@@ -66,6 +66,13 @@ impl Folder {
         self.command(arguments).output().unwrap().into()
     }
 
+    /// Runs the program to its end, with these variables in its environment.
+    pub(crate) fn run_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+        let mut command = self.command(arguments);
+        command.envs(environment.iter().copied());
+        command.output().unwrap().into()
+    }
+
     /// Runs the program to its end, with its standard output going there.
     pub(crate) fn run_onto(&self, arguments: &[&str], out: Stdio) -> Ended {
         let mut command = self.command(arguments);
@@ -98,8 +105,19 @@ impl Folder {
     /// Starts the program and waits until it has written a line with `sign` in it, on either of
     /// its outputs.
     pub(crate) fn start_until(&self, arguments: &[&str], sign: &str) -> Running {
+        self.start_with(arguments, &[], sign).0
+    }
+
+    /// The same, with these variables in its environment; also gives the lines up to the one with the sign.
+    pub(crate) fn start_with(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        sign: &str,
+    ) -> (Running, Vec<String>) {
         let (lines, writer) = std::io::pipe().unwrap();
         let mut command = self.command(arguments);
+        command.envs(environment.iter().copied());
         command.stdout(writer.try_clone().unwrap()).stderr(writer);
         let running = Running(command.spawn().unwrap());
         // Ours go with the command, so that the end of the program is the end of the lines.
@@ -111,7 +129,7 @@ impl Folder {
             if heard.last().is_some_and(|line| line.contains(sign)) {
                 // Somebody must go on reading, or the program would wait for room or fail.
                 std::thread::spawn(move || lines.count());
-                return running;
+                return (running, heard);
             }
         }
         panic!("the program ended without {sign:?}: {heard:#?}");
@@ -129,12 +147,31 @@ impl Running {
     }
 
     /// SIGINT, as Ctrl-C sends it; gives the exit code.
-    pub(crate) fn interrupt(mut self) -> Option<i32> {
+    pub(crate) fn interrupt(self) -> Option<i32> {
+        self.end_by("-INT")
+    }
+
+    /// SIGTERM, as a supervisor sends it; gives the exit code.
+    pub(crate) fn terminate(self) -> Option<i32> {
+        self.end_by("-TERM")
+    }
+
+    fn end_by(mut self, signal: &str) -> Option<i32> {
+        self.send(signal);
+        self.0.wait().unwrap().code()
+    }
+
+    /// Sends a signal, and does not wait for what it does.
+    pub(crate) fn send(&self, signal: &str) {
         let sent = Command::new("kill")
-            .args(["-INT", &self.0.id().to_string()])
+            .args([signal, &self.0.id().to_string()])
             .status()
             .unwrap();
         assert!(sent.success());
+    }
+
+    /// Waits for the end; gives the exit code.
+    pub(crate) fn wait(mut self) -> Option<i32> {
         self.0.wait().unwrap().code()
     }
 }

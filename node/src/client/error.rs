@@ -1,0 +1,127 @@
+//! What may go wrong, and what to try next.
+
+use std::io;
+use std::path::PathBuf;
+
+use millrun_http::TokenError;
+use serde::Deserialize;
+
+/// Why a command was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// The program's answer: a problem.
+    #[error("{}", .0.told())]
+    Problem(Problem),
+    /// Nobody answers at the URL or socket.
+    #[error("nobody answers at {place}\ntry: millrun serve, or --url, --socket or --store for another place")]
+    Unreachable {
+        place: String,
+        #[source]
+        source: io::Error,
+    },
+    /// No process has the store.
+    #[error(
+        "no process answers at the socket {}, so {} can only be read by one that opens it\ntry: millrun serve --store {}",
+        socket.display(), store.display(), store.display()
+    )]
+    Closed { store: PathBuf, socket: PathBuf },
+    /// There is no such store.
+    #[error("there is no store {}\ntry: --store PATH for another one, or millrun serve --store {}", .0.display(), .0.display())]
+    NoStore(PathBuf),
+    /// The connection ended, or what came is no answer.
+    #[error("the answer cannot be read: {0}")]
+    Answer(String),
+    /// The answer is longer than the client takes.
+    #[error("the answer has more than {0} bytes\ntry: a smaller --limit")]
+    TooLarge(usize),
+    /// The answer does not come.
+    #[error("no answer came within {0} s\ntry: the same again, or millrun stats")]
+    Late(u64),
+    /// What was given on the command line cannot be sent.
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+impl ClientError {
+    /// The exit code that says so.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Problem(_) | Self::Answer(_) | Self::TooLarge(_) => 1,
+            Self::Usage(_) | Self::Token(_) => 2,
+            Self::Unreachable { .. } | Self::Closed { .. } | Self::NoStore(_) | Self::Late(_) => 4,
+        }
+    }
+}
+
+/// A problem (RFC 9457) as the API tells it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    #[serde(default)]
+    detail: String,
+    #[serde(default)]
+    advice: String,
+    /// The instance that was asked for.
+    #[serde(skip)]
+    pub(crate) id: Option<String>,
+}
+
+impl Problem {
+    /// What is wrong, what to do about it, and the next command.
+    fn told(&self) -> String {
+        let Self {
+            title,
+            detail,
+            advice,
+            ..
+        } = self;
+        let mut told = title.clone();
+        if !detail.is_empty() {
+            told.push_str(&format!(": {detail}"));
+        }
+        if !advice.is_empty() {
+            told.push_str(&format!("\nadvice: {advice}"));
+        }
+        if let Some(command) = self.next_command() {
+            told.push_str(&format!("\ntry: {command}"));
+        }
+        told
+    }
+
+    fn next_command(&self) -> Option<String> {
+        let of_instance = |command: &str| {
+            let id = self.id.as_deref()?;
+            Some(format!("millrun {command} {}", quoted(id)))
+        };
+        match self.kind.rsplit(':').next().unwrap_or_default() {
+            "not-found" => Some("millrun list".to_owned()),
+            "expired" => Some("millrun list --finished".to_owned()),
+            "finished" | "already-finished" => of_instance("result"),
+            "already-running" | "other-workflow" => of_instance("describe"),
+            "refused" | "parked" | "unanswered" | "too-many-watchers" => of_instance("why"),
+            "update-failed" | "rejected" => of_instance("history"),
+            "name" => Some("millrun catalogue".to_owned()),
+            "token" | "forbidden" => {
+                Some("--token-file PATH, or MILLRUN_TOKEN in the environment".to_owned())
+            }
+            "host" => Some("--url with a loopback name, or --socket".to_owned()),
+            "too-many-live" => Some("millrun stats".to_owned()),
+            "damaged" => Some("millrun salvage".to_owned()),
+            "stopped" | "stopping" => Some("millrun serve".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@%+=,".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

@@ -1,0 +1,264 @@
+//! The command line of the client.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Where the program is asked.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Where to ask")]
+pub(crate) struct At {
+    /// Ask at this URL, which has the API below it: http://127.0.0.1:7070. Or `MILLRUN_URL`.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["socket", "store"])]
+    pub(crate) url: Option<String>,
+    /// Ask at this socket. Or `MILLRUN_SOCKET`.
+    #[arg(long, value_name = "PATH", conflicts_with = "store")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Ask the process that has this store, at the socket beside it. Or `MILLRUN_STORE`; millrun.redb if nothing
+    /// says where.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: Option<PathBuf>,
+    /// A file with the token to send. Or the token itself in `MILLRUN_TOKEN`.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// In which form the answer is written.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "How to write it")]
+pub(crate) struct Form {
+    /// Print the answer of the API as it is: JSON on one line.
+    #[arg(long, conflicts_with = "jsonl")]
+    pub(crate) json: bool,
+    /// Print one line of JSON for each item of a list.
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+}
+
+/// An instance.
+#[derive(Debug, Args)]
+pub(crate) struct OfInstance {
+    /// The id of the instance.
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Nothing in particular.
+#[derive(Debug, Args)]
+pub(crate) struct OfProgram {
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Finished runs, the earliest ended first, in place of live instances.
+    #[arg(long)]
+    pub(crate) finished: bool,
+    /// How many, at most.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) limit: u64,
+    /// Those behind this id, or this run where finished ones are listed.
+    #[arg(long, value_name = "ID")]
+    pub(crate) after: Option<String>,
+    /// List again and again, each second, until Ctrl-C.
+    #[arg(long)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// The id of the instance, of whose latest run the history is.
+    #[arg(required_unless_present = "run")]
+    pub(crate) id: Option<String>,
+    /// Another run, by its 32 digits.
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) run: Option<String>,
+    /// Show each operation with its time, in place of each event.
+    #[arg(long, conflicts_with_all = ["json", "jsonl"])]
+    pub(crate) timeline: bool,
+    /// How many events, at most.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) limit: u64,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tail {
+    /// The id of the instance, whose latest run is followed to its end.
+    #[arg(required_unless_present = "run")]
+    pub(crate) id: Option<String>,
+    /// Another run, by its 32 digits.
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) run: Option<String>,
+    /// Behind the event of this number.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) after: u64,
+    /// End behind so many events.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) at: At,
+    /// Print one line of JSON for each event.
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResultOf {
+    /// The id of the instance.
+    pub(crate) id: String,
+    /// Wait so long for its end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) wait: u64,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    /// The workflow, as it is registered: see `millrun catalogue`.
+    pub(crate) workflow: String,
+    /// The id of the new instance.
+    pub(crate) id: String,
+    /// The input in JSON; - reads standard input.
+    #[arg(default_value = "null")]
+    pub(crate) input: String,
+    /// What to do when the id is taken.
+    #[arg(long, value_enum, default_value_t = OnConflict::Attach)]
+    pub(crate) on_conflict: OnConflict,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// What to do when an id is taken.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OnConflict {
+    /// Tell the run that is there.
+    Attach,
+    /// Refuse it.
+    Refuse,
+    /// Start again one that has finished, and tell one that has not.
+    RestartFinished,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Say {
+    /// The id of the instance.
+    pub(crate) id: String,
+    /// The name of the signal or query.
+    pub(crate) name: String,
+    /// The value in JSON; - reads standard input.
+    #[arg(default_value = "null")]
+    pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Update {
+    /// The id of the instance.
+    pub(crate) id: String,
+    /// The name of the update.
+    pub(crate) name: String,
+    /// The input in JSON; - reads standard input.
+    #[arg(default_value = "null")]
+    pub(crate) input: String,
+    /// The name of the request: asked again under it, the update is performed once. One of its own by default.
+    #[arg(long)]
+    pub(crate) request: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct End {
+    /// The id of the instance.
+    pub(crate) id: String,
+    /// Why; it stands in the history.
+    #[arg(long, default_value = "asked for on the command line")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The operation, as the README of millrun-http has it.
+    pub(crate) operation: String,
+    /// The id or run in its path, where it has one.
+    pub(crate) value: Option<String>,
+    /// A parameter, such as limit=10; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) query: Vec<String>,
+    /// The body; - reads standard input.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) body: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// What a program that runs is asked.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCommand {
+    /// List live instances, or finished runs.
+    List(List),
+    /// Describe what an instance does and waits for.
+    Describe(OfInstance),
+    /// Tell why an instance does not go on, down to the child or attempt that holds it up.
+    Why(OfInstance),
+    /// Print the history of a run.
+    History(History),
+    /// Print the events of a run as they become durable, until it ends.
+    Tail(Tail),
+    /// Print how an instance has ended: exit code 0 if it has completed, 1 if not, 3 if it has not ended.
+    Result(ResultOf),
+    /// Start an instance.
+    Start(Start),
+    /// Send a signal to an instance.
+    Signal(Say),
+    /// Ask an instance a query, which leaves no trace.
+    Query(Say),
+    /// Ask an instance for an update, and print its answer.
+    Update(Update),
+    /// Ask an instance to end, with time to clean up.
+    Cancel(End),
+    /// End an instance without asking its code.
+    Terminate(End),
+    /// Stop the code of an instance; what it is sent is recorded.
+    Pause(End),
+    /// Take a paused or parked instance up again.
+    Resume(OfInstance),
+    /// Print counts since the program was started, and sizes now.
+    Stats(OfProgram),
+    /// Print the parts of the runtime, and how often each was restarted.
+    Parts(OfProgram),
+    /// Print the topics and subscriptions of the broker.
+    Topology(OfProgram),
+    /// Print what is registered: workflows, activities, task queues, topics.
+    Catalogue(OfProgram),
+    /// Ask for any operation of the API, and print its answer as it is.
+    Call(Call),
+}

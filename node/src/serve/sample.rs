@@ -1,0 +1,127 @@
+//! The demo workflows of `serve`: something to see, to signal, to kill and to find again.
+//!
+//! ```text
+//!   every 10 s  sample-order ── reserve (fails twice, backs off) ── "paid", or 10 minutes ── child ── receipt
+//!                                                                                    sample-shipment: a timer, a label
+//!   once        sample-stuck ── its code panics: parked, and says why
+//! ```
+//!
+//! They are registered whether they are started or not, so that those of an earlier process go on.
+
+use std::time::{Duration, SystemTime};
+
+use millrun::workflow::Either;
+use millrun::{
+    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, RuntimeBuilder, Signal,
+    StartError, Workflow, WorkflowContext, WorkflowError,
+};
+use serde::{Deserialize, Serialize};
+
+const ORDER: Workflow<Order, String> = Workflow::named("sample-order");
+const SHIPMENT: Workflow<String, String> = Workflow::named("sample-shipment");
+const STUCK: Workflow<(), ()> = Workflow::named("sample-stuck");
+const PAID: Signal<Payment> = Signal::named("paid");
+const STATUS: Query<String, (), String> = Query::named("status");
+const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
+const LABEL: Activity<String, String> = Activity::named("sample-label");
+
+/// The pause between two orders.
+const EVERY: Duration = Duration::from_secs(10);
+/// How long an order waits to be paid, so that no more than some sixty are live.
+const PAID_WITHIN: Duration = Duration::from_secs(600);
+/// How long a shipment is on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(30);
+/// The instance whose code panics.
+const STUCK_ID: &str = "sample-stuck";
+
+/// What is ordered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    customer: String,
+    cents: u64,
+}
+
+/// That it was paid.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Payment {
+    by: String,
+}
+
+/// Registers the workflows.
+pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder
+        .register(ORDER.query(STATUS, |status, ()| status.clone()), order)
+        .register(SHIPMENT, shipment)
+        .register(STUCK, stuck)
+        .register(RESERVE, reserve)
+        .register(LABEL, label)
+}
+
+/// Starts an order every ten seconds, until it is dropped or the runtime has stopped.
+///
+/// # Errors
+/// When a start is refused.
+pub(super) async fn start(runtime: &Runtime) -> Result<(), StartError> {
+    runtime.start(STUCK, STUCK_ID, ()).await?;
+    loop {
+        let seconds = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
+        let turn = seconds / EVERY.as_secs();
+        let customer = ["ada", "alan", "barbara", "edsger", "grace"][usize::try_from(turn % 5).unwrap_or(0)];
+        let order = Order {
+            customer: customer.to_owned(),
+            cents: 1_000 + turn % 100 * 100,
+        };
+        let started = runtime.start(ORDER, &format!("sample-order-{turn}"), order);
+        started.on_conflict(OnConflict::Attach).await?;
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+async fn order(cx: WorkflowContext, order: Order) -> Result<String, WorkflowError> {
+    let status = cx.state("reserving".to_owned());
+    let patiently = Retry::exponential()
+        .first_pause(Duration::from_secs(2))
+        .attempts(5);
+    let place = cx.call(RESERVE, order.clone()).retry(patiently).await?;
+    status.change(|status| "waiting for `paid`".clone_into(status));
+    let paid = match cx.race(cx.receive(PAID), cx.sleep(PAID_WITHIN)).await {
+        Either::Left(paid) => paid?,
+        Either::Right(slept) => {
+            slept?;
+            return Ok(format!("{} has not paid, {place} is free again", order.customer));
+        }
+    };
+    status.change(|status| "on its way".clone_into(status));
+    let id = format!("{}-shipment", cx.instance_id());
+    let label = cx.child(SHIPMENT, id, place).await?;
+    Ok(format!(
+        "{} cents paid by {}, sent as {label}",
+        order.cents, paid.by
+    ))
+}
+
+async fn shipment(cx: WorkflowContext, place: String) -> Result<String, WorkflowError> {
+    cx.sleep(ON_ITS_WAY).await?;
+    Ok(cx.call(LABEL, place).await?)
+}
+
+/// Its code cannot go on, as code with a mistake.
+async fn stuck(_cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+    panic!("the mistake of the sample: see `millrun why {STUCK_ID}`")
+}
+
+/// A warehouse that is out of reach at first.
+async fn reserve(cx: ActivityContext, order: Order) -> Result<String, ActivityError> {
+    match cx.attempt() {
+        attempt @ 1..=2 => Err(ActivityError::retryable(format!(
+            "the warehouse does not answer (attempt {attempt})"
+        ))),
+        _ => Ok(format!("shelf-{}", order.cents % 7)),
+    }
+}
+
+async fn label(_cx: ActivityContext, place: String) -> Result<String, ActivityError> {
+    Ok(format!("label-of-{place}"))
+}

@@ -1,0 +1,189 @@
+//! The command line client against the real program.
+
+use crate::serve::serve;
+use crate::support::{Ended, Folder};
+
+/// A program with a parked run and one that waits for its signal.
+struct Program {
+    folder: Folder,
+    _running: crate::support::Running,
+}
+
+fn program() -> Program {
+    let folder = Folder::new();
+    let (running, _) = serve(&folder, &[], &[]);
+    folder
+        .run(&["start", "sample-shipment", "ship-1", "\"shelf-1\""])
+        .expect(0);
+    Program {
+        folder,
+        _running: running,
+    }
+}
+
+impl Program {
+    fn run(&self, line: &str) -> Ended {
+        let arguments: Vec<_> = line.split(' ').collect();
+        self.folder.run(&arguments)
+    }
+
+    fn json(&self, line: &str) -> serde_json::Value {
+        serde_json::from_str(&self.run(line).expect(0).out).unwrap()
+    }
+}
+
+#[test]
+fn what_runs_is_told_in_columns_and_as_json() {
+    let program = program();
+    let list = program.run("list").expect(0).out;
+    assert!(list.starts_with("ID "), "{list}");
+    assert!(list.contains("ship-1  sample-shipment  running"), "{list}");
+    assert_eq!(program.json("list --json")[0]["id"], "ship-1");
+    let line = program.run("list --jsonl").expect(0).out;
+    assert_eq!(line.lines().count(), 1);
+    let described = program.run("describe ship-1").expect(0).out;
+    assert!(described.contains("kind=timer"), "{described}");
+    assert_eq!(program.json("describe ship-1 --json")["status"], "running");
+    let why = program.run("why ship-1").expect(0).out;
+    assert!(why.contains("timer"), "{why}");
+    assert_eq!(program.json("why ship-1 --json")["waits"][0]["kind"], "timer");
+    let catalogue = program.run("catalogue").expect(0).out;
+    for name in ["sample-order", "sample-reserve", "status"] {
+        assert!(catalogue.contains(name), "{catalogue}");
+    }
+    assert!(program.run("parts").expect(0).out.contains("shard 0"));
+    assert!(program.run("stats").expect(0).out.contains("started"));
+    program.run("topology").expect(0);
+}
+
+#[test]
+fn a_history_is_told_by_events_and_by_operations() {
+    let program = program();
+    let history = program.run("history ship-1").expect(0).out;
+    assert!(
+        history.contains("timer_started") || history.contains("TimerStarted"),
+        "{history}"
+    );
+    let timeline = program.run("history ship-1 --timeline").expect(0).out;
+    assert!(timeline.contains("===") || timeline.contains('='), "{timeline}");
+    let run = program.json("describe ship-1 --json")["run"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let of_run = program.run(&format!("history --run {run}")).expect(0).out;
+    assert_eq!(of_run, history);
+    let tail = program.run("tail ship-1 --limit 2").expect(0).out;
+    assert_eq!(tail.lines().count(), 2, "{tail}");
+    let call = program
+        .run(&format!("call history {run} --query limit=1"))
+        .expect(0)
+        .out;
+    assert!(call.contains("\"next\":\"?after=1&limit=1\""), "{call}");
+}
+
+#[test]
+fn what_is_said_to_an_instance_is_recorded_and_its_end_told() {
+    let program = program();
+    let pending = program.run("result ship-1").expect(3);
+    assert_eq!(pending.out.trim(), "running");
+    program.run("pause ship-1 --reason lunch").expect(0);
+    assert!(program.run("why ship-1").expect(0).out.contains("lunch"));
+    assert!(
+        program.run("result ship-1").expect(3).out.starts_with("parked"),
+        "it is paused"
+    );
+    program.run("resume ship-1").expect(0);
+    program.run("cancel ship-1 --reason enough").expect(0);
+    let ended = program.run("result ship-1 --wait 60").expect(1);
+    assert!(ended.out.starts_with("cancelled"), "{ended:#?}");
+    let finished = program.run("list --finished").expect(0).out;
+    assert!(finished.contains("ship-1"), "{finished}");
+    let refused = program.run("signal ship-1 paid 7").expect(1);
+    assert!(refused.err.contains("try: millrun result ship-1"), "{refused:#?}");
+
+    let order = [
+        "start",
+        "sample-order",
+        "o 1",
+        r#"{"customer":"ada","cents":9007199254740993}"#,
+    ];
+    program.folder.run(&order).expect(0);
+    program
+        .folder
+        .run(&["terminate", "o 1", "--reason", "enough"])
+        .expect(0);
+    let history = program.folder.run(&["history", "o 1"]).expect(0).out;
+    assert!(
+        history.contains("9007199254740993"),
+        "numbers are exact: {history}"
+    );
+    let again = [&order[..], &["--on-conflict", "refuse"]].concat();
+    let refused = program.folder.run(&again).expect(1);
+    assert!(refused.err.contains("try: millrun result 'o 1'"), "{refused:#?}");
+}
+
+#[test]
+fn a_query_is_answered_and_an_update_that_is_none_refused() {
+    let program = program();
+    let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
+    program.folder.run(&order).expect(0);
+    assert!(program.run("query o status").expect(0).out.contains('r'));
+    let refused = program.run("query o nonsense").expect(1);
+    assert!(refused.err.contains("try: millrun why o"), "{refused:#?}");
+    let refused = program.run("update o nonsense 1").expect(1);
+    assert!(refused.err.contains("advice: "), "{refused:#?}");
+}
+
+#[test]
+fn what_cannot_be_asked_says_what_to_try() {
+    let program = program();
+    let nobody = program.run("describe nobody").expect(1);
+    assert!(nobody.err.contains("try: millrun list"), "{nobody:#?}");
+    let other = program.run("list --store other.redb").expect(4);
+    assert!(other.err.contains("there is no store other.redb"), "{other:#?}");
+    // Port 9 is for what discards everything, and nobody has that any more.
+    let url = program.run("list --url http://127.0.0.1:9").expect(4);
+    assert!(url.err.contains("try: millrun serve"), "{url:#?}");
+    for line in [
+        "list --url https://127.0.0.1:9",
+        "list --url nonsense",
+        "signal ship-1 paid {",
+        "call nonsense",
+    ] {
+        program.run(line).expect(2);
+    }
+    let wrong = program.run("call describe_instance").expect(2);
+    assert!(wrong.err.contains("name it"), "{wrong:#?}");
+}
+
+#[test]
+fn nothing_is_cut_in_a_pipe() {
+    let program = program();
+    let id = "long-".repeat(40);
+    let input = format!("\"{}\"", "x".repeat(5_000));
+    program
+        .folder
+        .run(&["start", "sample-shipment", &id, &input])
+        .expect(0);
+    assert!(program.run("list").expect(0).out.contains(&id));
+    assert!(
+        program
+            .folder
+            .run(&["history", &id])
+            .expect(0)
+            .out
+            .contains(&"x".repeat(5_000))
+    );
+}
+
+#[test]
+fn shells_complete_commands() {
+    let folder = Folder::new();
+    for shell in ["bash", "fish", "zsh"] {
+        let script = folder.run(&["completions", shell]).expect(0).out;
+        assert!(
+            script.contains("describe") && script.contains("unready-for-ms"),
+            "{shell}"
+        );
+    }
+}
