@@ -15,6 +15,7 @@ use crate::body::{
 };
 use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
+use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
 use crate::query::{PageQuery, StreamQuery, wait, wait_or};
@@ -68,6 +69,7 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             let SessionBody { end } = parse(body)?;
             return Ok(session(asked, end));
         }
+        Action::OpenApi => Json::raw(openapi_json()),
         Action::Catalogue => catalogue(&runtime.catalogue()),
         Action::Instances => {
             let page = PageQuery::parse(query)?;

@@ -22,6 +22,11 @@ pub(crate) struct BodyForm {
 }
 
 impl BodyForm {
+    /// What its `content-type` may be.
+    pub(crate) const fn media_types(self) -> &'static [&'static str] {
+        self.media_types
+    }
+
     /// One JSON value.
     pub(crate) const JSON: Self = Self {
         media_types: &["application/json"],

@@ -26,6 +26,7 @@ mod body;
 mod console;
 mod keys;
 mod metrics;
+mod openapi;
 mod operations;
 mod page;
 mod problem;
@@ -51,6 +52,7 @@ pub use body::{BODY_BYTES_MAX, LINES_BYTES_MAX};
 pub use console::{Console, router};
 pub use keys::KEYS_LEN_MAX;
 pub use metrics::{METRICS, Metric, MetricKind, SERIES_LEN_MAX};
+pub use openapi::openapi_json;
 pub use operations::{OPERATIONS, Operation};
 pub use problem::{PROBLEMS, ProblemType};
 #[cfg(feature = "serve")]

@@ -38,6 +38,7 @@ pub(crate) enum Action {
     Live,
     Ready,
     Session,
+    OpenApi,
     Catalogue,
     Instances,
     Finished,
@@ -92,6 +93,14 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Reader,
         about: "tells the caller's role, and trades a token for a cookie; with `end` it ends the cookie",
         action: Action::Session,
+    },
+    Operation {
+        name: "openapi",
+        method: Method::GET,
+        path: "v1/openapi.json",
+        role: Role::Reader,
+        about: "this table as an OpenAPI document",
+        action: Action::OpenApi,
     },
     Operation {
         name: "catalogue",

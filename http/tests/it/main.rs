@@ -8,6 +8,7 @@ mod client;
 mod documents;
 mod keys;
 mod measuring;
+mod openapi;
 mod page;
 mod polling;
 mod reading;

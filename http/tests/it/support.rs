@@ -15,12 +15,12 @@ pub(crate) const CHARGE: Activity<u64, u64> = Activity::named("charge");
 pub(crate) const ORDER: Workflow<u64, u64> = Workflow::named("order");
 pub(crate) const PAID: Signal<u64> = Signal::named("paid");
 
-async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
+pub(crate) async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
     Ok(cents)
 }
 
 /// Charges, and waits for the payment.
-async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
+pub(crate) async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
     let charged = cx.call(CHARGE, cents).await?;
     let paid = cx.receive(PAID).await?;
     Ok(charged - paid)

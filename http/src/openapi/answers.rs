@@ -1,0 +1,110 @@
+//! Answers of operations, when nothing is wrong.
+
+use utoipa::openapi::{Content, Response, ResponseBuilder};
+
+use super::parameters::run;
+use super::schema::{Shape, flag, list, named, number, object, open_object, or_null, text, word};
+use crate::metrics::MEDIA_TYPE;
+use crate::operations::Action;
+
+/// What an operation may answer, by status.
+pub(super) fn of(action: Action) -> Vec<(&'static str, Response)> {
+    match action {
+        Action::Events => vec![
+            ("200", told("text/event-stream", text())),
+            (
+                "204",
+                empty("the run has ended, and the client has seen its last event"),
+            ),
+        ],
+        Action::Tail => vec![("200", told("text/event-stream", text()))],
+        Action::Metrics => vec![("200", told(MEDIA_TYPE, text()))],
+        Action::Starts => vec![("200", told("application/x-ndjson", text()))],
+        action => vec![("200", told("application/json", shape(action)))],
+    }
+}
+
+fn told(media_type: &str, shape: Shape) -> Response {
+    ResponseBuilder::new()
+        .description("what was asked for")
+        .content(media_type, Content::new(Some(shape)))
+        .build()
+}
+
+fn empty(about: &str) -> Response {
+    ResponseBuilder::new().description(about).build()
+}
+
+/// The shape of an answer of JSON.
+fn shape(action: Action) -> Shape {
+    match action {
+        Action::Live => object([("live", flag())]),
+        Action::Ready => object([("ready", flag())]),
+        Action::OpenApi => open_object([("openapi", text())]),
+        Action::Catalogue => object([
+            ("workflows", list(named("CatalogueWorkflow"))),
+            ("activities", list(object([("name", text()), ("queue", text())]))),
+            ("queues", list(text())),
+            ("topics", list(text())),
+            ("topic_filters", list(text())),
+        ]),
+        Action::Instances => object([
+            ("instances", list(named("InstanceSummary"))),
+            ("next", or_null(text())),
+        ]),
+        Action::Finished => object([("runs", list(named("FinishedRun"))), ("next", or_null(text()))]),
+        Action::Stats => named("Stats"),
+        Action::Parts => object([(
+            "parts",
+            list(object([
+                ("name", text()),
+                ("is_running", flag()),
+                ("restarts", number()),
+            ])),
+        )]),
+        Action::Topology => open_object([]),
+        Action::DescribeInstance | Action::DescribeRun => named("Description"),
+        Action::Why => named("Why"),
+        Action::History => object([
+            ("run", run()),
+            ("head", number()),
+            ("trimmed_before", or_null(number())),
+            ("events", list(named("Event"))),
+            ("next", or_null(text())),
+        ]),
+        Action::Result | Action::ResultOfRun => open_object([
+            ("run", run()),
+            (
+                "outcome",
+                word([
+                    "running",
+                    "parked",
+                    "completed",
+                    "failed",
+                    "cancelled",
+                    "terminated",
+                ]),
+            ),
+        ]),
+        Action::Topics => object([(
+            "topics",
+            list(object([
+                ("name", text()),
+                ("payload", text()),
+                ("published", number()),
+            ])),
+        )]),
+        Action::Publish => object([("envelope", text()), ("delivered", number())]),
+        Action::Query | Action::Update => object([("answer", named("Payload"))]),
+        Action::Start | Action::StartByKey => object([
+            ("id", text()),
+            ("run", or_null(run())),
+            ("history", or_null(text())),
+        ]),
+        Action::Signal | Action::Cancel | Action::Terminate | Action::Pause | Action::Resume => {
+            object([("recorded", flag())])
+        }
+        Action::Session => object([("role", word(["anonymous", "reader", "operator"]))]),
+        Action::Events | Action::Tail | Action::Metrics | Action::Starts => text(),
+    }
+}

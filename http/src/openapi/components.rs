@@ -1,0 +1,159 @@
+//! Schemas that have a name, as `view/` makes the values.
+
+use super::parameters::run;
+use super::schema::{
+    Shape, anything, flag, list, named, number, object, open_object, or_null, text, time, word,
+};
+use crate::PROBLEMS;
+
+/// All of them.
+pub(super) fn components() -> Vec<(&'static str, Shape)> {
+    vec![
+        ("Problem", problem()),
+        ("Payload", open_object([])),
+        ("Cause", object([("run", run()), ("operation", number())])),
+        ("Reason", object([("kind", text()), ("message", text())])),
+        ("Pending", open_object([("kind", text())])),
+        ("Awaited", open_object([("kind", text())])),
+        ("Wait", wait()),
+        ("Why", why()),
+        ("Description", description()),
+        ("Event", event()),
+        ("InstanceSummary", summary()),
+        ("FinishedRun", finished_run()),
+        ("CatalogueWorkflow", workflow()),
+        ("Stats", stats()),
+    ]
+}
+
+fn problem() -> Shape {
+    let codes = PROBLEMS.iter().map(|problem| problem.code);
+    let types = codes.map(|code| format!("urn:millrun:problem:{code}"));
+    object([
+        ("type", word(types)),
+        ("title", text()),
+        ("status", number()),
+        ("detail", text()),
+        ("advice", text()),
+        ("retry", flag()),
+        ("error", or_null(named("Payload"))),
+    ])
+}
+
+fn status() -> Shape {
+    word(["running", "parked", "not-registered", "finished", "other"])
+}
+
+fn description() -> Shape {
+    object([
+        ("id", text()),
+        ("run", run()),
+        ("workflow", text()),
+        ("status", status()),
+        ("is_in_memory", flag()),
+        ("started_at_us", time()),
+        ("ended_at_us", or_null(time())),
+        ("last_at_us", time()),
+        ("parent", or_null(run())),
+        ("cause", or_null(named("Cause"))),
+        ("sequence", number()),
+        ("is_cancel_requested", flag()),
+        ("parked", or_null(named("Reason"))),
+        ("will_park", or_null(named("Reason"))),
+        ("parked_since_us", or_null(time())),
+        ("resumes_at_us", or_null(time())),
+        ("pending", list(named("Pending"))),
+        ("awaited", list(named("Awaited"))),
+        ("lines", list(object([("operation", number()), ("at", text())]))),
+        ("history", text()),
+    ])
+}
+
+fn why() -> Shape {
+    open_object([
+        ("asked_at_us", time()),
+        ("id", text()),
+        ("run", run()),
+        ("workflow", text()),
+        ("status", status()),
+        ("last_at_us", time()),
+        ("waits", list(named("Wait"))),
+        ("more_len", number()),
+    ])
+}
+
+fn wait() -> Shape {
+    open_object([
+        ("kind", text()),
+        ("operation", or_null(number())),
+        ("since_us", or_null(time())),
+        ("at", or_null(text())),
+        ("sentence", text()),
+    ])
+}
+
+fn event() -> Shape {
+    open_object([("sequence", number()), ("at_us", time()), ("kind", text())])
+}
+
+fn summary() -> Shape {
+    object([
+        ("id", text()),
+        ("run", run()),
+        ("workflow", text()),
+        ("status", status()),
+        ("instance", text()),
+    ])
+}
+
+fn finished_run() -> Shape {
+    object([
+        ("id", text()),
+        ("run", run()),
+        ("ended_at_us", time()),
+        ("sequence", number()),
+        ("description", text()),
+        ("history", text()),
+    ])
+}
+
+fn workflow() -> Shape {
+    object([
+        ("name", text()),
+        ("input", anything()),
+        ("result", anything()),
+        ("queries", list(text())),
+        ("updates", list(text())),
+    ])
+}
+
+fn stats() -> Shape {
+    object([
+        ("started", number()),
+        ("finished", number()),
+        ("live", number()),
+        ("hot", number()),
+        ("loads", number()),
+        ("parked", number()),
+        ("events", number()),
+        ("slow_turns", number()),
+        ("long_histories", number()),
+        ("replay_checks", number()),
+        ("replay_differences", number()),
+        ("changed_values", number()),
+        ("attempts", number()),
+        ("attempts_running", number()),
+        ("queues", list(queue())),
+        ("journal", open_object([])),
+    ])
+}
+
+fn queue() -> Shape {
+    object([
+        ("name", text()),
+        ("running", number()),
+        ("running_max", number()),
+        ("waiting", number()),
+        ("waiting_max", number()),
+    ])
+}

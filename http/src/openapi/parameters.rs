@@ -1,0 +1,87 @@
+//! Parameters of operations: in the path, behind it, and in headers.
+
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+
+use super::schema::{Shape, number, number_between, pattern, text, text_of};
+use crate::Operation;
+use crate::operations::Action;
+
+/// The parameters of an operation.
+pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
+    let mut all: Vec<_> = operation.path.split('/').filter_map(in_path).collect();
+    match operation.action {
+        Action::Instances => all.extend([
+            behind("after", text(), "the id behind which the page begins"),
+            limit(),
+        ]),
+        Action::Finished => all.extend([
+            behind("after", run(), "the run behind which the page begins"),
+            limit(),
+        ]),
+        Action::History => all.extend([
+            behind("after", number(), "the number behind which the page begins"),
+            limit(),
+        ]),
+        Action::Events | Action::Tail => all.extend([
+            behind(
+                "after",
+                text(),
+                "the id of a message behind which the stream begins",
+            ),
+            behind("limit", number_between(1, u64::MAX), "how many messages it has"),
+            header("Last-Event-ID", text(), "as after, and counts more"),
+        ]),
+        Action::Result | Action::ResultOfRun | Action::Publish => {
+            let wait = number_between(0, 60_000);
+            all.push(behind("wait_ms", wait, "how long the answer may wait"));
+        }
+        Action::Start | Action::StartByKey | Action::Update => {
+            let about = "sent again with the same key, the request has no second effect";
+            all.push(header("Idempotency-Key", text_of(1, 257), about));
+        }
+        _ => {}
+    }
+    all
+}
+
+/// An id of a run.
+pub(super) fn run() -> Shape {
+    pattern("^[0-9a-f]{32}$")
+}
+
+fn in_path(part: &str) -> Option<Parameter> {
+    let (name, shape, about) = match part {
+        "{id}" => ("id", text_of(1, 255), "the id of an instance"),
+        "{run}" => ("run", run(), "a run"),
+        "{topic}" => ("topic", text_of(1, 255), "the name of a topic"),
+        _ => return None,
+    };
+    let parameter = parameter(name, ParameterIn::Path, shape, about);
+    Some(parameter.required(Required::True).build())
+}
+
+fn behind(name: &str, shape: Shape, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Query, shape, about).build()
+}
+
+fn header(name: &str, shape: Shape, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Header, shape, about).build()
+}
+
+fn limit() -> Parameter {
+    behind(
+        "limit",
+        number_between(1, 1_000),
+        "how many there are on the page",
+    )
+}
+
+fn parameter(name: &str, place: ParameterIn, shape: Shape, about: &str) -> ParameterBuilder {
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(Required::False)
+        .description(Some(about))
+        .schema(Some(shape))
+}
