@@ -168,8 +168,9 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     /// What can be said of the latest retained finished run of this instance without access to a disk: for those
     /// who decide on a thread that nothing may hold up. Never waits.
     ///
-    /// An answer but [`Glance::Ask`] is that of [`Reads::finished`] at some moment during the call. A journal may
-    /// always ask: so it is with one that is closed, or has failed, and with one that says nothing else here.
+    /// An answer but [`Glance::Ask`] is that of [`Reads::finished`] at some moment during the call, also behind a failure of
+    /// the journal: nothing that has not become durable is seen. A journal may always ask, as one does that says nothing else
+    /// here; one that is closed asks, and what is asked says that it is closed.
     ///
     /// ```
     /// # use millrun_core::InstanceId;

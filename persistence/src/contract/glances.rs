@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use millrun_core::{InstanceId, RunId};
 
 use super::{Author, Subject, suite};
+use crate::batch::Batch;
 use crate::config::JournalConfig;
 use crate::error::ReadError;
 use crate::journal::{Glance, Journal, Reads};
@@ -13,6 +14,7 @@ suite![
     a_glance_says_what_reading_says,
     a_glance_sees_what_was_there_before_reopening,
     a_glance_at_a_closed_journal_asks,
+    a_glance_behind_a_failure_says_what_reading_says_and_sees_nothing_that_was_not_durable,
 ];
 
 const IDS: u64 = 8;
@@ -63,7 +65,12 @@ fn id(number: u64) -> InstanceId {
 
 /// Begins and closes runs of a few ids in an order drawn from a seed, and looks at all ids after each step. The last
 /// id never has a run.
-fn live_through<S: Subject>(subject: &S, journal: &S::Journal, retained: usize, mut seed: u64) -> Model {
+fn live_through<S: Subject>(
+    subject: &S,
+    journal: &S::Journal,
+    retained: usize,
+    mut seed: u64,
+) -> (Model, BTreeMap<u64, Author>) {
     let mut model = Model::default();
     let mut live = BTreeMap::<u64, Author>::new();
     for step in 0..120 {
@@ -84,7 +91,7 @@ fn live_through<S: Subject>(subject: &S, journal: &S::Journal, retained: usize, 
         }
         model.check(journal, retained);
     }
-    model
+    (model, live)
 }
 
 fn a_glance_says_what_reading_says<S: Subject>(subject: &S) {
@@ -99,7 +106,7 @@ fn a_glance_says_what_reading_says<S: Subject>(subject: &S) {
 fn a_glance_sees_what_was_there_before_reopening<S: Subject>(subject: &S) {
     let journal = subject.fresh(JournalConfig::default());
     let retained = JournalConfig::default().retention.len_max;
-    let model = live_through(subject, &journal, retained, 4);
+    let (model, _) = live_through(subject, &journal, retained, 4);
     let journal = subject.reopen(journal, JournalConfig::default());
     model.check(&journal, retained);
 }
@@ -109,6 +116,32 @@ fn a_glance_at_a_closed_journal_asks<S: Subject>(subject: &S) {
     let mut author = Author::new(&journal, "a", 1);
     author.append(subject, &journal, &[b"start", b"end"], true);
     journal.close().expect("nothing is wrong with it");
-    assert_eq!(journal.glance(&author.id), Glance::Ask);
-    assert!(journal.finished(&author.id).is_err(), "what is asked says why");
+    for id in [author.id, id(1)] {
+        assert_eq!(journal.glance(&id), Glance::Ask);
+        assert!(journal.finished(&id).is_err(), "what is asked says why");
+    }
+}
+
+fn a_glance_behind_a_failure_says_what_reading_says_and_sees_nothing_that_was_not_durable<S: Subject>(
+    subject: &S,
+) {
+    for (seed, retained) in [(5, 1_000), (6, 5)] {
+        let mut config = JournalConfig::default();
+        config.retention.len_max = retained;
+        let Some(journal) = subject.breakable(config) else {
+            return;
+        };
+        let (model, mut live) = live_through(subject, &journal, retained, seed);
+        subject.break_down(&journal);
+        // What is queued now does not become durable, so that all is as it was.
+        for author in live.values_mut() {
+            let mut batch = Batch::new();
+            author.put(&mut batch, &[b"end"], true);
+            if let Ok(enqueued) = journal.enqueue(&batch) {
+                subject.settle(&journal, enqueued.offset);
+            }
+        }
+        assert!(journal.failure().is_some(), "no write succeeds");
+        model.check(&journal, retained);
+    }
 }

@@ -49,6 +49,18 @@ pub trait Subject {
         None
     }
 
+    /// Opens a new, empty store of which [`break_down`](Self::break_down) can make the writes fail. `None`, the default,
+    /// says that there is no such store.
+    fn breakable(&self, config: JournalConfig) -> Option<Self::Journal> {
+        drop(config);
+        None
+    }
+
+    /// From now on no write of this store, the last that was given out as [breakable](Self::breakable), succeeds.
+    fn break_down(&self, journal: &Self::Journal) {
+        let _ = journal;
+    }
+
     /// Returns when the journal's watermark has reached `offset`, or the journal has failed.
     fn settle(&self, journal: &Self::Journal, offset: Offset) {
         let rung = Arc::new((Mutex::new(false), Condvar::new()));

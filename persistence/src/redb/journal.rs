@@ -143,27 +143,28 @@ impl Journal for RedbJournal {
         }
     }
 
-    /// Nearly all ids that are asked for are new, and the filters say so. Of the others the ids stand in the log, so
-    /// that none is found here.
+    /// Nearly all ids that are asked for are new, and the filters say so. Of runs that are retained memory has a hash of the
+    /// id, also of those that wait to be settled; the id itself stands in the log, and whoever may choose ids may make two
+    /// of one hash. So none is found here. One that was dropped is known by its hash alone, here and there.
     fn glance(&self, id: &InstanceId) -> Glance {
         if self.reader().is_err() {
             return Glance::Ask;
         }
         let hash = IdHash::of(id.as_str());
-        let (lookup, is_damaged) = {
+        let (lookup, expired, is_damaged) = {
             let state = self.shared.lock();
             let closed = &state.closed;
-            if closed.waiting.latest(hash).is_some() || closed.expired(hash).is_some() {
+            if closed.waiting.latest(hash).is_some() {
                 return Glance::Ask;
             }
             let damaged = &state.damaged;
             let is_damaged = damaged.of_instance(hash).is_some() || damaged.may_be_lost(id).is_some();
-            (closed.lookup(), is_damaged)
+            (closed.lookup(), closed.expired(hash), is_damaged)
         };
         if is_damaged || lookup.may_contain(hash.bits()) {
             return Glance::Ask;
         }
-        Glance::Absent
+        expired.map_or(Glance::Absent, Glance::Expired)
     }
 
     fn is_quarantined(&self, run: RunId) -> bool {
