@@ -63,6 +63,9 @@ pub struct RuntimeStats {
     /// Histories that got longer than [`history_len_warn`](crate::Limits::history_len_warn), counted
     /// once behind each checkpoint.
     pub long_histories: u64,
+    /// Runs whose histories checkpoints do not trim, because what is to be kept of them is too large for a turn. A
+    /// warning names each, once in the life of a shard.
+    pub untrimmed_histories: u64,
     /// Finished runs that were replayed, as
     /// [`replay_check_every`](crate::RuntimeConfig::replay_check_every) says.
     pub replay_checks: u64,
@@ -378,6 +381,7 @@ impl Runtime {
             events: counters.events.load(Ordering::Relaxed),
             slow_turns: self.inner.shared.watch.slow_len(),
             long_histories: counters.long_histories.load(Ordering::Relaxed),
+            untrimmed_histories: counters.untrimmed_histories.load(Ordering::Relaxed),
             replay_checks: counters.replay_checks.load(Ordering::Relaxed),
             replay_differences: counters.replay_differences.load(Ordering::Relaxed),
             changed_values: self.inner.shared.changed_values.len(),

@@ -72,6 +72,7 @@ pub(crate) struct Counters {
     pub(crate) parked: AtomicU64,
     pub(crate) events: AtomicU64,
     pub(crate) long_histories: AtomicU64,
+    pub(crate) untrimmed_histories: AtomicU64,
     pub(crate) replay_checks: AtomicU64,
     pub(crate) replay_differences: AtomicU64,
 }

@@ -121,6 +121,11 @@ pub static METRICS: &[Metric] = &[
         |seen, samples| samples.one(seen.stats.long_histories),
     ),
     counter(
+        "millrun_histories_untrimmed",
+        "runs whose histories are not trimmed because what is to be kept of them is too large",
+        |seen, samples| samples.one(seen.stats.untrimmed_histories),
+    ),
+    counter(
         "millrun_slow_turns",
         "turns of shards that code has held up for longer than the runtime warns of",
         |seen, samples| samples.one(seen.stats.slow_turns),

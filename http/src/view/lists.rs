@@ -73,6 +73,7 @@ pub(crate) fn stats(stats: &RuntimeStats) -> Json {
         ("events", stats.events.into()),
         ("slow_turns", stats.slow_turns.into()),
         ("long_histories", stats.long_histories.into()),
+        ("untrimmed_histories", stats.untrimmed_histories.into()),
         ("replay_checks", stats.replay_checks.into()),
         ("replay_differences", stats.replay_differences.into()),
         ("changed_values", stats.changed_values.into()),

@@ -52,7 +52,7 @@ pub trait Subject {
     /// Opens a new, empty store of which [`break_down`](Self::break_down) can make the writes fail. `None`, the default,
     /// says that there is no such store.
     fn breakable(&self, config: JournalConfig) -> Option<Self::Journal> {
-        drop(config);
+        let _ = config;
         None
     }
 

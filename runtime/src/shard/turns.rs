@@ -75,15 +75,27 @@ impl Shard {
         let trims = self.shared.config.trims_histories()
             && header.head > Sequence::ZERO
             && !turn.events.last().is_some_and(Event::is_last);
+        let mut too_large = None;
         if let (Some(id), Some((_, kept))) = (id.filter(|_| trims), &turn.kept) {
             match self.sweeps.write(header, &turn.events, Some((&id, kept))) {
                 Ok(()) => return Ok(true),
                 // By itself it may fit; the next checkpoint trims.
-                Err(TurnError::TooLarge { .. }) => {}
+                Err(TurnError::TooLarge { bytes, max }) => too_large = Some((id, kept.len(), bytes, max)),
                 Err(error) => return Err(error),
             }
         }
         self.sweeps.write(header, &turn.events, None)?;
+        if let Some((id, kept, bytes, max)) = too_large
+            && self.census.note_untrimmed(header.run)
+        {
+            let run = header.run;
+            tracing::warn!(
+                %run, instance = %id, kept, bytes, max,
+                "the history of a run is not trimmed: with what is kept of it the turn of its checkpoint is larger than \
+                 turn_bytes_max, so its history and its file grow; have it keep less (start input, signals that it does \
+                 not take, answers to updates), or let turns be larger"
+            );
+        }
         Ok(false)
     }
 

@@ -7,6 +7,7 @@ use millrun::{Query, RunError, Runtime, RuntimeBuilder, Signal, Workflow, Workfl
 use millrun_core::RunId;
 use millrun_persistence::{History, Snapshot, Stats};
 
+use crate::logged::listen_for;
 use crate::support::Store;
 
 const GO: Signal<u64> = Signal::named("go");
@@ -143,6 +144,46 @@ async fn with_keep_history_nothing_is_trimmed_and_without_it_the_next_checkpoint
     run.signal(GO, 0).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 120);
     runtime.shutdown().await.unwrap();
+}
+
+/// What is kept of a run grows with what it is sent and does not take.
+#[tokio::test]
+async fn a_history_that_keeps_too_much_to_be_trimmed_is_warned_of_once_and_counted() {
+    const UNTAKEN: Signal<String> = Signal::named("untaken");
+    let warnings = listen_for("the history of a run is not trimmed");
+    let store = Store::new();
+    let runtime = builder(&store, false)
+        .configure(|config| {
+            config.limits.payload_bytes_max = 32 << 10;
+            config.journal.turn_bytes_max = 64 << 10;
+        })
+        .start()
+        .await
+        .unwrap();
+    let (run, other) = (
+        runtime.start(COUNT, "c", 0).await.unwrap(),
+        runtime.start(COUNT, "other", 0).await.unwrap(),
+    );
+    // The event of a checkpoint has what was not taken, and what is kept has it once more.
+    for _ in 0..2 {
+        run.signal(UNTAKEN, "x".repeat(20_000)).await.unwrap();
+    }
+    for _ in 0..120 {
+        run.signal(GO, 1).await.unwrap();
+        other.signal(GO, 1).await.unwrap();
+    }
+    assert_eq!(runtime.stats().untrimmed_histories, 1);
+    let logged = warnings.lock().unwrap().clone();
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(
+        logged[0].contains(&run.run_id().unwrap().to_string()),
+        "{logged:?}"
+    );
+    let (run_id, other_id) = (run.run_id().unwrap(), other.run_id().unwrap());
+    runtime.shutdown().await.unwrap();
+    drop((run, other, runtime));
+    assert_eq!(stored(&store, run_id).await.0.trimmed, None, "nothing is lost");
+    assert!(stored(&store, other_id).await.0.trimmed.is_some());
 }
 
 /// What a run is trimmed of is in the archive before it is gone: with what is left, it is the whole history.

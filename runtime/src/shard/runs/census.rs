@@ -10,6 +10,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrun_core::RunId;
+use rustc_hash::FxHashSet;
+
 use crate::shared::{Counters, ShardShared};
 
 /// The numbers of one shard.
@@ -26,7 +29,12 @@ pub(in crate::shard) struct Census {
     /// How many live runs, and runs with their code in memory, it has told of.
     told_live: u64,
     told_hot: u64,
+    /// Runs whose histories are not trimmed because what is kept of them is too large.
+    untrimmed: FxHashSet<RunId>,
 }
+
+/// How many runs a shard remembers of which it has told that their histories are not trimmed.
+const UNTRIMMED_LEN_MAX: usize = 1_024;
 
 impl Census {
     pub(in crate::shard) fn new(shared: Arc<ShardShared>) -> Self {
@@ -39,6 +47,7 @@ impl Census {
             events: 0,
             told_live: 0,
             told_hot: 0,
+            untrimmed: FxHashSet::default(),
         }
     }
 
@@ -117,6 +126,22 @@ impl Census {
     /// A history has become long.
     pub(in crate::shard) fn note_long_history(&self) {
         self.counters().long_histories.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A run's history could not be trimmed, since what is kept of it is too large. Says whether that is the first time,
+    /// as far as is remembered.
+    #[cold]
+    pub(in crate::shard) fn note_untrimmed(&mut self, run: RunId) -> bool {
+        if self.untrimmed.len() >= UNTRIMMED_LEN_MAX {
+            self.untrimmed.clear();
+        }
+        let is_first = self.untrimmed.insert(run);
+        if is_first {
+            self.counters()
+                .untrimmed_histories
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        is_first
     }
 
     /// Adds up what was counted, before anybody gets an answer that depends on it.
