@@ -206,7 +206,11 @@ async fn publish(
 }
 
 /// How a run has ended, or that it has not; for so long it is waited for. One that is parked is told at once.
-async fn result(runtime: &Runtime, described: InstanceDescription, wait: Duration) -> Result<Json, Problem> {
+pub(crate) async fn result(
+    runtime: &Runtime,
+    described: InstanceDescription,
+    wait: Duration,
+) -> Result<Json, Problem> {
     let run = described.run;
     let with = |outcome: &str, name, value: Json| {
         object([("run", run.into()), ("outcome", outcome.into()), (name, value)])

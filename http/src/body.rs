@@ -56,8 +56,12 @@ pub(crate) async fn read(form: BodyForm, headers: &HeaderMap, body: Body) -> Res
             format!("the content-type is {media_type:?}, and {expected} is expected"),
         ));
     }
+    read_bytes(body, form.bytes_max).await
+}
+
+/// Reads a body of any form, of so many bytes at most.
+pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
     // The error does not say by its type which of the two it is.
-    let bytes_max = form.bytes_max;
     let bytes = to_bytes(body, bytes_max).await.map_err(|error| {
         let detail = format!("it has more than {bytes_max} bytes, or could not be read to its end: {error}");
         Problem::new("body-too-large", detail)

@@ -286,6 +286,24 @@ pub static PROBLEMS: &[ProblemType] = &[
         "see why the run is parked; the same request gives the answer once it runs",
     ),
     problem(
+        "signature",
+        401,
+        "the webhook is not signed as it should be",
+        "compare the secret and the scheme of the hook with those of the sender",
+    ),
+    problem(
+        "stale",
+        401,
+        "the webhook was signed too long ago, or is of the future",
+        "send it anew, and set the clocks of both sides",
+    ),
+    problem(
+        "webhook",
+        422,
+        "the hook does not take a webhook like this",
+        "the detail says why",
+    ),
+    problem(
         "unknown",
         500,
         "an error that this version has no name for",
@@ -338,6 +356,11 @@ impl Problem {
     /// The program is about to stop, and says so before its runtime has.
     pub(crate) fn stopping() -> Self {
         Self::new("stopping", "it takes no more requests soon").retryable()
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn code(&self) -> &'static str {
+        self.code
     }
 
     fn problem_type(&self) -> &'static ProblemType {

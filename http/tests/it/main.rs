@@ -18,4 +18,5 @@ mod serving;
 mod streaming;
 mod support;
 mod tailing;
+mod webhooks;
 mod writing;

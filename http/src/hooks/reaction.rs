@@ -1,0 +1,115 @@
+//! What is done about a webhook.
+
+use std::fmt;
+use std::pin::Pin;
+
+use millrun::{InstanceId, RunId, Runtime, StartError, Topic, Workflow};
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// Why a closure takes no webhook like this.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RefusedWebhook(String);
+
+impl RefusedWebhook {
+    /// For this reason, which the sender is told.
+    #[must_use]
+    pub fn because(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<serde_json::Error> for RefusedWebhook {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What has been done, durably but for a publish.
+pub(super) enum Done {
+    Nothing,
+    Published,
+    Started { id: InstanceId, run: Option<RunId> },
+}
+
+type Performing = Pin<Box<dyn Future<Output = Result<Done, Problem>> + Send>>;
+
+/// What is done about a webhook: nothing, a start, or a publish. A webhook that is sent again leads to no second start
+/// for as long as the run is retained: its id is the instance's.
+#[must_use = "a reaction does nothing unless a closure returns it"]
+pub struct Reaction(Box<dyn FnOnce(Runtime, String) -> Performing + Send>);
+
+impl fmt::Debug for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reaction")
+    }
+}
+
+impl Reaction {
+    fn new<F>(perform: impl FnOnce(Runtime, String) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<Done, Problem>> + Send + 'static,
+    {
+        Self(Box::new(|runtime, webhook| Box::pin(perform(runtime, webhook))))
+    }
+
+    /// Nothing: it is answered all the same, so that it is not sent again.
+    pub fn nothing() -> Self {
+        Self::new(|_, _| async { Ok(Done::Nothing) })
+    }
+
+    /// Starts an instance, whose id is the webhook's.
+    pub fn start<I, O, E>(workflow: Workflow<I, O, E>, input: I) -> Self
+    where
+        I: Serialize + Send + 'static,
+        O: 'static,
+        E: 'static,
+    {
+        Self::new(move |runtime, webhook| start(runtime, workflow, webhook, input))
+    }
+
+    /// Starts an instance of this id, or finds the run that is there: for services that tell of one thing several
+    /// times.
+    pub fn start_as<I, O, E>(workflow: Workflow<I, O, E>, id: impl Into<String>, input: I) -> Self
+    where
+        I: Serialize + Send + 'static,
+        O: 'static,
+        E: 'static,
+    {
+        let id = id.into();
+        Self::new(move |runtime, _| start(runtime, workflow, id, input))
+    }
+
+    /// Publishes to a topic. Topics are in memory and know no requests: a webhook that is sent again is published
+    /// again.
+    pub fn publish<T: Send + Sync + 'static>(topic: Topic<T>, value: T) -> Self {
+        Self::new(move |runtime, webhook| async move {
+            let topic = runtime.broker().topic::<T>(topic.name());
+            let topic = topic.map_err(|error| Problem::new("topic", error.to_string()))?;
+            let headers = millrun::broker::Headers::new().key(webhook);
+            let published = topic.publish_with(headers, value).await;
+            published.map_err(|error| Problem::new("topic-full", error.to_string()).retryable())?;
+            Ok(Done::Published)
+        })
+    }
+
+    pub(super) fn perform(self, runtime: Runtime, webhook: String) -> Performing {
+        (self.0)(runtime, webhook)
+    }
+}
+
+async fn start<I: Serialize, O, E>(
+    runtime: Runtime,
+    workflow: Workflow<I, O, E>,
+    id: String,
+    input: I,
+) -> Result<Done, Problem> {
+    let started = runtime.start(workflow, &id, input).await;
+    let handle = started.map_err(|error: StartError| Problem::from(error))?;
+    Ok(Done::Started {
+        id: handle.id().clone(),
+        run: handle.run_id(),
+    })
+}

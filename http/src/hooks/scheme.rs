@@ -1,0 +1,331 @@
+//! How webhooks are signed: with a secret that sender and receiver share, by HMAC with SHA-256 (RFC 2104).
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use millrun::Timestamp;
+use millrun::host::Host;
+use serde::Deserialize;
+use sha2::Sha256;
+
+use crate::problem::Problem;
+
+/// How far a webhook's time may be from the host's.
+const TOLERANCE: Duration = Duration::from_secs(300);
+/// How many bytes an id may have: as many as that of an instance.
+const ID_BYTES_MAX: usize = 255;
+
+/// How webhooks are signed, and where their id is from. Several secrets may be given, so that one can be replaced
+/// without a gap: a webhook has to fit one of them. Signatures are compared in the same time wherever they differ. A
+/// scheme with a time takes what is at most five minutes from the host's.
+#[derive(Clone)]
+pub struct Scheme {
+    kind: Kind,
+    secrets: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Standard,
+    GitHub,
+    Stripe,
+}
+
+/// Why something is no secret of a scheme.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// There is none.
+    #[error("a scheme needs a secret")]
+    None,
+    /// One is empty: everybody knows it.
+    #[error("a secret is empty")]
+    Empty,
+    /// One is not written as base64, as [`Scheme::standard`] has it.
+    #[error("a secret is no base64 behind whsec_")]
+    Base64,
+}
+
+impl fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheme")
+            .field("kind", &self.kind)
+            .field("secrets_len", &self.secrets.len())
+            .finish()
+    }
+}
+
+impl Scheme {
+    /// As [Standard Webhooks](https://www.standardwebhooks.com) has it, with secrets like `whsec_MfKQ9r8GKYqrTwjU`. A
+    /// webhook's id is the header `webhook-id`, which is signed, as is its time.
+    ///
+    /// # Errors
+    /// See [`SecretError`].
+    pub fn standard<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
+        Self::new(Kind::Standard, secrets, |secret| {
+            let text = secret.strip_prefix("whsec_").unwrap_or(secret);
+            STANDARD.decode(text).map_err(|_| SecretError::Base64)
+        })
+    }
+
+    /// As GitHub has it, in the header `x-hub-signature-256`. It signs the body alone, neither a time nor the id of a
+    /// delivery; so that nobody who has seen a webhook can send it again as another, its id is `github-` and the
+    /// beginning of its signature: the same for the same body.
+    ///
+    /// # Errors
+    /// See [`SecretError`].
+    pub fn github<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
+        Self::new(Kind::GitHub, secrets, |secret| Ok(secret.into()))
+    }
+
+    /// As Stripe has it, in the header `stripe-signature`. A webhook's id is the field `id` of its body, which is
+    /// signed, as is its time.
+    ///
+    /// # Errors
+    /// See [`SecretError`].
+    pub fn stripe<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
+        Self::new(Kind::Stripe, secrets, |secret| Ok(secret.into()))
+    }
+
+    fn new<S: AsRef<str>>(
+        kind: Kind,
+        secrets: impl IntoIterator<Item = S>,
+        decode: impl Fn(&str) -> Result<Vec<u8>, SecretError>,
+    ) -> Result<Self, SecretError> {
+        let secrets = secrets.into_iter().map(|secret| decode(secret.as_ref()));
+        let secrets = secrets.collect::<Result<Vec<_>, _>>()?;
+        if secrets.is_empty() {
+            return Err(SecretError::None);
+        }
+        if secrets.iter().any(Vec::is_empty) {
+            return Err(SecretError::Empty);
+        }
+        Ok(Self { kind, secrets })
+    }
+
+    /// The id of a webhook that is signed so, and now.
+    pub(super) fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<String, Problem> {
+        match self.kind {
+            Kind::Standard => {
+                let (id, time) = (one(headers, "webhook-id")?, one(headers, "webhook-timestamp")?);
+                let signatures = one(headers, "webhook-signature")?.split(' ');
+                let signatures =
+                    signatures.filter_map(|text| STANDARD.decode(text.strip_prefix("v1,")?).ok());
+                self.check(signatures, &[id.as_bytes(), b".", time.as_bytes(), b".", body])?;
+                is_fresh(time, now)?;
+                as_id(id)
+            }
+            Kind::GitHub => {
+                let text = one(headers, "x-hub-signature-256")?;
+                let signature = text.strip_prefix("sha256=").and_then(from_hex);
+                self.check(signature, &[body])?;
+                // As text it has one form only, whichever case its letters came in.
+                as_id(&format!("github-{}", text[7..39].to_ascii_lowercase()))
+            }
+            Kind::Stripe => {
+                let parts = one(headers, "stripe-signature")?.split(',');
+                let parts: Vec<_> = parts.filter_map(|part| part.trim().split_once('=')).collect();
+                let mut times = parts.iter().filter(|(name, _)| *name == "t");
+                let (Some((_, time)), None) = (times.next(), times.next()) else {
+                    return Err(unsigned("it has not one time"));
+                };
+                let signatures = parts.iter().filter(|(name, _)| *name == "v1");
+                let signatures = signatures.filter_map(|(_, text)| from_hex(text));
+                self.check(signatures, &[time.as_bytes(), b".", body])?;
+                is_fresh(time, now)?;
+                let Identified { id } = serde_json::from_slice(body)
+                    .map_err(|error| Problem::new("webhook", format!("its body has no id: {error}")))?;
+                as_id(&id)
+            }
+        }
+    }
+
+    /// Whether one of the signatures is that of these bytes with one of the secrets.
+    fn check(&self, signatures: impl IntoIterator<Item = Vec<u8>>, signed: &[&[u8]]) -> Result<(), Problem> {
+        let mut is_signed = false;
+        for signature in signatures {
+            for secret in &self.secrets {
+                let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key may have any length");
+                signed.iter().for_each(|part| mac.update(part));
+                is_signed |= mac.verify_slice(&signature).is_ok();
+            }
+        }
+        match is_signed {
+            true => Ok(()),
+            false => Err(unsigned("no signature of it fits a secret")),
+        }
+    }
+}
+
+/// The field of a body that names it.
+#[derive(Deserialize)]
+struct Identified {
+    id: String,
+}
+
+/// The id of a webhook that nobody has signed: what its sender says, or a new one.
+pub(super) fn unsigned_id(headers: &HeaderMap, host: &dyn Host) -> String {
+    let told = ["idempotency-key", "webhook-id"].iter();
+    let told = told.filter_map(|name| one(headers, name).ok());
+    let mut told = told.filter_map(|id| as_id(id).ok());
+    told.next()
+        .unwrap_or_else(|| format!("webhook-{:016x}{:016x}", host.random(), host.random()))
+}
+
+/// The value of a header that is there once.
+fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, Problem> {
+    let mut all = headers.get_all(name).iter();
+    let value = all.next().and_then(|value| value.to_str().ok());
+    value
+        .filter(|_| all.next().is_none())
+        .ok_or_else(|| unsigned(&format!("it has not one header {name}")))
+}
+
+fn as_id(id: &str) -> Result<String, Problem> {
+    match (1..=ID_BYTES_MAX).contains(&id.len()) {
+        true => Ok(id.to_owned()),
+        false => Err(Problem::new("webhook", "its id has not 1 to 255 bytes")),
+    }
+}
+
+fn unsigned(what: &str) -> Problem {
+    Problem::new("signature", what)
+}
+
+/// Whether this many seconds since 1970 are now, or about now.
+fn is_fresh(seconds: &str, now: Timestamp) -> Result<(), Problem> {
+    let digits = seconds.bytes().all(|byte| byte.is_ascii_digit());
+    let micros = seconds.parse::<u64>().ok().filter(|_| digits);
+    let micros = micros.and_then(|seconds| seconds.checked_mul(1_000_000));
+    let time = Timestamp::from_micros(micros.ok_or_else(|| unsigned("its time is no number"))?);
+    let apart = now.saturating_since(time).max(time.saturating_since(now));
+    match apart <= TOLERANCE {
+        true => Ok(()),
+        false => Err(Problem::new(
+            "stale",
+            format!("it is {} s from now", apart.as_secs()),
+        )),
+    }
+}
+
+/// The bytes of 64 hexadecimal digits.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<_>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() == 64)?;
+    let bytes = digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]));
+    bytes.collect::<Result<_, _>>().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    /// The example that the libraries of Standard Webhooks are tested with.
+    #[test]
+    fn the_example_of_standard_webhooks_is_signed_and_its_id_is_told() {
+        let scheme = Scheme::standard(["whsec_AAAA", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap();
+        let headers = headers(&[
+            ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+            ("webhook-timestamp", "1614265330"),
+            (
+                "webhook-signature",
+                "v1,bm9ldHUK v2,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+            ),
+        ]);
+        let body = br#"{"test": 2432232314}"#;
+        for seconds in [1_614_265_030, 1_614_265_330, 1_614_265_630] {
+            let id = scheme.verify(&headers, body, at(seconds)).unwrap();
+            assert_eq!(id, "msg_p5jXN8AQM9LWM0D4loKWxJek");
+        }
+        for seconds in [0, 1_614_265_029, 1_614_265_631] {
+            let problem = scheme.verify(&headers, body, at(seconds)).unwrap_err();
+            assert_eq!(problem.code(), "stale");
+        }
+        let other = scheme.verify(&headers, br#"{"test":2432232314}"#, at(1_614_265_330));
+        assert_eq!(other.unwrap_err().code(), "signature", "each byte counts");
+    }
+
+    /// The example of GitHub's documentation.
+    #[test]
+    fn the_example_of_github_is_signed_and_sent_again_it_is_the_same() {
+        let scheme = Scheme::github(["It's a Secret to Everybody"]).unwrap();
+        let sum = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+        for (sum, delivery) in [(sum.to_owned(), "a"), (sum.to_ascii_uppercase(), "b")] {
+            let signature = format!("sha256={sum}");
+            let headers = headers(&[
+                ("x-hub-signature-256", &signature),
+                ("x-github-delivery", delivery),
+            ]);
+            let id = scheme.verify(&headers, b"Hello, World!", at(7)).unwrap();
+            assert_eq!(id, "github-757107ea0eb2509fc211221cce984b8a");
+            let other = scheme.verify(&headers, b"Hello, World?", at(7)).unwrap_err();
+            assert_eq!(other.code(), "signature");
+        }
+        for wrong in [
+            "",
+            "sha256=",
+            "sha256=75",
+            "sha1=757107ea",
+            "sha256=ü",
+            "757107ea",
+        ] {
+            let headers = headers(&[("x-hub-signature-256", wrong)]);
+            let refused = scheme.verify(&headers, b"Hello, World!", at(7)).unwrap_err();
+            assert_eq!(refused.code(), "signature", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_of_stripe_has_the_id_of_its_body_and_one_time() {
+        let scheme = Scheme::stripe(["whsec_test"]).unwrap();
+        let body = br#"{"id":"evt_1","object":"event"}"#;
+        // python3 -c 'import hmac; print(hmac.new(b"whsec_test", b"1700000000." + body, "sha256").hexdigest())'
+        let sum = "4c15fb2a43f93ef61eaa3e0893866d57cad9cad4223242cfb96f362480cb4021";
+        let signed = format!("t=1700000000,v1={},v1={sum},v0=00", "0".repeat(64));
+        let verified = |signature: &str, body: &[u8]| {
+            scheme.verify(
+                &headers(&[("stripe-signature", signature)]),
+                body,
+                at(1_700_000_100),
+            )
+        };
+        assert_eq!(verified(&signed, body).unwrap(), "evt_1");
+        for wrong in [
+            format!("t=1700000001,v1={sum}"),
+            format!("v1={sum}"),
+            format!("t=1700000000,t=1700000000,v1={sum}"),
+            format!("t=1700000000,v0={sum}"),
+            format!("t=+1700000000,v1={sum}"),
+            "t=1700000000".to_owned(),
+        ] {
+            assert_eq!(verified(&wrong, body).unwrap_err().code(), "signature", "{wrong}");
+        }
+        assert_eq!(verified(&signed, b"{}").unwrap_err().code(), "signature");
+    }
+
+    #[test]
+    fn secrets_are_there_are_not_empty_and_are_not_shown() {
+        assert_eq!(Scheme::github::<&str>([]).unwrap_err(), SecretError::None);
+        assert_eq!(Scheme::stripe([""]).unwrap_err(), SecretError::Empty);
+        assert_eq!(Scheme::standard(["whsec_"]).unwrap_err(), SecretError::Empty);
+        assert_eq!(Scheme::standard(["whsec_%"]).unwrap_err(), SecretError::Base64);
+        let shown = format!("{:?}", Scheme::github(["hidden"]).unwrap());
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
+}
