@@ -123,8 +123,13 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             object([("answer", (&answer).into())])
         }
         Action::Signal => {
-            let SignalBody { name, value } = parse(body)?;
-            instance()?.signal(&name, payload(value)?).await?;
+            let SignalBody { name, request, value } = parse(body)?;
+            let request = request.as_deref().or(key_of(&head.headers)?);
+            let (instance, value) = (instance()?, payload(value)?);
+            match request {
+                Some(request) => instance.signal_as(&name, request, value).await?,
+                None => instance.signal(&name, value).await?,
+            }
             recorded()
         }
         Action::Update => {

@@ -124,11 +124,13 @@ impl From<Conflict> for OnConflict {
     }
 }
 
-/// Sends a signal.
+/// Sends a signal; under a request of the client's choice, sent again, it is recorded once.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignalBody<'a> {
     pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) request: Option<String>,
     #[serde(borrow, default)]
     pub(crate) value: Option<&'a RawValue>,
 }

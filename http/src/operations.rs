@@ -275,7 +275,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::POST,
         path: "v1/instances/{id}/signal",
         role: Role::Operator,
-        about: "sends a signal",
+        about: "sends a signal, once per `request`, or else per `Idempotency-Key`, if there is one",
         action: Action::Signal,
     },
     Operation {

@@ -139,6 +139,8 @@ pub enum Event {
         value: Payload,
         /// The run, and the operation of it, that had it sent, if one is known to have.
         cause: Option<Box<Cause>>,
+        /// The id under which it was sent, if it was under one, by which a repetition is known.
+        request: Option<Box<str>>,
     },
     /// Input: a signal that another run, or this one, has sent as an operation of its own. That one sends it again
     /// until it knows that it is recorded here, so this run [remembers](crate::Limits::senders_len_max) which were.

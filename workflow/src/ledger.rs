@@ -2,6 +2,7 @@
 
 mod kept;
 mod pending;
+mod requests;
 mod senders;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +12,9 @@ use millrun_core::{RunId, Sequence, Timestamp};
 
 pub use self::kept::KeptBeginning;
 pub use self::pending::{Pending, PendingActivity};
+use self::requests::SignalRequests;
+pub(crate) use self::requests::request_bytes;
+pub use self::requests::{SIGNAL_REQUESTS_CARRIED_BYTES_MAX, SIGNAL_REQUESTS_LEN_MAX};
 use self::senders::Senders;
 use crate::event::{Event, ParkReason, RunFailure, Started, answer_bytes};
 use crate::operations::Operations;
@@ -41,6 +45,7 @@ pub struct Ledger {
 struct Remembered {
     updates: Updates,
     senders: Senders,
+    signal_requests: SignalRequests,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -184,6 +189,9 @@ impl Ledger {
                 for sender in started.origin.iter().flat_map(|origin| &origin.senders) {
                     self.remember_sender(*sender);
                 }
+                for request in started.origin.iter().flat_map(|origin| &origin.signal_requests) {
+                    self.remember_signal_request(request);
+                }
                 self.started = Some((started.clone(), time));
             }
             Event::ActivityScheduled(scheduled) => {
@@ -268,7 +276,12 @@ impl Ledger {
                 return self.pending.remove(*operation).map(|(pending, _)| pending);
             }
             Event::RunSignalReceived { sender, .. } => self.remember_sender(**sender),
-            Event::SignalReceived { .. } | Event::ValueRecorded { .. } | Event::Patched { .. } => {}
+            Event::SignalReceived { request, .. } => {
+                if let Some(request) = request {
+                    self.remember_signal_request(request);
+                }
+            }
+            Event::ValueRecorded { .. } | Event::Patched { .. } => {}
             Event::UpdateAccepted { request, .. } => {
                 let updates = &mut self.remembered.get_or_insert_default().updates;
                 updates

@@ -18,7 +18,7 @@ pub(super) fn of(action: Action) -> Shape {
             [("id", name()), ("workflow", name())],
             [("input", anything()), conflict()],
         ),
-        Action::Signal => sent([("name", name())], [("value", anything())]),
+        Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
         Action::Cancel | Action::Terminate | Action::Pause => sent([("reason", text())], []),
         _ => sent([], []),

@@ -36,7 +36,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             let wait = number_between(0, 60_000);
             all.push(behind("wait_ms", wait, "how long the answer may wait"));
         }
-        Action::Start | Action::StartByKey | Action::Update => {
+        Action::Start | Action::StartByKey | Action::Signal | Action::Update => {
             let about = "sent again with the same key, the request has no second effect";
             all.push(header("Idempotency-Key", text_of(1, 257), about));
         }

@@ -96,10 +96,16 @@ fn fields(event: &Event) -> Fields {
         | Event::PublishParked { operation }
         | Event::PromiseMade { operation }
         | Event::OperationCancelled { operation } => vec![of(*operation)],
-        Event::SignalReceived { name, value, cause } => vec![
+        Event::SignalReceived {
+            name,
+            value,
+            cause,
+            request,
+        } => vec![
             ("name", name.as_ref().into()),
             ("value", value.into()),
             ("cause", cause.as_deref().copied().into()),
+            ("request", request.as_deref().into()),
         ],
         Event::RunSignalReceived { sender, name, value } => vec![
             ("name", name.as_ref().into()),

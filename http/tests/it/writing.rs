@@ -138,6 +138,23 @@ async fn requests_leave_the_history_that_typed_calls_leave() {
 }
 
 #[tokio::test]
+async fn a_signal_under_a_request_is_repeated_behind_the_end_of_its_run() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    let start = json!({"workflow": "sum", "input": 1});
+    post(&app, "/v1/instances/s/start", start).await;
+    for _ in 0..2 {
+        let named = json!({"name": "end", "value": 7, "request": "r-1"});
+        let signalled = post(&app, "/v1/instances/s/signal", named).await;
+        assert_eq!(signalled.json(), json!({"recorded": true}));
+        runtime.attach(SUM, "s").unwrap().result().await.unwrap();
+    }
+    let empty = json!({"name": "end", "value": 7, "request": ""});
+    let refused = post(&app, "/v1/instances/s/signal", empty).await;
+    assert_ne!(refused.status, StatusCode::OK, "{}", refused.text);
+}
+
+#[tokio::test]
 async fn a_signal_ends_a_run_and_its_result_is_told() {
     let runtime = summing().await;
     let app = router(&runtime, Access::operator());
@@ -156,6 +173,9 @@ async fn a_signal_ends_a_run_and_its_result_is_told() {
         "exact: {}",
         told.text
     );
+    let named = json!({"name": "end", "value": 7, "request": "r-1"});
+    let unknown = post(&app, "/v1/instances/s/signal", named).await;
+    assert_eq!(unknown.code(), "finished", "nothing was sent under this request");
     let again = post(&app, "/v1/instances/s/signal", json!({"name": "end", "value": 7})).await;
     assert_eq!((again.status.as_u16(), again.code().as_str()), (409, "finished"));
     let refused = json!({"workflow": "sum", "input": 1, "on_conflict": "refuse"});

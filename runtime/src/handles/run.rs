@@ -120,7 +120,7 @@ impl<O, E> RunHandle<O, E> {
     /// When there is no such run (any more), it is of another workflow, it takes no more signals, or the
     /// runtime has stopped.
     pub async fn signal<T: Serialize>(&self, signal: Signal<T>, value: T) -> Result<(), RunError> {
-        self.send_signal(signal, value, None).await
+        self.send_signal(signal, value, None, None).await
     }
 
     /// As [`signal`](Self::signal), and says which operation of a run causes it: the history of the run that
@@ -136,7 +136,46 @@ impl<O, E> RunHandle<O, E> {
         signal: Signal<T>,
         value: T,
     ) -> Result<(), RunError> {
-        self.send_signal(signal, value, Some(Box::new(cause))).await
+        let cause = Some(Box::new(cause));
+        self.send_signal(signal, value, cause, None).await
+    }
+
+    /// As [`signal`](Self::signal), under a name of the caller's choice of 1 to 255 bytes: sent again under the same
+    /// name, it changes nothing and is answered alike, also when the run has ended since. So a caller that has not
+    /// seen the answer may send it again. The run remembers the last 1,000 names, and
+    /// when it goes on in another run, of these the latest that have together 32 KiB. Signals and updates have names of their own.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    /// const ITEM: Signal<u64> = Signal::named("item");
+    /// const SUM: Workflow<(), u64> = Workflow::named("sum");
+    ///
+    /// async fn sum(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    ///     Ok(cx.receive(ITEM).await? + cx.receive(ITEM).await?)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(SUM, sum).start().await?;
+    /// let run = runtime.start(SUM, "s", ()).await?;
+    /// run.signal_as(ITEM, "delivery-7", 20).await?;
+    /// run.signal_as(ITEM, "delivery-7", 20).await?; // Known, and not added again.
+    /// run.signal_as(ITEM, "delivery-8", 22).await?;
+    /// assert_eq!(run.result().await?, 42);
+    /// run.signal_as(ITEM, "delivery-8", 22).await?; // Known of a run that has ended, too.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal), and when the name is empty or longer than 255 bytes.
+    pub async fn signal_as<T: Serialize>(
+        &self,
+        signal: Signal<T>,
+        request: &str,
+        value: T,
+    ) -> Result<(), RunError> {
+        self.send_signal(signal, value, None, Some(request.into())).await
     }
 
     async fn send_signal<T: Serialize>(
@@ -144,6 +183,7 @@ impl<O, E> RunHandle<O, E> {
         signal: Signal<T>,
         value: T,
         cause: Option<Box<Cause>>,
+        request: Option<Box<str>>,
     ) -> Result<(), RunError> {
         let encoded = Payload::encode(&value)?;
         // Its own code may panic: not when the signal is durable.
@@ -152,6 +192,7 @@ impl<O, E> RunHandle<O, E> {
             name: signal.name().into(),
             value: encoded,
             cause,
+            request,
         })
         .await
     }
@@ -210,7 +251,21 @@ impl<O, E> RunHandle<O, E> {
         };
         match self.inner.follow(self.target.clone(), request).await? {
             Followed::Answered(()) => Ok(()),
-            Followed::Gone(_) => Err(RunError::Finished),
+            Followed::Gone(last) => match what {
+                Tell::Signal {
+                    request: Some(request),
+                    ..
+                } => {
+                    let answer = self.inner.shared.reader.signal(last, request);
+                    self.inner.read(answer).await
+                }
+                Tell::Signal { request: None, .. }
+                | Tell::Cancel { .. }
+                | Tell::Terminate { .. }
+                | Tell::Pause { .. }
+                | Tell::EndPromise { .. }
+                | Tell::Resume => Err(RunError::Finished),
+            },
         }
     }
 

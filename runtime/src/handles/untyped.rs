@@ -80,9 +80,30 @@ impl UntypedHandle {
     /// When there is no such run (any more), it takes no more signals, the name is longer than 255 bytes
     /// or empty, or the runtime has stopped.
     pub async fn signal(&self, name: &str, value: Payload) -> Result<(), RunError> {
-        let name = Name::Owned(name.to_owned());
-        let cause = None;
-        self.0.tell(Tell::Signal { name, value, cause }).await
+        self.send_signal(name, value, None).await
+    }
+
+    /// As [`RunHandle::signal_as`], with the signal's name and its value as encoded.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal), and when the request is empty or longer than 255 bytes.
+    pub async fn signal_as(&self, name: &str, request: &str, value: Payload) -> Result<(), RunError> {
+        self.send_signal(name, value, Some(request.into())).await
+    }
+
+    async fn send_signal(
+        &self,
+        name: &str,
+        value: Payload,
+        request: Option<Box<str>>,
+    ) -> Result<(), RunError> {
+        let signal = Tell::Signal {
+            name: Name::Owned(name.to_owned()),
+            value,
+            cause: None,
+            request,
+        };
+        self.0.tell(signal).await
     }
 
     /// As [`RunHandle::cancel`].

@@ -168,6 +168,8 @@ pub(crate) enum FirstRequest {
     Signal {
         name: Name,
         value: Payload,
+        /// Under which the signal is sent, if it is under one.
+        request: Option<Box<str>>,
         reply: Reply<()>,
     },
     /// A run that begins is not started if it refuses this: the start's reply is dropped then.
@@ -236,6 +238,8 @@ pub(crate) enum Tell {
         name: Name,
         value: Payload,
         cause: Option<Box<Cause>>,
+        /// Under which it is sent, if it is under one.
+        request: Option<Box<str>>,
     },
     Cancel {
         reason: String,

@@ -43,6 +43,8 @@ pub(super) enum ReadRequest {
         String,
         oneshot::Sender<Result<UpdateAnswer, UpdateRefused>>,
     ),
+    /// Whether a finished run has recorded a signal under this request.
+    Signal(Target, Box<str>, oneshot::Sender<Result<(), RunError>>),
     /// A page of a history: as many events behind this one.
     History(
         RunId,
@@ -169,6 +171,13 @@ impl ReaderDoor {
         request: String,
     ) -> Option<Result<UpdateAnswer, UpdateRefused>> {
         self.ask(|reply| ReadRequest::Update(target, request, reply))
+            .await
+    }
+
+    /// Asks whether a finished run has recorded a signal under this request, and is told that it has
+    /// [finished](RunError::Finished) if not; as [`outcome`](Self::outcome).
+    pub(crate) async fn signal(&self, target: Target, request: Box<str>) -> Option<Result<(), RunError>> {
+        self.ask(|reply| ReadRequest::Signal(target, request, reply))
             .await
     }
 

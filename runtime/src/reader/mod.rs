@@ -380,6 +380,14 @@ impl Reader {
             Some(UpdateStanding::Accepted) | None => Err(UpdateRefused::Run(RunError::Finished)),
         }
     }
+
+    fn signal(&self, target: &Target, request: &str) -> Result<(), RunError> {
+        let ledger = self.fold(self.run_of(target)?)?;
+        match ledger.knows_signal_request(request) {
+            true => Ok(()),
+            false => Err(RunError::Finished),
+        }
+    }
 }
 
 /// What it means that a run which was finished cannot be read.
@@ -484,6 +492,9 @@ impl Reader {
             }
             ReadRequest::Update(target, request, reply) => {
                 drop(reply.send(self.update(&target, &request)));
+            }
+            ReadRequest::Signal(target, request, reply) => {
+                drop(reply.send(self.signal(&target, &request)));
             }
             ReadRequest::History(run, after, len_max, reply) => {
                 drop(reply.send(self.page(run, after, len_max)));

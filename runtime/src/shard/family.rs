@@ -88,8 +88,9 @@ pub(super) fn check_beginning(started: &mut Started, turn_bytes_max: usize) -> R
         let carried = started.origin.as_ref().map_or(0, |origin| origin.carried_bytes());
         OVERHEAD_BYTES + carried + started.input.len()
     };
-    let leave: [fn(&mut Origin); 2] = [
+    let leave: [fn(&mut Origin); 3] = [
         |origin| origin.answers = Vec::new(),
+        |origin| origin.signal_requests = Vec::new(),
         |origin| origin.senders = Vec::new(),
     ];
     for leave in leave {

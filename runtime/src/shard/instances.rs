@@ -89,7 +89,17 @@ impl Shard {
             }
             Errand::Tell(tell, reply) => {
                 let input = match tell {
-                    Tell::Signal { name, value, cause } => Input::Signal { name, value, cause },
+                    Tell::Signal {
+                        name,
+                        value,
+                        cause,
+                        request,
+                    } => Input::Signal {
+                        name,
+                        value,
+                        cause,
+                        request,
+                    },
                     Tell::Cancel { reason } => Input::Cancel { reason },
                     Tell::Terminate { reason } => Input::Terminate { reason },
                     Tell::Pause { reason } => Input::Pause { reason },

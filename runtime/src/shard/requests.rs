@@ -285,9 +285,13 @@ impl Shard {
                     FirstRequest::Signal {
                         name,
                         value,
+                        request,
                         reply: told,
                     } => {
-                        let started = started.with_signal(name, value);
+                        let mut started = started.with_signal(name, value);
+                        if let Some(request) = request {
+                            started = started.with_signal_request(request);
+                        }
                         let answer = self.begin_asked(started, end, moment);
                         let begun = answer.as_ref().map(|started| started.run).ok();
                         self.answer_start(reply, answer);
@@ -311,8 +315,19 @@ impl Shard {
         };
         self.answer_start(reply, Ok(attached));
         let errand = match with {
-            FirstRequest::Signal { name, value, reply } => {
-                Errand::Tell(Tell::Signal { name, value, cause }, reply)
+            FirstRequest::Signal {
+                name,
+                value,
+                request,
+                reply,
+            } => {
+                let signal = Tell::Signal {
+                    name,
+                    value,
+                    cause,
+                    request,
+                };
+                Errand::Tell(signal, reply)
             }
             FirstRequest::Update { update, reply } => Errand::Update(update, reply),
         };

@@ -39,7 +39,7 @@ use millrun_persistence::{Journal, JournalConfig};
 use millrun_testkit::{SimConfig, SimHost};
 
 use crate::tapped::{Tapped, intrude};
-use ledger::Known;
+use ledger::{Known, is_named};
 use program::{
     ACTOR, Book, CHANGE, Dice, HUB, HUB_ID, KEEP, Plan, READ, SAID, STEP, TELL, Worth, actor, answering, hub,
     hub_runs_len, step,
@@ -163,6 +163,7 @@ impl Outside {
         let from = case.known.lock().unwrap().told_len + 1;
         for value in from..=case.tells {
             self.pause(&mut dice).await;
+            let mut again = dice.below(2);
             loop {
                 let times = {
                     let mut known = case.known.lock().unwrap();
@@ -170,11 +171,18 @@ impl Outside {
                     *times += 1;
                     *times
                 };
-                match run.signal(TELL, value).await {
+                let is_named = is_named(value);
+                let sent = match is_named {
+                    true => run.signal_as(TELL, &format!("t-{value}"), value).await,
+                    false => run.signal(TELL, value).await,
+                };
+                match sent {
+                    // Sent once more, it is known, also if it has ended the run.
+                    Ok(()) if is_named && again > 0 => again -= 1,
                     Ok(()) => break,
                     Err(RunError::Stopped(cause)) if is_restart(&cause) => {}
                     // It was taken before, without an answer, and was all that was waited for.
-                    Err(RunError::Finished) if times > 1 => break,
+                    Err(RunError::Finished) if times > 1 && !is_named => break,
                     Err(error) => return Err(format!("signal {value}: {error:?}")),
                 }
             }

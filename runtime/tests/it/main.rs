@@ -50,6 +50,7 @@ mod quick;
 mod reading;
 mod refusals;
 mod salvaged;
+mod signal_requests;
 mod signalling;
 mod start_updating;
 mod starting;

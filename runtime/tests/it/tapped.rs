@@ -331,6 +331,7 @@ pub(crate) fn intrude(journal: &dyn Journal, batch: &Batch, ahead: u64) {
         name: "of a stranger".into(),
         value: Payload::encode(&()).unwrap(),
         cause: None,
+        request: None,
     };
     let mut batch = Batch::new();
     let mut turn = batch.turn(header);

@@ -4,6 +4,7 @@ use millrun_core::{Cause, InstanceId, RunId, Timestamp};
 
 use super::{Name, OperationId};
 use crate::Payload;
+use crate::ledger::request_bytes;
 
 /// How a run began.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +85,15 @@ impl Started {
         origin.signals.push((name.into(), value));
         self
     }
+
+    /// As it is, with the request under which the signal was sent that it [has](Self::with_signal): the run knows a
+    /// repetition by it.
+    #[must_use]
+    pub fn with_signal_request(mut self, request: impl Into<String>) -> Self {
+        let origin = self.origin.get_or_insert_default();
+        origin.signal_requests.push(request.into());
+        self
+    }
 }
 
 /// What a run stems from.
@@ -108,10 +118,13 @@ pub struct Origin {
     /// The operations of other runs of which the former run [has had signals](crate::SENDERS_CARRIED_LEN_MAX), the
     /// oldest first.
     pub senders: Vec<Cause>,
+    /// The requests under which the former run [has had signals](crate::SIGNAL_REQUESTS_CARRIED_BYTES_MAX), the oldest
+    /// first, or that of the signal that started it.
+    pub signal_requests: Vec<String>,
 }
 
 impl Origin {
-    /// About how many bytes of signals, answers and senders it carries.
+    /// About how many bytes of signals, answers, senders and requests it carries.
     #[must_use]
     pub fn carried_bytes(&self) -> usize {
         let signals = self
@@ -120,7 +133,8 @@ impl Origin {
             .map(|(name, value)| name.len() + value.len() + 16);
         let answers = self.answers.iter();
         let answers = answers.map(|(request, answer)| answer_bytes(request, answer));
-        let carried: usize = signals.chain(answers).sum();
+        let requests = self.signal_requests.iter().map(|request| request_bytes(request));
+        let carried: usize = signals.chain(answers).chain(requests).sum();
         carried + self.senders.len() * SENDER_BYTES
     }
 }

@@ -49,6 +49,7 @@ impl KeptBeginning {
             accepted,
             answers,
             senders,
+            signal_requests,
         } = wire::decode_kept(bytes)?;
         let mut ledger = Ledger::new();
         let mut events = events.into_iter();
@@ -76,6 +77,9 @@ impl KeptBeginning {
         }
         for sender in senders {
             ledger.remember_sender(sender);
+        }
+        for request in &signal_requests {
+            ledger.remember_signal_request(request);
         }
         ledger.is_cancel_requested = is_cancel_requested;
         let before = sequence.checked_sub(1).filter(|before| *before > 0);
@@ -184,6 +188,7 @@ impl Ledger {
             accepted: accepted.map(|(request, _)| request.clone()).collect(),
             answers: self.answers(usize::MAX),
             senders: self.senders(usize::MAX),
+            signal_requests: self.signal_requests(usize::MAX),
         };
         Some((sequence, wire::encode_kept(&parts).ok()?))
     }
@@ -246,7 +251,7 @@ mod tests {
     use crate::event::{
         ActivityScheduled, ChildScheduled, Origin, ParentClose, PublishScheduled, SignalScheduled, Started,
     };
-    use crate::{ANSWERS_LEN_MAX, OperationId, Payload, Retry};
+    use crate::{ANSWERS_LEN_MAX, OperationId, Payload, Retry, SIGNAL_REQUESTS_LEN_MAX};
 
     fn id() -> InstanceId {
         InstanceId::new("order-42").unwrap()
@@ -288,6 +293,15 @@ mod tests {
         }
     }
 
+    fn signalled(number: usize) -> Event {
+        Event::SignalReceived {
+            name: "go".into(),
+            value: payload(1),
+            cause: None,
+            request: (!number.is_multiple_of(3)).then(|| format!("signal-{number}").into()),
+        }
+    }
+
     /// A run that has something of all that can be outstanding, and more answers than it remembers.
     fn history() -> Vec<Event> {
         let operation = OperationId::new;
@@ -296,6 +310,7 @@ mod tests {
             // The second is forgotten, and answered again later.
             answers: vec![("a".into(), Ok(payload(2))), ("b".into(), Err("b".into()))],
             senders: vec![sender(9)],
+            signal_requests: vec!["carried".into(), "forgotten".into()],
             ..Origin::default()
         }));
         let failed = |number| Event::AttemptFailed {
@@ -388,6 +403,7 @@ mod tests {
             input: payload(3),
         });
         events.extend((0..ANSWERS_LEN_MAX).map(answered));
+        events.extend((0..SIGNAL_REQUESTS_LEN_MAX).map(signalled));
         events.push(Event::UpdateAnswered {
             request: "b".into(),
             answer: Ok(payload(4)),
@@ -490,8 +506,8 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(KeptBeginning::decode(&longer.into()).is_err());
-        let later = [&[3], &bytes[1..]].concat();
+        let later = [&[4], &bytes[1..]].concat();
         let error = KeptBeginning::decode(&later.into()).unwrap_err().to_string();
-        assert!(error.contains("version Some(3)"), "{error}");
+        assert!(error.contains("version Some(4)"), "{error}");
     }
 }

@@ -48,7 +48,8 @@ impl Ledger {
         {
             senders.known.remove(&oldest);
         }
-        if senders.order.is_empty() && remembered.updates.standings.is_empty() {
+        let is_empty = senders.order.is_empty() && remembered.updates.standings.is_empty();
+        if is_empty && remembered.signal_requests.is_empty() {
             self.remembered = None;
         }
     }

@@ -26,18 +26,34 @@ impl Instance {
     /// # Errors
     /// When the input is out of place. The machine and the turn are then as they were.
     pub fn apply(&mut self, input: Input, moment: Moment, turn: &mut Turn) -> Result<(), InputRefused> {
-        if let Input::RunSignal { sender, .. } = &input
-            && self.ledger.knows_sender(sender)
-        {
-            return Ok(());
+        match &input {
+            Input::RunSignal { sender, .. } if self.ledger.knows_sender(sender) => return Ok(()),
+            Input::Signal {
+                request: Some(request),
+                ..
+            } if self.ledger.knows_signal_request(request) => return Ok(()),
+            _ => {}
         }
         if self.ledger.outcome().is_some() {
             return Err(self.refuse_closed(&input));
         }
         let event = match input {
-            Input::Signal { name, value, cause } => {
+            Input::Signal {
+                name,
+                value,
+                cause,
+                request,
+            } => {
+                if let Some(request) = &request {
+                    check_name(request)?;
+                }
                 self.check_signal(&name, &value)?;
-                Event::SignalReceived { name, value, cause }
+                Event::SignalReceived {
+                    name,
+                    value,
+                    cause,
+                    request,
+                }
             }
             Input::RunSignal { sender, name, value } => {
                 self.check_signal(&name, &value)?;
@@ -248,9 +264,7 @@ impl Instance {
 
     fn check_signal(&self, name: &Name, value: &Payload) -> Result<(), InputRefused> {
         let signals_len_max = self.limits.signals_len_max;
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(InputRefused::Name { bytes: name.len() });
-        }
+        check_name(name)?;
         if self.shared.lock().buffered_signals_len() + self.deferred.len() >= signals_len_max {
             return Err(InputRefused::TooManySignals {
                 len_max: signals_len_max,
@@ -333,6 +347,13 @@ impl Instance {
         let retry_at = retry.retry_at(activity.failures + 1, chosen, step, since, moment.now);
         retry_at.filter(|at| activity.close_at.is_none_or(|close_at| *at < close_at))
     }
+}
+
+pub(super) fn check_name(name: &str) -> Result<(), InputRefused> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(InputRefused::Name { bytes: name.len() });
+    }
+    Ok(())
 }
 
 /// A timer fired that is not due: the clock was set back since somebody saw that it was. It is started

@@ -37,7 +37,9 @@ use millrun_core::{RunId, Sequence, Timestamp};
 
 use crate::context::{Awaited, Decision, Shared, Wakers};
 use crate::event::{ActivityFailure, Event, Origin, ParentClose, ParkReason, Started};
-use crate::ledger::{ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX};
+use crate::ledger::{
+    ANSWERS_CARRIED_BYTES_MAX, Ledger, Pending, SENDERS_CARRIED_LEN_MAX, SIGNAL_REQUESTS_CARRIED_BYTES_MAX,
+};
 use crate::registry::Implementation;
 use crate::retry::mix;
 use crate::{OperationId, TimeoutKind};
@@ -373,6 +375,9 @@ impl Instance {
                     .ledger
                     .answers(ANSWERS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 2)),
                 senders: self.ledger.senders(SENDERS_CARRIED_LEN_MAX),
+                signal_requests: self.ledger.signal_requests(
+                    SIGNAL_REQUESTS_CARRIED_BYTES_MAX.min(self.limits.payload_bytes_max / 4),
+                ),
             };
             let ahead = self.shared.lock().time.ahead();
             let started = Started {
@@ -434,6 +439,7 @@ impl Instance {
             + input
             + self.ledger.answers_memory_bytes()
             + self.ledger.senders_memory_bytes()
+            + self.ledger.signal_requests_memory_bytes()
             + self.shared.lock().memory_bytes()
             + self.ledger.pending_len() * PENDING_BYTES
             + self.deferred.len() * DEFERRED_BYTES

@@ -71,6 +71,7 @@ fn signal(go_on: bool) -> Input {
         name: GO.name().into(),
         value: Payload::encode(&go_on).unwrap(),
         cause: None,
+        request: None,
     }
 }
 
@@ -333,6 +334,7 @@ fn a_run_in_the_memory_of_another_has_its_own_state_numbers_patches_and_answers(
         name: ORDER.name().into(),
         value: Payload::encode(&order).unwrap(),
         cause: None,
+        request: None,
     };
     let add = |more: u64| Input::Update {
         request: "one".into(),

@@ -137,6 +137,8 @@ pub enum Input {
         value: Payload,
         /// The run, and the operation of it, that had it sent, if that is known.
         cause: Option<Box<Cause>>,
+        /// An id of the sender's choice of 1 to 255 bytes: told twice under the same, it is recorded once.
+        request: Option<Box<str>>,
     },
     /// A signal arrived that an operation of another run, or of this one, has sent: told twice, it is recorded once.
     RunSignal {

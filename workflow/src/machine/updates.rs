@@ -3,11 +3,12 @@
 
 use std::task::Waker;
 
+use super::admit::check_name;
 use super::{Input, InputRefused, Instance};
+use crate::Payload;
 use crate::event::{Event, Name, ParkReason};
 use crate::handlers::{HandlerError, Unanswered};
 use crate::ledger::UpdateStanding;
-use crate::{NAME_BYTES_MAX, Payload};
 
 impl Instance {
     /// Asks the run's [state](crate::State). Of a run that has ended, the state it ended with.
@@ -40,11 +41,8 @@ impl Instance {
         name: Name,
         input: Payload,
     ) -> Result<Option<Event>, InputRefused> {
-        for text in [&request, name.as_ref()] {
-            if text.is_empty() || text.len() > NAME_BYTES_MAX {
-                return Err(InputRefused::Name { bytes: text.len() });
-            }
-        }
+        check_name(&request)?;
+        check_name(&name)?;
         match self.ledger.update(&request) {
             Some(UpdateStanding::Answered(answer)) => {
                 let answer = answer.clone();

@@ -237,12 +237,18 @@ pub fn encode(event: &Event, out: &mut Vec<u8>) -> Result<(), EventError> {
                 operation: operation.get(),
             },
         ),
-        Event::SignalReceived { name, value, cause } => write(
+        Event::SignalReceived {
+            name,
+            value,
+            cause,
+            request,
+        } => write(
             out,
             &SignalBody {
                 name: Cow::Borrowed(name),
                 value: raw(value),
                 cause: cause.as_deref().copied().map(CauseWire::of),
+                request: request.as_deref().map(Cow::Borrowed),
             },
         ),
         Event::RunSignalReceived { sender, name, value } => write(
@@ -405,12 +411,18 @@ pub fn decode(kind: u8, body: &Bytes, opens: Option<&str>) -> Result<Event, Even
             operation: operation(body)?,
         },
         SIGNAL_RECEIVED => {
-            let SignalBody { name, value, cause } = read(body)?;
+            let SignalBody {
+                name,
+                value,
+                cause,
+                request,
+            } = read(body)?;
             let cause = cause.map(CauseWire::into_event).transpose()?;
             Event::SignalReceived {
                 name: Cow::Owned(name.into_owned()),
                 value: payload(body, value),
                 cause: cause.map(Box::new),
+                request: request.map(|request| request.into()),
             }
         }
         OPERATION_CANCELLED => Event::OperationCancelled {

@@ -39,6 +39,7 @@ const COMPOSED: Workflow<u64, String> = Workflow::named("composed");
 const REASONED: Workflow<u64, String> = Workflow::named("reasoned");
 const EXPLAIN: Activity<String, ()> = Activity::named("explain");
 const SIGNALLED: Workflow<u64, String> = Workflow::named("signalled");
+const REQUESTED: Workflow<u64, u64> = Workflow::named("requested");
 const CAUSED: Workflow<u64, u64> = Workflow::named("caused");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
@@ -144,6 +145,7 @@ fn caused() -> World {
             name: GO.name().into(),
             value: Payload::encode(&2_u64).unwrap(),
             cause: Some(Box::new(cause(u32::MAX))),
+            request: None,
         })
         .unwrap();
     world.signal(GO, &4);
@@ -157,6 +159,34 @@ fn caused_implementation() -> Implementation {
             cx.continue_as_new(CAUSED, number + first + cx.receive(GO).await?)
                 .await?,
         )
+    })
+}
+
+/// A run that was started with a signal under a request, and sent others so, each twice.
+fn requested() -> World {
+    let payload = |value: u64| Payload::encode(&value).unwrap();
+    let started = Started::new(REQUESTED.name(), InstanceId::new("world").unwrap(), payload(9))
+        .with_signal(GO.name(), payload(1))
+        .with_signal_request("first");
+    let moment = Moment {
+        now: Timestamp::from_micros(1_000_000),
+        epoch: 1,
+    };
+    let code = Some(requested_implementation());
+    let mut world = World::start_as(code, started, Limits::default(), moment);
+    for request in ["first", "second", "second", "third", "first"] {
+        world.signal_as(request, GO, &2).unwrap();
+    }
+    world
+}
+
+fn requested_implementation() -> Implementation {
+    Implementation::new(REQUESTED, async |cx: WorkflowContext, number: u64| {
+        let mut number = number;
+        for _ in 0..3 {
+            number += cx.receive(GO).await?;
+        }
+        Ok::<_, WorkflowError>(cx.continue_as_new(REQUESTED, number).await?)
     })
 }
 
@@ -685,6 +715,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: caused_implementation,
             make: caused,
             file: include_str!("../histories/v1-caused.txt"),
+        },
+        Recording {
+            name: "v1-requested",
+            code: requested_implementation,
+            make: requested,
+            file: include_str!("../histories/v1-requested.txt"),
         },
         Recording {
             name: "v1-signalled",

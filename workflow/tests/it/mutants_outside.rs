@@ -93,6 +93,7 @@ fn world(steps: usize) -> World {
             name: GO.name().into(),
             value: value(5),
             cause: None,
+            request: None,
         },
         published(operation(4)),
         add("1", 2),

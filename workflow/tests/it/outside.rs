@@ -246,6 +246,7 @@ fn what_stands_before_a_checkpoint_is_not_needed_to_bring_the_code_back() {
         name: "go".into(),
         value: Payload::encode(&90_u64).unwrap(),
         cause: None,
+        request: None,
     };
     let mut replayed = World::from_history(Some(summing()), history);
     assert_eq!(replayed.parked(), None);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use millrun_core::{InstanceId, Timestamp};
 use millrun_workflow::{
-    Activity, Either, Implementation, Input, InputRefused, Limits, Moment, NAME_BYTES_MAX, Payload, Signal,
-    SignalError, Started, Workflow, WorkflowContext, WorkflowError,
+    Activity, Command, Either, Event, Implementation, Input, InputRefused, Limits, Moment, NAME_BYTES_MAX,
+    Payload, SIGNAL_REQUESTS_CARRIED_BYTES_MAX, Signal, SignalError, Started, Workflow, WorkflowContext,
+    WorkflowError,
 };
 
 use crate::world::World;
@@ -112,6 +113,7 @@ fn a_signal_of_the_wrong_type_is_an_error_and_is_gone() {
             name,
             value,
             cause: None,
+            request: None,
         })
         .unwrap();
     world.signal(NUMBER, &5);
@@ -132,6 +134,7 @@ fn a_signal_out_of_bounds_is_refused() {
         name: name.into(),
         value: Payload::encode(value).unwrap(),
         cause: None,
+        request: None,
     };
     let long = "n".repeat(NAME_BYTES_MAX + 1);
     let refusals = [
@@ -179,6 +182,7 @@ fn a_history_that_is_full_takes_no_more_signals_and_ends_at_twice_its_length() {
         name,
         value,
         cause: None,
+        request: None,
     };
     assert_eq!(
         world.apply(signal),
@@ -264,4 +268,117 @@ fn a_signal_that_starts_a_run_waits_for_whoever_comes_to_take_it() {
     world.reload_with(Some(Implementation::new(COLLECT, collect)));
     world.apply(Input::Resume).unwrap();
     assert_eq!(world.result::<Vec<u64>>(), [1, 2]);
+}
+
+#[test]
+fn a_signal_that_is_sent_again_under_its_request_is_recorded_once() {
+    let mut world = World::start(Implementation::new(COLLECT, collect), &3);
+    let mut send = |request: &str, value: u64, expected: &[u64]| {
+        let turn = world.signal_as(request, NUMBER, &value);
+        assert_eq!(turn, Ok(()), "also behind the end of the run");
+        let received = world.history().iter().filter_map(|(event, _)| match event {
+            Event::SignalReceived { value, .. } => Some(value.decode::<u64>().unwrap()),
+            _ => None,
+        });
+        assert_eq!(received.collect::<Vec<_>>(), expected);
+        world.reopen();
+    };
+    send("a", 1, &[1]);
+    send("a", 9, &[1]);
+    send("b", 2, &[1, 2]);
+    send("a", 9, &[1, 2]);
+    send("c", 3, &[1, 2, 3]);
+    send("b", 9, &[1, 2, 3]);
+    send("c", 9, &[1, 2, 3]);
+    assert_eq!(world.result::<Vec<u64>>(), [1, 2, 3]);
+    assert_eq!(world.signal_as("d", NUMBER, &4), Err(InputRefused::Closed));
+}
+
+#[test]
+fn a_request_is_remembered_of_recorded_signals_alone() {
+    let code = || Implementation::new(COLLECT, collect);
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 64;
+    let mut world = World::start_with(None, &2, limits);
+    let taken = world.signal_as("a", NUMBER, &64);
+    assert_eq!(taken, Ok(()), "a parked run records it");
+    assert_eq!(world.signal_as("a", NUMBER, &8), Ok(()));
+    for request in ["", &"r".repeat(NAME_BYTES_MAX + 1)] {
+        let bytes = request.len();
+        assert_eq!(
+            world.signal_as(request, NUMBER, &1),
+            Err(InputRefused::Name { bytes })
+        );
+    }
+    let large = Input::Signal {
+        name: NUMBER.name().into(),
+        value: Payload::encode(&"x".repeat(70)).unwrap(),
+        cause: None,
+        request: Some("b".into()),
+    };
+    assert!(matches!(world.apply(large), Err(InputRefused::TooLarge { .. })));
+    assert_eq!(
+        world.signal_as("b", NUMBER, &5),
+        Ok(()),
+        "it was not recorded before"
+    );
+    world.reload_with(Some(code()));
+    world.apply(Input::Resume).unwrap();
+    assert_eq!(world.result::<Vec<u64>>(), [64, 5]);
+}
+
+#[test]
+fn a_signal_that_has_started_a_run_is_known_by_its_request() {
+    let started = Started::new(
+        COLLECT.name(),
+        InstanceId::new("world").unwrap(),
+        Payload::encode(&2_usize).unwrap(),
+    );
+    let started = started.with_signal(NUMBER.name(), Payload::encode(&1_u64).unwrap());
+    let moment = Moment {
+        now: Timestamp::from_micros(1),
+        epoch: 1,
+    };
+    let code = Some(Implementation::new(COLLECT, collect));
+    let mut world = World::start_as(
+        code,
+        started.with_signal_request("first"),
+        Limits::default(),
+        moment,
+    );
+    for _ in 0..2 {
+        assert_eq!(world.signal_as("first", NUMBER, &9), Ok(()));
+        world.reopen();
+    }
+    world.signal(NUMBER, &2);
+    assert_eq!(world.result::<Vec<u64>>(), [1, 2]);
+}
+
+#[test]
+fn the_latest_requests_go_into_the_run_in_which_another_goes_on() {
+    const CHAIN: Workflow<u64, u64> = Workflow::named("chain");
+    let chain = async |cx: WorkflowContext, left: u64| {
+        for _ in 1..left {
+            cx.receive(NUMBER).await?;
+        }
+        Ok::<_, WorkflowError>(cx.continue_as_new(CHAIN, 1).await?)
+    };
+    // As many as fit into 32 KiB, or into a quarter of a payload.
+    for (payload_bytes_max, bytes_max) in [(1 << 20, SIGNAL_REQUESTS_CARRIED_BYTES_MAX), (16_000, 4_000)] {
+        let mut limits = Limits::default();
+        limits.payload_bytes_max = payload_bytes_max;
+        let code = Implementation::new(CHAIN, chain);
+        let mut world = World::start_with(Some(code), &301_u64, limits);
+        let request = |number: usize| format!("{number:0>197}");
+        for number in 0..300 {
+            world.signal_as(&request(number), NUMBER, &1).unwrap();
+        }
+        let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
+            panic!("nothing goes on: {:?}", world.commands);
+        };
+        let carried = &started.origin.as_ref().unwrap().signal_requests;
+        let len = bytes_max / 200;
+        let latest: Vec<_> = (300 - len..300).map(request).collect();
+        assert_eq!(*carried, latest, "the latest, in their order");
+    }
 }

@@ -274,8 +274,24 @@ impl World {
             name,
             value,
             cause: None,
+            request: None,
         })
         .unwrap();
+    }
+
+    /// As [`signal`](Self::signal), under a request.
+    pub(crate) fn signal_as<T: Serialize>(
+        &mut self,
+        request: &str,
+        signal: Signal<T>,
+        value: &T,
+    ) -> Result<(), InputRefused> {
+        self.apply(Input::Signal {
+            name: signal.name().into(),
+            value: Payload::encode(value).unwrap(),
+            cause: None,
+            request: Some(request.into()),
+        })
     }
 
     pub(crate) fn cancel(&mut self) {
@@ -518,6 +534,7 @@ fn lending() -> Turn {
         name: "former".into(),
         value: Payload::encode(&1).unwrap(),
         cause: None,
+        request: None,
     };
     former.apply(input, moment, &mut turn).unwrap();
     turn.recycle(former);

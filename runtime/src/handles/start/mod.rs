@@ -146,7 +146,8 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
     /// signals a live run, and is an error when it has finished; [`OnConflict::RestartFinished`] starts
     /// another then; [`OnConflict::Refuse`] signals only what it starts.
     ///
-    /// As with any signal, a caller that repeats this after [`StartError::Stopped`] may signal twice.
+    /// As with any signal, a caller that repeats this after [`StartError::Stopped`] may signal twice, unless it names
+    /// the request: [`with_signal_as`](Self::with_signal_as).
     /// Repeated when a finished run is retained no longer, it begins another, as
     /// [`start`](Runtime::start) does.
     ///
@@ -197,7 +198,27 @@ impl<'a, O, E> Start<'a, RunHandle<O, E>> {
         let encoded = Payload::encode(&value).map_err(RunError::from);
         // Its own code may panic: not when the signal is durable.
         drop(value);
-        StartWithSignal::new(self, signal.name().into(), encoded)
+        StartWithSignal::new(self, signal.name().into(), encoded, None)
+    }
+
+    /// As [`with_signal`](Self::with_signal), under a name of the caller's choice of 1 to 255 bytes: repeated under
+    /// the same name, the run has the signal once, as by [`signal_as`](RunHandle::signal_as), also when it has ended,
+    /// unless [`OnConflict::RestartFinished`] starts another then.
+    ///
+    /// # Errors
+    /// See [`StartWithSignalError`](crate::StartWithSignalError).
+    ///
+    /// # Cancel safety
+    /// As [`with_signal`](Self::with_signal).
+    pub fn with_signal_as<T: Serialize>(
+        self,
+        signal: Signal<T>,
+        request: &str,
+        value: T,
+    ) -> StartWithSignal<'a, RunHandle<O, E>> {
+        let encoded = Payload::encode(&value).map_err(RunError::from);
+        drop(value);
+        StartWithSignal::new(self, signal.name().into(), encoded, Some(request.into()))
     }
 
     /// Updates the instance's [state](crate::workflow::State), and starts it first if there is none. A run that
@@ -289,7 +310,17 @@ impl<'a> Start<'a, UntypedHandle> {
         signal: impl Into<String>,
         value: Payload,
     ) -> StartWithSignal<'a, UntypedHandle> {
-        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value))
+        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value), None)
+    }
+
+    /// As [`with_signal_as`](Start::with_signal_as) of a typed start, with the signal's name and its value as encoded.
+    pub fn with_signal_untyped_as(
+        self,
+        signal: impl Into<String>,
+        request: &str,
+        value: Payload,
+    ) -> StartWithSignal<'a, UntypedHandle> {
+        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value), Some(request.into()))
     }
 
     /// As [`with_update_as`](Start::with_update_as) of a typed start, with the update's name, its input, the

@@ -2,22 +2,25 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use millrun_workflow::{InputRefused, Name, Payload};
+use millrun_workflow::{InputRefused, NAME_BYTES_MAX, Name, Payload, RunFailure};
 use tokio::sync::oneshot;
 
 use super::{OnConflict, Start, ask, handle_of};
-use crate::mail::{FirstRequest, Request, StartWith};
-use crate::{RunError, StartWithSignalError};
+use crate::mail::{FirstRequest, Request, StartWith, Target, Tell};
+use crate::{RunError, RunHandle, StartWithSignalError};
 
 /// A start with a signal, performed when it is awaited. Made by [`Start::with_signal`] and
-/// [`Start::with_signal_untyped`].
+/// its kin.
 #[must_use = "nothing is started until this is awaited"]
 pub struct StartWithSignal<'a, H> {
     start: Start<'a, H>,
     name: Name,
     value: Result<Payload, RunError>,
+    /// Under which the signal is sent, if it is under one.
+    request: Option<Box<str>>,
 }
 
 impl<H> fmt::Debug for StartWithSignal<'_, H> {
@@ -30,8 +33,18 @@ impl<H> fmt::Debug for StartWithSignal<'_, H> {
 }
 
 impl<'a, H> StartWithSignal<'a, H> {
-    pub(super) const fn new(start: Start<'a, H>, name: Name, value: Result<Payload, RunError>) -> Self {
-        Self { start, name, value }
+    pub(super) const fn new(
+        start: Start<'a, H>,
+        name: Name,
+        value: Result<Payload, RunError>,
+        request: Option<Box<str>>,
+    ) -> Self {
+        Self {
+            start,
+            name,
+            value,
+            request,
+        }
     }
 
     /// As [`Start::on_conflict`].
@@ -41,7 +54,12 @@ impl<'a, H> StartWithSignal<'a, H> {
     }
 
     async fn perform(self) -> Result<H, StartWithSignalError> {
-        let Self { start, name, value } = self;
+        let Self {
+            start,
+            name,
+            value,
+            request,
+        } = self;
         let Start {
             inner,
             asked,
@@ -49,6 +67,12 @@ impl<'a, H> StartWithSignal<'a, H> {
             handle,
         } = start;
         let (asked, value) = (asked?, value?);
+        for text in [Some(&*name), request.as_deref()].into_iter().flatten() {
+            if text.is_empty() || text.len() > NAME_BYTES_MAX {
+                let bytes = text.len();
+                return Err(RunError::Refused(InputRefused::Name { bytes }).into());
+            }
+        }
         let bytes_max = inner.shared.config.limits.payload_bytes_max;
         if value.len() > bytes_max {
             let bytes = value.len();
@@ -58,20 +82,38 @@ impl<'a, H> StartWithSignal<'a, H> {
             let (reply, answer) = oneshot::channel();
             let (told, taken) = oneshot::channel();
             let (id, workflow) = (asked.id.clone(), asked.workflow.clone());
-            let (request, end) = asked.clone().request(on_conflict, reply);
+            let (start, end) = asked.clone().request(on_conflict, reply);
             let with = FirstRequest::Signal {
                 name: name.clone(),
                 value: value.clone(),
+                request: request.clone(),
                 reply: told,
             };
-            let request = Request::StartWith(Box::new(StartWith { start: request, with }));
-            let started = ask(inner, &id, request, answer).await?;
+            let message = Request::StartWith(Box::new(StartWith { start, with }));
+            let started = ask(inner, &id, message, answer).await?;
             let run = inner.checked(started, workflow, on_conflict).await?;
             match inner.answered(taken).await {
                 Ok(()) => return Ok(handle_of(inner, id, run, Some(end), handle)),
                 Err(RunError::Finished | RunError::NotFound) => {
                     if on_conflict != OnConflict::RestartFinished {
-                        return Err(RunError::Finished.into());
+                        if request.is_none() {
+                            return Err(RunError::Finished.into());
+                        }
+                        // It may go on in another run, or have had the signal before it ended.
+                        let found = RunHandle::<Payload, RunFailure>::new(
+                            Arc::clone(inner),
+                            id.clone(),
+                            Target::Run(run),
+                        );
+                        let cause = asked.cause;
+                        let signal = Tell::Signal {
+                            name,
+                            value,
+                            cause,
+                            request,
+                        };
+                        found.tell(signal).await?;
+                        return Ok(handle_of(inner, id, run, Some(end), handle));
                     }
                     // It ended before the signal came to it: there is room for another.
                 }

@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 
 use super::program::Book;
 
+/// Whether a signal is sent under a request, and so recorded once.
+pub(super) fn is_named(value: u64) -> bool {
+    value.is_multiple_of(2)
+}
+
 /// Of one instance. It outlives the runtime.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -46,7 +51,8 @@ impl Known {
         for value in 1..=tells {
             let times = book.told.iter().filter(|told| **told == value).count() as u64;
             let sent = self.told.get(&value).copied().unwrap_or(0);
-            if times > sent || (times == 0 && value <= self.told_len) {
+            let times_max = if is_named(value) { sent.min(1) } else { sent };
+            if times > times_max || (times == 0 && value <= self.told_len) {
                 return fail("a signal was lost or invented");
             }
         }

@@ -335,6 +335,14 @@ pub(super) struct SignalBody<'a> {
     pub(super) value: &'a Raw,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<CauseWire>,
+    #[serde(
+        rename = "r",
+        borrow,
+        default,
+        deserialize_with = "text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) request: Option<Cow<'a, str>>,
 }
 
 /// As [`RecordedWire`], with a name.

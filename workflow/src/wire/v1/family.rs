@@ -33,6 +33,8 @@ pub(super) struct OriginWire<'a> {
     answers: Vec<(Cow<'a, str>, RecordedWire<'a>)>,
     #[serde(rename = "r", default, skip_serializing_if = "no_bytes")]
     senders: ByteBuf,
+    #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
+    signal_requests: Vec<Cow<'a, str>>,
 }
 
 pub(super) fn no_bytes(bytes: &ByteBuf) -> bool {
@@ -121,6 +123,11 @@ impl<'a> OriginWire<'a> {
                 .map(|(request, answer)| (Cow::Borrowed(&**request), RecordedWire::of(answer)))
                 .collect(),
             senders: ByteBuf::from(senders_to_bytes(&origin.senders)),
+            signal_requests: origin
+                .signal_requests
+                .iter()
+                .map(|request| Cow::Borrowed(&**request))
+                .collect(),
         }
     }
 
@@ -146,6 +153,7 @@ impl<'a> OriginWire<'a> {
                 .map(|(request, answer)| (request.into_owned(), answer.into_event(body)))
                 .collect(),
             senders: senders_of_bytes(&self.senders)?,
+            signal_requests: self.signal_requests.into_iter().map(Cow::into_owned).collect(),
         }))
     }
 }

@@ -22,6 +22,9 @@ const VERSION: u8 = 1;
 /// Of one with senders of signals. Releases that know none read the whole history in its place.
 const WITH_SENDERS: u8 = 2;
 
+/// Of one with requests of signals, likewise.
+const WITH_SIGNAL_REQUESTS: u8 = 3;
+
 /// What a kept beginning consists of.
 #[derive(Debug, PartialEq)]
 pub(crate) struct KeptParts {
@@ -34,6 +37,8 @@ pub(crate) struct KeptParts {
     pub(crate) answers: Vec<(String, Result<Payload, String>)>,
     /// The senders of signals of other runs, the oldest first.
     pub(crate) senders: Vec<Cause>,
+    /// The requests under which signals are recorded, the oldest first.
+    pub(crate) signal_requests: Vec<String>,
 }
 
 /// An event, when it was recorded, and how many like it there were.
@@ -67,6 +72,8 @@ struct KeptBody<'a> {
     answers: Vec<AnswerBody<'a>>,
     #[serde(rename = "r", default, skip_serializing_if = "no_bytes")]
     senders: ByteBuf,
+    #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
+    signal_requests: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -114,10 +121,10 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
         Some(Event::Started(started)) => started.id.as_str(),
         _ => "",
     };
-    let version = if parts.senders.is_empty() {
-        VERSION
-    } else {
-        WITH_SENDERS
+    let version = match (parts.senders.is_empty(), parts.signal_requests.is_empty()) {
+        (true, true) => VERSION,
+        (false, true) => WITH_SENDERS,
+        (_, false) => WITH_SIGNAL_REQUESTS,
     };
     let mut out = vec![version];
     write(
@@ -130,6 +137,7 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
             accepted: parts.accepted.clone(),
             answers: answers.collect(),
             senders: ByteBuf::from(senders_to_bytes(&parts.senders)),
+            signal_requests: parts.signal_requests.clone(),
         },
     )?;
     Ok(out)
@@ -141,8 +149,9 @@ pub(crate) fn encode_kept(parts: &KeptParts) -> Result<Vec<u8>, EventError> {
 /// When the bytes are none, or of a later version.
 pub(crate) fn decode_kept(bytes: &Bytes) -> Result<KeptParts, EventError> {
     let version = bytes.first();
-    if ![Some(&VERSION), Some(&WITH_SENDERS)].contains(&version) {
-        let message = format!("a kept beginning has version {version:?}, this release knows {WITH_SENDERS}");
+    if !version.is_some_and(|version| (VERSION..=WITH_SIGNAL_REQUESTS).contains(version)) {
+        let known = WITH_SIGNAL_REQUESTS;
+        let message = format!("a kept beginning has version {version:?}, this release knows {known}");
         return Err(EventError::Malformed(message));
     }
     let body = bytes.slice(1..);
@@ -170,5 +179,6 @@ pub(crate) fn decode_kept(bytes: &Bytes) -> Result<KeptParts, EventError> {
         accepted: kept.accepted,
         answers: answers.collect(),
         senders: senders_of_bytes(&kept.senders)?,
+        signal_requests: kept.signal_requests,
     })
 }

@@ -130,6 +130,7 @@ fn samples() -> Vec<Event> {
                         operation: u32::MAX,
                     },
                 ],
+                signal_requests: vec!["r-1".into(), "r-2".into()],
             })),
             ..started.clone()
         }),
@@ -226,11 +227,19 @@ fn samples() -> Vec<Event> {
             name: "approved".into(),
             value: value.clone(),
             cause: None,
+            request: None,
+        },
+        Event::SignalReceived {
+            name: "approved".into(),
+            value: value.clone(),
+            cause: None,
+            request: Some("r-1".into()),
         },
         Event::SignalReceived {
             name: "approved".into(),
             value: value.clone(),
             cause: Some(Box::new(Cause { run, operation: 7 })),
+            request: None,
         },
         Event::Started(
             Started::new("checkout", id.clone(), value.clone()).caused_by(Cause {

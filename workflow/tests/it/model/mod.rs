@@ -128,6 +128,8 @@ enum Choice {
     Note(usize),
     Fire,
     Signal(usize, u64),
+    /// One under a request, under which another may have been sent before.
+    SignalAs(usize, u64, u32),
     /// One that an operation of another run has sent, which may have been sent before.
     RunSignal(usize, u64, u32),
     Update(u64),
@@ -152,6 +154,8 @@ fn choices() -> impl Strategy<Value = Vec<(Choice, i64)>> {
         5 => Just(Choice::Fire),
         4 => (0..2_usize, 0..100_u64).prop_map(|(index, value)| Choice::Signal(index, value)),
         2 => (0..2_usize, 0..100_u64, 0..12_u32)
+            .prop_map(|(index, value, request)| Choice::SignalAs(index, value, request)),
+        2 => (0..2_usize, 0..100_u64, 0..12_u32)
             .prop_map(|(index, value, operation)| Choice::RunSignal(index, value, operation)),
         2 => (0..20_u64).prop_map(Choice::Update),
         1 => (0..8_usize, 0..20_u64).prop_map(|(at, value)| Choice::AskAgain(at, value)),
@@ -175,6 +179,8 @@ struct Play {
     answers: Vec<Option<Payload>>,
     /// The operations of another run that have signalled this one, or those that it continues.
     senders: BTreeSet<u32>,
+    /// The requests under which this one, or those that it continues, were signalled.
+    requests: BTreeSet<u32>,
 }
 
 impl Play {
@@ -185,6 +191,7 @@ impl Play {
             failures: BTreeMap::new(),
             answers: Vec::new(),
             senders: BTreeSet::new(),
+            requests: BTreeSet::new(),
         }
     }
 
@@ -324,6 +331,14 @@ impl Play {
                 self.world.signal(SIGNALS[index], &value);
                 self.model.happen(Happening::Signal(index, value));
             }
+            Choice::SignalAs(index, value, request) => {
+                self.world
+                    .signal_as(&format!("request {request}"), SIGNALS[index], &value)
+                    .unwrap();
+                if self.requests.insert(request) {
+                    self.model.happen(Happening::Signal(index, value));
+                }
+            }
             Choice::RunSignal(index, value, operation) => {
                 let run = crate::world::run_id();
                 let input = Input::RunSignal {
@@ -391,6 +406,7 @@ impl Play {
         Some(Self {
             answers: self.answers.clone(),
             senders: self.senders.clone(),
+            requests: self.requests.clone(),
             ..Self::new(world, Model::new(flow.clone(), signals))
         })
     }
