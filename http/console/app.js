@@ -83,6 +83,7 @@ function signIn() {
           event.preventDefault();
           enter(new FormData(event.target).get('token'));
         }}>
+        <input name="username" autocomplete="username" value="millrun" hidden>
         <div class="field"><label for="token">Token</label><input id="token" name="token" type="password" required autocomplete="current-password" spellcheck="false"></div>
         <button type="submit" class="main">Sign in</button>
         <p class="quiet">The program was given it when it was started. It is traded for a cookie that scripts cannot read.</p>

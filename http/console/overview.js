@@ -76,7 +76,7 @@ export class Overview {
     const tile = (label, figure, more = nothing, href) => html`<div class="tile">
       <dt>${href ? html`<a href=${href}>${label}</a>` : label}</dt><dd><strong>${figure}</strong> <span class="quiet">${more}</span></dd>
     </div>`;
-    const rate = name => short(live.rate(name));
+    const rate = name => (live.rate(name) === undefined ? '–' : `${short(live.rate(name))}/s`);
     const { journal } = stats;
     const wanting = this.wanting();
     const waiting = stats.queues.reduce((sum, queue) => sum + queue.waiting, 0);
@@ -87,14 +87,14 @@ export class Overview {
       <dl class="tiles">
         ${tile('Live runs', short(stats.live), `${short(stats.hot)} in memory`, '#/runs')}
         ${tile('Parked', short(stats.parked), '', link(['runs'], { status: 'parked' }))}
-        ${tile('Started', `${rate('started')}/s`, `${short(stats.started)} in all`)}
-        ${tile('Finished', `${rate('finished')}/s`, `${short(stats.finished)} in all`)}
-        ${tile('Events', `${rate('events')}/s`, `${short(stats.events)} in all`)}
-        ${tile('Attempts', short(stats.attempts_running), `running, ${rate('attempts')}/s`, '#/queues')}
+        ${tile('Started', rate('started'), `${short(stats.started)} in all`)}
+        ${tile('Finished', rate('finished'), `${short(stats.finished)} in all`)}
+        ${tile('Events', rate('events'), `${short(stats.events)} in all`)}
+        ${tile('Attempts', short(stats.attempts_running), `running, ${rate('attempts')}`, '#/queues')}
         ${tile('Waiting', short(waiting), 'activities in queues', '#/queues')}
-        ${tile('Commits', `${rate('commits')}/s`, `${short(stats.journal.last_commit_us / 1000)} ms the last`)}
-        ${tile('To be committed', bytes(journal.queued_bytes), `${bytes(live.rate('bytes') === undefined ? undefined : Math.round(live.rate('bytes')))}/s`)}
-        ${tile('Store', bytes(journal.file_bytes), `${short(journal.finished_runs)} runs retained${journal.is_compacting ? ', compacting' : ''}`)}
+        ${tile('Commits', rate('commits'), `${short(stats.journal.last_commit_us / 1000)} ms the last`)}
+        ${tile('To be committed', bytes(journal.queued_bytes), live.rate('bytes') === undefined ? '' : `${bytes(Math.round(live.rate('bytes')))}/s`)}
+        ${tile('Store', bytes(journal.file_bytes), `${short(journal.finished_runs)} finished runs${journal.is_compacting ? ', compacting' : ''}`)}
       </dl>
       <div class="charts">${this.charts.map(chart => {
         const figures = chart.last(live.samples);

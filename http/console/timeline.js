@@ -5,7 +5,6 @@ import { get } from './api.js';
 import { ends } from './events.js';
 import { span, time } from './format.js';
 import { Rows } from './rows.js';
-import { link } from './ui.js';
 
 // Events in a window: a page of the program's.
 const WINDOW = 1000;
@@ -103,6 +102,7 @@ function operations(events) {
         point(event, 'warn', `cancel · ${event.reason}`);
         break;
       case 'Parked':
+        if (parked && parked.to === undefined) parked.to = event.at_us;
         parked = begin(event, 'parked', `parked · ${event.reason?.kind}`);
         break;
       case 'Resumed':
@@ -228,9 +228,7 @@ export class Timeline {
     const open = one.to === undefined;
     const length = one.point ? time(one.from) : span((one.to ?? this.end) - one.from);
     const word = WORDS[one.kind];
-    return html`<span class="lane-label"><span class="lane-name">${
-      one.child ? html`<a href=${link(['instances', one.child])} tabindex="-1">${one.label} ${one.child}</a>` : one.label
-    }</span> <span class="quiet">${word && !one.label.startsWith(word) ? `${word} · ` : ''}${
+    return html`<span class="lane-label"><span class="lane-name">${one.label}${one.child ? ` ${one.child}` : ''}</span> <span class="quiet">${word && !one.label.startsWith(word) ? `${word} · ` : ''}${
       one.failures ? `${one.failures} failed · ` : ''
     }${length}${open ? ' …' : ''}</span></span>
     <svg class="bars" viewBox="0 0 1000 20" preserveAspectRatio="none" aria-hidden="true">

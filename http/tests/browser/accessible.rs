@@ -1,0 +1,43 @@
+//! What axe-core finds, at two widths, light and dark. It also leaves pictures, to be looked at.
+
+use std::path::Path;
+use std::{env, fs};
+
+use serde_json::json;
+
+use crate::Scene;
+use crate::driver::skipped;
+use crate::showing::PARTS;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_serious() {
+    let Some(scene) = Scene::new().await else { return };
+    let axe = env::var("MILLRUN_AXE").map(fs::read_to_string);
+    let Ok(Ok(axe)) = axe else {
+        skipped("MILLRUN_AXE names no file with axe-core");
+        return;
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    fs::create_dir_all(&folder).unwrap();
+    for (width, is_dark) in [(1_440, false), (390, true), (390, false), (1_440, true)] {
+        scene.browser.look(width, is_dark);
+        for (part, text) in PARTS {
+            scene.open("/millrun", part);
+            scene.browser.until_shown(text);
+            let scheme = if is_dark { "dark" } else { "light" };
+            let name = part.replace(|char: char| !char.is_ascii_alphanumeric(), "-");
+            scene
+                .browser
+                .picture(&folder.join(format!("page-{name}-{width}-{scheme}.png")));
+            scene.browser.run(&axe, &[]);
+            let found = scene.browser.run_async(
+                "const { violations } = await axe.run();
+                 return violations.filter(one => ['serious', 'critical'].includes(one.impact))
+                   .map(one => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map(node => node.html.slice(0, 200)).join(' | ')}`);",
+                &[],
+            );
+            assert_eq!(found, json!([]), "{part} at {width}, {scheme}");
+        }
+    }
+    scene.is_quiet();
+}

@@ -1,0 +1,59 @@
+//! The page of the console in a browser. Without `chromedriver` these tests are skipped, loudly; where `MILLRUN_REQUIRE`
+//! names `browser`, they fail.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a server for a browser runs on threads and tasks of the system"
+)]
+
+mod accessible;
+mod acting;
+mod driver;
+mod exact;
+mod live;
+mod long;
+mod showing;
+mod world;
+
+use tokio::sync::{Mutex, MutexGuard};
+
+use driver::Browser;
+use world::World;
+
+/// One browser at a time: each takes all that a small machine has.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A browser and a program with some runs.
+struct Scene {
+    browser: Browser,
+    world: World,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    /// `None` if there is no browser, which has been said.
+    async fn new() -> Option<Self> {
+        let turn = TURN.lock().await;
+        let browser = Browser::start()?;
+        let world = World::new().await;
+        world.fill().await;
+        Some(Self {
+            browser,
+            world,
+            _turn: turn,
+        })
+    }
+
+    /// Shows a part of the page.
+    fn open(&self, prefix: &str, part: &str) {
+        self.browser.go(&self.world.page(prefix, part));
+        self.browser.until("document.querySelector('#page h1')");
+    }
+
+    /// Fails if the browser has said anything.
+    fn is_quiet(&self) {
+        let messages = self.browser.messages();
+        assert!(messages.is_empty(), "{messages:#?}");
+    }
+}

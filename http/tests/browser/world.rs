@@ -1,0 +1,192 @@
+//! A program with the console under several prefixes, and some runs to look at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use millrun::{
+    Activity, ActivityContext, ActivityError, OnConflict, Retry, Runtime, Signal, Topic, Workflow,
+    WorkflowContext, WorkflowError,
+};
+use millrun_http::{Access, Token, router};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Where the console is in the program, each with its role.
+pub(crate) const PREFIXES: [&str; 3] = ["", "/millrun", "/deep/er/admin"];
+/// Where callers may only read.
+pub(crate) const READING: &str = "/reading";
+/// Where a token is asked for.
+pub(crate) const GUARDED: &str = "/guarded";
+pub(crate) const TOKEN: &str = "operating-0123456789";
+
+const CHARGE: Activity<u64, u64> = Activity::named("charge");
+const FAIL: Activity<(), ()> = Activity::named("ask-the-bank");
+const PAID: Signal<u64> = Signal::named("paid");
+const SHIPPED: Topic<String> = Topic::named("orders.shipped");
+const ORDER: Workflow<u64, u64> = Workflow::named("order");
+const PARCEL: Workflow<String, u64> = Workflow::named("parcel");
+const RETRYING: Workflow<(), ()> = Workflow::named("retrying");
+const BROKEN: Workflow<(), ()> = Workflow::named("broken");
+const LONG: Workflow<u64, u64> = Workflow::named("long");
+const ECHO: Workflow<Vec<u64>, Vec<u64>> = Workflow::named("echo");
+
+async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
+    Ok(cents)
+}
+
+async fn fail(_cx: ActivityContext, (): ()) -> Result<(), ActivityError> {
+    Err(ActivityError::retryable("the bank does not answer"))
+}
+
+/// Charges, and waits for the payment.
+async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
+    cx.call(CHARGE, cents).await?;
+    let paid = cx.receive(PAID).await?;
+    cx.publish(SHIPPED, cx.instance_id().to_string()).await?;
+    Ok(paid)
+}
+
+async fn parcel(cx: WorkflowContext, id: String) -> Result<u64, WorkflowError> {
+    Ok(cx.child(ORDER, id, 500).await?)
+}
+
+async fn retrying(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+    cx.call(FAIL, ()).retry(Retry::exponential()).await?;
+    Ok(())
+}
+
+async fn broken(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+    cx.sleep(Duration::from_millis(10)).await?;
+    panic!("this code has a mistake")
+}
+
+/// Records so many numbers, a part of them in each turn, and waits.
+async fn long(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
+    for number in 0..len {
+        cx.record(move || number).await?;
+        if number % 5_000 == 4_999 {
+            cx.sleep(Duration::from_millis(1)).await?;
+        }
+    }
+    Ok(cx.receive(PAID).await?)
+}
+
+pub(crate) struct World {
+    pub(crate) runtime: Runtime,
+    pub(crate) address: String,
+    asked: Arc<AtomicUsize>,
+    server: JoinHandle<()>,
+}
+
+impl World {
+    /// Serves a runtime at a port of the system's choice.
+    pub(crate) async fn new() -> Self {
+        let runtime = Runtime::volatile()
+            .register(CHARGE, charge)
+            .register(FAIL, fail)
+            .topic(SHIPPED)
+            .register(ORDER, order)
+            .register(PARCEL, parcel)
+            .register(RETRYING, retrying)
+            .register(BROKEN, broken)
+            .register(LONG, long)
+            .register(ECHO, async |_cx, numbers| Ok(numbers))
+            .start()
+            .await
+            .unwrap();
+        let console = || router(&runtime, Access::operator());
+        // Under a proxy that strips its prefix, the program sees none.
+        let mut app = console();
+        for prefix in PREFIXES.into_iter().filter(|prefix| !prefix.is_empty()) {
+            app = app.nest(prefix, console());
+        }
+        let guarded = Access::token(None, Token::new(TOKEN).unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let app = app
+            .nest(READING, router(&runtime, Access::read_only()))
+            .nest(GUARDED, router(&runtime, guarded))
+            .layer(from_fn(move |request: Request, next: Next| {
+                if request.uri().path().ends_with("/v1/stats") {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+                next.run(request)
+            }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self {
+            runtime,
+            address,
+            asked,
+            server,
+        }
+    }
+
+    /// How often the counts were asked for.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The page under a prefix.
+    pub(crate) fn page(&self, prefix: &str, part: &str) -> String {
+        format!("{}{prefix}/console#/{part}", self.address)
+    }
+
+    /// Starts one run of each kind.
+    pub(crate) async fn fill(&self) {
+        let runtime = &self.runtime;
+        runtime.start(ORDER, "order-1", 1_999).await.unwrap();
+        runtime
+            .start(PARCEL, "parcel-7", "order-of-parcel-7".to_owned())
+            .await
+            .unwrap();
+        runtime.start(RETRYING, "retrying", ()).await.unwrap();
+        runtime.start(LONG, "long", 300).await.unwrap();
+        let broken = runtime.start(BROKEN, "broken", ()).await.unwrap();
+        broken.until_described(|run| run.parked.is_some()).await.unwrap();
+        let numbers = [u64::MAX, 9_007_199_254_740_993, 1].repeat(20);
+        let echo = runtime.start(ECHO, "a b/c?d#e%", numbers).await.unwrap();
+        echo.result().await.unwrap();
+    }
+
+    pub(crate) async fn order(&self, id: &str) {
+        self.runtime.start(ORDER, id, 100).await.unwrap();
+    }
+
+    /// Starts an order once more, when the one before has ended.
+    pub(crate) async fn order_anew(&self, id: &str) {
+        self.result(id).await;
+        let start = self.runtime.start(ORDER, id, 100);
+        start.on_conflict(OnConflict::RestartFinished).await.unwrap();
+    }
+
+    pub(crate) async fn result(&self, id: &str) -> u64 {
+        self.runtime.attach(ORDER, id).unwrap().result().await.unwrap()
+    }
+
+    pub(crate) async fn signal(&self, id: &str, cents: u64) {
+        self.runtime
+            .attach(ORDER, id)
+            .unwrap()
+            .signal(PAID, cents)
+            .await
+            .unwrap();
+    }
+
+    /// Starts a run that records so many numbers, and gives the number of its last event.
+    pub(crate) async fn long(&self, id: &str, len: u64) -> u64 {
+        let run = self.runtime.start(LONG, id, len).await.unwrap();
+        let described = run.until_described(|run| run.awaits(PAID.name())).await.unwrap();
+        described.sequence.get()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
