@@ -107,7 +107,7 @@ pub static OPERATIONS: &[Operation] = &[
         method: Method::GET,
         path: "v1/catalogue",
         role: Role::Reader,
-        about: "what is registered in the program: workflows, activities, task queues, topics",
+        about: "what is registered in the program: workflows with their queries, updates and declared signals, activities, task queues, topics",
         action: Action::Catalogue,
     },
     Operation {

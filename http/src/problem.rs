@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use millrun::workflow::Unanswered;
 use millrun::{InstanceIdError, Payload, QueryError, RunError, StartError, UpdateError};
 
 use crate::view::{Json, object};
@@ -158,6 +159,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         409,
         "the run does not take it at the moment",
         "the detail says why",
+    ),
+    problem(
+        "wrong-type",
+        422,
+        "the value is not of the type that the workflow takes",
+        "the detail names the type that is expected",
     ),
     problem(
         "too-many-watchers",
@@ -397,6 +404,9 @@ impl From<QueryError> for Problem {
     fn from(error: QueryError) -> Self {
         match error {
             QueryError::Run(error) => error.into(),
+            QueryError::Unanswered(Unanswered::WrongType(wrong)) => {
+                Self::new("wrong-type", wrong.to_string())
+            }
             QueryError::Unanswered(unanswered) => Self::new("unanswered", unanswered.to_string()),
             QueryError::Payload(error) => Self::new("payload", error.to_string()),
             other => Self::new("unknown", other.to_string()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrun_core::{InstanceIdError, Partition, RunId};
 use millrun_persistence::{FailureKind, JournalFailure, ReadError};
-use millrun_workflow::{InputRefused, ParkReason, PayloadError, Unanswered};
+use millrun_workflow::{InputRefused, ParkReason, PayloadError, Unanswered, WrongType};
 
 use crate::host::HostError;
 
@@ -126,6 +126,9 @@ pub enum StartError {
         /// Its length.
         bytes: usize,
     },
+    /// The input, given as bytes, is not of the type that the workflow takes: nothing was started.
+    #[error(transparent)]
+    WrongType(#[from] WrongType),
     /// The first turn of the run is larger than one may be: it issues too much at once.
     #[error("the run's first turn does not fit the journal: {0}")]
     Turn(String),
@@ -247,11 +250,12 @@ impl From<ReadError> for RunError {
 
 impl StartError {
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 14] = [
+    pub const CODES: [&'static str; 15] = [
         "id",
         "payload",
         "too-large",
         "name",
+        "wrong-type",
         "turn",
         "already-running",
         "already-finished",
@@ -272,6 +276,7 @@ impl StartError {
             Self::Payload(_) => "payload",
             Self::TooLarge { .. } => "too-large",
             Self::Name { .. } => "name",
+            Self::WrongType(_) => "wrong-type",
             Self::Turn(_) => "turn",
             Self::AlreadyRunning { .. } => "already-running",
             Self::AlreadyFinished { .. } => "already-finished",
@@ -405,6 +410,9 @@ pub enum RunError {
     /// The run does not take it at the moment.
     #[error(transparent)]
     Refused(InputRefused),
+    /// A value, given as bytes, is not of the type that the run's workflow takes: nothing was recorded.
+    #[error(transparent)]
+    WrongType(WrongType),
     /// As many callers wait at the run with [`until`](crate::RunHandle::until) or
     /// [`until_described`](crate::RunHandle::until_described) as
     /// [`watchers_len_max`](crate::RuntimeConfig::watchers_len_max) allows: let some of them share a wait, or try
@@ -458,12 +466,13 @@ impl RunError {
     }
 
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 13] = [
+    pub const CODES: [&'static str; 14] = [
         "not-found",
         "other-workflow",
         "expired",
         "finished",
         "refused",
+        "wrong-type",
         "too-many-watchers",
         "payload",
         "turn",
@@ -484,6 +493,7 @@ impl RunError {
             Self::Expired => "expired",
             Self::Finished => "finished",
             Self::Refused(_) => "refused",
+            Self::WrongType(_) => "wrong-type",
             Self::TooManyWatchers { .. } => "too-many-watchers",
             Self::Payload(_) => "payload",
             Self::Turn(_) => "turn",
@@ -500,6 +510,7 @@ impl From<InputRefused> for RunError {
     fn from(refused: InputRefused) -> Self {
         match refused {
             InputRefused::Closed => Self::Finished,
+            InputRefused::WrongType(wrong) => Self::WrongType(wrong),
             other => Self::Refused(other),
         }
     }
@@ -633,8 +644,16 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for ResultError<E> {
 #[cfg(test)]
 mod tests {
     use millrun_core::{InstanceId, Timestamp};
+    use millrun_workflow::{Implementation, Payload, Workflow, WorkflowContext};
+
+    const COUNT: Workflow<u64, ()> = Workflow::named("count");
 
     use super::*;
+
+    fn wrong_type() -> WrongType {
+        let code = Implementation::new(COUNT, async |_cx: WorkflowContext, _: u64| Ok(()));
+        code.check_input(&Payload::encode("one").unwrap()).unwrap_err()
+    }
 
     #[test]
     fn each_variant_of_a_run_error_has_a_code_of_its_own_in_the_list() {
@@ -648,6 +667,7 @@ mod tests {
             RunError::Expired,
             RunError::Finished,
             RunError::Refused(InputRefused::Stale),
+            RunError::WrongType(wrong_type()),
             RunError::TooManyWatchers { len_max: 1 },
             RunError::Payload(PayloadError::Empty),
             RunError::Turn(String::new()),
@@ -674,6 +694,7 @@ mod tests {
                 bytes_max: 1,
             },
             StartError::Name { bytes: 0 },
+            StartError::WrongType(wrong_type()),
             StartError::Turn(String::new()),
             StartError::AlreadyRunning { run },
             StartError::AlreadyFinished { run },

@@ -96,7 +96,7 @@ pub use millrun_core::{InstanceId, InstanceIdError, RunId, Timestamp};
 pub use millrun_workflow::{
     Activity, ActivityError, CallError, Cancelled, ChildError, InputRefused, Limits, Payload, PayloadError,
     PromiseError, Query, Retry, RunFailure, Signal, SignalError, Topic, TypedError, Update, Workflow,
-    WorkflowContext, WorkflowError,
+    WorkflowContext, WorkflowError, WrongType,
 };
 
 /// What the methods of a [`WorkflowContext`] give: operations to await, groups and sagas of them, their
@@ -124,7 +124,7 @@ pub mod builders {
 /// reports of a start and a shutdown.
 pub mod operating {
     pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
-    pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueWorkflow};
+    pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueSignal, CatalogueWorkflow};
     pub use crate::looking::describe::{
         InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription,
     };

@@ -1,4 +1,4 @@
-//! Handlers of queries and updates, with their types erased.
+//! Handlers of queries and updates, and the signals that are declared, with their types erased.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Cell;
-use crate::{Payload, PayloadError, Query, TypedError, Update};
+use crate::expected::{Expected, WrongType, decoded};
+use crate::{Payload, PayloadError, Query, Signal, TypedError, Update};
 
 type AnyState = dyn Any + Send;
 type AnswerFn = dyn Fn(&mut AnyState, &Payload) -> Result<Payload, HandlerError> + Send + Sync;
@@ -30,8 +31,11 @@ pub enum Unanswered {
     /// The run has made no state that could be asked, or one of another type.
     #[error("the run has no state of the query's type")]
     NoState,
-    /// The question or the answer did not encode or decode.
-    #[error("a value of the query could not be encoded or decoded")]
+    /// The question is not of the query's type.
+    #[error(transparent)]
+    WrongType(WrongType),
+    /// The answer did not encode.
+    #[error("the answer to the query could not be encoded")]
     Payload(#[from] PayloadError),
     /// The handler panicked, with this message.
     #[error("the query panicked: {0}")]
@@ -46,6 +50,7 @@ pub enum Unanswered {
 pub(crate) enum HandlerError {
     Unknown,
     NoState,
+    WrongType(WrongType),
     Payload(PayloadError),
     Panicked(String),
     Rejected { error: Payload, message: String },
@@ -57,11 +62,18 @@ impl From<PayloadError> for HandlerError {
     }
 }
 
-/// What a workflow answers.
+impl From<WrongType> for HandlerError {
+    fn from(error: WrongType) -> Self {
+        Self::WrongType(error)
+    }
+}
+
+/// What a workflow answers, and which signals it says that it takes.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
     queries: BTreeMap<&'static str, Arc<AnswerFn>>,
     updates: BTreeMap<&'static str, UpdateHandler>,
+    signals: BTreeMap<&'static str, Expected>,
 }
 
 #[derive(Clone)]
@@ -75,6 +87,7 @@ impl fmt::Debug for Handlers {
         f.debug_struct("Handlers")
             .field("queries", &self.queries.keys())
             .field("updates", &self.updates.keys())
+            .field("signals", &self.signals)
             .finish()
     }
 }
@@ -91,11 +104,13 @@ impl Handlers {
         A: Serialize,
         F: Fn(&S, Q) -> A + Send + Sync + 'static,
     {
+        let name = query.name();
         let answer = move |state: &mut AnyState, question: &Payload| {
             let state: &S = typed(state)?;
-            Ok(Payload::encode(&answer(state, question.decode()?))?)
+            let question = decoded(question, || format!("the query {name:?}"))?;
+            Ok(Payload::encode(&answer(state, question))?)
         };
-        self.queries.insert(query.name(), Arc::new(answer));
+        self.queries.insert(name, Arc::new(answer));
     }
 
     pub(crate) fn add_update<S, I, O, E, V, F>(&mut self, update: Update<S, I, O, E>, validate: V, change: F)
@@ -107,9 +122,11 @@ impl Handlers {
         V: Fn(&S, &I) -> Result<(), E> + Send + Sync + 'static,
         F: Fn(&mut S, I) -> O + Send + Sync + 'static,
     {
+        let name = update.name();
         let validate = move |state: &mut AnyState, input: &Payload| {
             let state: &S = typed(state)?;
-            validate(state, &input.decode()?).map_err(|error| match Payload::encode(&error) {
+            let input = decoded(input, || format!("the update {name:?}"))?;
+            validate(state, &input).map_err(|error| match Payload::encode(&error) {
                 Ok(encoded) => HandlerError::Rejected {
                     error: encoded,
                     message: error.to_string(),
@@ -124,7 +141,26 @@ impl Handlers {
             validate: Arc::new(validate),
             change: Arc::new(change),
         };
-        self.updates.insert(update.name(), handler);
+        self.updates.insert(name, handler);
+    }
+
+    pub(crate) fn add_signal<T: DeserializeOwned>(&mut self, signal: Signal<T>) {
+        self.signals.insert(signal.name(), Expected::of::<T>());
+    }
+
+    /// The signals that the workflow says it takes, in order, with the types of their values.
+    pub(crate) fn signals(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.signals
+            .iter()
+            .map(|(name, expected)| (*name, expected.name()))
+    }
+
+    /// Whether the value of a signal is of the type that the workflow says; of others any value is.
+    pub(crate) fn check_signal(&self, name: &str, value: &Payload) -> Result<(), WrongType> {
+        match self.signals.get(name) {
+            Some(expected) => expected.check(value, || format!("the signal {name:?}")),
+            None => Ok(()),
+        }
     }
 
     /// The names of the queries, in order.

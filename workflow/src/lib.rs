@@ -45,6 +45,7 @@ mod context;
 mod definition;
 mod error;
 mod event;
+mod expected;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod handlers;
@@ -76,6 +77,7 @@ pub use event::{
     Nondeterminism, OperationId, Origin, Parent, ParentClose, ParkReason, PublishOutcome, PublishScheduled,
     RunFailure, SignalFailure, SignalScheduled, Started,
 };
+pub use expected::WrongType;
 pub use handlers::Unanswered;
 pub use kind::ErrorKind;
 pub use ledger::{

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::expected::{Expected, WrongType};
 use crate::handlers::Handlers;
 use crate::program::{Program, Typed};
-use crate::{Query, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
+use crate::{Payload, Query, Signal, TypedError, Update, Workflow, WorkflowContext, WorkflowError};
 
 type MakeProgram = dyn Fn() -> Box<dyn Program> + Send + Sync;
 
@@ -20,14 +21,14 @@ pub struct Implementation(Arc<Parts>);
 
 struct Parts {
     name: &'static str,
-    input_type: &'static str,
+    input: Expected,
     result_type: &'static str,
     program: Box<MakeProgram>,
     handlers: Handlers,
 }
 
 impl Implementation {
-    /// Binds code to a definition. One with queries or updates is an [`AnsweringWorkflow`].
+    /// Binds code to a definition. One with queries, updates or declared signals is an [`AnsweringWorkflow`].
     pub fn new<I, O, E, F, Fut>(workflow: Workflow<I, O, E>, code: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
@@ -52,7 +53,7 @@ impl Implementation {
     /// The type of its input, as the compiler names it: for people.
     #[must_use]
     pub fn input_type(&self) -> &'static str {
-        self.0.input_type
+        self.0.input.name()
     }
 
     /// The type of its result; as [`input_type`](Self::input_type).
@@ -69,6 +70,30 @@ impl Implementation {
     /// The names of the updates that it takes, in order.
     pub fn updates(&self) -> impl Iterator<Item = &'static str> {
         self.0.handlers.updates()
+    }
+
+    /// The signals that it [declares](AnsweringWorkflow::signal), in order, each with the type of its value as the
+    /// compiler names it.
+    pub fn signals(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.0.handlers.signals()
+    }
+
+    /// Whether this is an input that the code takes, for who has it as bytes.
+    ///
+    /// # Errors
+    /// When it is of another type.
+    pub fn check_input(&self, input: &Payload) -> Result<(), WrongType> {
+        self.0
+            .input
+            .check(input, || format!("the workflow {:?}", self.0.name))
+    }
+
+    /// Whether this is a value of a [declared](AnsweringWorkflow::signal) signal; of any other, all values are taken.
+    ///
+    /// # Errors
+    /// When it is of another type.
+    pub fn check_signal(&self, name: &str, value: &Payload) -> Result<(), WrongType> {
+        self.0.handlers.check_signal(name, value)
     }
 
     /// Memory for a run of the code.
@@ -89,7 +114,8 @@ impl fmt::Debug for Implementation {
 }
 
 /// The definition of a workflow together with the [queries](Query) that it answers and the [updates](Update)
-/// that it takes; made by [`Workflow::query`] and [`Workflow::update`]. Code is bound to it as to a plain
+/// that it takes, and the [signals](Signal) that it declares; made by [`Workflow::query`], [`Workflow::update`] and
+/// [`Workflow::signal`]. Code is bound to it as to a plain
 /// definition.
 ///
 /// ```
@@ -127,6 +153,12 @@ impl<I, O, E> Workflow<I, O, E> {
         F: Fn(&S, Q) -> A + Send + Sync + 'static,
     {
         AnsweringWorkflow::new(self).query(query, answer)
+    }
+
+    /// Declares a signal that the code receives: the definition with this signal. See
+    /// [`AnsweringWorkflow::signal`].
+    pub fn signal<T: DeserializeOwned>(self, signal: Signal<T>) -> AnsweringWorkflow<I, O, E> {
+        AnsweringWorkflow::new(self).signal(signal)
     }
 
     /// Performs an update of the run's [state](crate::State): the definition with this update, once its
@@ -168,6 +200,15 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
         self
     }
 
+    /// Declares a signal that the code receives: it stands in the catalogue of a program, and a value that is sent by
+    /// name and is not of its type is refused before anything is recorded. The code receives signals that are not
+    /// declared all the same, with values of any type.
+    #[must_use]
+    pub fn signal<T: DeserializeOwned>(mut self, signal: Signal<T>) -> Self {
+        self.handlers.add_signal(signal);
+        self
+    }
+
     /// Performs an update of the run's [state](crate::State): with a [change](UpdateBuilder::change), before
     /// which it may be [validated](UpdateBuilder::validate). A second handler for the same name replaces the
     /// first.
@@ -198,7 +239,7 @@ impl<I, O, E> AnsweringWorkflow<I, O, E> {
         let program =
             move || -> Box<dyn Program> { Box::new(Typed::<I, O, E, F, Fut>::new(Arc::clone(&code))) };
         Implementation(Arc::new(Parts {
-            input_type: type_name::<I>(),
+            input: Expected::of::<I>(),
             result_type: type_name::<O>(),
             name: self.workflow.name(),
             program: Box::new(program),

@@ -124,6 +124,7 @@ fn workflow() -> Shape {
         ("result", anything()),
         ("queries", list(text())),
         ("updates", list(text())),
+        ("signals", list(object([("name", text()), ("value", text())]))),
     ])
 }
 

@@ -131,6 +131,12 @@ pub(crate) fn catalogue(catalogue: &Catalogue) -> Json {
             ("result", workflow.result.into()),
             ("queries", list(&workflow.queries, |name| (*name).into())),
             ("updates", list(&workflow.updates, |name| (*name).into())),
+            (
+                "signals",
+                list(&workflow.signals, |signal| {
+                    object([("name", signal.name.into()), ("value", signal.value.into())])
+                }),
+            ),
         ])
     });
     let activities = list(&catalogue.activities, |activity| {

@@ -193,6 +193,7 @@ impl<O, E> RunHandle<O, E> {
             value: encoded,
             cause,
             request,
+            is_by_name: false,
         })
         .await
     }

@@ -73,11 +73,12 @@ impl UntypedHandle {
         self.0.run_id()
     }
 
-    /// As [`RunHandle::signal`], with the signal's name and its value as encoded. A value that is not of
-    /// the type that the code expects is an error there.
+    /// As [`RunHandle::signal`], with the signal's name and its value as encoded. If the workflow
+    /// [declares](crate::builders::AnsweringWorkflow::signal) the signal, a value that is not of its type is refused, and
+    /// nothing is recorded; of a signal that it does not declare, it is an error of the code that receives it.
     ///
     /// # Errors
-    /// When there is no such run (any more), it takes no more signals, the name is longer than 255 bytes
+    /// [`RunError::WrongType`] names the type that is expected. When there is no such run (any more), it takes no more signals, the name is longer than 255 bytes
     /// or empty, or the runtime has stopped.
     pub async fn signal(&self, name: &str, value: Payload) -> Result<(), RunError> {
         self.send_signal(name, value, None).await
@@ -102,6 +103,7 @@ impl UntypedHandle {
             value,
             cause: None,
             request,
+            is_by_name: true,
         };
         self.0.tell(signal).await
     }

@@ -38,6 +38,18 @@ pub struct CatalogueWorkflow {
     pub queries: Vec<&'static str>,
     /// The updates that it takes.
     pub updates: Vec<&'static str>,
+    /// The signals that it declares. It may receive others.
+    pub signals: Vec<CatalogueSignal>,
+}
+
+/// A signal that a workflow [declares](crate::builders::AnsweringWorkflow::signal).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CatalogueSignal {
+    /// Its name.
+    pub name: &'static str,
+    /// The type of its value.
+    pub value: &'static str,
 }
 
 /// An activity that is registered.
@@ -58,6 +70,10 @@ impl From<&Implementation> for CatalogueWorkflow {
             result: implementation.result_type(),
             queries: implementation.queries().collect(),
             updates: implementation.updates().collect(),
+            signals: implementation
+                .signals()
+                .map(|(name, value)| CatalogueSignal { name, value })
+                .collect(),
         }
     }
 }

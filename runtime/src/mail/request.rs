@@ -170,6 +170,8 @@ pub(crate) enum FirstRequest {
         value: Payload,
         /// Under which the signal is sent, if it is under one.
         request: Option<Box<str>>,
+        /// Whether it is sent by its name, with a value of any type.
+        is_by_name: bool,
         reply: Reply<()>,
     },
     /// A run that begins is not started if it refuses this: the start's reply is dropped then.
@@ -240,6 +242,8 @@ pub(crate) enum Tell {
         cause: Option<Box<Cause>>,
         /// Under which it is sent, if it is under one.
         request: Option<Box<str>>,
+        /// Whether it is sent by its name: the type of its value is checked if the workflow declares the signal.
+        is_by_name: bool,
     },
     Cancel {
         reason: String,

@@ -88,12 +88,16 @@ impl Shard {
                 self.effects.answer(Response::Tell(reply, answer));
             }
             Errand::Tell(tell, reply) => {
+                if let Err(refused) = self.check_tell(run, &tell) {
+                    return self.effects.answer(Response::Tell(reply, Err(refused)));
+                }
                 let input = match tell {
                     Tell::Signal {
                         name,
                         value,
                         cause,
                         request,
+                        is_by_name: _,
                     } => Input::Signal {
                         name,
                         value,
@@ -178,6 +182,24 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Whether a run may be told this: a value that comes by the name of a signal is of the type that the run's
+    /// workflow declares.
+    fn check_tell(&self, run: RunId, tell: &Tell) -> Result<(), RunError> {
+        let Tell::Signal {
+            name,
+            value,
+            is_by_name: true,
+            ..
+        } = tell
+        else {
+            return Ok(());
+        };
+        let workflow = self.entries.get(run).map(|entry| entry.workflow.as_str());
+        let code = workflow.and_then(|workflow| self.shared.workflows.code_of(workflow));
+        let checked = code.map_or(Ok(()), |code| code.check_signal(name, value));
+        checked.map_err(RunError::WrongType)
     }
 
     /// As [`with_run`](Self::with_run), for a run that has just been replayed.

@@ -286,6 +286,7 @@ impl Shard {
                         name,
                         value,
                         request,
+                        is_by_name: _,
                         reply: told,
                     } => {
                         let mut started = started.with_signal(name, value);
@@ -319,6 +320,7 @@ impl Shard {
                 name,
                 value,
                 request,
+                is_by_name,
                 reply,
             } => {
                 let signal = Tell::Signal {
@@ -326,6 +328,7 @@ impl Shard {
                     value,
                     cause,
                     request,
+                    is_by_name,
                 };
                 Errand::Tell(signal, reply)
             }

@@ -2,8 +2,8 @@
 
 use millrun::operating::Catalogue;
 use millrun::{
-    Activity, ActivityContext, ActivityError, Query, Runtime, Topic, Update, Workflow, WorkflowContext,
-    WorkflowError,
+    Activity, ActivityContext, ActivityError, Query, Runtime, Signal, Topic, Update, Workflow,
+    WorkflowContext, WorkflowError,
 };
 
 #[tokio::test]
@@ -13,6 +13,8 @@ async fn all_that_is_registered_is_told_in_the_order_of_its_names() {
     const LEN: Query<Vec<String>, (), usize> = Query::named("len");
     const FIRST: Query<Vec<String>, (), Option<String>> = Query::named("first");
     const ADD: Update<Vec<String>, String, usize> = Update::named("add");
+    const PAID: Signal<u64> = Signal::named("paid");
+    const GIVEN_UP: Signal<()> = Signal::named("given up");
     const SHIP: Activity<(), ()> = Activity::named("ship").on_queue("parcels");
     const CHARGE: Activity<(), ()> = Activity::named("charge");
     const PLACED: Topic<u64> = Topic::named("orders.placed");
@@ -26,6 +28,8 @@ async fn all_that_is_registered_is_told_in_the_order_of_its_names() {
         Ok(())
     }
     let cart_of = CART
+        .signal(PAID)
+        .signal(GIVEN_UP)
         .query(LEN, |items, ()| items.len())
         .query(FIRST, |items, ()| items.first().cloned())
         .update(ADD)
@@ -56,7 +60,9 @@ async fn all_that_is_registered_is_told_in_the_order_of_its_names() {
         panic!("{workflows:?}");
     };
     assert_eq!((alone.name, alone.input, alone.result), ("alone", "()", "()"));
-    assert!(alone.queries.is_empty() && alone.updates.is_empty());
+    assert!(alone.queries.is_empty() && alone.updates.is_empty() && alone.signals.is_empty());
+    let signals: Vec<_> = cart.signals.iter().map(|one| (one.name, one.value)).collect();
+    assert_eq!(signals, [("given up", "()"), ("paid", "u64")]);
     assert_eq!((cart.name, cart.result), ("cart", "usize"));
     assert_eq!(cart.input, std::any::type_name::<Vec<String>>());
     assert_eq!(

@@ -65,3 +65,4 @@ mod upkeep;
 mod why;
 mod workflows;
 mod world;
+mod wrong_types;

@@ -11,7 +11,7 @@ use crate::event::{
     PublishOutcome, PublishScheduled, SignalFailure, SignalScheduled, Started,
 };
 use crate::ledger::Outcome;
-use crate::{OperationId, Payload, PayloadError};
+use crate::{OperationId, Payload, PayloadError, WrongType};
 
 /// What the world says while an input is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,8 +307,12 @@ pub enum InputRefused {
     /// The run has no state of the update's type, or not yet.
     #[error("the run has no state of the update's type")]
     NoState,
-    /// The update's argument does not decode.
-    #[error("the update's argument could not be decoded")]
+    /// The update's argument, or the value of a signal that the workflow [declares](crate::AnsweringWorkflow::signal),
+    /// is not of the type that the code takes.
+    #[error(transparent)]
+    WrongType(WrongType),
+    /// What the update's validator said could not be encoded.
+    #[error("the rejection of the update could not be encoded")]
     Payload(#[source] PayloadError),
     /// The update's validator panicked, with this message.
     #[error("the update's validator panicked: {0}")]

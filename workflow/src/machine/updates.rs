@@ -29,6 +29,7 @@ impl Instance {
             .map_err(|error| match error {
                 HandlerError::Unknown => unknown(),
                 HandlerError::NoState | HandlerError::Rejected { .. } => Unanswered::NoState,
+                HandlerError::WrongType(error) => Unanswered::WrongType(error),
                 HandlerError::Payload(error) => Unanswered::Payload(error),
                 HandlerError::Panicked(message) => Unanswered::Panicked(message),
             })
@@ -68,6 +69,7 @@ impl Instance {
                     name: name.to_string(),
                 },
                 HandlerError::NoState => InputRefused::NoState,
+                HandlerError::WrongType(error) => InputRefused::WrongType(error),
                 HandlerError::Payload(error) => InputRefused::Payload(error),
                 HandlerError::Panicked(message) => InputRefused::ValidatorPanicked(self.limits.cut(message)),
                 HandlerError::Rejected { error, message } => InputRefused::Rejected {
@@ -114,6 +116,7 @@ impl Instance {
         let answer = match changed {
             Ok(answer) => self.limits.oversize("answer", &answer).map_or(Ok(answer), Err),
             Err(HandlerError::Payload(error)) => Err(error.to_string()),
+            Err(HandlerError::WrongType(error)) => Err(error.to_string()),
             Err(HandlerError::Panicked(message)) => {
                 let message = self.limits.cut(message);
                 return Err(ParkReason::Panicked { message, count: 1 });

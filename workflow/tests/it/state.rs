@@ -284,7 +284,7 @@ fn what_the_validator_rejects_leaves_no_trace() {
         ),
         (
             update("3", "add", &7),
-            "the update's argument could not be decoded",
+            "the update \"add\" takes a value of the type alloc::string::String: the payload is no value of the expected type: invalid type: integer `7`, expected a string",
         ),
         (
             update("4", "remove", &"bread"),
@@ -319,7 +319,7 @@ fn queries_that_cannot_be_answered_say_why() {
     assert_eq!(world.instance.query("size", &unit), Err(unknown));
     assert!(matches!(
         world.instance.query("item", &unit),
-        Err(Unanswered::Payload(_))
+        Err(Unanswered::WrongType(_))
     ));
     let stateless = SHOP;
     let stateless = stateless.query(LEN, |items, ()| items.len());

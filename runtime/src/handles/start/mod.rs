@@ -310,7 +310,7 @@ impl<'a> Start<'a, UntypedHandle> {
         signal: impl Into<String>,
         value: Payload,
     ) -> StartWithSignal<'a, UntypedHandle> {
-        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value), None)
+        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value), None).by_name()
     }
 
     /// As [`with_signal_as`](Start::with_signal_as) of a typed start, with the signal's name and its value as encoded.
@@ -320,7 +320,8 @@ impl<'a> Start<'a, UntypedHandle> {
         request: &str,
         value: Payload,
     ) -> StartWithSignal<'a, UntypedHandle> {
-        StartWithSignal::new(self, Name::Owned(signal.into()), Ok(value), Some(request.into()))
+        let name = Name::Owned(signal.into());
+        StartWithSignal::new(self, name, Ok(value), Some(request.into())).by_name()
     }
 
     /// As [`with_update_as`](Start::with_update_as) of a typed start, with the update's name, its input, the
@@ -399,6 +400,17 @@ impl Inner {
         }
     }
 
+    /// Whether a workflow may be started by this name with this input.
+    fn check_untyped(&self, workflow: &str, input: &Payload) -> Result<(), StartError> {
+        let bytes = workflow.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            return Err(StartError::Name { bytes });
+        }
+        let code = self.shared.workflows.code_of(workflow);
+        code.map_or(Ok(()), |code| code.check_input(input))?;
+        Ok(())
+    }
+
     /// Gives the run that a start led to, if it is one of the workflow that was asked for.
     async fn checked(
         &self,
@@ -461,8 +473,8 @@ impl Runtime {
     }
 
     /// As [`start`](Self::start), with the workflow's name and its input as encoded: for programs that
-    /// learn them while they run. The workflow is compared by its name alone; an input that is not of the
-    /// type that the code expects fails the run.
+    /// learn them while they run. An input that is not of the type that the workflow takes is refused, and nothing is
+    /// started; if the workflow is not registered here, nobody knows the type, and the run fails where it is.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -476,10 +488,10 @@ impl Runtime {
         input: Payload,
     ) -> Start<'_, UntypedHandle> {
         let workflow: String = workflow.into();
-        let bytes = workflow.len();
+        let refused = self.inner().check_untyped(&workflow, &input);
         let mut start = Start::new(self.inner(), workflow.into(), id, Ok(input), UntypedHandle::new);
-        if bytes == 0 || bytes > NAME_BYTES_MAX {
-            start.asked = Err(StartError::Name { bytes });
+        if let (Ok(_), Err(refused)) = (&start.asked, refused) {
+            start.asked = Err(refused);
         }
         start
     }

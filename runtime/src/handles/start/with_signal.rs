@@ -21,6 +21,8 @@ pub struct StartWithSignal<'a, H> {
     value: Result<Payload, RunError>,
     /// Under which the signal is sent, if it is under one.
     request: Option<Box<str>>,
+    /// Whether it is sent by its name, with a value of any type.
+    is_by_name: bool,
 }
 
 impl<H> fmt::Debug for StartWithSignal<'_, H> {
@@ -44,7 +46,13 @@ impl<'a, H> StartWithSignal<'a, H> {
             name,
             value,
             request,
+            is_by_name: false,
         }
+    }
+
+    pub(super) const fn by_name(mut self) -> Self {
+        self.is_by_name = true;
+        self
     }
 
     /// As [`Start::on_conflict`].
@@ -59,6 +67,7 @@ impl<'a, H> StartWithSignal<'a, H> {
             name,
             value,
             request,
+            is_by_name,
         } = self;
         let Start {
             inner,
@@ -78,6 +87,10 @@ impl<'a, H> StartWithSignal<'a, H> {
             let bytes = value.len();
             return Err(RunError::Refused(InputRefused::TooLarge { bytes, bytes_max }).into());
         }
+        if is_by_name && let Some(code) = inner.shared.workflows.code_of(&*asked.workflow) {
+            let checked = code.check_signal(&name, &value);
+            checked.map_err(RunError::WrongType)?;
+        }
         loop {
             let (reply, answer) = oneshot::channel();
             let (told, taken) = oneshot::channel();
@@ -87,6 +100,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                 name: name.clone(),
                 value: value.clone(),
                 request: request.clone(),
+                is_by_name,
                 reply: told,
             };
             let message = Request::StartWith(Box::new(StartWith { start, with }));
@@ -111,6 +125,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                             value,
                             cause,
                             request,
+                            is_by_name,
                         };
                         found.tell(signal).await?;
                         return Ok(handle_of(inner, id, run, Some(end), handle));
