@@ -139,6 +139,7 @@ fn stats() -> Shape {
         ("events", number()),
         ("slow_turns", number()),
         ("long_histories", number()),
+        ("untrimmed_histories", number()),
         ("replay_checks", number()),
         ("replay_differences", number()),
         ("changed_values", number()),

@@ -12,7 +12,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
     let mut all: Vec<_> = operation.path.split('/').filter_map(in_path).collect();
     match operation.action {
         Action::Instances => all.extend([
-            behind("after", text(), "the id behind which the page begins"),
+            behind("after", text_of(1, 255), "the id behind which the page begins"),
             limit(),
         ]),
         Action::Finished => all.extend([
@@ -38,7 +38,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
         }
         Action::Start | Action::StartByKey | Action::Signal | Action::Update => {
             let about = "sent again with the same key, the request has no second effect";
-            all.push(header("Idempotency-Key", text_of(1, 257), about));
+            all.push(header("Idempotency-Key", pattern("^[!#-~]{1,255}$"), about));
         }
         _ => {}
     }
@@ -47,7 +47,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
 
 /// An id of a run.
 pub(super) fn run() -> Shape {
-    pattern("^[0-9a-f]{32}$")
+    pattern("^0[0-3][0-9a-f]{30}$")
 }
 
 fn in_path(part: &str) -> Option<Parameter> {

@@ -68,7 +68,7 @@ impl Check<'_> {
             Some("integer") if value.is_u64() => Ok(()),
             Some("string") if value.is_string() => match schema["pattern"].as_str() {
                 None => Ok(()),
-                Some("^[0-9a-f]{32}$") if value.as_str().unwrap().len() == 32 => Ok(()),
+                Some("^0[0-3][0-9a-f]{30}$") if value.as_str().unwrap().len() == 32 => Ok(()),
                 Some(_) => wrong("no such text"),
             },
             Some("array") if value.is_array() => value
