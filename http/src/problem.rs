@@ -3,7 +3,9 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use millrun::workflow::Unanswered;
-use millrun::{InstanceIdError, Payload, QueryError, RunError, StartError, UpdateError};
+use millrun::{
+    InstanceIdError, Payload, QueryError, RunError, StartError, StartWithSignalError, UpdateError,
+};
 
 use crate::view::{Json, object};
 
@@ -396,6 +398,16 @@ impl From<StartError> for Problem {
         Self {
             is_retryable: error.is_retryable(),
             ..Self::new(code, error.to_string())
+        }
+    }
+}
+
+impl From<StartWithSignalError> for Problem {
+    fn from(error: StartWithSignalError) -> Self {
+        match error {
+            StartWithSignalError::Start(error) => error.into(),
+            StartWithSignalError::Signal(error) => error.into(),
+            other => Self::new("unknown", other.to_string()),
         }
     }
 }

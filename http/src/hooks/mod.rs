@@ -1,4 +1,4 @@
-//! Webhooks: what other services send is checked, and starts or publishes.
+//! Webhooks: what other services send is checked, and starts, signals or publishes.
 //!
 //! ```text
 //!   webhook ──► body, as it was sent ──► signature and time ──► closure ──► reaction ──► commit ──► answer
@@ -141,6 +141,7 @@ async fn answer(runtime: &Runtime, hook: &Hook, request: Request<Body>) -> Resul
     Ok(match done {
         Done::Nothing => StatusCode::NO_CONTENT.into_response(),
         Done::Published => object([("published", true.into())]).into_response(),
+        Done::Recorded => object([("recorded", true.into())]).into_response(),
         Done::Started { id, run } => {
             let mut told = vec![("id", Json::from(id.as_str())), ("run", run.into())];
             if let Some(run) = run.filter(|_| hook.wait > Duration::ZERO) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
-use millrun::{InstanceId, RunId, Runtime, StartError, Topic, Workflow};
+use millrun::{InstanceId, RunHandle, RunId, Runtime, Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -31,13 +31,24 @@ impl From<serde_json::Error> for RefusedWebhook {
 pub(super) enum Done {
     Nothing,
     Published,
+    Recorded,
     Started { id: InstanceId, run: Option<RunId> },
+}
+
+impl Done {
+    fn started<O, E>(handle: &RunHandle<O, E>) -> Self {
+        Self::Started {
+            id: handle.id().clone(),
+            run: handle.run_id(),
+        }
+    }
 }
 
 type Performing = Pin<Box<dyn Future<Output = Result<Done, Problem>> + Send>>;
 
-/// What is done about a webhook: nothing, a start, or a publish. A webhook that is sent again leads to no second start
-/// for as long as the run is retained: its id is the instance's.
+/// What is done about a webhook: nothing, a start, a signal, both at once, or a publish. A webhook that is sent again
+/// leads to no second start and no second signal for as long as the run is retained: its id is the instance's, or the
+/// name of the signal's request, of which a run remembers the last 1,000.
 #[must_use = "a reaction does nothing unless a closure returns it"]
 pub struct Reaction(Box<dyn FnOnce(Runtime, String) -> Performing + Send>);
 
@@ -82,6 +93,50 @@ impl Reaction {
         Self::new(move |runtime, _| start(runtime, workflow, id, input))
     }
 
+    /// Signals an instance.
+    pub fn signal<I, O, E, T>(
+        workflow: Workflow<I, O, E>,
+        id: impl Into<String>,
+        signal: Signal<T>,
+        value: T,
+    ) -> Self
+    where
+        I: 'static,
+        O: 'static,
+        E: 'static,
+        T: Serialize + Send + 'static,
+    {
+        let id = id.into();
+        Self::new(move |runtime, webhook| async move {
+            let handle = runtime.attach(workflow, &id)?;
+            handle.signal_as(signal, &webhook, value).await?;
+            Ok(Done::Recorded)
+        })
+    }
+
+    /// Signals an instance, and starts it with that signal if there is none: for services that tell of one thing
+    /// several times. One that has finished is not started again, and is a problem.
+    pub fn signal_with_start<I, O, E, T>(
+        workflow: Workflow<I, O, E>,
+        id: impl Into<String>,
+        input: I,
+        signal: Signal<T>,
+        value: T,
+    ) -> Self
+    where
+        I: Serialize + Send + 'static,
+        O: 'static,
+        E: 'static,
+        T: Serialize + Send + 'static,
+    {
+        let id = id.into();
+        Self::new(move |runtime, webhook| async move {
+            let start = runtime.start(workflow, &id, input);
+            let handle = start.with_signal_as(signal, &webhook, value).await?;
+            Ok(Done::started(&handle))
+        })
+    }
+
     /// Publishes to a topic. Topics are in memory and know no requests: a webhook that is sent again is published
     /// again.
     pub fn publish<T: Send + Sync + 'static>(topic: Topic<T>, value: T) -> Self {
@@ -106,10 +161,6 @@ async fn start<I: Serialize, O, E>(
     id: String,
     input: I,
 ) -> Result<Done, Problem> {
-    let started = runtime.start(workflow, &id, input).await;
-    let handle = started.map_err(|error: StartError| Problem::from(error))?;
-    Ok(Done::Started {
-        id: handle.id().clone(),
-        run: handle.run_id(),
-    })
+    let handle = runtime.start(workflow, &id, input).await?;
+    Ok(Done::started(&handle))
 }

@@ -21,6 +21,8 @@ use crate::support::{Answer, send};
 const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
 const WAIT: Workflow<(), u64> = Workflow::named("wait");
 const GO: Signal<u64> = Signal::named("go");
+const ADD_UP: Workflow<usize, u64> = Workflow::named("add-up");
+const ADD: Signal<u64> = Signal::named("add");
 const NEWS: Topic<String> = Topic::named("shop.news");
 
 async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
@@ -31,8 +33,20 @@ async fn wait(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
     Ok(cx.receive(GO).await?)
 }
 
+/// Adds up as many values.
+async fn add_up(cx: WorkflowContext, len: usize) -> Result<u64, WorkflowError> {
+    let mut sum = 0;
+    for _ in 0..len {
+        sum += cx.receive(ADD).await?;
+    }
+    Ok(sum)
+}
+
 fn code(builder: RuntimeBuilder) -> RuntimeBuilder {
-    builder.register(DOUBLE, double).register(WAIT, wait)
+    builder
+        .register(DOUBLE, double)
+        .register(WAIT, wait)
+        .register(ADD_UP, add_up)
 }
 
 fn sum(secret: &[u8], parts: &[&[u8]]) -> Vec<u8> {
@@ -103,7 +117,17 @@ fn app(runtime: &Runtime) -> Router {
         let text = String::from_utf8(webhook.body().into()).unwrap();
         Ok(Reaction::publish(NEWS, text))
     });
+    let signals = Hook::post("/signal").unsigned().then(|webhook| {
+        let value = webhook.json()?;
+        Ok(Reaction::signal(ADD_UP, "sum", ADD, value))
+    });
+    let begins = Hook::post("/begin").unsigned().then(|webhook| {
+        let value = webhook.json()?;
+        Ok(Reaction::signal_with_start(ADD_UP, "sum", 3, ADD, value))
+    });
     let hooks = Hooks::new(runtime)
+        .hook(signals)
+        .hook(begins)
         .hook(Hook::post("/standard").verify(standard).then(doubles))
         .hook(
             Hook::post("/github")
@@ -326,4 +350,36 @@ async fn a_webhook_is_published_byte_for_byte() {
     assert_eq!(told.json(), json!({"published": true}));
     let envelope = inbox.into_receiver().recv().await.unwrap();
     assert_eq!((envelope.payload(), envelope.key()), (&sent.1, Some("n-1")));
+}
+
+#[tokio::test]
+async fn a_webhook_signals_once_however_often_it_is_sent_and_starts_what_it_is_for() {
+    let runtime = code(Runtime::volatile()).start().await.unwrap();
+    let app = app(&runtime);
+    let sent = |id: &str, value: u64| (vec![("webhook-id", id.to_owned())], value.to_string());
+    let early = post(&app, "/hooks/signal", &sent("w-0", 1)).await;
+    assert_eq!((early.status.as_u16(), early.code().as_str()), (404, "not-found"));
+    for (path, id, value) in [
+        ("begin", "w-1", 10),
+        ("begin", "w-2", 100),
+        ("signal", "w-3", 1_000),
+    ] {
+        let path = format!("/hooks/{path}");
+        let webhook = sent(id, value);
+        let all = join_all((0..100).map(|_| post(&app, &path, &webhook))).await;
+        assert!(
+            all.iter().all(|answer| answer.status == StatusCode::OK),
+            "{}",
+            all[0].text
+        );
+    }
+    assert_eq!(runtime.stats().started, 1);
+    let run = runtime.attach(ADD_UP, "sum").unwrap();
+    assert_eq!(run.result().await.unwrap(), 1_110);
+    // It has ended, and a webhook that it has had is still known.
+    for path in ["/hooks/signal", "/hooks/begin"] {
+        assert_eq!(post(&app, path, &sent("w-3", 1_000)).await.status, StatusCode::OK);
+        let new = post(&app, path, &sent("w-4", 1)).await;
+        assert_eq!(new.status, StatusCode::CONFLICT, "{}", new.text);
+    }
 }
