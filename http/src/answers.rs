@@ -27,7 +27,7 @@ use crate::view::{
     Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
 };
 use crate::waiting::within;
-use crate::{Access, Role};
+use crate::{Access, Redaction, Role};
 
 /// How long a publish waits for room if the request does not say.
 const PUBLISH_WAIT_MS: u64 = 5_000;
@@ -95,7 +95,7 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
         }
         Action::Events => {
             let (run, query) = (run(value)?, StreamQuery::parse(query, &head.headers)?);
-            return run_events(runtime, served.streams.take()?, run, query).await;
+            return run_events(served, run, query).await;
         }
         Action::Result => {
             let wait = wait(query)?;
@@ -114,7 +114,7 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
                 served.topics.get(value)?,
                 StreamQuery::parse(query, &head.headers)?,
             );
-            return tail(runtime, served.streams.take()?, topic, query);
+            return tail(served, topic, query);
         }
         Action::Publish => publish(served, value, wait_or(query, PUBLISH_WAIT_MS)?, parse(body)?).await?,
         Action::Query => {
@@ -161,12 +161,12 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             recorded()
         }
     };
-    Ok(body.into_response())
+    Ok(body.respond(&served.redaction))
 }
 
 /// Tells the caller's role, and trades its token for a cookie, which scripts cannot read.
 fn session(asked: Asked<'_>, is_end: bool) -> Response {
-    let mut response = object([("role", asked.role.name().into())]).into_response();
+    let mut response = object([("role", asked.role.name().into())]).respond(&Redaction::everything());
     for cookie in asked.access.set_cookie(asked.head, is_end) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::router::{Served, finished, routes};
-use crate::{Access, Sites};
+use crate::{Access, Redaction, Sites};
 
 /// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
 ///
@@ -48,6 +48,13 @@ impl Console {
     #[must_use]
     pub fn sites(mut self, sites: Sites) -> Self {
         self.sites = sites;
+        self
+    }
+
+    /// Hides fields wherever a payload becomes JSON.
+    #[must_use]
+    pub fn redact(mut self, redaction: Redaction) -> Self {
+        self.served.redaction = redaction;
         self
     }
 

@@ -20,6 +20,7 @@ use millrun::{RunError, Runtime, StopCause};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use crate::Redaction;
 use crate::problem::Problem;
 use crate::view::Json;
 
@@ -128,7 +129,9 @@ impl Keys {
             Entered::New(told, ending) => {
                 let outcome = told.subscribe();
                 let task = async move {
-                    let answer = start.await.map(|answer| Arc::from(answer.to_text()));
+                    let answer = start
+                        .await
+                        .map(|answer| Arc::from(answer.to_text(&Redaction::everything())));
                     if answer.is_ok() {
                         ending.keep();
                     } else {

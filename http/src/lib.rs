@@ -32,6 +32,7 @@ mod operations;
 mod page;
 mod problem;
 mod query;
+mod redaction;
 mod router;
 #[cfg(feature = "serve")]
 mod serve;
@@ -57,6 +58,7 @@ pub use metrics::{METRICS, Metric, MetricKind, SERIES_LEN_MAX};
 pub use openapi::openapi_json;
 pub use operations::{OPERATIONS, Operation};
 pub use problem::{PROBLEMS, ProblemType};
+pub use redaction::{Redaction, RedactionError};
 #[cfg(feature = "serve")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serve")))]
 pub use serve::{Drained, ServeConfig, ServeError, ServedAt, Serving};

@@ -7,6 +7,7 @@ use millrun::{
     InstanceIdError, Payload, QueryError, RunError, StartError, StartWithSignalError, UpdateError,
 };
 
+use crate::Redaction;
 use crate::view::{Json, object};
 
 /// A type of problem that an answer may name.
@@ -451,11 +452,19 @@ impl From<InstanceIdError> for Problem {
     }
 }
 
+/// For problems that have no payload; what a workflow says is hidden.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        self.respond(&Redaction::everything())
+    }
+}
+
+impl Problem {
+    /// The answer that tells it.
+    pub(crate) fn respond(self, redaction: &Redaction) -> Response {
         let problem = self.problem_type();
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, self.into_json()).into_response();
+        let mut response = (status, self.into_json().respond(redaction)).into_response();
         let form = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, form);
         if problem.status == 401 {

@@ -19,7 +19,7 @@ use crate::page::page_routes;
 use crate::problem::Problem;
 use crate::stream::Places;
 use crate::topics::Topics;
-use crate::{Access, OPERATIONS, Operation};
+use crate::{Access, OPERATIONS, Operation, Redaction};
 
 /// A route for each operation of the table, and those of the page.
 pub(crate) fn routes(served: &Served) -> Router {
@@ -31,7 +31,7 @@ pub(crate) fn routes(served: &Served) -> Router {
             let served = Arc::clone(&served);
             async move {
                 let answered = served.answer(operation, values, request).await;
-                finished(answered.unwrap_or_else(Problem::into_response))
+                finished(answered.unwrap_or_else(|problem| problem.respond(&served.redaction)))
             }
         };
         let method = MethodFilter::try_from(operation.method.clone())
@@ -57,6 +57,7 @@ pub(crate) struct Served {
     pub(crate) streams: Places,
     pub(crate) topics: Topics,
     pub(crate) keys: Keys,
+    pub(crate) redaction: Redaction,
 }
 
 impl Served {
@@ -68,6 +69,7 @@ impl Served {
             streams: Places::default(),
             topics: Topics::default(),
             keys: Keys::default(),
+            redaction: Redaction::default(),
         }
     }
 

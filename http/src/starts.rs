@@ -12,12 +12,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use millrun::{OnConflict, Payload, Runtime};
 
-use crate::BODY_BYTES_MAX;
 use crate::body::{StartBody, StartLine, parse, payload};
 use crate::keys::Fingerprint;
 use crate::problem::Problem;
 use crate::router::Served;
 use crate::view::{Json, object};
+use crate::{BODY_BYTES_MAX, Redaction};
 
 /// How many lines a request may have.
 pub const LINES_LEN_MAX: usize = 1_000;
@@ -46,7 +46,11 @@ pub(crate) async fn start_lines(
         let Some(answer) = under_way.next().await else {
             break;
         };
-        text.push_str(&answer.unwrap_or_else(Problem::into_json).to_text());
+        text.push_str(
+            &answer
+                .unwrap_or_else(Problem::into_json)
+                .to_text(&Redaction::everything()),
+        );
         text.push('\n');
     }
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], text))

@@ -35,6 +35,7 @@ pub use scheme::{Scheme, SecretError};
 pub use webhook::Webhook;
 
 use crate::BODY_BYTES_MAX;
+use crate::Redaction;
 use crate::answers::result;
 use crate::body::read_bytes;
 use crate::problem::Problem;
@@ -140,8 +141,8 @@ async fn answer(runtime: &Runtime, hook: &Hook, request: Request<Body>) -> Resul
     let done = reaction.perform(runtime.clone(), id).await?;
     Ok(match done {
         Done::Nothing => StatusCode::NO_CONTENT.into_response(),
-        Done::Published => object([("published", true.into())]).into_response(),
-        Done::Recorded => object([("recorded", true.into())]).into_response(),
+        Done::Published => object([("published", true.into())]).respond(&Redaction::everything()),
+        Done::Recorded => object([("recorded", true.into())]).respond(&Redaction::everything()),
         Done::Started { id, run } => {
             let mut told = vec![("id", Json::from(id.as_str())), ("run", run.into())];
             if let Some(run) = run.filter(|_| hook.wait > Duration::ZERO) {
@@ -151,7 +152,8 @@ async fn answer(runtime: &Runtime, hook: &Hook, request: Request<Body>) -> Resul
                 };
                 told.extend(ended.into_iter().filter(|(name, _)| *name != "run"));
             }
-            Json::Object(told).into_response()
+            // The program has chosen to tell this sender the result.
+            Json::Object(told).respond(&Redaction::default())
         }
     })
 }

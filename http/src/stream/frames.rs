@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use crate::Redaction;
 use crate::problem::Problem;
 use crate::view::{Json, object};
 
@@ -21,10 +22,10 @@ impl Frames {
         self.data(json);
     }
 
-    /// Adds an event that is no message.
+    /// Adds an event that is no message, and has no payload.
     pub(crate) fn event(&mut self, kind: &str, data: &Json) {
         self.field("event", &kind);
-        self.data(&data.to_text());
+        self.data(&data.to_text(&Redaction::everything()));
     }
 
     /// Adds the event that tells how many messages are missing here.

@@ -8,9 +8,11 @@ use axum::response::{IntoResponse as _, Response};
 use millrun::history::{HistoryPage, Sequence};
 use millrun::{RunError, RunId, Runtime};
 
-use super::{FRAMES_BYTES, Frames, Place, Source, respond};
+use super::{FRAMES_BYTES, Frames, Source, respond};
+use crate::Redaction;
 use crate::problem::Problem;
 use crate::query::StreamQuery;
+use crate::router::Served;
 use crate::view::{object, recorded};
 
 /// How many events are read at once. What does not fit into the frames is dropped and read again, so that a client
@@ -18,12 +20,8 @@ use crate::view::{object, recorded};
 const PAGE: usize = 256;
 
 /// The stream of a run: its events, and the event `end` when there will be no more.
-pub(crate) async fn run_events(
-    runtime: &Runtime,
-    place: Place,
-    run: RunId,
-    query: StreamQuery,
-) -> Result<Response, Problem> {
+pub(crate) async fn run_events(served: &Served, run: RunId, query: StreamQuery) -> Result<Response, Problem> {
+    let (runtime, place) = (&served.runtime, served.streams.take()?);
     let after = Sequence::new(query.after_number()?);
     // What is wrong is told as for any request, before the answer begins.
     let page = runtime.history(run, after, 1).await?;
@@ -37,6 +35,7 @@ pub(crate) async fn run_events(
         after,
         left: query.limit,
         has_more: true,
+        redaction: served.redaction.clone(),
     };
     Ok(respond(runtime.host().clone(), place, source))
 }
@@ -61,6 +60,7 @@ struct RunEvents {
     left: u64,
     /// There are perhaps events behind the last: they are looked for before they are waited for.
     has_more: bool,
+    redaction: Redaction,
 }
 
 impl Source for RunEvents {
@@ -85,7 +85,7 @@ impl Source for RunEvents {
                 self.has_more = true;
                 return (frames, Some(self));
             }
-            frames.message(&event.sequence, &recorded(event).to_text());
+            frames.message(&event.sequence, &recorded(event).to_text(&self.redaction));
             self.after = event.sequence;
             has_ended = event.event.is_last();
             self.left -= 1;

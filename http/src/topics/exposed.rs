@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::ring::MESSAGE_BYTES_MAX;
+use crate::Redaction;
 use crate::problem::Problem;
 use crate::view::{Json, object};
 
@@ -92,7 +93,7 @@ impl<T: Serialize + Send + Sync + 'static> Listens for Receiver<Envelope<T>> {
     }
 }
 
-/// An envelope as JSON.
+/// An envelope as JSON. What is hidden of it is for each tail to hide.
 fn message<T: Serialize>(envelope: &Envelope<T>) -> String {
     let told = |value: Json| {
         object([
@@ -102,7 +103,7 @@ fn message<T: Serialize>(envelope: &Envelope<T>) -> String {
             ("cause", envelope.run_cause().into()),
             ("payload", value),
         ])
-        .to_text()
+        .to_text(&Redaction::default())
     };
     let unreadable = |why: String| told(object([("unreadable", why.into())]));
     let text = match Payload::encode(envelope.payload()) {

@@ -11,18 +11,16 @@ use tokio::sync::watch;
 
 use super::Tail;
 use super::ring::Ring;
+use crate::Redaction;
 use crate::problem::Problem;
 use crate::query::{StreamQuery, wrong};
-use crate::stream::{FRAMES_BYTES, Frames, Place, Source, respond};
+use crate::router::Served;
+use crate::stream::{FRAMES_BYTES, Frames, Source, respond};
 use crate::view::Json;
 
 /// The stream of a topic: what is published from now on, or behind the message that the client has seen last.
-pub(crate) fn tail(
-    runtime: &Runtime,
-    place: Place,
-    tail: &Arc<Tail>,
-    query: StreamQuery,
-) -> Result<Response, Problem> {
+pub(crate) fn tail(served: &Served, tail: &Arc<Tail>, query: StreamQuery) -> Result<Response, Problem> {
+    let (runtime, place) = (&served.runtime, served.streams.take()?);
     if let Some(cause) = runtime.stop_cause() {
         return Err(RunError::Stopped(cause).into());
     }
@@ -41,6 +39,7 @@ pub(crate) fn tail(
         },
         is_of_other_life: seen.is_some_and(|seen| seen.life != tail.life()),
         left: query.limit,
+        redaction: served.redaction.clone(),
     };
     Ok(respond(runtime.host().clone(), place, source))
 }
@@ -80,6 +79,7 @@ struct TopicTail {
     is_of_other_life: bool,
     /// How many more the client wants.
     left: u64,
+    redaction: Redaction,
 }
 
 impl Source for TopicTail {
@@ -101,7 +101,9 @@ impl Source for TopicTail {
                     frames.gap(lost.into());
                 }
                 let life = self.tail.life();
-                frames.message(&MessageId { life, number }, &text);
+                // The ring is of all consoles that listen, and each has a redaction of its own.
+                let shown = self.redaction.applied_at(&["payload", "value"], &text);
+                frames.message(&MessageId { life, number }, &shown);
                 self.last = number;
                 self.left -= 1;
             }

@@ -7,6 +7,8 @@ use millrun::{InstanceId, Payload, RunId, Timestamp};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
 
+use crate::Redaction;
+
 /// A JSON value.
 #[derive(Debug)]
 pub(crate) enum Json {
@@ -14,8 +16,10 @@ pub(crate) enum Json {
     Bool(bool),
     Number(u64),
     Text(String),
-    /// What a payload gives: integers of 64 bits and the order of fields are as they were.
+    /// A text that is JSON already.
     Raw(Box<RawValue>),
+    /// What a payload gives: integers of 64 bits and the order of fields are as they were.
+    Payload(Payload),
     List(Vec<Json>),
     Object(Vec<(&'static str, Json)>),
 }
@@ -27,8 +31,18 @@ impl Json {
     }
 
     /// The value as text.
-    pub(crate) fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("keys are text, and nothing in it refuses")
+    pub(crate) fn to_text(&self, redaction: &Redaction) -> String {
+        let json = self;
+        serde_json::to_string(&Shown { json, redaction }).expect("keys are text, and nothing in it refuses")
+    }
+
+    /// The answer of this text.
+    pub(crate) fn respond(&self, redaction: &Redaction) -> Response {
+        (
+            [(header::CONTENT_TYPE, "application/json")],
+            self.to_text(redaction),
+        )
+            .into_response()
     }
 }
 
@@ -42,19 +56,28 @@ pub(crate) fn list<T>(items: impl IntoIterator<Item = T>, make: impl FnMut(T) ->
     Json::List(items.into_iter().map(make).collect())
 }
 
-impl Serialize for Json {
+/// A value on its way out.
+struct Shown<'a> {
+    json: &'a Json,
+    redaction: &'a Redaction,
+}
+
+impl Serialize for Shown<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Null => serializer.serialize_unit(),
-            Self::Bool(value) => serializer.serialize_bool(*value),
-            Self::Number(number) => serializer.serialize_u64(*number),
-            Self::Text(text) => serializer.serialize_str(text),
-            Self::Raw(value) => value.serialize(serializer),
-            Self::List(items) => serializer.collect_seq(items),
-            Self::Object(fields) => {
+        let redaction = self.redaction;
+        let shown = |json| Shown { json, redaction };
+        match self.json {
+            Json::Null => serializer.serialize_unit(),
+            Json::Bool(value) => serializer.serialize_bool(*value),
+            Json::Number(number) => serializer.serialize_u64(*number),
+            Json::Text(text) => serializer.serialize_str(text),
+            Json::Raw(value) => value.serialize(serializer),
+            Json::Payload(payload) => shown(&readable(payload, redaction)).serialize(serializer),
+            Json::List(items) => serializer.collect_seq(items.iter().map(shown)),
+            Json::Object(fields) => {
                 let mut map = serializer.serialize_map(Some(fields.len()))?;
                 for (name, value) in fields {
-                    map.serialize_entry(name, value)?;
+                    map.serialize_entry(name, &shown(value))?;
                 }
                 map.end()
             }
@@ -62,9 +85,16 @@ impl Serialize for Json {
     }
 }
 
-impl IntoResponse for Json {
-    fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "application/json")], self.to_text()).into_response()
+/// A payload as an object with its value, or with the reason why it has no form in JSON.
+fn readable(payload: &Payload, redaction: &Redaction) -> Json {
+    let json = payload.to_json().map_err(|error| error.to_string());
+    let raw = json.and_then(|json| {
+        let shown = redaction.applied(&json).into_owned();
+        RawValue::from_string(shown).map_err(|error| error.to_string())
+    });
+    match raw {
+        Ok(raw) => object([("value", Json::Raw(raw))]),
+        Err(why) => object([("unreadable", why.into())]),
     }
 }
 
@@ -136,12 +166,7 @@ impl From<Cause> for Json {
 
 impl From<&Payload> for Json {
     fn from(payload: &Payload) -> Self {
-        let json = payload.to_json().map_err(|error| error.to_string());
-        let raw = json.and_then(|json| RawValue::from_string(json).map_err(|error| error.to_string()));
-        match raw {
-            Ok(raw) => object([("value", Self::Raw(raw))]),
-            Err(why) => object([("unreadable", why.into())]),
-        }
+        Self::Payload(payload.clone())
     }
 }
 

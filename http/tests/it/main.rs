@@ -12,6 +12,7 @@ mod openapi;
 mod page;
 mod polling;
 mod reading;
+mod redacting;
 mod refusing;
 #[cfg(feature = "serve")]
 mod serving;

@@ -15,7 +15,7 @@ use std::error::Error;
 
 use clap::Args;
 use millrun::Runtime;
-use millrun_http::{Access, Console, ServeError, Serving};
+use millrun_http::{Access, Console, Redaction, Serving};
 
 use crate::interrupt;
 use crate::outcome::Outcome;
@@ -71,7 +71,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<Outcome, Box<dyn Error>
         .await?;
     let ended = match listen(&runtime, &settings).await {
         Ok(servings) => serve(&runtime, &settings, servings).await,
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     };
     // What was acknowledged is in the store, however this goes.
     let stopped = runtime.shutdown().await;
@@ -83,8 +83,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<Outcome, Box<dyn Error>
 }
 
 /// Listens at the address, and at the socket if that is wanted.
-async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, ServeError> {
-    let console = Console::new(runtime, settings.access()).sites(settings.sites());
+async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, Box<dyn Error>> {
+    let redaction = Redaction::of(&settings.redact.value.0)?;
+    let console = Console::new(runtime, settings.access())
+        .sites(settings.sites())
+        .redact(redaction.clone());
     let mut servings = vec![
         console
             .at_address(settings.listen.value, settings.bounds())
@@ -92,7 +95,7 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
     ];
     if settings.socket.value {
         // Only this user can ask there.
-        let console = Console::new(runtime, Access::operator());
+        let console = Console::new(runtime, Access::operator()).redact(redaction);
         servings.push(console.at_socket(settings.bounds()).await?);
     }
     Ok(servings)

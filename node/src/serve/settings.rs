@@ -48,6 +48,9 @@ pub(crate) struct ServeOptions {
     /// Origins of pages that may ask, beside the program's own; commas between them.
     #[arg(long, value_name = "ORIGINS")]
     pub(crate) origins: Option<Words>,
+    /// Fields of payloads that are hidden, such as `card.number,**.password`; commas between them.
+    #[arg(long, value_name = "PATHS")]
+    pub(crate) redact: Option<Words>,
     /// How many connections there may be at once [default: 8192].
     #[arg(long, value_name = "N")]
     pub(crate) connections_max: Option<usize>,
@@ -79,6 +82,7 @@ struct SettingsFile {
     reading_token_file: Option<PathBuf>,
     hosts: Option<Vec<String>>,
     origins: Option<Vec<String>>,
+    redact: Option<Vec<String>>,
     connections_max: Option<usize>,
     unready_for_ms: Option<u32>,
     stop_within_s: Option<u16>,
@@ -124,6 +128,7 @@ pub(crate) struct Settings {
     pub(crate) reading_token: Setting<Option<Token>>,
     pub(crate) hosts: Setting<Words>,
     pub(crate) origins: Setting<Words>,
+    pub(crate) redact: Setting<Words>,
     pub(crate) connections_max: Setting<usize>,
     pub(crate) unready_for_ms: Setting<u32>,
     pub(crate) stop_within_s: Setting<u16>,
@@ -193,6 +198,7 @@ impl Settings {
             )?,
             hosts: layers.pick("hosts", flags.hosts, words(file.hosts), Words::default())?,
             origins: layers.pick("origins", flags.origins, words(file.origins), Words::default())?,
+            redact: layers.pick("redact", flags.redact, words(file.redact), Words::default())?,
             connections_max: layers.pick(
                 "connections-max",
                 flags.connections_max,
@@ -247,6 +253,7 @@ impl Settings {
             ),
             row("hosts", &self.hosts.value, &self.hosts.origin),
             row("origins", &self.origins.value, &self.origins.origin),
+            row("redact", &self.redact.value, &self.redact.origin),
             row(
                 "connections_max",
                 self.connections_max.value,

@@ -257,3 +257,19 @@ fn the_log_is_lines_of_json_if_that_is_wanted() {
     assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
     drop(running);
 }
+
+#[test]
+fn fields_that_are_hidden_are_told_to_nobody() {
+    let folder = Folder::new();
+    let (running, _) = serve(&folder, &[("MILLRUN_REDACT", "customer")], &[]);
+    start_order(&folder, "o").expect(0);
+    for arguments in [&["history", "o"][..], &["history", "o", "--json"]] {
+        let history = folder.run(arguments).expect(0).out;
+        assert!(
+            history.contains("(redacted)") && history.contains("1200"),
+            "{history}"
+        );
+        assert!(!history.contains("ada"), "{history}");
+    }
+    drop(running);
+}
