@@ -367,3 +367,12 @@ fn every_bound_of_the_configuration_stands_in_the_table_of_limits_with_its_defau
     }
     assert!(bounds_len > 35, "{bounds_len} in {config}");
 }
+
+#[test]
+fn console_is_nested_in_an_app_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let printed = printed(env!("CARGO_BIN_EXE_console"), directory.path());
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines[..2], ["/: a shop", "/millrun/v1/ready: {\"ready\":true}"]);
+    assert!(lines[2].contains("waits for the signal paid"), "{printed}");
+}

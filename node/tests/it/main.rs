@@ -6,6 +6,7 @@ mod checkout;
 mod client;
 mod command_line;
 mod crash;
+mod curl;
 mod demo;
 mod salvage;
 mod serve;

@@ -273,3 +273,33 @@ fn fields_that_are_hidden_are_told_to_nobody() {
     }
     drop(running);
 }
+
+/// The settings of the unit for systemd and of the image are settings.
+#[test]
+fn what_is_deployed_has_settings_that_there_are() {
+    let folder = Folder::new();
+    folder.write("token", b"0123456789abcdef");
+    let unit = include_str!("../../deploy/millrun.service").replace("\\\n", "");
+    let (_, start) = unit.split_once("millrun serve ").unwrap();
+    let arguments = start
+        .lines()
+        .next()
+        .unwrap()
+        .replace("${STATE_DIRECTORY}", "state");
+    let arguments = arguments.replace("${CREDENTIALS_DIRECTORY}/", "");
+    let arguments = ["config"].into_iter().chain(arguments.split_whitespace());
+    let told = folder.run(&arguments.collect::<Vec<_>>()).expect(0).out;
+    assert!(told.contains("state/millrun.redb"), "{told}");
+
+    let image = include_str!("../../deploy/Containerfile");
+    let words = image.split_whitespace().filter_map(|word| word.split_once('='));
+    let mut environment: Vec<_> = words.filter(|(name, _)| name.starts_with("MILLRUN_")).collect();
+    assert_eq!(environment.len(), 4, "{environment:?}");
+    for (name, value) in &mut environment {
+        if *name == "MILLRUN_TOKEN_FILE" {
+            *value = "token";
+        }
+    }
+    let told = folder.run_with(&["config"], &environment).expect(0).out;
+    assert_eq!(told.matches("environment MILLRUN_").count(), 4, "{told}");
+}
