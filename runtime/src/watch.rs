@@ -93,7 +93,7 @@ impl Watch {
     }
 }
 
-/// The part.
+/// The part that watches the shards.
 pub(crate) struct Watcher {
     watch: Arc<Watch>,
     /// Also called at each look: what a shard that is blocked does not notice.

@@ -5,8 +5,8 @@
 //!   (beginning)  (scheduled)  (failure)          (parking)
 //! ```
 //!
-//! An event holds what somebody needs later who has the history alone: what to run, with what, and
-//! how it went. Left out on purpose: how events become bytes, which is the format's business.
+//! An event holds what a reader needs who has only the history: what to run, with what, and how it went. Left
+//! out on purpose: how events become bytes, which is the format's business.
 
 mod beginning;
 mod failure;

@@ -65,8 +65,8 @@ pub const ANSWERS_LEN_MAX: usize = 1_000;
 /// fit, and no more than half of what a payload may have.
 pub const ANSWERS_CARRIED_BYTES_MAX: usize = 64 << 10;
 
-/// Of how many signals of other runs a run that continues another knows the senders: the latest. See
-/// [`Limits::senders_len_max`](crate::Limits::senders_len_max).
+/// The number of signals from other runs whose senders a run takes over from the run that it continues: the
+/// latest ones. See [`Limits::senders_len_max`](crate::Limits::senders_len_max).
 pub const SENDERS_CARRIED_LEN_MAX: usize = 2_048;
 
 /// How an update stands that was let in.

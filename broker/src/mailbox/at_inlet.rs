@@ -7,7 +7,8 @@ use super::inlet::{Inflow, Inlet, Reach};
 use super::state::Limits;
 
 impl<T> Mailbox<T> {
-    /// From now on gets what comes by `inflow` too; `enter` says from where on, and its place is given.
+    /// Connects the mailbox to `inflow`, so that it also gets the values that wait there from the point that
+    /// `enter` gives; returns the mailbox's place in the inflow.
     pub(crate) fn open_inlet(&self, inflow: Arc<dyn Inflow<T>>, enter: impl FnOnce() -> Reach) -> usize {
         let mut state = self.lock();
         state.close_inlet();

@@ -72,11 +72,12 @@ use crate::mailbox::{AndThen, Inflow, Mailbox, Poured, Reach};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use state::{BundleBounds, StageState};
 
-/// From how many inboxes on that want the same they share it.
+/// The fewest inboxes with the same wishes that share bundles; fewer are pushed to one by one.
 pub(crate) const INBOXES_MIN: usize = 4;
 /// A smaller inbox is pushed to by itself: there would be little in a bundle.
 pub(crate) const CAPACITY_MIN: usize = 8;
-/// Into how many bundles a full inbox falls at least: as many times its reader makes room.
+/// The fewest bundles that a full inbox consists of, and so how often its reader makes room while it empties
+/// it.
 const BUNDLES_MIN: usize = 4;
 
 type Inbox<T> = Mailbox<Delivery<Envelope<T>>>;

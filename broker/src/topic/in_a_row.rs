@@ -53,7 +53,7 @@ impl InARow {
         is_spent
     }
 
-    /// Others run now: the publisher waits, or lets them.
+    /// Begins to count anew, because other tasks run now.
     pub(super) fn begin(&mut self) {
         self.left = OF_PUBLISHER_MAX;
         LEFT_ON_THREAD.set(ON_THREAD_MAX);

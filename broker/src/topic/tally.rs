@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// A counter in cells, each with a note for the one whose it is.
+/// A counter in cells, one for each publisher, each with a flag that tells its publisher of news.
 pub(crate) struct Tally {
     rest: AtomicU64,
     cells: std::sync::Mutex<Vec<Arc<CellState>>>,

@@ -132,8 +132,9 @@ impl Waits {
         anybody
     }
 
-    /// Sees to it that somebody looks from time to time, for as long as anybody waits. Most waits are over
-    /// before the clock's next tick, which is when this is called; of those nobody has to start a task.
+    /// Starts a task that looks for long waits, unless one runs; it ends when no publisher waits. Most waits
+    /// are over before the clock's next tick, which is when this is called; of those nobody has to start a
+    /// task.
     pub(crate) fn watch(self: &Arc<Self>, clock: &Arc<Clock>) {
         let Some(host) = clock.host() else { return };
         {

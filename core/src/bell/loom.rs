@@ -1,4 +1,4 @@
-//! The interleavings of those who ring, connect and answer, explored by loom:
+//! Threads that ring, connect and answer one bell, in every order that loom finds:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p millrun-core --lib loom

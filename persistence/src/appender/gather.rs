@@ -30,13 +30,13 @@ use crate::batch::Batch;
 use crate::error::{EnqueueError, JournalFailure};
 use crate::journal::{Journal, RefusedTurn, Ringing};
 
-/// So many turns go together; larger batches go alone.
+/// The most turns in a gathered batch; a larger batch is enqueued by itself.
 pub(crate) const GATHERED_LEN_MAX: usize = 64;
-/// So many bytes go together.
+/// The most bytes in a gathered batch.
 pub(crate) const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// While no more callers of a list than this wait, each batch is enqueued at once.
 const FEW: usize = 32;
-/// So many callers of a list wait at once. Each has memory of its own, but for those who are gone.
+/// The most callers of one list that may wait at a time.
 const WAITING_LEN_MAX: usize = 1 << 20;
 /// Lists of wakers that are kept to be used again.
 const SPARE_MAX: usize = 256;
@@ -48,20 +48,21 @@ pub(crate) struct Gathering {
     news: News,
 }
 
-/// What everybody reads who was woken, away from what changes with every batch.
+/// What a woken caller reads, on a cache line apart from the fields that change with every batch.
 #[derive(Default)]
 #[repr(align(128))]
 struct News {
     /// Generations up to this number are durable.
     durable: AtomicU64,
-    /// Of how many durable generations somebody has not been told yet what was refused.
+    /// The number of durable generations with refused turns that some caller has not asked about yet.
     refusals: AtomicUsize,
 }
 
 struct Inside {
-    /// The turns of the open generation,
+    /// The turns of the open generation.
     batch: Batch,
-    /// and the number by which the ticket of each knows it: those of who is gone may be missing.
+    /// The number of each turn, by which its caller's ticket finds it; turns of callers that have gone may be
+    /// missing.
     numbers: Vec<usize>,
     open: Generation,
     /// The open generation found the journal full, and is the first to get room.
@@ -373,9 +374,9 @@ impl Gathering {
         }
     }
 
-    /// Takes out those whose turns are durable until there are `most`, and enqueues what was gathered
-    /// if it `sends` or had found the journal full. After a failure all are taken out, and one that asks
-    /// later is told of it at once.
+    /// Takes out the wakers of callers whose turns are durable, until there are `most`; enqueues the gathered
+    /// turns if `sends` is set or if they had found the journal full. After a failure all are taken out, and
+    /// one that asks later is told of it at once.
     pub(crate) fn turn(
         &self,
         journal: &dyn Journal,

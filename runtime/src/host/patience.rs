@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 
-/// So long is looked at most.
+/// The longest time that a thread looks for work before it sleeps.
 const LOOK_MAX: Duration = Duration::from_micros(100);
 
 /// How many of the latest sixteen waits must have been short.

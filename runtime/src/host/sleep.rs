@@ -158,7 +158,7 @@ impl Sleepers {
         Ok(())
     }
 
-    /// The thread.
+    /// The loop of the sleepers' thread: wakes each sleeper at its deadline.
     fn wake_in_time(&self, clock: &Clock, woken: &Receiver<()>) {
         loop {
             let now = clock.now();

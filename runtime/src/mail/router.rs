@@ -1,8 +1,8 @@
-//! The router: brings what runs tell each other to whoever hosts the partition that it is for.
+//! The router: delivers a message of a run to the host of the partition that the message is for.
 //!
-//! Today that is always a shard of this process, and a message is moved into its mailbox as it is. A message to another
-//! process would be written in its wire form by a door of another kind, here and nowhere else: those who send name
-//! partitions only.
+//! Today that is always a shard of this process, and a message is moved into its mailbox as it is. A message
+//! to another process would be written in its wire form by a door of another kind, here and nowhere else: a
+//! sender names a partition only.
 
 use millrun_core::Partition;
 

@@ -43,7 +43,7 @@ pub(super) struct Asking {
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<ShardMessage>,
-    /// What it is to be asked about the finished run, beside which it is: whether it is a child.
+    /// Whether the reader is also to find out whose child the finished run is.
     reads_child: bool,
     is_asked: bool,
 }

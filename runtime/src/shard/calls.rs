@@ -1,5 +1,6 @@
-//! What a shard's runs have asked other runs for and wait for, children and signals: asked for again when the shard of
-//! the other run has begun anew, which may have had the request in hand, or the answer to it.
+//! The calls of a shard's runs to other runs (children and signals) that wait for an answer. When the shard
+//! of the called run restarts, its calls are sent again: the failed shard may have held the request, or its
+//! answer.
 //!
 //! ```text
 //!   StartChild, Signal performed ──► listed ── the answer, or that nobody waits for it, is durable ──► forgotten
@@ -83,7 +84,8 @@ impl Calls {
 }
 
 impl Shard {
-    /// Notes what a message does to the list, which is sent since what it says is durable.
+    /// Updates the list of calls for a message that is about to be sent: a child's start or a signal enters
+    /// it, the closing of a child leaves it.
     pub(super) fn note_call(&mut self, message: &mut PartitionMessage) {
         match message {
             PartitionMessage::StartChild(child) => {

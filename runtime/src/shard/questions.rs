@@ -96,7 +96,8 @@ impl UpdateWaiters {
         }
     }
 
-    /// Makes effects of the answers in a turn, for those who wait; when the run ends, for all that wait.
+    /// Turns the update answers in a turn into effects for the callers that wait for them. If the turn ends
+    /// the run, every waiting caller gets an answer.
     #[inline]
     pub(super) fn answer_turn(&mut self, run: RunId, turn: &Turn, effects: &mut Effects) {
         if !self.0.is_empty() {

@@ -1,4 +1,5 @@
-//! What a shard does when the journal refuses a turn: it took the run for something that it is not.
+//! What a shard does when the journal refuses a turn: what it knew of the run was wrong, so it drops that and
+//! reads the run's history again.
 //!
 //! ```text
 //!   sweep ──► enqueue ──► refused: its run's effects are dropped, its picture too

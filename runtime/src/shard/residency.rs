@@ -288,7 +288,8 @@ impl Shard {
         self.residency.unload(&mut self.entries, durable_len, config);
     }
 
-    /// So many runs have ended durably: their results stay at hand until there are too many.
+    /// Takes up the runs whose end is durable now, of which there have been `ended_len` in all: their results
+    /// stay at hand until there are too many.
     pub(super) fn retire(&mut self, ended_len: u64) {
         let every = self.shared.config.replay_check_every;
         while let Some(run) = self.results.next_durable(ended_len) {

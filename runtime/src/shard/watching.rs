@@ -57,7 +57,8 @@ impl Watchers {
 }
 
 impl Shard {
-    /// Lists a caller, who looks at the run behind that: so it misses no change.
+    /// Lists a caller as a watcher of a run. The caller looks at the run only after it is listed, so it
+    /// misses no change.
     pub(super) fn on_watch(&mut self, target: &Target, reply: Reply<Changed>) {
         let len_max = self.shared.config.watchers_len_max;
         let found = self.find_live(target);

@@ -24,7 +24,7 @@ struct Node {
 }
 
 impl Drop for Node {
-    /// One after the other: there may be more of them than the stack has room for.
+    /// Drops the chain of parents in a loop, because a recursive drop could overflow the stack.
     fn drop(&mut self) {
         let mut parent = self.parent.take();
         while let Some(mut node) = parent.and_then(Arc::into_inner) {

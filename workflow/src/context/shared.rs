@@ -168,13 +168,13 @@ struct Seldom {
     cancel_reason: Option<Arc<str>>,
     /// Which way the code took at each change.
     patches: BTreeMap<Name, bool>,
-    /// Set when the code has come to an end that is a beginning.
+    /// Set when the code has ended in order to begin again: in another run, or from a checkpoint.
     next: Option<After>,
     /// The state of the checkpoint from which the code began.
     restored: Option<Payload>,
 }
 
-/// What follows when the code has come to an end that is a beginning.
+/// How code begins again that has ended in order to do so.
 #[derive(Debug)]
 pub(crate) enum After {
     /// Another run, of this workflow, with this argument.
@@ -228,7 +228,7 @@ impl Table {
         }
     }
 
-    /// As it was made, for what [`Shared::renew`] is told, but for the memory of its slots.
+    /// Resets the table, except for what [`Shared::renew`] sets; the slots keep their memory.
     fn clear(&mut self) {
         let Self {
             run: _,
@@ -435,7 +435,7 @@ impl Table {
         self.seldom.as_ref()?.restored.as_ref()
     }
 
-    /// The code comes to an end that is this beginning.
+    /// Notes how the code, which has ended, is to begin again.
     pub(crate) fn go_on(&mut self, next: After) {
         self.seldom.get_or_insert_default().next = Some(next);
     }

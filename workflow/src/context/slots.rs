@@ -1,4 +1,4 @@
-//! What the code awaits, operation by operation, and whom each is to wake.
+//! The operations that the code awaits, each with the waker that its end wakes.
 //!
 //! ```text
 //!   issued ──► waiting ── an event ends it ──► resolved ── the code takes it ──► gone

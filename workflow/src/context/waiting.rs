@@ -1,4 +1,4 @@
-//! Those who wait for the same thing, and the signals that wait for them.
+//! The waits for a signal, a condition or the request to cancel, and the signals that have not been taken.
 
 use std::collections::VecDeque;
 use std::panic::Location;

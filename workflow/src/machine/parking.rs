@@ -96,8 +96,8 @@ impl Instance {
         Ok(())
     }
 
-    /// If the code is not at hand and no event says so yet, one does from now on: what follows
-    /// it is recorded without running the code, and a replay must know.
+    /// Records a `Parked` event if the code does not run and no event says so yet: a replay must know that
+    /// the inputs behind it were recorded without running the code.
     pub(super) fn record_parking(&mut self, moment: Moment, turn: &mut Turn) {
         if let Some(reason) = self.unrecorded.take().map(|reason| *reason) {
             let event = Event::Parked {

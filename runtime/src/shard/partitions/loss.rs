@@ -161,7 +161,7 @@ impl Shard {
 }
 
 impl Errand {
-    /// That it cannot be done, for those who wait for an answer.
+    /// The response that tells an errand's caller that it cannot be done; `None` if no caller waits.
     pub(in crate::shard) fn refuse(self, error: RunError) -> Option<Response> {
         match self {
             Self::Tell(_, reply) => Some(Response::Tell(reply, Err(error))),

@@ -35,7 +35,7 @@ impl Ways {
         self.doors.clone()
     }
 
-    /// The partitions that are this shard's, whoever owns them.
+    /// The partitions that this shard hosts in its runtime, whether or not the runtime owns them.
     pub(in crate::shard) fn here(&self) -> PartitionSet {
         let is_here = |partition: &Partition| self.doors.index_of(*partition) == self.index;
         PartitionSet::all().iter().filter(is_here).collect()

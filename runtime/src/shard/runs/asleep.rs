@@ -13,7 +13,7 @@ use millrun_core::InstanceId;
 
 use super::entry::{Entry, WorkflowName};
 
-/// More names of workflows than these are not numbered: runs of others stay as they are.
+/// The most workflow names that get a number. A run of any other workflow is not put to sleep.
 const NAMES_LEN_MAX: usize = 256;
 
 /// Ids of up to this many bytes stand in place.

@@ -22,7 +22,7 @@ pub(in crate::shard) struct Census {
     live_len: usize,
     /// How many of the live runs are children.
     children_len: usize,
-    /// Since they were told last.
+    /// Runs started since the shared counters were last updated.
     started: u64,
     finished: u64,
     events: u64,
@@ -166,7 +166,8 @@ impl Census {
         tell_change(&mut self.told_hot, len, &self.shared.counters.hot);
     }
 
-    /// Takes back what was told of live runs, of which so many are parked: a successor counts its runs anew.
+    /// Removes this shard's live runs, of which `parked_len` are parked, from the shared counters: the shard
+    /// that takes its place counts its runs anew.
     pub(in crate::shard) fn withdraw(&mut self, parked_len: usize) {
         self.live_len = 0;
         self.tell();

@@ -30,7 +30,7 @@ pub(in crate::shard) struct Entry {
     pub(in crate::shard) is_touched: bool,
     /// Stands in the list of those with code in memory.
     pub(in crate::shard) is_listed: bool,
-    /// The first waiter is the caller that started the run, and perhaps does not ask.
+    /// Whether `waiter` is the caller that started the run; it may never ask for the result.
     is_waiter_starter: bool,
 }
 
@@ -54,7 +54,7 @@ pub(in crate::shard) enum WorkflowName {
 #[derive(Debug, PartialEq)]
 pub(in crate::shard) struct OtherName {
     name: Name,
-    /// If it is another.
+    /// The workflow that the instance began as, if that is not `name`.
     began_as: Option<Name>,
 }
 
@@ -159,7 +159,7 @@ impl Entry {
         u32::try_from(instance.memory_bytes() + waiter).unwrap_or(u32::MAX)
     }
 
-    /// As it is, for a run that is somebody's child.
+    /// The same entry with the run's parent, if the run is a child.
     #[inline]
     pub(in crate::shard) fn with_parent(mut self, parent: Option<Parent>) -> Self {
         if parent.is_some() {
@@ -214,7 +214,7 @@ impl Entry {
 }
 
 impl Residence {
-    /// On its way, for this.
+    /// A run whose history is being read, with the errand that it is read for.
     pub(in crate::shard) fn loading(errand: Errand) -> Self {
         Self::Loading(Box::new(Loading {
             held: vec![errand],

@@ -1,4 +1,4 @@
-//! Those who wait in line for something, in twelve bytes each: there may be a million.
+//! A queue of runs' operations that wait for something, of twelve bytes each, since a million may wait.
 //!
 //! ```text
 //!   line:  [ 17·tag·op │ 4·tag·op │ … ]        slots: [ … │ 17: run, asleep │ … ]
@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use millrun_core::RunId;
 use millrun_workflow::OperationId;
 
-/// Where a run stands among those that a shard knows, and what tells it from others that stand
-/// there later: but for one in four billion of them.
+/// The slot of a run in its shard's roster, with 32 bits of the run's id that tell whether the slot still
+/// holds that run. They mistake one later run in four billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shard) struct Spot {
     pub(in crate::shard) slot: u32,

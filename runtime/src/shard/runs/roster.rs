@@ -60,7 +60,7 @@ struct Found {
 
 #[derive(Debug)]
 struct Slot {
-    /// Of a free one, that of the last run in it.
+    /// The run in this slot; in a free slot, the last run that was in it.
     run: RunId,
     state: SlotState,
 }

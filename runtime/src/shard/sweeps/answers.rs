@@ -29,7 +29,8 @@ use crate::mail::{
 };
 use crate::{QueryError, RunError, StartError};
 
-/// So few are sent where they are: handing them over would cost as much, and take longer.
+/// The shard sends up to this many answers itself: handing them to the task would cost as much, and take
+/// longer.
 const DIRECT_LEN_MAX: usize = 4;
 
 /// So many lists of answers wait for the task at most.
@@ -39,7 +40,7 @@ const QUEUE_LEN_MAX: usize = 256;
 const SPARE_LEN_MAX: usize = 16;
 const SPARE_CAPACITY_MAX: usize = 1_024;
 
-/// To one who asked.
+/// An answer, with the channel to the caller that gets it.
 pub(in crate::shard) enum Response {
     Start(Reply<StartedRun, StartError>, Result<StartedRun, StartError>),
     Tell(Reply<()>, Result<(), RunError>),
@@ -53,7 +54,7 @@ pub(in crate::shard) enum Response {
 }
 
 impl Response {
-    /// That nobody waits for it any more is no error.
+    /// Sends the answer to its caller; a caller that has gone is no error.
     pub(in crate::shard) fn send(self) {
         match self {
             Self::Start(reply, answer) => drop(reply.send(answer)),

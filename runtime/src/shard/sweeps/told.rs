@@ -14,7 +14,8 @@ use super::effects::Behalf;
 use crate::mail::RunSignal;
 use crate::ownership::partition_set::PartitionSet;
 
-/// By parts of the runtime, and by other runs: callers from outside ask again by themselves.
+/// What runs were told in the present sweep by parts of the runtime and by other runs. What callers from
+/// outside asked is not kept: they ask again by themselves.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct ToldInSweep {
     inputs: Vec<(RunId, Input)>,
