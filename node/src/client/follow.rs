@@ -17,19 +17,28 @@ use crate::output::{note, tell};
 /// The most that one event may have.
 const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Prints the events of a run until it ends.
+/// Prints the events of a run until it ends, or the messages of a topic.
 pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
     let client = client(&options.at).await?;
-    let run = match (options.run, &options.id) {
-        (Some(run), _) => run,
-        (None, id) => run_of(&client, id.as_deref().unwrap_or_default()).await?,
+    let (operation, value) = match (options.topic, options.run, &options.id) {
+        (Some(topic), ..) => ("tail", topic),
+        (_, Some(run), _) => ("events", run),
+        (.., id) => (
+            "events",
+            run_of(&client, id.as_deref().unwrap_or_default()).await?,
+        ),
     };
-    let mut query = vec![("after", options.after.to_string())];
-    query.extend(options.limit.map(|limit| ("limit", limit.to_string())));
+    let shown = if operation == "tail" {
+        show::message
+    } else {
+        show::event
+    };
+    let after = options.after.map(|after| ("after", after));
+    let limit = options.limit.map(|limit| ("limit", limit.to_string()));
     let ask = Ask {
-        operation: "events",
-        value: &run,
-        query,
+        operation,
+        value: &value,
+        query: after.into_iter().chain(limit).collect(),
         ..Ask::default()
     };
     let mut body = client.stream(ask).await?;
@@ -40,7 +49,7 @@ pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
         while let Some(event) = events.next()? {
             match &*event.kind {
                 "" if options.jsonl => tell(&event.data)?,
-                "" => tell(show::event(&Raw::parse(&event.data)?))?,
+                "" => tell(shown(&Raw::parse(&event.data)?))?,
                 "end" => return Ok(Outcome::Complete),
                 "problem" => {
                     let problem = Raw::parse(&event.data)?;

@@ -26,7 +26,7 @@ use crate::outcome::Outcome;
 use crate::output::tell;
 pub(crate) use error::ClientError;
 pub(crate) use options::ClientCommand;
-use options::{At, Call, End, Form, History, List, OfProgram, ResultOf, Say, Start, Update};
+use options::{At, Call, End, Form, History, List, OfProgram, ResultOf, Say, Signal, Start, Update};
 use place::client;
 use raw::Raw;
 use wire::{Ask, Client};
@@ -53,7 +53,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Tail(options) => follow::tail(options).await,
         ClientCommand::Result(options) => result(options).await,
         ClientCommand::Start(options) => start(options).await,
-        ClientCommand::Signal(say) => signal(say).await,
+        ClientCommand::Signal(options) => signal(options).await,
         ClientCommand::Query(say) => query(say).await,
         ClientCommand::Update(options) => update(options).await,
         ClientCommand::Cancel(options) => end("cancel", options).await,
@@ -286,8 +286,17 @@ async fn start(options: Start) -> Result<Outcome, Box<dyn Error>> {
     say("start", &options.id, body, &options.at, options.form, shown).await
 }
 
-async fn signal(options: Say) -> Result<Outcome, Box<dyn Error>> {
-    let body = object(&[("name", &text(&options.name)), ("value", &*json(options.value)?)]);
+async fn signal(
+    Signal {
+        say: options,
+        request,
+    }: Signal,
+) -> Result<Outcome, Box<dyn Error>> {
+    let (name, value) = (text(&options.name), json(options.value)?);
+    let mut fields = vec![("name", &*name), ("value", &*value)];
+    let request = request.as_deref().map(text);
+    fields.extend(request.as_deref().map(|request| ("request", request)));
+    let body = object(&fields);
     say("signal", &options.id, body, &options.at, options.form, recorded).await
 }
 

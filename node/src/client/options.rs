@@ -98,15 +98,18 @@ pub(crate) struct History {
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
     /// The id of the instance, whose latest run is followed to its end.
-    #[arg(required_unless_present = "run")]
+    #[arg(required_unless_present_any = ["run", "topic"])]
     pub(crate) id: Option<String>,
     /// Another run, by its 32 digits.
     #[arg(long, conflicts_with = "id")]
     pub(crate) run: Option<String>,
-    /// Behind the event of this number.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) after: u64,
-    /// End behind so many events.
+    /// A topic that the program exposes (see `millrun call topics`), until Ctrl-C.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "run"])]
+    pub(crate) topic: Option<String>,
+    /// Behind the event of this number, or the message of this id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) after: Option<String>,
+    /// End behind so many events or messages.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
@@ -220,6 +223,15 @@ pub(crate) struct Call {
     pub(crate) at: At,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Signal {
+    #[command(flatten)]
+    pub(crate) say: Say,
+    /// The name of the request: sent again under it, the signal is recorded once.
+    #[arg(long)]
+    pub(crate) request: Option<String>,
+}
+
 /// What a program that runs is asked.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
@@ -231,14 +243,14 @@ pub(crate) enum ClientCommand {
     Why(OfInstance),
     /// Print the history of a run.
     History(History),
-    /// Print the events of a run as they become durable, until it ends.
+    /// Print the events of a run as they become durable, until it ends, or what is published to a topic.
     Tail(Tail),
     /// Print how an instance has ended: exit code 0 if it has completed, 1 if not, 3 if it has not ended.
     Result(ResultOf),
     /// Start an instance.
     Start(Start),
     /// Send a signal to an instance.
-    Signal(Say),
+    Signal(Signal),
     /// Ask an instance a query, which leaves no trace.
     Query(Say),
     /// Ask an instance for an update, and print its answer.

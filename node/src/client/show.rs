@@ -117,6 +117,13 @@ pub(super) fn event(event: &Raw) -> String {
     on_one_line(&format!("{sequence:>6}  {at}  {kind:24}  {what}"))
 }
 
+/// One message of a topic, as it comes.
+pub(super) fn message(message: &Raw) -> String {
+    let at = message.number_of("at_us").map_or_else(String::new, date_and_time);
+    let (key, payload) = (message.text_of("key"), message.text_of("payload"));
+    on_one_line(format!("{at}  {key}  {payload}").trim_end())
+}
+
 fn event_row(event: &Raw) -> [String; 4] {
     let at = event.number_of("at_us").map_or_else(String::new, date_and_time);
     let what = details(event, &["sequence", "at_us", "kind"]);

@@ -15,7 +15,7 @@ use std::error::Error;
 
 use clap::Args;
 use millrun::Runtime;
-use millrun_http::{Access, Console, Redaction, Serving};
+use millrun_http::{Access, Console, Redaction, ServedAt, Serving};
 
 use crate::interrupt;
 use crate::outcome::Outcome;
@@ -88,6 +88,7 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
     let console = Console::new(runtime, settings.access())
         .sites(settings.sites())
         .redact(redaction.clone());
+    let console = sample::expose(console)?;
     let mut servings = vec![
         console
             .at_address(settings.listen.value, settings.bounds())
@@ -96,6 +97,7 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
     if settings.socket.value {
         // Only this user can ask there.
         let console = Console::new(runtime, Access::operator()).redact(redaction);
+        let console = sample::expose(console)?;
         servings.push(console.at_socket(settings.bounds()).await?);
     }
     Ok(servings)
@@ -105,6 +107,12 @@ async fn serve(runtime: &Runtime, settings: &Settings, servings: Vec<Serving>) -
     tell(format_args!("store   {}", shown(&settings.store.value)))?;
     for serving in &servings {
         tell(format_args!("serves  {}", serving.at()))?;
+    }
+    if let Some(address) = servings
+        .iter()
+        .find(|serving| matches!(serving.at(), ServedAt::Address(_)))
+    {
+        tell(format_args!("page    {}/console", address.at()))?;
     }
     tell(format_args!(
         "try     millrun list --store {}",

@@ -1,7 +1,7 @@
 //! The demo workflows of `serve`: something to see, to signal, to kill and to find again.
 //!
 //! ```text
-//!   every 10 s  sample-order ── reserve (fails twice, backs off) ── "paid", or 10 minutes ── child ── receipt
+//!   every 10 s  sample-order ── reserve (fails twice, backs off) ── "paid", or 10 minutes ── child ── told on sample.sent
 //!                                                                                    sample-shipment: a timer, a label
 //!   once        sample-stuck ── its code panics: parked, and says why
 //! ```
@@ -10,11 +10,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use millrun::broker::TopicError;
 use millrun::workflow::Either;
 use millrun::{
     Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, RuntimeBuilder, Signal,
-    StartError, Workflow, WorkflowContext, WorkflowError,
+    StartError, Topic, Workflow, WorkflowContext, WorkflowError,
 };
+use millrun_http::Console;
 use serde::{Deserialize, Serialize};
 
 const ORDER: Workflow<Order, String> = Workflow::named("sample-order");
@@ -22,6 +24,7 @@ const SHIPMENT: Workflow<String, String> = Workflow::named("sample-shipment");
 const STUCK: Workflow<(), ()> = Workflow::named("sample-stuck");
 const PAID: Signal<Payment> = Signal::named("paid");
 const STATUS: Query<String, (), String> = Query::named("status");
+const SENT: Topic<String> = Topic::named("sample.sent");
 const RESERVE: Activity<Order, String> = Activity::named("sample-reserve");
 const LABEL: Activity<String, String> = Activity::named("sample-label");
 
@@ -55,6 +58,15 @@ pub(super) fn register(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(STUCK, stuck)
         .register(RESERVE, reserve)
         .register(LABEL, label)
+        .topic(SENT)
+}
+
+/// Has the console show what the workflows publish.
+///
+/// # Errors
+/// When the topic has another type in the program.
+pub(super) fn expose(console: Console) -> Result<Console, TopicError> {
+    console.expose(SENT)
 }
 
 /// Starts an order every ten seconds, until it is dropped or the runtime has stopped.
@@ -96,6 +108,7 @@ async fn order(cx: WorkflowContext, order: Order) -> Result<String, WorkflowErro
     status.change(|status| "on its way".clone_into(status));
     let id = format!("{}-shipment", cx.instance_id());
     let label = cx.child(SHIPMENT, id, place).await?;
+    cx.publish(SENT, label.clone()).await?;
     Ok(format!(
         "{} cents paid by {}, sent as {label}",
         order.cents, paid.by

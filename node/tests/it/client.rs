@@ -187,3 +187,38 @@ fn shells_complete_commands() {
         );
     }
 }
+
+#[test]
+fn a_topic_is_tailed_and_a_signal_sent_twice_is_recorded_once() {
+    let program = program();
+    let tail = ["tail", "--topic", "sample.sent", "--limit", "1"];
+    let mut tailing = program.folder.start(&tail);
+    // What is published before somebody listens is not theirs to see: publish until one is seen.
+    while !tailing.has_ended() {
+        let publish = [
+            "call",
+            "publish",
+            "sample.sent",
+            "--body",
+            r#"{"value": "label-7"}"#,
+        ];
+        program.folder.run(&publish).expect(0);
+    }
+    assert!(tailing.ended().expect(0).out.contains("\"label-7\""));
+
+    let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
+    program.folder.run(&order).expect(0);
+    for _ in 0..2 {
+        let signal = ["signal", "o", "paid", r#"{"by":"grace"}"#, "--request", "r1"];
+        program.folder.run(&signal).expect(0);
+    }
+    let history = program.run("history o --jsonl").expect(0).out;
+    assert_eq!(history.matches(r#""by":"grace""#).count(), 1, "{history}");
+    assert!(
+        program
+            .run("tail --topic nothing")
+            .expect(1)
+            .err
+            .contains("no topic")
+    );
+}

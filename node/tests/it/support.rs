@@ -102,6 +102,13 @@ impl Folder {
         child.wait_with_output().unwrap().into()
     }
 
+    /// Starts the program.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Started {
+        let mut command = self.command(arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Started(child.unwrap())
+    }
+
     /// Starts the program and waits until it has written a line with `sign` in it, on either of
     /// its outputs.
     pub(crate) fn start_until(&self, arguments: &[&str], sign: &str) -> Running {
@@ -133,6 +140,20 @@ impl Folder {
             }
         }
         panic!("the program ended without {sign:?}: {heard:#?}");
+    }
+}
+
+/// A program that ends by itself.
+pub(crate) struct Started(Child);
+
+impl Started {
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(self) -> Ended {
+        self.0.wait_with_output().unwrap().into()
     }
 }
 
