@@ -284,7 +284,7 @@ fn what_the_validator_rejects_leaves_no_trace() {
         ),
         (
             update("3", "add", &7),
-            "the update \"add\" takes a value of the type alloc::string::String: the payload is no value of the expected type: invalid type: integer `7`, expected a string",
+            "the update \"add\" takes a value of the type alloc::string::String: the bytes do not decode to the expected type: invalid type: integer `7`, expected a string",
         ),
         (
             update("4", "remove", &"bread"),
