@@ -57,6 +57,9 @@ pub(crate) enum Command {
     /// every run that is whole to the new store TO. What is not whole is named on standard output.
     #[command(after_help = EXIT_CODES)]
     Salvage(Salvage),
+    /// Make a new store of the histories that an export or an archive has written.
+    #[command(after_help = EXIT_CODES)]
+    Import(Import),
     /// Run a store with the demo workflows, asked over HTTP and at a socket beside it.
     ///
     /// Prints where it is asked, and runs until SIGTERM or Ctrl-C: then it says that it is not ready,
@@ -129,6 +132,14 @@ pub(crate) struct CrashOptions {
 #[derive(Debug, Args)]
 pub(crate) struct Salvage {
     /// The damaged store.
+    pub(crate) from: PathBuf,
+    /// The new store, which must not exist yet.
+    pub(crate) to: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The file of histories: lines of JSON.
     pub(crate) from: PathBuf,
     /// The new store, which must not exist yet.
     pub(crate) to: PathBuf,

@@ -6,6 +6,7 @@
 //!      ├──► checkout   orders with signals, timers and compensation
 //!      ├──► serve      a store asked over HTTP; config tells its settings
 //!      ├──► client     list, describe, why, signal and others: a program that runs, asked
+//!      ├──► import     a new store of exported histories
 //!      └──► salvage    a new store of what is whole in a damaged one
 //! ```
 //!
@@ -20,6 +21,7 @@ mod client;
 mod crash;
 mod demo;
 mod digest;
+mod import;
 mod interrupt;
 mod outcome;
 mod output;
@@ -65,6 +67,7 @@ async fn run(command: Command) -> Result<Outcome, Box<dyn Error>> {
         Command::Completions(options) => cli::print_completions(&options).map_err(Into::into),
         Command::Serve(options) => serve::run(options).await,
         Command::Config(options) => serve::config(options),
+        Command::Import(options) => import::run(options).await,
         Command::CrashWorker(options) => crash::worker::run(options).await,
         Command::Help(help) => cli::print_help(&help).map_err(Into::into),
     }

@@ -8,6 +8,7 @@ mod command_line;
 mod crash;
 mod curl;
 mod demo;
+mod import;
 mod salvage;
 mod serve;
 mod support;
