@@ -55,9 +55,9 @@ impl fmt::Display for Owner {
 /// dropped, any owner may claim them. The list of news holds one entry for each claim and for each partition
 /// that was granted, at most.
 #[derive(Clone)]
-pub struct Claimant(Arc<Desk>);
+pub struct Claimant(Arc<ClaimDesk>);
 
-struct Desk {
+struct ClaimDesk {
     owner: Owner,
     bell: Bell,
     /// Whether the list is not empty, so that a look at it needs no lock.
@@ -196,7 +196,7 @@ impl Claimant {
     /// A claimant that owns nothing yet. The bell rings when there is news.
     #[must_use]
     pub fn new(owner: Owner, bell: Bell) -> Self {
-        Self(Arc::new(Desk {
+        Self(Arc::new(ClaimDesk {
             owner,
             bell,
             has_news: AtomicBool::new(false),
@@ -269,7 +269,7 @@ impl fmt::Debug for Claimant {
 
 /// A claimant as a journal remembers it, which keeps nobody from dropping it.
 #[derive(Clone, Default)]
-pub(crate) struct Absentee(Weak<Desk>);
+pub(crate) struct Absentee(Weak<ClaimDesk>);
 
 impl Absentee {
     /// The claimant, if it is still held.

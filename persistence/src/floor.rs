@@ -17,7 +17,7 @@ use millrun_core::{Host, RunId, Timestamp};
 
 use crate::batch::Batch;
 use crate::error::StoreError;
-use crate::redb::convoy::{Convoy, Decision};
+use crate::redb::convoy::{Convoy, ConvoyDecision};
 use crate::redb::disk::Disk;
 use crate::redb::{open, store};
 use crate::wire::{superblock, v1};
@@ -133,9 +133,9 @@ impl Lingering {
     #[must_use]
     pub fn decide(&self, queued: usize, now: Duration) -> Linger {
         match self.0.decide(queued, now) {
-            Decision::Commit => Linger::Commit,
-            Decision::Wait { time, batches } => Linger::Wait(time, batches),
-            Decision::Idle => Linger::Idle,
+            ConvoyDecision::Commit => Linger::Commit,
+            ConvoyDecision::Wait { time, batches } => Linger::Wait(time, batches),
+            ConvoyDecision::Idle => Linger::Idle,
         }
     }
 }

@@ -33,9 +33,9 @@ pub trait Fold: Any + Send {
 
 /// Takes no notice.
 #[derive(Debug)]
-pub(crate) struct Nothing;
+pub(crate) struct NoFold;
 
-impl Fold for Nothing {
+impl Fold for NoFold {
     fn record(&mut self, _: usize, _: RecordView<'_>) {}
 
     fn forget(&mut self, _: usize) {}

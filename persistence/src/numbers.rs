@@ -20,13 +20,13 @@ use hashbrown::HashTable;
 
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    parts: Vec<HashTable<Slot>>,
+    parts: Vec<HashTable<NumberSlot>>,
     /// Those of a part while it is filled anew.
-    kept: Vec<Slot>,
+    kept: Vec<NumberSlot>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct NumberSlot {
     tag: u32,
     number: u32,
 }
@@ -43,7 +43,7 @@ impl Numbers {
     /// The number under a hash that is the one looked for.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let tag = lower(hash);
-        let is_it = |slot: &Slot| slot.tag == tag && is_it(slot.number);
+        let is_it = |slot: &NumberSlot| slot.tag == tag && is_it(slot.number);
         let found = self.parts[self.part(hash)].find(spread(tag), is_it)?;
         Some(found.number)
     }
@@ -62,11 +62,11 @@ impl Numbers {
         if part.len() == part.capacity() {
             renew(part, &mut self.kept, is_kept);
         }
-        let is_it = |slot: &Slot| slot.tag == tag && takes_over(slot.number);
+        let is_it = |slot: &NumberSlot| slot.tag == tag && takes_over(slot.number);
         match part.find_mut(spread(tag), is_it) {
             Some(slot) => slot.number = number,
             None => {
-                let slot = Slot { tag, number };
+                let slot = NumberSlot { tag, number };
                 part.insert_unique(spread(tag), slot, |slot| spread(slot.tag));
             }
         }
@@ -75,8 +75,8 @@ impl Numbers {
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tables: usize = self.parts.iter().map(HashTable::allocation_size).sum();
-        let parts = self.parts.capacity() * size_of::<HashTable<Slot>>();
-        (tables + parts + self.kept.capacity() * size_of::<Slot>()) as u64
+        let parts = self.parts.capacity() * size_of::<HashTable<NumberSlot>>();
+        (tables + parts + self.kept.capacity() * size_of::<NumberSlot>()) as u64
     }
 
     /// The upper half of a hash picks the part.
@@ -87,7 +87,7 @@ impl Numbers {
 }
 
 /// Takes those that are not kept out of a full table, and gives it more room if most are.
-fn renew(part: &mut HashTable<Slot>, kept: &mut Vec<Slot>, is_kept: impl Fn(u32) -> bool) {
+fn renew(part: &mut HashTable<NumberSlot>, kept: &mut Vec<NumberSlot>, is_kept: impl Fn(u32) -> bool) {
     let len_max = part.capacity() / 4 * 3;
     kept.extend(part.drain().filter(|slot| is_kept(slot.number)));
     if kept.len() > len_max {

@@ -44,21 +44,21 @@ const SPARE_MAX: usize = 256;
 /// The batches of one thread.
 #[derive(Default)]
 pub(crate) struct Gathering {
-    inside: Mutex<Inside>,
-    news: News,
+    inside: Mutex<GatherInside>,
+    news: GatherNews,
 }
 
 /// What a woken caller reads, on a cache line apart from the fields that change with every batch.
 #[derive(Default)]
 #[repr(align(128))]
-struct News {
+struct GatherNews {
     /// Generations up to this number are durable.
     durable: AtomicU64,
     /// The number of durable generations with refused turns that some caller has not asked about yet.
     refusals: AtomicUsize,
 }
 
-struct Inside {
+struct GatherInside {
     /// The turns of the open generation.
     batch: Batch,
     /// The number of each turn, by which its caller's ticket finds it; turns of callers that have gone may be
@@ -81,7 +81,7 @@ struct Inside {
     spare: Vec<Vec<Option<Waker>>>,
 }
 
-impl Default for Inside {
+impl Default for GatherInside {
     fn default() -> Self {
         Self {
             batch: Batch::new(),
@@ -126,14 +126,14 @@ pub(crate) struct BatchTicket {
 
 /// What is left to do for a list.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct GatherLeft {
     /// Somebody whose turns are durable has not been woken yet.
     pub(crate) sleepers: bool,
     /// Turns have been gathered and not enqueued.
     pub(crate) gathered: bool,
 }
 
-impl Inside {
+impl GatherInside {
     /// Enqueues the open generation. While the journal is full it stays. `ringing` is to be dropped when
     /// the lock is free.
     fn send(&mut self, journal: &dyn Journal, ringing: &mut Ringing) -> Result<(), EnqueueError> {
@@ -212,7 +212,7 @@ impl Generation {
 }
 
 impl Gathering {
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, GatherInside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -384,14 +384,14 @@ impl Gathering {
         sends: bool,
         most: usize,
         woken: &mut Vec<Waker>,
-    ) -> Left {
+    ) -> GatherLeft {
         let mut ringing = Ringing::default();
         let mut inside = self.lock();
         if inside.failure.is_none() {
             inside.failure = failure.cloned();
         }
         inside.is_over |= failure.is_some();
-        let mut left = Left::default();
+        let mut left = GatherLeft::default();
         if !inside.open.wakers.is_empty() && inside.failure.is_none() {
             if sends || inside.has_met_full {
                 // While the journal is full it stays: the bell rings when there is room.
@@ -424,7 +424,7 @@ impl Gathering {
             .front()
             .is_some_and(|generation| generation.offset <= watermark);
         if inside.failure.is_some() {
-            let Inside { queued, open, .. } = &mut *inside;
+            let GatherInside { queued, open, .. } = &mut *inside;
             // Those that are queued when nothing more is taken may become durable, until it has failed.
             let queued = queued.iter_mut().filter(|_| failure.is_some());
             let all = queued.chain([open]);

@@ -41,12 +41,12 @@ use gather::{BatchTicket, Gathering};
 ///
 /// The number of waiting callers is bounded by the program that spawns them; each costs about 32 bytes here.
 #[derive(Clone, Debug)]
-pub struct Appender(Arc<Inner>);
+pub struct Appender(Arc<AppenderInner>);
 
-struct Inner {
+struct AppenderInner {
     journal: Arc<dyn Journal>,
     /// Several lists, each for some threads, so that appenders on several threads seldom meet.
-    waiting: [Mutex<Waiting>; LISTS],
+    waiting: [Mutex<WaitingAppend>; LISTS],
     gatherings: [Gathering; LISTS],
     /// One for each part.
     bells: [Bell; PARTS],
@@ -79,14 +79,14 @@ fn list_of_thread() -> usize {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingAppend {
     /// Those whose batch is queued, by offset: who is to be woken stands in front.
     queued: VecDeque<(Offset, Waker)>,
     /// Those who found the journal full.
     full: Vec<Waker>,
 }
 
-impl Waiting {
+impl WaitingAppend {
     /// Adds one. Offsets come nearly in order: a few threads race for the lock.
     fn push(&mut self, offset: Offset, waker: Waker) {
         let at = match self.queued.back() {
@@ -115,7 +115,7 @@ impl Appender {
         for bell in &bells {
             journal.watch(bell.clone());
         }
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(AppenderInner {
             journal,
             waiting: Default::default(),
             gatherings: Default::default(),
@@ -221,7 +221,7 @@ impl Appender {
     }
 }
 
-impl Inner {
+impl AppenderInner {
     fn poll_enqueue(&self, cx: &mut Context<'_>, batch: &Batch) -> Poll<Result<Enqueued, EnqueueError>> {
         match self.journal.enqueue(batch) {
             Err(EnqueueError::Full) => {}
@@ -276,7 +276,7 @@ impl Inner {
     }
 
     /// The list of this thread.
-    fn list(&self) -> MutexGuard<'_, Waiting> {
+    fn list(&self) -> MutexGuard<'_, WaitingAppend> {
         self.waiting[list_of_thread()]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -291,7 +291,7 @@ impl Inner {
 #[derive(Debug)]
 #[must_use = "a refused turn is named here and nowhere else"]
 pub struct Gathered<'a> {
-    inner: &'a Inner,
+    inner: &'a AppenderInner,
     list: usize,
     ticket: BatchTicket,
 }
@@ -313,7 +313,7 @@ impl Drop for Gathered<'_> {
     }
 }
 
-impl Drop for Inner {
+impl Drop for AppenderInner {
     fn drop(&mut self) {
         // Only of a `Gathered` that was leaked can anything be left. While the journal is full it goes.
         for gathering in &self.gatherings {
@@ -325,9 +325,9 @@ impl Drop for Inner {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for AppenderInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner")
+        f.debug_struct("AppenderInner")
             .field("journal", &self.journal)
             .finish_non_exhaustive()
     }
@@ -335,7 +335,7 @@ impl fmt::Debug for Inner {
 
 /// Wakes those whose batch is durable, and those who wait for room; enqueues what was gathered.
 struct Waking {
-    inner: Weak<Inner>,
+    inner: Weak<AppenderInner>,
     /// Those of one turn, to be woken when no lock is held.
     durable: Vec<Waker>,
     /// Those that it looks after, the one first that comes first in the next turn.

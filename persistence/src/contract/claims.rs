@@ -39,14 +39,14 @@ fn open<S: Subject>(subject: &S) -> S::Journal {
 }
 
 /// A claimant that waits for its news.
-pub(super) struct Part {
+pub(super) struct OwnedPart {
     claimant: Claimant,
     rung: Arc<(Mutex<bool>, Condvar)>,
     /// Heard while something else was waited for.
     lost: Vec<(Partition, Epoch)>,
 }
 
-impl Part {
+impl OwnedPart {
     pub(super) fn new(owner: u64) -> Self {
         let rung = Arc::new((Mutex::new(false), Condvar::new()));
         let (ring, bell) = (Arc::clone(&rung), Bell::new());
@@ -190,7 +190,7 @@ fn a_claim_is_granted_with_an_epoch_and_a_report_for_each_partition<S: Subject>(
     let journal = open(subject);
     let mut authors = authors(subject, &journal, 20);
     authors[3].append(subject, &journal, &[b"end"], true);
-    let mut part = Part::new(1);
+    let mut part = OwnedPart::new(1);
     let claimed: Vec<_> = (0..Partition::COUNT).filter_map(Partition::from_index).collect();
     let granted = part.claim(&journal, &claimed, 1).expect("all are free");
     assert_eq!((granted.report.live_runs, granted.report.records), (19, 38));
@@ -229,7 +229,9 @@ fn a_claim_hands_out_the_records_of_its_partitions_and_no_others<S: Subject>(sub
     let journal = open(subject);
     let authors = authors(subject, &journal, 12);
     let claimed = partitions(&authors[..5]);
-    let mut granted = Part::new(1).claim(&journal, &claimed, 1).expect("they are free");
+    let mut granted = OwnedPart::new(1)
+        .claim(&journal, &claimed, 1)
+        .expect("they are free");
     let runs = folded(&mut granted);
     let expected = authors
         .iter()
@@ -248,7 +250,7 @@ fn a_claim_hands_out_what_was_queued_before_it<S: Subject>(subject: &S) {
         for turn in 0..5_u8 {
             accepted(&journal, &author.batch(&[&[turn]], false));
         }
-        let granted = Part::new(1).claim(&journal, &[author.id.partition()], 1);
+        let granted = OwnedPart::new(1).claim(&journal, &[author.id.partition()], 1);
         let runs = folded(&mut granted.expect("it is free"));
         assert_eq!(runs.get(&author.run), Some(&(0, author.written.clone())));
     }
@@ -258,7 +260,9 @@ fn a_claim_sends_a_run_to_the_fold_of_its_partition<S: Subject>(subject: &S) {
     let journal = open(subject);
     let authors = authors(subject, &journal, 30);
     let claimed = partitions(&authors);
-    let mut granted = Part::new(1).claim(&journal, &claimed, 3).expect("they are free");
+    let mut granted = OwnedPart::new(1)
+        .claim(&journal, &claimed, 3)
+        .expect("they are free");
     let runs = folded(&mut granted);
     assert_eq!(runs.len(), authors.len());
     for author in &authors {
@@ -271,7 +275,7 @@ fn what_another_owner_has_is_not_granted_and_nothing_changes<S: Subject>(subject
     let journal = open(subject);
     let mut author = Author::new(&journal, "a", 1);
     let (here, free) = (author.id.partition(), Partition::of(b"elsewhere"));
-    let (mut one, mut two) = (Part::new(1), Part::new(2));
+    let (mut one, mut two) = (OwnedPart::new(1), OwnedPart::new(2));
     author.epoch = one.own(&journal, here);
     let refused = two
         .claim(&journal, &[here, free], 1)
@@ -286,7 +290,7 @@ fn what_another_owner_has_is_not_granted_and_nothing_changes<S: Subject>(subject
 fn the_same_owner_claims_again_under_a_higher_epoch<S: Subject>(subject: &S) {
     let journal = open(subject);
     let mut author = Author::new(&journal, "a", 1);
-    let mut part = Part::new(1);
+    let mut part = OwnedPart::new(1);
     let mut last = author.epoch;
     for _ in 0..4 {
         let epoch = part.own(&journal, author.id.partition());
@@ -307,7 +311,7 @@ fn the_same_owner_claims_again_under_a_higher_epoch<S: Subject>(subject: &S) {
 fn another_part_of_the_owner_is_told_that_it_has_lost<S: Subject>(subject: &S) {
     let journal = open(subject);
     let partition = Partition::of(b"a");
-    let (mut former, mut successor) = (Part::new(1), Part::new(1));
+    let (mut former, mut successor) = (OwnedPart::new(1), OwnedPart::new(1));
     former.own(&journal, partition);
     let current = successor.own(&journal, partition);
     assert_eq!(former.lost(), [(partition, current)]);
@@ -318,7 +322,7 @@ fn what_is_taken_is_fenced_and_its_owner_is_told_once<S: Subject>(subject: &S) {
     let journal = open(subject);
     let mut author = Author::new(&journal, "a", 1);
     let (partition, other) = (author.id.partition(), Partition::of(b"other"));
-    let (mut one, mut two) = (Part::new(1), Part::new(2));
+    let (mut one, mut two) = (OwnedPart::new(1), OwnedPart::new(2));
     author.epoch = one.own(&journal, partition);
     one.own(&journal, other);
     author.append(subject, &journal, &[b"mine"], false);
@@ -346,7 +350,7 @@ fn what_is_taken_is_fenced_and_its_owner_is_told_once<S: Subject>(subject: &S) {
 fn nothing_is_taken_under_the_epoch_of_a_released_partition<S: Subject>(subject: &S) {
     let journal = open(subject);
     let mut author = Author::new(&journal, "a", 1);
-    let mut part = Part::new(1);
+    let mut part = OwnedPart::new(1);
     author.epoch = part.own(&journal, author.id.partition());
     author.append(subject, &journal, &[b"mine"], false);
     journal.release(&part.claimant, &[author.id.partition()]);
@@ -373,7 +377,7 @@ fn a_released_partition_can_be_claimed_by_any_owner<S: Subject>(subject: &S) {
     let partition = author.id.partition();
     let mut last = author.epoch;
     for owner in [1, 2, 2, 1] {
-        let mut part = Part::new(owner);
+        let mut part = OwnedPart::new(owner);
         author.epoch = part.own(&journal, partition);
         assert!(author.epoch > last);
         last = author.epoch;
@@ -387,10 +391,10 @@ fn a_released_partition_can_be_claimed_by_any_owner<S: Subject>(subject: &S) {
 fn a_partition_is_released_by_the_part_that_has_it_only<S: Subject>(subject: &S) {
     let journal = open(subject);
     let mut author = Author::new(&journal, "a", 1);
-    let mut part = Part::new(1);
+    let mut part = OwnedPart::new(1);
     author.epoch = part.own(&journal, author.id.partition());
     for stranger in [1, 2] {
-        journal.release(&Part::new(stranger).claimant, &[author.id.partition()]);
+        journal.release(&OwnedPart::new(stranger).claimant, &[author.id.partition()]);
     }
     author.append(subject, &journal, &[b"still mine"], false);
 }
@@ -398,10 +402,10 @@ fn a_partition_is_released_by_the_part_that_has_it_only<S: Subject>(subject: &S)
 fn a_claimant_that_is_dropped_owns_nothing<S: Subject>(subject: &S) {
     let journal = open(subject);
     let partition = Partition::of(b"a");
-    let mut one = Part::new(1);
+    let mut one = OwnedPart::new(1);
     let first = one.own(&journal, partition);
     drop(one);
-    assert!(Part::new(2).own(&journal, partition) > first);
+    assert!(OwnedPart::new(2).own(&journal, partition) > first);
 }
 
 /// An attempt of an activity is numbered by the epochs that its partition has had: that others move is not its
@@ -409,7 +413,7 @@ fn a_claimant_that_is_dropped_owns_nothing<S: Subject>(subject: &S) {
 fn each_partition_has_epochs_of_its_own<S: Subject>(subject: &S) {
     let journal = open(subject);
     let (quiet, busy) = (Partition::of(b"quiet"), Partition::of(b"busy"));
-    let mut part = Part::new(1);
+    let mut part = OwnedPart::new(1);
     let first = part.own(&journal, quiet);
     for _ in 0..10 {
         part.own(&journal, busy);
@@ -427,7 +431,7 @@ fn a_run_that_was_to_be_read_again_goes_on_under_a_claim<S: Subject>(subject: &S
         ..author.clone()
     };
     refused(&journal, &wrong.batch(&[b"wrong"], false));
-    author.epoch = Part::new(1).own(&journal, author.id.partition());
+    author.epoch = OwnedPart::new(1).own(&journal, author.id.partition());
     author.append(subject, &journal, &[b"2"], false);
     author.assert_history(&journal);
 }
@@ -440,7 +444,7 @@ fn reopening_frees_all_partitions_and_epochs_grow<S: Subject>(subject: &S) {
     // Held beyond the end of the opening.
     let mut parts = Vec::new();
     for owner in 1..4 {
-        let mut part = Part::new(owner);
+        let mut part = OwnedPart::new(owner);
         for _ in 0..owner {
             author.epoch = part.own(&journal, author.id.partition());
             assert!(author.epoch.since(first) > latest);
@@ -457,7 +461,7 @@ fn a_closed_journal_refuses_claims<S: Subject>(subject: &S) {
     let journal = open(subject);
     journal.close().expect("a sound journal closes");
     let failure = journal.failure().expect("a closed journal says so");
-    let mut part = Part::new(1);
+    let mut part = OwnedPart::new(1);
     let refused = part
         .claim(&journal, &[Partition::of(b"a")], 1)
         .map(|granted| granted.partitions);
@@ -467,7 +471,7 @@ fn a_closed_journal_refuses_claims<S: Subject>(subject: &S) {
 fn partitions_move_between_owners_and_no_record_is_lost<S: Subject>(subject: &S) {
     let journal = open(subject);
     let mut authors = authors(subject, &journal, 8);
-    let mut parts = [Part::new(1), Part::new(2)];
+    let mut parts = [OwnedPart::new(1), OwnedPart::new(2)];
     for round in 0..40_u8 {
         let at = usize::from(round) % authors.len();
         let taker = usize::from(round / 3) % 2;

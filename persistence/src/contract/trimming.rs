@@ -6,7 +6,7 @@ use bytes::Bytes;
 use millrun_core::{RunId, Sequence};
 
 use super::actor::{accepted, refused};
-use super::claims::Part;
+use super::claims::OwnedPart;
 use super::{Author, Subject, suite};
 use crate::batch::Batch;
 use crate::config::JournalConfig;
@@ -354,7 +354,7 @@ fn a_claim_folds_what_is_left_with_what_is_kept<S: Subject>(subject: &S) {
     let mut partitions: Vec<_> = authors.iter().map(|author| author.run.partition()).collect();
     partitions.sort_unstable();
     for owner in 0..2 {
-        let collector = Part::new(owner).fold(&journal, &partitions, Collector::default());
+        let collector = OwnedPart::new(owner).fold(&journal, &partitions, Collector::default());
         assert_eq!(collector.handed, expected(&authors));
         journal = subject.reopen(journal, JournalConfig::default());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use millrun_core::{Epoch, Partition, RunId};
 
-use super::state::JournalState;
+use super::state::MemoryState;
 use crate::claim::{Claim, ClaimRefused, Owned, PartitionReport};
 use crate::error::ReadError;
 use crate::fold::Fold;
@@ -15,12 +15,12 @@ use crate::wire::v1;
 
 /// A claim that has its epochs, and waits until what was queued before it is durable.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct WaitingClaim {
     claim: Claim,
     given: Vec<(Partition, Epoch)>,
 }
 
-impl JournalState {
+impl MemoryState {
     /// Gives a claim its epochs, and its answer as soon as that can be given.
     pub(super) fn claim(&mut self, claim: Claim, takes: bool) -> Ringing {
         if let Some(failure) = self.failure.clone() {
@@ -36,7 +36,7 @@ impl JournalState {
             Err(error) => return claim.refuse(error),
         };
         self.conditions.trust(claim.partitions());
-        self.claims.push(Pending { claim, given });
+        self.claims.push(WaitingClaim { claim, given });
         ringing.add(self.answer_claims());
         ringing
     }
@@ -47,7 +47,7 @@ impl JournalState {
         if self.claims.is_empty() || self.queued_turns > 0 && self.failure.is_none() {
             return ringing;
         }
-        for Pending { mut claim, given } in std::mem::take(&mut self.claims) {
+        for WaitingClaim { mut claim, given } in std::mem::take(&mut self.claims) {
             let answered = match self.failure.clone() {
                 Some(failure) => claim.refuse(ClaimRefused::Failed(failure)),
                 None => match self.recover_claimed(&given, claim.folds()) {

@@ -18,7 +18,7 @@ use std::thread;
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, Partition, RunId, Sequence, Timestamp};
 
-use self::state::JournalState;
+use self::state::MemoryState;
 use self::together::Copied;
 use crate::batch::Batch;
 use crate::claim::{Claim, Claimant};
@@ -42,7 +42,7 @@ const INDEXED_AT_A_TIME: u64 = 256;
 pub struct MemoryJournal {
     config: JournalConfig,
     is_held: bool,
-    state: Mutex<JournalState>,
+    state: Mutex<MemoryState>,
 }
 
 impl MemoryJournal {
@@ -65,7 +65,7 @@ impl MemoryJournal {
     }
 
     fn with(config: JournalConfig, is_held: bool, epoch: Epoch) -> Self {
-        let state = JournalState::new(&config, is_held, epoch);
+        let state = MemoryState::new(&config, is_held, epoch);
         Self {
             config,
             is_held,
@@ -110,17 +110,17 @@ impl MemoryJournal {
         journal
     }
 
-    fn lock(&self) -> MutexGuard<'_, JournalState> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state, in which this run is found if it has finished.
-    fn lock_for(&self, run: RunId) -> MutexGuard<'_, JournalState> {
+    fn lock_for(&self, run: RunId) -> MutexGuard<'_, MemoryState> {
         self.lock_indexed(|state| state.has_durable_frames(run))
     }
 
     /// The state, in which whatever has finished by now is found, if that is still wanted.
-    fn lock_indexed(&self, is_unwanted: impl Fn(&JournalState) -> bool) -> MutexGuard<'_, JournalState> {
+    fn lock_indexed(&self, is_unwanted: impl Fn(&MemoryState) -> bool) -> MutexGuard<'_, MemoryState> {
         let mut state = self.lock();
         let end = state.finished.end();
         while !is_unwanted(&state) && !state.finished.index_runs(end, INDEXED_AT_A_TIME) {
@@ -343,7 +343,7 @@ impl Reads for MemoryJournal {
 
     /// All is copied under one lock, and decoded without it.
     fn read_together(&self, wanted: &[ToRead], bytes_max: usize, each: EachRead<'_>) {
-        let is_at_hand = |state: &JournalState| {
+        let is_at_hand = |state: &MemoryState| {
             wanted.iter().all(|wanted| match wanted {
                 ToRead::History(run) | ToRead::Page { run, .. } => state.has_durable_frames(*run),
                 ToRead::Snapshot(_) | ToRead::Finished(_) => true,

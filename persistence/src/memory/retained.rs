@@ -63,7 +63,7 @@ pub(super) struct RetainedRuns {
     /// Of the runs below the number `indexed`.
     by_run: Numbers,
     indexed: u64,
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<RetainedBlock>,
     /// So many blocks only tell the names of runs that were dropped.
     dropped: usize,
     /// The number of the earliest whose name is remembered.
@@ -75,15 +75,15 @@ pub(super) struct RetainedRuns {
     /// Size of the records of those that are retained.
     bytes: u64,
     /// The memory of blocks that have gone.
-    spare: Block,
+    spare: RetainedBlock,
 }
 
 /// Some runs that closed one after the other.
 #[derive(Debug, Default)]
-struct Block {
+struct RetainedBlock {
     /// The number of the first.
     first: u64,
-    runs: Vec<Kept>,
+    runs: Vec<RetainedRun>,
     bytes: Vec<u8>,
     /// Frames that were too large to be copied, with the place of their run in `runs`, in order.
     large: VecDeque<(usize, Vec<u8>)>,
@@ -109,7 +109,7 @@ impl Close {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct RetainedRun {
     close: Close,
     /// Where its frames end in the block's bytes; it has none there if they are large.
     end: usize,
@@ -117,7 +117,7 @@ struct Kept {
 
 /// What is known of a run that has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known<'a> {
+pub(super) enum KnownRun<'a> {
     /// It is retained: these are its frames.
     Retained(Close, &'a [u8]),
     /// It was dropped lately.
@@ -139,7 +139,7 @@ impl RetainedRuns {
             first: 0,
             end: 0,
             bytes: 0,
-            spare: Block::default(),
+            spare: RetainedBlock::default(),
         }
     }
 
@@ -166,7 +166,7 @@ impl RetainedRuns {
     }
 
     /// An empty block for the next run.
-    fn block(&mut self) -> Block {
+    fn block(&mut self) -> RetainedBlock {
         let mut block = std::mem::take(&mut self.spare);
         block.first = self.end;
         block.bytes.reserve_exact(BLOCK_BYTES);
@@ -244,12 +244,12 @@ impl RetainedRuns {
     }
 
     /// What is known of a run that is [entered](Self::index_runs).
-    pub(super) fn run(&self, run: RunId) -> Option<Known<'_>> {
+    pub(super) fn run(&self, run: RunId) -> Option<KnownRun<'_>> {
         self.known(self.run_number(run)?)
     }
 
     /// What is known of the run of this instance that closed last, unless another id has the same hash.
-    pub(super) fn latest(&self, id: IdHash) -> Option<Known<'_>> {
+    pub(super) fn latest(&self, id: IdHash) -> Option<KnownRun<'_>> {
         let is_it = |half: u32| self.names().of(half).is_some_and(|known| known.id == id);
         let half = self.by_id.find(id.bits(), is_it)?;
         self.known(self.names().number(half))
@@ -304,21 +304,21 @@ impl RetainedRuns {
         self.bytes
     }
 
-    fn known(&self, number: u64) -> Option<Known<'_>> {
+    fn known(&self, number: u64) -> Option<KnownRun<'_>> {
         let (block, at) = self.names().stands(number)?;
         let close = block.runs[at].close;
         Some(match number < self.first {
-            true => Known::Expired(close.run),
-            false => Known::Retained(close, block.frames(at)),
+            true => KnownRun::Expired(close.run),
+            false => KnownRun::Retained(close, block.frames(at)),
         })
     }
 
-    fn names(&self) -> Names<'_> {
+    fn names(&self) -> RetainedNames<'_> {
         names(&self.blocks, self.forgotten, self.end)
     }
 }
 
-impl Block {
+impl RetainedBlock {
     /// Behind the number of the last.
     fn end(&self) -> u64 {
         self.first + self.runs.len() as u64
@@ -339,7 +339,7 @@ impl Block {
             None
         };
         let end = self.bytes.len();
-        self.runs.push(Kept { close, end });
+        self.runs.push(RetainedRun { close, end });
         given_back
     }
 
@@ -357,19 +357,19 @@ impl Block {
 
 /// All that are remembered, while the index changes.
 #[derive(Clone, Copy)]
-struct Names<'a> {
-    blocks: &'a VecDeque<Block>,
+struct RetainedNames<'a> {
+    blocks: &'a VecDeque<RetainedBlock>,
     /// The number of the earliest.
     first: u64,
     /// Behind the number of the last.
     end: u64,
 }
 
-fn names(blocks: &VecDeque<Block>, first: u64, end: u64) -> Names<'_> {
-    Names { blocks, first, end }
+fn names(blocks: &VecDeque<RetainedBlock>, first: u64, end: u64) -> RetainedNames<'_> {
+    RetainedNames { blocks, first, end }
 }
 
-impl<'a> Names<'a> {
+impl<'a> RetainedNames<'a> {
     /// The number that has this lower half.
     fn number(self, half: u32) -> u64 {
         numbers::widened(self.first, half)
@@ -391,7 +391,7 @@ impl<'a> Names<'a> {
     }
 
     /// Where a run stands that is retained or remembered.
-    fn stands(self, number: u64) -> Option<(&'a Block, usize)> {
+    fn stands(self, number: u64) -> Option<(&'a RetainedBlock, usize)> {
         if number < self.first {
             return None;
         }

@@ -1,7 +1,7 @@
 //! What a journal in memory holds, under its lock.
 //!
 //! ```text
-//!   turn ──► frames of a live run ──(more turns)──► closing ──commit──► retained, behind the others
+//!   turn ──► frames of a live run ──(more turns)──► finishing ──commit──► retained, behind the others
 //!               ▲                                                │
 //!               └────────────── buffer used again ◄──────────────┘
 //! ```
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use millrun_core::{Bell, Epoch, InstanceId, Offset, RunId};
 
-use super::claims::Pending;
-use super::retained::{Close, Known, RetainedRuns};
+use super::claims::WaitingClaim;
+use super::retained::{Close, KnownRun, RetainedRuns};
 use crate::batch::{Batch, TurnSpan};
 use crate::conditions::{Conditions, Head, rests_on_refused};
 use crate::config::JournalConfig;
@@ -31,9 +31,9 @@ const SPARE_BYTES_MAX: usize = 4 << 10;
 const SPARE_FACTOR_MAX: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct JournalState {
+pub(super) struct MemoryState {
     is_held: bool,
-    pub(super) conditions: Conditions<Frames>,
+    pub(super) conditions: Conditions<RunFrames>,
     pub(super) finished: RetainedRuns,
     /// The snapshots of live runs.
     pub(super) snapshots: BTreeMap<RunId, Snapshot>,
@@ -41,7 +41,7 @@ pub(super) struct JournalState {
     /// Runs touched by batches that are queued (only when commits are held).
     touched: Vec<RunId>,
     /// Runs that batches that are queued will close.
-    closing: Vec<(Close, Frames)>,
+    finishing: Vec<(Close, RunFrames)>,
     spare: Vec<Vec<u8>>,
     pub(super) enqueued: Offset,
     pub(super) durable: Offset,
@@ -52,7 +52,7 @@ pub(super) struct JournalState {
     pub(super) watchers: Vec<Bell>,
     pub(super) upkeeps: Upkeeps,
     /// Claims that are not answered yet.
-    pub(super) claims: Vec<Pending>,
+    pub(super) claims: Vec<WaitingClaim>,
     pub(super) live_bytes: u64,
     pub(super) commits: u64,
     pub(super) turns: u64,
@@ -61,7 +61,7 @@ pub(super) struct JournalState {
 
 /// The frames of one run.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct RunFrames {
     bytes: Vec<u8>,
     /// How many of the bytes are durable.
     durable: usize,
@@ -69,7 +69,7 @@ pub(super) struct Frames {
     trimmed: usize,
 }
 
-impl JournalState {
+impl MemoryState {
     pub(super) fn new(config: &JournalConfig, is_held: bool, epoch: Epoch) -> Self {
         Self {
             is_held,
@@ -78,7 +78,7 @@ impl JournalState {
             snapshots: BTreeMap::new(),
             dropped: 0,
             touched: Vec::new(),
-            closing: Vec::new(),
+            finishing: Vec::new(),
             spare: Vec::new(),
             enqueued: Offset::ZERO,
             durable: Offset::ZERO,
@@ -101,13 +101,13 @@ impl JournalState {
         for (close, frames) in old.finished.list(0) {
             self.finished.add(close, frames.to_vec());
         }
-        let closing = old.closing.iter().map(|(close, frames)| (close.run, frames));
+        let finishing = old.finishing.iter().map(|(close, frames)| (close.run, frames));
         let live = old
             .conditions
             .heads()
             .iter()
             .map(|(run, head)| (run, &head.place));
-        for (run, frames) in live.chain(closing).filter(|(_, frames)| frames.durable > 0) {
+        for (run, frames) in live.chain(finishing).filter(|(_, frames)| frames.durable > 0) {
             let mut durable = frames.durable().to_vec();
             v1::seal_all(&mut durable);
             let last = scan::last_turn(&durable).expect("this journal framed them itself");
@@ -116,7 +116,7 @@ impl JournalState {
                 self.snapshots.insert(run, snapshot.clone());
             }
             self.live_bytes += durable.len() as u64;
-            let frames = Frames {
+            let frames = RunFrames {
                 durable: durable.len(),
                 bytes: durable,
                 trimmed: 0,
@@ -152,7 +152,7 @@ impl JournalState {
         let errors = if rests_on_refused(&turns[0], first, refused) {
             Some(vec![TurnRefused::ReadAgain; turns.len()])
         } else {
-            let is_last = |turn: &TurnSpan, head: &Head<Frames>| head.place.ends_with(batch.frames(turn));
+            let is_last = |turn: &TurnSpan, head: &Head<RunFrames>| head.place.ends_with(batch.frames(turn));
             self.conditions.refuse_group(turns, |_| false, is_last)
         };
         if let Some(errors) = errors {
@@ -170,7 +170,7 @@ impl JournalState {
 
     fn admit_turn(&mut self, turn: &TurnSpan, frames: &[u8]) -> Result<(), TurnRefused> {
         let (is_held, spare) = (self.is_held, &mut self.spare);
-        let put = |stored: &mut Frames| {
+        let put = |stored: &mut RunFrames| {
             // One that is too large goes, so that those below it are of use again.
             if turn.opens
                 && let Some(buffer) = spare.pop()
@@ -186,7 +186,7 @@ impl JournalState {
                 stored.durable = stored.bytes.len();
             }
         };
-        let is_last = |head: &Head<Frames>| head.place.ends_with(frames);
+        let is_last = |head: &Head<RunFrames>| head.place.ends_with(frames);
         let ended = self.conditions.admit(turn, put, is_last)?;
         self.queued_turns += 1;
         self.queued_bytes += frames.len();
@@ -203,7 +203,7 @@ impl JournalState {
                     head: turn.last,
                     kind: turn.last_kind,
                 };
-                self.closing.push((close, stored));
+                self.finishing.push((close, stored));
             }
             None if self.is_held || turn.trims => self.touched.push(turn.run),
             None => {}
@@ -218,7 +218,7 @@ impl JournalState {
                 head.place.durable = head.place.bytes.len();
             }
         }
-        for (close, mut frames) in self.closing.drain(..) {
+        for (close, mut frames) in self.finishing.drain(..) {
             self.live_bytes -= frames.trim();
             self.live_bytes -= frames.bytes.len() as u64;
             let given_back = self.finished.add(close, frames.bytes);
@@ -259,21 +259,21 @@ impl JournalState {
     }
 
     /// A run that is live, or will have finished once its last turn is durable.
-    fn unfinished(&self, run: RunId) -> Option<&Frames> {
-        let closing = || self.closing.iter().find(|(close, _)| close.run == run);
+    fn unfinished(&self, run: RunId) -> Option<&RunFrames> {
+        let finishing = || self.finishing.iter().find(|(close, _)| close.run == run);
         let live = self.conditions.head(run).map(|head| &head.place);
-        live.or_else(|| closing().map(|(_, frames)| frames))
+        live.or_else(|| finishing().map(|(_, frames)| frames))
     }
 
     /// The durable frames of a run, or why there are none. Of a finished one, if it is entered.
     pub(super) fn known_frames(&self, run: RunId) -> Result<&[u8], ReadError> {
-        let frames = self.unfinished(run).map(Frames::durable);
+        let frames = self.unfinished(run).map(RunFrames::durable);
         match (frames.filter(|frames| !frames.is_empty()), frames) {
             (Some(durable), _) => Ok(durable),
             (None, queued) => match self.finished.run(run) {
-                Some(Known::Retained(_, frames)) if queued.is_none() => Ok(frames),
-                Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
-                Some(Known::Retained(..)) | None => Err(ReadError::UnknownRun { run }),
+                Some(KnownRun::Retained(_, frames)) if queued.is_none() => Ok(frames),
+                Some(KnownRun::Expired(run)) => Err(ReadError::Expired { run }),
+                Some(KnownRun::Retained(..)) | None => Err(ReadError::UnknownRun { run }),
             },
         }
     }
@@ -281,10 +281,10 @@ impl JournalState {
     /// The latest retained finished run of an instance.
     pub(super) fn finished_of(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         match self.finished.latest(IdHash::of(id.as_str())) {
-            Some(Known::Retained(close, frames)) => {
+            Some(KnownRun::Retained(close, frames)) => {
                 Ok(Some(close.found(frames)).filter(|finished| finished.id == *id))
             }
-            Some(Known::Expired(run)) => Err(ReadError::Expired { run }),
+            Some(KnownRun::Expired(run)) => Err(ReadError::Expired { run }),
             None => Ok(None),
         }
     }
@@ -304,7 +304,7 @@ impl JournalState {
     }
 }
 
-impl Frames {
+impl RunFrames {
     /// Lets go of what the run was trimmed of; says how many bytes that were.
     fn trim(&mut self) -> u64 {
         let trimmed = std::mem::take(&mut self.trimmed);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrun_core::{RunId, Sequence};
 
-use super::state::JournalState;
+use super::state::MemoryState;
 use crate::error::ReadError;
 use crate::scan;
 use crate::together::{ToRead, WasRead};
@@ -56,7 +56,7 @@ impl Copied {
 
 /// Copies what a read needs, of at most `left` bytes; `None` if it has more. A history of more than `max` is refused.
 pub(super) fn copy(
-    state: &JournalState,
+    state: &MemoryState,
     wanted: &ToRead,
     left: usize,
     max: u64,

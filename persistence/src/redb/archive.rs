@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use millrun_core::{Next, Part, RunId, Sequence, Timestamp};
 
-use super::closed;
 use super::config::Archive;
+use super::finished_runs;
 use super::log;
-use super::moment::Moment;
+use super::moment::StoreMoment;
 use super::open::sync_folder;
-use super::shared::Shared;
-use super::state::{JournalState, Trim};
+use super::shared::JournalShared;
+use super::state::{JournalState, TrimTurn};
 use crate::error::ReadError;
 use crate::finished::Place;
 use crate::scan;
@@ -46,7 +46,7 @@ const RETRY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Archiver {
     archive: Archive,
-    shared: Weak<Shared>,
+    shared: Weak<JournalShared>,
     file: Option<ArchiveFile>,
     /// After a failure: when it is tried again.
     retry_at: Timestamp,
@@ -73,7 +73,7 @@ impl From<io::Error> for Trouble {
 }
 
 impl Archiver {
-    pub(crate) fn new(archive: Archive, shared: Weak<Shared>) -> Self {
+    pub(crate) fn new(archive: Archive, shared: Weak<JournalShared>) -> Self {
         Self {
             archive,
             shared,
@@ -83,7 +83,7 @@ impl Archiver {
     }
 
     /// Archives the next parts that runs were trimmed of; returns those that are there, and those that are damaged.
-    fn archive_held(&mut self, shared: &Shared) -> Result<(Vec<Trim>, Vec<Trim>), Trouble> {
+    fn archive_held(&mut self, shared: &JournalShared) -> Result<(Vec<TrimTurn>, Vec<TrimTurn>), Trouble> {
         let store = shared.store().map_err(|_| Trouble::Store)?;
         let (held, end, moment) = {
             let state = shared.lock();
@@ -104,11 +104,11 @@ impl Archiver {
     }
 
     /// Archives the next finished runs, if retention wants to drop any; returns the number behind the last.
-    fn archive(&mut self, shared: &Shared) -> Result<Option<u64>, Trouble> {
+    fn archive(&mut self, shared: &JournalShared) -> Result<Option<u64>, Trouble> {
         let store = shared.store().map_err(|_| Trouble::Store)?;
         let (from, settled_end, end, waiting, moment) = {
             let state = shared.lock();
-            let closed = &state.closed;
+            let closed = &state.finished;
             // Of a run that has finished, what it was trimmed of goes first.
             if !closed.is_archive_wanted || !state.held().is_empty() {
                 return Ok(None);
@@ -126,7 +126,7 @@ impl Archiver {
         let mut runs = Vec::new();
         if from < settled_end {
             let to = settled_end.min(from + RUNS_PER_SYNC);
-            let read = closed::each(&moment, (from, to), &mut |_, finished| {
+            let read = finished_runs::each(&moment, (from, to), &mut |_, finished| {
                 runs.push(finished);
                 true
             });
@@ -151,7 +151,7 @@ impl Archiver {
     }
 
     /// Tells the writer, if an upkeep waits for this.
-    fn answer(&self, shared: &Shared, mut state: MutexGuard<'_, JournalState>) {
+    fn answer(&self, shared: &JournalShared, mut state: MutexGuard<'_, JournalState>) {
         let is_asked = std::mem::take(&mut state.is_archive_asked);
         drop(state);
         if is_asked {
@@ -167,7 +167,7 @@ impl Archiver {
     /// error says that they cannot be read.
     fn write(
         &mut self,
-        moment: &Moment,
+        moment: &StoreMoment,
         (run, place, head): (RunId, &Place, Option<Sequence>),
         end: u64,
     ) -> Result<Result<(), ReadError>, Trouble> {
@@ -267,8 +267,8 @@ impl Part for Archiver {
         match outcome {
             Ok(archived) => {
                 if let Some(archived) = archived {
-                    state.archived_runs += archived - state.closed.archived();
-                    state.closed.archive(archived);
+                    state.archived_runs += archived - state.finished.archived();
+                    state.finished.archive(archived);
                 }
                 if !state.held().is_empty() {
                     return Next::Again;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, Placement, Timestamp};
 
-use super::shared::Shared;
+use super::shared::JournalShared;
 use super::state::JournalState;
 use super::{RedbJournal, recover};
 use crate::claim::{Claim, ClaimRefused, Owned, PartitionReport};
@@ -24,27 +24,27 @@ use crate::journal::{RecoveryReport, Ringing};
 
 /// The claims that are not answered yet.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    waiting: VecDeque<Pending>,
+pub(crate) struct ClaimQueue {
+    waiting: VecDeque<PendingClaim>,
     /// That of the part that reads for claims, once there is one.
     reader: Option<Bell>,
 }
 
 /// A claim that has its epochs.
 #[derive(Debug)]
-struct Pending {
+struct PendingClaim {
     claim: Claim,
     given: Vec<(Partition, Epoch)>,
     /// What is in the store from this offset on is all that was queued before the claim.
     from: Offset,
 }
 
-impl Claims {
+impl ClaimQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    fn next(&mut self, written: Offset) -> Option<Pending> {
+    fn next(&mut self, written: Offset) -> Option<PendingClaim> {
         self.waiting.pop_front_if(|first| first.from <= written)
     }
 
@@ -69,7 +69,7 @@ impl JournalState {
             }
         }
         let mut report = RecoveryReport {
-            finished_runs: self.closed.len(),
+            finished_runs: self.finished.len(),
             ..RecoveryReport::default()
         };
         for (run, head) in self.conditions.heads().iter() {
@@ -113,7 +113,10 @@ impl RedbJournal {
             }
         };
         let from = state.open.offset;
-        state.claims.waiting.push_back(Pending { claim, given, from });
+        state
+            .claims
+            .waiting
+            .push_back(PendingClaim { claim, given, from });
         let (reader, is_new) = match &state.claims.reader {
             Some(bell) => (bell.clone(), false),
             None => {
@@ -163,11 +166,11 @@ impl RedbJournal {
 
 /// Reads the live runs of claimed partitions, and answers the claims.
 #[derive(Debug)]
-struct ClaimReader(Weak<Shared>);
+struct ClaimReader(Weak<JournalShared>);
 
 impl ClaimReader {
-    fn answer(shared: &Shared, pending: Pending) -> Ringing {
-        let Pending { mut claim, given, .. } = pending;
+    fn answer(shared: &JournalShared, pending: PendingClaim) -> Ringing {
+        let PendingClaim { mut claim, given, .. } = pending;
         let began = shared.host.elapsed();
         let read = shared.store().map_err(ReadError::Failed).and_then(|store| {
             let (live, span, moment) = {

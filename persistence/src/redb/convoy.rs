@@ -26,7 +26,7 @@ const TOGETHER_LEN_MAX: usize = 256;
 
 /// What the writer should do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum ConvoyDecision {
     /// Commit what is queued.
     Commit,
     /// The writer waits: it looks again after this time, or when this many batches are queued.
@@ -63,16 +63,16 @@ impl Convoy {
     }
 
     /// What to do with `queued` batches at the time `now`.
-    pub(crate) fn decide(&self, queued: usize, now: Duration) -> Decision {
+    pub(crate) fn decide(&self, queued: usize, now: Duration) -> ConvoyDecision {
         let remaining = self.until.saturating_sub(now);
         if remaining.is_zero() || queued >= self.batches {
             if queued > 0 {
-                Decision::Commit
+                ConvoyDecision::Commit
             } else {
-                Decision::Idle
+                ConvoyDecision::Idle
             }
         } else {
-            Decision::Wait {
+            ConvoyDecision::Wait {
                 time: remaining,
                 batches: self.batches,
             }
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn one_appender_never_waits() {
         let mut convoy = Convoy::default();
-        assert_eq!(convoy.decide(1, Duration::ZERO), Decision::Commit);
+        assert_eq!(convoy.decide(1, Duration::ZERO), ConvoyDecision::Commit);
         convoy.committed((1, 1), 0, 200 * US, 300 * US);
-        assert_eq!(convoy.decide(0, 300 * US), Decision::Idle);
-        assert_eq!(convoy.decide(1, 301 * US), Decision::Commit);
+        assert_eq!(convoy.decide(0, 300 * US), ConvoyDecision::Idle);
+        assert_eq!(convoy.decide(1, 301 * US), ConvoyDecision::Commit);
     }
 
     #[test]
@@ -100,12 +100,12 @@ mod tests {
         for (acknowledged, expected) in [(32, 30), (256, 240), (280, 256), (1_024, 256), (16_384, 4_096)] {
             let mut convoy = Convoy::default();
             convoy.committed((acknowledged, acknowledged), 0, 200 * US, 300 * US);
-            let decision = Decision::Wait {
+            let decision = ConvoyDecision::Wait {
                 time: 100 * US,
                 batches: expected,
             };
             assert_eq!(convoy.decide(expected - 1, 300 * US), decision);
-            assert_eq!(convoy.decide(expected, 300 * US), Decision::Commit);
+            assert_eq!(convoy.decide(expected, 300 * US), ConvoyDecision::Commit);
         }
     }
 
@@ -115,32 +115,32 @@ mod tests {
         convoy.committed((16, 16), 16, 200 * US, 300 * US);
         assert_eq!(
             convoy.decide(16, 300 * US),
-            Decision::Wait {
+            ConvoyDecision::Wait {
                 time: 100 * US,
                 batches: 30
             }
         );
         assert_eq!(
             convoy.decide(29, 350 * US),
-            Decision::Wait {
+            ConvoyDecision::Wait {
                 time: 50 * US,
                 batches: 30
             }
         );
-        assert_eq!(convoy.decide(30, 350 * US), Decision::Commit);
-        assert_eq!(convoy.decide(29, 400 * US), Decision::Commit);
-        assert_eq!(convoy.decide(0, 400 * US), Decision::Idle);
+        assert_eq!(convoy.decide(30, 350 * US), ConvoyDecision::Commit);
+        assert_eq!(convoy.decide(29, 400 * US), ConvoyDecision::Commit);
+        assert_eq!(convoy.decide(0, 400 * US), ConvoyDecision::Idle);
     }
 
     #[test]
     fn batches_of_many_turns_are_not_waited_for() {
         let mut convoy = Convoy::default();
         convoy.committed((3, 256), 2, 200 * US, 300 * US);
-        assert_eq!(convoy.decide(0, 300 * US), Decision::Idle);
-        assert_eq!(convoy.decide(1, 300 * US), Decision::Commit);
+        assert_eq!(convoy.decide(0, 300 * US), ConvoyDecision::Idle);
+        assert_eq!(convoy.decide(1, 300 * US), ConvoyDecision::Commit);
         for (batches, turns) in [(3, 255), (200, 399)] {
             convoy.committed((batches, turns), 2, 200 * US, 600 * US);
-            assert!(matches!(convoy.decide(1, 600 * US), Decision::Wait { .. }));
+            assert!(matches!(convoy.decide(1, 600 * US), ConvoyDecision::Wait { .. }));
         }
     }
 }

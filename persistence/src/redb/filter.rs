@@ -12,26 +12,26 @@ const WORDS_PER_BLOCK: usize = 8;
 const BITS_PER_BLOCK: usize = 64 * WORDS_PER_BLOCK;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Filter {
-    blocks: Vec<Block>,
+pub(crate) struct RunFilter {
+    blocks: Vec<FilterBlock>,
 }
 
 /// Aligned, so that it is one cache line and not parts of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(64))]
-struct Block([u64; WORDS_PER_BLOCK]);
+struct FilterBlock([u64; WORDS_PER_BLOCK]);
 
 /// A hash to be looked for in many filters: where its bits are in a block is worked out once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sought {
     /// Picks the block.
     upper: u64,
-    bits: Block,
+    bits: FilterBlock,
 }
 
 impl Sought {
     pub(crate) fn new(hash: u64) -> Self {
-        let mut block = Block::default();
+        let mut block = FilterBlock::default();
         for bit in bits(hash) {
             block.0[bit / 64] |= 1 << (bit % 64);
         }
@@ -42,18 +42,18 @@ impl Sought {
     }
 }
 
-impl Filter {
+impl RunFilter {
     /// A filter that is to hold this many hashes.
     pub(crate) fn with_capacity(hashes: usize) -> Self {
         let blocks = (hashes * BITS_PER_HASH).div_ceil(BITS_PER_BLOCK).max(1);
         Self {
-            blocks: vec![Block::default(); blocks],
+            blocks: vec![FilterBlock::default(); blocks],
         }
     }
 
     pub(crate) fn insert(&mut self, hash: u64) {
         let index = self.block(hash >> 32);
-        let Block(words) = &mut self.blocks[index];
+        let FilterBlock(words) = &mut self.blocks[index];
         for bit in bits(hash) {
             words[bit / 64] |= 1 << (bit % 64);
         }
@@ -62,7 +62,7 @@ impl Filter {
     /// All bits are compared before it is decided: a caller that asks many filters, and nearly always is
     /// told no, then waits for their memory at the same time and not one after the other.
     pub(crate) fn may_contain(&self, sought: &Sought) -> bool {
-        let Block(words) = &self.blocks[self.block(sought.upper)];
+        let FilterBlock(words) = &self.blocks[self.block(sought.upper)];
         let missing = words.iter().zip(&sought.bits.0).map(|(word, bits)| !word & bits);
         missing.fold(0, |all, missing| all | missing) == 0
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_was_inserted_is_never_denied_and_the_rest_nearly_always() {
         for len in [1, 100, 20_000] {
-            let mut filter = Filter::with_capacity(len);
+            let mut filter = RunFilter::with_capacity(len);
             let len = u32::try_from(len).unwrap();
             (0..len).for_each(|number| filter.insert(hash(number, "in")));
             assert!((0..len).all(|number| filter.may_contain(&Sought::new(hash(number, "in")))));
@@ -112,6 +112,6 @@ mod tests {
 
     #[test]
     fn it_takes_sixteen_bits_per_hash() {
-        assert_eq!(Filter::with_capacity(32_000).memory_bytes(), 64_000);
+        assert_eq!(RunFilter::with_capacity(32_000).memory_bytes(), 64_000);
     }
 }

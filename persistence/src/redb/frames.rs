@@ -14,7 +14,7 @@
 
 use millrun_core::{InstanceId, RunId};
 
-use super::lanes::{self, Row, Source};
+use super::lanes::{self, FrameSource, Row};
 use crate::error::ReadError;
 use crate::wire::piece::{self, PieceError};
 use crate::wire::v1::{self, Frame, FrameError};
@@ -52,15 +52,15 @@ impl Damage {
 }
 
 /// What [`walk`] finds: a frame with its bytes, or damage.
-pub(crate) type Found<'a> = Result<(Frame<'a>, &'a [u8]), Damage>;
+pub(crate) type FoundFrame<'a> = Result<(Frame<'a>, &'a [u8]), Damage>;
 
 /// Calls `visit` with each frame of a row of the log, and once for each stretch of it that holds none.
-pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
+pub(crate) fn walk<'a>(key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, FoundFrame<'a>)) {
     walk_of(None, key, row, visit);
 }
 
 /// As [`walk`]; what holds no frame is damage of `of`, if all of the row is of that run.
-fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, Found<'a>)) {
+fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut(u64, FoundFrame<'a>)) {
     let (frames, count) = match piece::read(row) {
         Ok(piece) => piece,
         Err(error) => {
@@ -116,9 +116,9 @@ fn walk_of<'a>(of: Option<RunId>, key: u64, row: &'a [u8], visit: &mut dyn FnMut
 
 /// As [`walk`], for the runs that are the lane's own: the frames of others are passed over by their
 /// lengths, unchecked.
-pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, Found<'a>)) {
+pub(crate) fn walk_share<'a>(row: &Row<'a>, visit: &mut dyn FnMut(u64, FoundFrame<'a>)) {
     let key = match row.source {
-        Source::Log(position) => position,
+        FrameSource::Log(position) => position,
         _ => 0,
     };
     let of = row.source.run();

@@ -16,14 +16,14 @@ use std::collections::VecDeque;
 use millrun_core::RunId;
 use rustc_hash::FxHashMap;
 
-use super::state::Trim;
+use super::state::TrimTurn;
 
 #[derive(Debug, Default)]
 pub(crate) struct HeldTrims {
     /// Whether there is an archive.
     is_archiving: bool,
     /// In the order of the log.
-    trims: VecDeque<Trim>,
+    trims: VecDeque<TrimTurn>,
     /// All below this position of the log is archived.
     archived: u64,
     /// As far as the store knows.
@@ -43,7 +43,7 @@ impl HeldTrims {
     }
 
     /// Whether what this turn has trimmed its run of must be archived; then it is held.
-    pub(super) fn hold(&mut self, trim: &Trim) -> bool {
+    pub(super) fn hold(&mut self, trim: &TrimTurn) -> bool {
         let is_held = self.is_archiving && trim.position >= self.archived;
         if is_held {
             self.trims.push_back(*trim);
@@ -60,7 +60,7 @@ impl HeldTrims {
     }
 
     /// The first ones, so many at most.
-    pub(super) fn first(&self, len_max: usize) -> Vec<Trim> {
+    pub(super) fn first(&self, len_max: usize) -> Vec<TrimTurn> {
         self.trims.iter().take(len_max).copied().collect()
     }
 

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use millrun_core::RunId;
 use rustc_hash::FxHashSet;
 
-use super::closed::{self, Settled};
-use super::moment::Moment;
+use super::finished_runs::{self, Settled};
+use super::moment::StoreMoment;
 use super::outline::Outlines;
 use super::segment::{Segment, damaged};
-use super::settler::Rows;
+use super::settler::IndexRows;
 use crate::error::ReadError;
 use crate::wire::settled::{self, Manifest, SegmentEntry};
 
@@ -31,7 +31,7 @@ pub(crate) struct Index {
     pub(crate) first: u64,
     /// Runs below this number are archived.
     pub(crate) archived: u64,
-    pub(crate) rows: Rows,
+    pub(crate) rows: IndexRows,
     /// Of the settled runs.
     pub(crate) outlines: Outlines,
     /// Whether there is a manifest: then finished runs in the kept rows are settled, or dropped.
@@ -43,14 +43,14 @@ impl Index {
     ///
     /// # Errors
     /// `Damaged` when it must be thrown away, `Failed` when the store cannot be read.
-    pub(crate) fn read(moment: &Moment) -> Result<Self, ReadError> {
+    pub(crate) fn read(moment: &StoreMoment) -> Result<Self, ReadError> {
         let (closed_keys, index_keys) = moment.settled_keys()?;
         let Some(row) = moment.manifest()? else {
             return Ok(Self {
-                rows: Rows {
+                rows: IndexRows {
                     closed_orphans: closed_keys,
                     index_orphans: index_keys,
-                    ..Rows::default()
+                    ..IndexRows::default()
                 },
                 ..Self::default()
             });
@@ -64,7 +64,7 @@ impl Index {
             segments.push(Arc::new(segment(moment, entry)?));
         }
         let (mut bytes, mut outlines) = (0, Outlines::default());
-        closed::each(moment, (manifest.first, manifest.end), &mut |number, finished| {
+        finished_runs::each(moment, (manifest.first, manifest.end), &mut |number, finished| {
             bytes += finished.bytes;
             outlines.add(number, &finished);
             true
@@ -75,7 +75,7 @@ impl Index {
             .collect();
         let (closed, closed_orphans): (Vec<_>, Vec<_>) =
             closed_keys.into_iter().partition(|key| *key < manifest.end);
-        let rows = Rows {
+        let rows = IndexRows {
             closed: closed.into(),
             closed_orphans,
             index_orphans: index_keys
@@ -109,13 +109,13 @@ impl Index {
     /// Takes those that are settled and retained out of `runs`.
     pub(crate) fn remove_retained(
         &self,
-        moment: &Moment,
+        moment: &StoreMoment,
         runs: &mut FxHashSet<RunId>,
     ) -> Result<(), ReadError> {
         if runs.is_empty() {
             return Ok(());
         }
-        closed::each(moment, (self.first, self.settled.end), &mut |_, finished| {
+        finished_runs::each(moment, (self.first, self.settled.end), &mut |_, finished| {
             runs.remove(&finished.run);
             !runs.is_empty()
         })
@@ -123,7 +123,7 @@ impl Index {
 }
 
 /// Reads the rows of a sorted run for its fences and its filter.
-fn segment(moment: &Moment, entry: &SegmentEntry) -> Result<Segment, ReadError> {
+fn segment(moment: &StoreMoment, entry: &SegmentEntry) -> Result<Segment, ReadError> {
     let pairs = usize::try_from(entry.pairs).unwrap_or(usize::MAX);
     let rows_max = usize::try_from(entry.rows).unwrap_or(usize::MAX);
     // What the manifest says of its size is not trusted with memory.

@@ -153,7 +153,7 @@ impl Journal for RedbJournal {
         let hash = IdHash::of(id.as_str());
         let (lookup, expired, is_damaged) = {
             let state = self.shared.lock();
-            let closed = &state.closed;
+            let closed = &state.finished;
             if closed.waiting.latest(hash).is_some() {
                 return Glance::Ask;
             }

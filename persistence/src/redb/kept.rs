@@ -16,7 +16,7 @@ use millrun_core::RunId;
 use redb::{ReadableTable, WriteTransaction};
 
 use super::guard::guarded;
-use super::moment::Moment;
+use super::moment::StoreMoment;
 use super::store::{Slice, lay_out};
 use super::tables::{KEPT, KEPT_HEADS, KEPT_MORE};
 use crate::error::JournalFailure;
@@ -45,7 +45,7 @@ impl KeptKey {
     }
 }
 
-impl Moment {
+impl StoreMoment {
     /// The turns of a run that were moved out of the log, as rows in order: from the one on that holds
     /// the record with the sequence `from`, as many as have `bytes` bytes, and one at least. None if
     /// nothing was moved, or if that record was not.
@@ -174,14 +174,14 @@ pub(super) fn put(txn: &WriteTransaction, slice: &Slice) -> Result<u64, redb::Er
 }
 
 /// The tables of kept turns.
-type Tables<'a, 'txn> = (
+type KeptTables<'a, 'txn> = (
     &'a mut redb::Table<'txn, u128, &'static [u8]>,
     &'a mut redb::Table<'txn, (u128, u64), &'static [u8]>,
     &'a mut redb::Table<'txn, u128, &'static [u8]>,
 );
 
 /// Takes away all kept turns of a run, and gives their size.
-fn remove(run: RunId, (kept, more, heads): Tables<'_, '_>) -> Result<u64, redb::Error> {
+fn remove(run: RunId, (kept, more, heads): KeptTables<'_, '_>) -> Result<u64, redb::Error> {
     let bytes = |row: &[u8]| row.len().saturating_sub(piece::HEADER_BYTES) as u64;
     let mut removed = 0;
     if let Some(row) = kept.remove(run.bits())? {

@@ -18,7 +18,7 @@ use crossbeam_channel::bounded;
 use millrun_core::RunId;
 
 use super::frames;
-use super::moment::{LogKey, Moment};
+use super::moment::{LogKey, StoreMoment};
 use crate::error::JournalFailure;
 
 /// Rows that may wait for a lane.
@@ -26,7 +26,7 @@ const ROWS_QUEUED_MAX: usize = 32;
 
 /// Where a row comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum FrameSource {
     /// Turns of this run that were moved out of the log; `None` if the row's key names no run.
     Kept(Option<RunId>),
     /// How far the kept turns of this run reach.
@@ -37,7 +37,7 @@ pub(crate) enum Source {
     Log(u64),
 }
 
-impl Source {
+impl FrameSource {
     /// The run that all of the row is of, if that is known without looking into it.
     pub(crate) fn run(self) -> Option<RunId> {
         match self {
@@ -55,7 +55,7 @@ impl Source {
 
 /// Where the records stand that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct LogSpan {
     /// Whether some of them were moved out of the log.
     pub(crate) has_kept: bool,
     /// Whether the rows that say of each turn once more where it stands are wanted too: the heads of kept
@@ -69,7 +69,7 @@ pub(crate) struct Span {
 
 /// A row as a lane gets it.
 pub(crate) struct Row<'a> {
-    pub(crate) source: Source,
+    pub(crate) source: FrameSource,
     pub(crate) bytes: &'a [u8],
     /// Where the frames of this lane begin, behind the piece's header; `None` if the lengths of the
     /// row's frames do not lead through it.
@@ -79,7 +79,7 @@ pub(crate) struct Row<'a> {
 }
 
 /// A row on its way to a lane, with where the lane's frames begin.
-type Sent = (Source, Arc<Vec<u8>>, Option<Vec<u32>>);
+type Sent = (FrameSource, Arc<Vec<u8>>, Option<Vec<u32>>);
 
 /// Buffers beyond this size are not used again.
 const KEPT_BYTES_MAX: usize = 256 << 10;
@@ -140,11 +140,11 @@ pub(crate) fn lane_of(run: Option<RunId>, lanes: usize) -> usize {
 /// Calls `feed` with each row that `span` touches, once per lane: the kept turns first, then the log. `seen` is called
 /// with each row on the calling thread. With one lane, everything happens there.
 pub(crate) fn each_row<L: Send>(
-    moment: &Moment,
-    span: Span,
+    moment: &StoreMoment,
+    span: LogSpan,
     lanes: &mut [L],
     feed: &(dyn Fn(&mut L, &Row<'_>) + Sync),
-    seen: &mut dyn FnMut(Source, &[u8]),
+    seen: &mut dyn FnMut(FrameSource, &[u8]),
 ) -> Result<(), JournalFailure> {
     if let [lane] = lanes {
         return read(moment, span, &mut |source, bytes| {
@@ -199,7 +199,7 @@ pub(crate) fn each_row<L: Send>(
 }
 
 /// Where the frames of each lane begin in a row that has some.
-fn split(source: Source, row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
+fn split(source: FrameSource, row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
     source
         .has_frames()
         .then(|| frames::split(row, source.run(), lanes))
@@ -207,23 +207,23 @@ fn split(source: Source, row: &[u8], lanes: usize) -> Option<Vec<Vec<u32>>> {
 }
 
 fn read(
-    moment: &Moment,
-    span: Span,
-    visit: &mut dyn FnMut(Source, &[u8]) -> bool,
+    moment: &StoreMoment,
+    span: LogSpan,
+    visit: &mut dyn FnMut(FrameSource, &[u8]) -> bool,
 ) -> Result<(), JournalFailure> {
     if span.has_kept {
-        moment.kept_rows(&mut |key, row| visit(Source::Kept(key.run()), row))?;
+        moment.kept_rows(&mut |key, row| visit(FrameSource::Kept(key.run()), row))?;
     }
     if span.has_second {
         moment.kept_heads(&mut |run, row| {
-            RunId::from_bits(run).is_none_or(|run| visit(Source::KeptHead(run), row))
+            RunId::from_bits(run).is_none_or(|run| visit(FrameSource::KeptHead(run), row))
         })?;
         return moment.log_and_inventory(span.from, &mut |key, row| match key {
-            LogKey::Inventory(position) => visit(Source::Inventory(position), row),
-            LogKey::Log(position) => visit(Source::Log(position), row),
+            LogKey::Inventory(position) => visit(FrameSource::Inventory(position), row),
+            LogKey::Log(position) => visit(FrameSource::Log(position), row),
         });
     }
     moment.rows(span.from, &mut |position, row| {
-        position < span.end && visit(Source::Log(position), row)
+        position < span.end && visit(FrameSource::Log(position), row)
     })
 }

@@ -20,7 +20,7 @@ use crate::wire::v1::{self, Frame};
 
 /// What one lane knows of the inventory.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct LogListing {
     /// What is listed, joined where it meets.
     stretches: Vec<Range<u64>>,
     /// Turns of this lane that are listed and have not been reached.
@@ -29,7 +29,7 @@ pub(crate) struct Listing {
     turn: Option<Listed>,
 }
 
-impl Listing {
+impl LogListing {
     /// Takes in a row, with the turns for which `is_mine` says so.
     pub(crate) fn add(&mut self, row: &[u8], is_mine: &dyn Fn(RunId) -> bool) -> Result<(), InventoryError> {
         let inventory = inventory::read(row)?;

@@ -15,7 +15,7 @@ use millrun_core::{InstanceId, RunId};
 
 use super::frames::{Damage, walk};
 use super::kept::KEPT_PIECE_BYTES;
-use super::moment::Moment;
+use super::moment::StoreMoment;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::Place;
 use crate::scan;
@@ -25,7 +25,7 @@ use crate::wire::v1;
 /// The frames of the turns of `run`, in order, in pieces with their positions. `end` is where the
 /// log ends.
 pub(crate) fn turns(
-    store: &Moment,
+    store: &StoreMoment,
     run: RunId,
     place: &Place,
     end: u64,
@@ -50,7 +50,7 @@ pub(crate) fn turns(
 /// The frames of the turns of `run` behind the record `after`, in order, as far as `bytes_max` bytes
 /// of them need; and the sequence of its last record.
 pub(crate) fn page(
-    store: &Moment,
+    store: &StoreMoment,
     run: RunId,
     place: &Place,
     end: u64,
@@ -112,7 +112,7 @@ pub(crate) fn page(
 /// Where the turns of `run` begin that hold records behind `after`, the last first; `None` if a
 /// back-pointer does not lead to the run's previous turn.
 fn starts(
-    store: &Moment,
+    store: &StoreMoment,
     run: RunId,
     place: &Place,
     (after, low): (u64, u64),
@@ -134,7 +134,7 @@ fn starts(
 }
 
 /// The first sequence and the back-pointer of the turn of `run` that begins at `position`.
-fn turn_head(store: &Moment, run: RunId, position: u64) -> Result<Option<(u64, u64)>, JournalFailure> {
+fn turn_head(store: &StoreMoment, run: RunId, position: u64) -> Result<Option<(u64, u64)>, JournalFailure> {
     let mut head = None;
     store.rows(position, &mut |key, row| {
         let offset = position
@@ -153,7 +153,7 @@ fn turn_head(store: &Moment, run: RunId, position: u64) -> Result<Option<(u64, u
 }
 
 /// The instance id of `run`, from its first record.
-pub(crate) fn instance_id(store: &Moment, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
+pub(crate) fn instance_id(store: &StoreMoment, run: RunId, place: &Place) -> Result<InstanceId, ReadError> {
     let bytes = if place.first < store.opened()?.low {
         kept(store, run, 0, 1)?.into_iter().next().map(|(_, bytes)| bytes)
     } else {
@@ -170,7 +170,7 @@ pub(crate) fn instance_id(store: &Moment, run: RunId, place: &Place) -> Result<I
 }
 
 /// The kind of the last record of `run`.
-pub(crate) fn last_kind(store: &Moment, run: RunId, place: &Place) -> Result<u8, ReadError> {
+pub(crate) fn last_kind(store: &StoreMoment, run: RunId, place: &Place) -> Result<u8, ReadError> {
     let kind = if place.last < store.opened()?.low {
         let row = store.last_kept(run)?.ok_or_else(|| missing(run))?;
         scan::last_kind(piece::frames(&row))
@@ -182,7 +182,7 @@ pub(crate) fn last_kind(store: &Moment, run: RunId, place: &Place) -> Result<u8,
 
 /// The frames of `run` that were moved out of the log, from the record with the sequence `from` on or
 /// some records before it, as far as `bytes` bytes of them need.
-fn kept(store: &Moment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64, Bytes)>, ReadError> {
+fn kept(store: &StoreMoment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64, Bytes)>, ReadError> {
     let rows = store.kept(run, from, bytes)?;
     if rows.is_empty() {
         return Err(missing(run));
@@ -196,7 +196,7 @@ fn kept(store: &Moment, run: RunId, from: u64, bytes: usize) -> Result<Vec<(u64,
 }
 
 /// The sequence of the last record of `run` that was moved out of the log.
-fn last_kept(store: &Moment, run: RunId) -> Result<u32, ReadError> {
+fn last_kept(store: &StoreMoment, run: RunId) -> Result<u32, ReadError> {
     let row = store.last_kept(run)?.ok_or_else(|| missing(run))?;
     Ok(scan::last_turn(piece::frames(&row)).map_or(0, |turn| turn.last))
 }
@@ -208,7 +208,7 @@ fn missing(run: RunId) -> ReadError {
 /// Follows the back-pointers from the last turn to the first that was not moved: the one behind the record
 /// `moved`, or the first of all. `None` if one does not lead to the run's previous turn.
 fn follow(
-    store: &Moment,
+    store: &StoreMoment,
     run: RunId,
     place: &Place,
     (moved, low): (u32, u64),
@@ -247,7 +247,7 @@ struct TurnBytes {
 }
 
 /// The turn of `run` that begins at `position`; `None` if none does.
-fn turn_at(store: &Moment, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
+fn turn_at(store: &StoreMoment, run: RunId, position: u64) -> Result<Option<TurnBytes>, JournalFailure> {
     let mut bytes = Vec::new();
     let (mut back, mut first, mut last) = (v1::NO_BACK, 0, 0);
     let mut at = position;
@@ -297,7 +297,7 @@ fn turn_at(store: &Moment, run: RunId, position: u64) -> Result<Option<TurnBytes
 /// Finds the run's frames by looking at the whole log, as far as the run was not trimmed of them. Its last turn
 /// must be among them.
 fn sweep(
-    store: &Moment,
+    store: &StoreMoment,
     run: RunId,
     (low, end): (u64, u64),
     &Place { first, last, .. }: &Place,

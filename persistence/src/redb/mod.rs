@@ -1,7 +1,7 @@
 //! A journal in one file, on redb.
 //!
 //! ```text
-//!   RedbJournal ──► Shared { JournalState (open buffer, conditions, finished runs), watermark }
+//!   RedbJournal ──► JournalShared { JournalState (open buffer, conditions, finished runs), watermark }
 //!        │ reads                       ▲
 //!        ▼                             │ seals, commits, publishes
 //!      Store (redb) ◄───────────── Writer (a part on its own thread)
@@ -17,13 +17,13 @@ mod age;
 mod archive;
 mod backend;
 mod claims;
-mod closed;
 mod config;
 pub(crate) mod convoy;
 mod cut_off;
 mod damaged;
 pub(crate) mod disk;
 mod filter;
+mod finished_runs;
 mod frames;
 mod guard;
 mod held;
@@ -66,13 +66,13 @@ pub use self::disk::{Disk, FileDisk};
 #[cfg(feature = "fuzz")]
 pub(crate) use self::frames::walk as walk_row;
 pub use self::loss::FileLoss;
-use self::moment::Moment;
+use self::moment::StoreMoment;
 #[cfg(feature = "fuzz")]
 pub(crate) use self::salvage::scan_any;
 pub use self::salvage::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,
 };
-use self::shared::Shared;
+use self::shared::JournalShared;
 use self::state::JournalState;
 use self::store::Store;
 #[cfg(feature = "floor")]
@@ -87,7 +87,7 @@ use crate::error::JournalFailure;
 /// went well.
 #[derive(Debug)]
 pub struct RedbJournal {
-    shared: Arc<Shared>,
+    shared: Arc<JournalShared>,
     opened: Opened,
 }
 
@@ -106,7 +106,7 @@ impl RedbJournal {
     }
 
     /// Something of the state, and a moment of the store that fits it.
-    fn moment<T>(&self, read: impl FnOnce(&JournalState) -> T) -> Result<(T, Moment), JournalFailure> {
+    fn moment<T>(&self, read: impl FnOnce(&JournalState) -> T) -> Result<(T, StoreMoment), JournalFailure> {
         let store = self.reader()?;
         let state = self.shared.lock();
         let moment = store.moment()?;
@@ -117,7 +117,7 @@ impl RedbJournal {
     fn moment_from<T>(
         &self,
         read: impl FnOnce(&JournalState, u64) -> T,
-    ) -> Result<(T, Moment), JournalFailure> {
+    ) -> Result<(T, StoreMoment), JournalFailure> {
         let store = self.reader()?;
         let state = self.shared.lock();
         let moment = store.moment()?;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing is read through a guard that outlives the moment (an open guard pins pages and grows
 //! the file), so rows are copied, or shown to the caller while they are open. A moment in which much is read keeps some
-//! rows open, see [`Moment::share_rows`].
+//! rows open, see [`StoreMoment::share_rows`].
 //!
 //! Left out: the turns that were moved out of the log, which are read in [`kept`](super::kept); and what
 //! the rows mean.
@@ -24,7 +24,7 @@ use crate::wire::piece;
 
 /// What a store says of itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedCount {
     /// How often the store has been opened, this time included, and taken over while it was open.
     pub(crate) opens: u64,
     /// Where the log begins.
@@ -40,13 +40,13 @@ pub(crate) enum LogKey {
     Log(u64),
 }
 
-/// How many rows of the log are shared by the reads of a moment that [shares](Moment::share_rows) them.
+/// How many rows of the log are shared by the reads of a moment that [shares](StoreMoment::share_rows) them.
 const SHARED_ROWS_MAX: usize = 16;
 /// Larger rows are not shared: they hold a single large turn.
 const SHARED_ROW_BYTES_MAX: usize = 256 << 10;
 
 /// A moment of the store that does not change.
-pub(crate) struct Moment {
+pub(crate) struct StoreMoment {
     shared: Option<RefCell<SharedRows>>,
     pub(super) transaction: ReadTransaction,
     /// Tells the store that there is this moment. It is dropped behind all that reads.
@@ -64,7 +64,7 @@ struct SharedRow {
     row: AccessGuard<'static, &'static [u8]>,
 }
 
-impl Moment {
+impl StoreMoment {
     /// Everything as it is now.
     pub(super) fn of(db: &Database, kept: Arc<()>) -> Result<Self, JournalFailure> {
         guarded(|| {
@@ -83,12 +83,12 @@ impl Moment {
     }
 
     /// How often the store has been opened, and where its log begins.
-    pub(crate) fn opened(&self) -> Result<Opened, JournalFailure> {
+    pub(crate) fn opened(&self) -> Result<OpenedCount, JournalFailure> {
         guarded(|| {
             let meta = self.transaction.open_table(META)?;
             let number =
                 |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |row| row.value())) };
-            Ok(Opened {
+            Ok(OpenedCount {
                 opens: number(OPENS)?,
                 low: number(LOW)?,
             })

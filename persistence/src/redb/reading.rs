@@ -10,10 +10,10 @@
 
 use millrun_core::{InstanceId, RunId, Sequence};
 
-use super::closed::Lookup;
-use super::moment::Moment;
+use super::finished_runs::Lookup;
+use super::moment::StoreMoment;
 use super::state::JournalState;
-use super::{RedbJournal, closed, log, recover};
+use super::{RedbJournal, finished_runs, log, recover};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::journal::{Lane, Progress, Reads, RecoveryReport};
@@ -25,7 +25,7 @@ use crate::{scan, wire};
 /// A moment of the store, with what the state said of it in that moment.
 pub(super) struct View<'a> {
     journal: &'a RedbJournal,
-    moment: Moment,
+    moment: StoreMoment,
     lookup: Lookup,
     /// Where the durable log ended.
     end: u64,
@@ -46,7 +46,7 @@ impl InMemory {
                 Some(quarantined) => Err(quarantined.error.clone()),
                 None => Ok(state.durable_place(run)),
             },
-            is_expired: state.closed.is_expired(run),
+            is_expired: state.finished.is_expired(run),
             is_live: state.is_live(run),
         }
     }
@@ -66,8 +66,8 @@ impl OfInstance {
         let hash = IdHash::of(id.as_str());
         let damaged = state.damaged.of_instance(hash);
         Self {
-            waiting: state.closed.waiting.latest(hash).copied(),
-            expired: state.closed.expired(hash),
+            waiting: state.finished.waiting.latest(hash).copied(),
+            expired: state.finished.expired(hash),
             damaged: damaged.map(|(run, error)| (run, error.clone())),
         }
     }
@@ -209,7 +209,7 @@ impl RedbJournal {
     /// Something of the state, and a view of the store that fits it.
     fn view<T>(&self, read: impl FnOnce(&JournalState) -> T) -> Result<(T, View<'_>), JournalFailure> {
         let ((known, lookup, end), moment) =
-            self.moment(|state| (read(state), state.closed.lookup(), state.durable_end()))?;
+            self.moment(|state| (read(state), state.finished.lookup(), state.durable_end()))?;
         let view = View {
             journal: self,
             moment,
@@ -233,7 +233,7 @@ impl RedbJournal {
         }
         let (known, lookup) = {
             let state = self.shared.lock();
-            (OfInstance::of(&state, id), state.closed.lookup())
+            (OfInstance::of(&state, id), state.finished.lookup())
         };
         let is_new = known.waiting.is_none()
             && known.expired.is_none()
@@ -312,7 +312,7 @@ impl Reads for RedbJournal {
 
     fn list_finished(&self, after: Option<RunId>, limit: usize) -> Result<Vec<FinishedRun>, ReadError> {
         let ((lookup, waiting, settled_end, first, damaged), moment) = self.moment(|state| {
-            let closed = &state.closed;
+            let closed = &state.finished;
             let from = after.and_then(|run| closed.waiting.number(run));
             let waiting: Vec<_> = closed
                 .waiting
@@ -328,7 +328,7 @@ impl Reads for RedbJournal {
         if let Some(lookup) = lookup {
             let found = after.map(|run| lookup.run(&moment, run)).transpose()?.flatten();
             let from = found.map_or(first, |found| found.number + 1).max(first);
-            closed::each(&moment, (from, settled_end), &mut |_, finished| {
+            finished_runs::each(&moment, (from, settled_end), &mut |_, finished| {
                 if listed.len() < limit && !damaged.contains(&finished.run) {
                     listed.push(finished);
                 }
@@ -354,7 +354,7 @@ impl Reads for RedbJournal {
     ) -> Result<RecoveryReport, ReadError> {
         let ((live, finished_runs, span, damaged), moment) = self.moment_from(|state, low| {
             let damaged = state.damaged.list();
-            let finished_runs = state.closed.len();
+            let finished_runs = state.finished.len();
             let live = state.wanted(state.live());
             (live, finished_runs, state.live_span(low), damaged)
         })?;
@@ -373,7 +373,7 @@ impl Reads for RedbJournal {
     }
 }
 
-fn describe(store: &Moment, finished: &Finished<Place>) -> Result<FinishedRun, ReadError> {
+fn describe(store: &StoreMoment, finished: &Finished<Place>) -> Result<FinishedRun, ReadError> {
     Ok(FinishedRun {
         run: finished.run,
         id: log::instance_id(store, finished.run, &finished.place)?,

@@ -25,14 +25,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::damaged::Damaged;
 use super::frames::{self, Damage};
-use super::lanes::{Row, Source, Span, each_row};
-use super::listing::Listing;
-use super::moment::{Moment, Opened};
+use super::lanes::{FrameSource, LogSpan, Row, each_row};
+use super::listing::LogListing;
+use super::moment::{OpenedCount, StoreMoment};
 use super::recover::Trims;
-use super::state::Trim;
+use super::state::TrimTurn;
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
-use crate::fold::{Fold, Nothing};
+use crate::fold::{Fold, NoFold};
 use crate::heads::{self, Heads};
 use crate::journal::Progress;
 use crate::scan::{self, LastTurn};
@@ -42,7 +42,7 @@ use crate::wire::{kept_head, piece};
 
 /// A live run as far as it has been read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveRun {
     pub(crate) turn: LastTurn,
     pub(crate) place: Place,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Live {
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     /// The live runs, in as many parts as there were lanes.
-    pub(crate) live: Vec<Heads<Live>>,
+    pub(crate) live: Vec<Heads<LiveRun>>,
     /// The finished runs that are not settled, in the order in which they closed.
     pub(crate) closed: Vec<Finished<Place>>,
     /// Runs that are settled, or were dropped, and of which turns are kept outside of the log.
@@ -59,7 +59,7 @@ pub(crate) struct Rebuilt {
     /// Runs that were trimmed in the log, and of which dead turns may be kept outside of it.
     pub(crate) superseded: Vec<RunId>,
     /// The turns that have trimmed runs of what is there as a whole, in the order of the log.
-    pub(crate) trim_turns: Vec<Trim>,
+    pub(crate) trim_turns: Vec<TrimTurn>,
     /// Where in the log runs were trimmed.
     pub(crate) trims: Trims,
     /// The first records of runs that were trimmed, of which something is left.
@@ -80,7 +80,7 @@ pub(crate) struct Rebuilt {
 
 /// What needs not be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownFinished {
     Nothing,
     /// Runs whose closing turn begins before this position, or was moved out of the log.
     Before(u64),
@@ -88,36 +88,40 @@ pub(crate) enum Known {
 }
 
 /// What one lane has read of the runs that are its own.
-struct Share<'a> {
+struct RebuildShare<'a> {
     fold: &'a mut dyn Fold,
     /// The run of the last frame, with its number: the records of a turn stand side by side.
     latest: Option<(RunId, u32)>,
     low: u64,
-    known: Known,
+    known: KnownFinished,
     kept: FxHashSet<RunId>,
     kept_bytes: u64,
-    live: Heads<Live>,
+    live: Heads<LiveRun>,
     /// Runs that closed, with where their last record stands: `None` if it was moved.
     closed: Vec<(Option<u64>, Finished<Place>)>,
     /// Runs that were dropped, or trimmed, of which the log still has a rest, with the last record of that: what
     /// does not follow it is none.
     rests: FxHashMap<RunId, u64>,
     superseded: Vec<RunId>,
-    trim_turns: Vec<Trim>,
+    trim_turns: Vec<TrimTurn>,
     /// The records with which runs were trimmed, with their places in the log.
     trims: FxHashMap<RunId, (Option<u64>, Sequence)>,
     damaged: Damaged,
     /// Damage of which it has to be found out whose it can be.
     strays: Vec<Damage>,
-    listing: Listing,
+    listing: LogListing,
     /// The run whose turn has begun and not ended.
     unended: Option<RunId>,
     records: u64,
 }
 
 /// Reads everything, on `lanes` threads.
-pub(crate) fn rebuild(moment: &Moment, known: Known, lanes: usize) -> Result<Rebuilt, JournalFailure> {
-    let mut nothing: Vec<_> = (0..lanes.max(1)).map(|_| Nothing).collect();
+pub(crate) fn rebuild(
+    moment: &StoreMoment,
+    known: KnownFinished,
+    lanes: usize,
+) -> Result<Rebuilt, JournalFailure> {
+    let mut nothing: Vec<_> = (0..lanes.max(1)).map(|_| NoFold).collect();
     let mut folds: Vec<_> = nothing.iter_mut().map(|fold| fold as &mut dyn Fold).collect();
     rebuild_folding(moment, known, &mut folds, &mut |_| {})
 }
@@ -125,26 +129,26 @@ pub(crate) fn rebuild(moment: &Moment, known: Known, lanes: usize) -> Result<Reb
 /// Reads everything, with a thread for each of `folds`, which get the records of the runs that are
 /// theirs. There must be one. `progress` is called with each row.
 pub(crate) fn rebuild_folding(
-    moment: &Moment,
-    known: Known,
+    moment: &StoreMoment,
+    known: KnownFinished,
     folds: &mut [&mut dyn Fold],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Rebuilt, JournalFailure> {
-    let Opened { low, .. } = moment.opened()?;
+    let OpenedCount { low, .. } = moment.opened()?;
     let bytes_total = moment.log_end()?.saturating_sub(low);
     let folds = folds.iter_mut().map(|fold| &mut **fold);
-    let mut shares: Vec<_> = folds.map(|fold| Share::new(low, known, fold)).collect();
+    let mut shares: Vec<_> = folds.map(|fold| RebuildShare::new(low, known, fold)).collect();
     let records = AtomicU64::new(0);
-    let feed = |share: &mut Share<'_>, row: &Row<'_>| {
+    let feed = |share: &mut RebuildShare<'_>, row: &Row<'_>| {
         let before = share.records;
         match row.source {
-            Source::KeptHead(run) => return share.kept_head(row, run),
-            Source::Inventory(position) => return share.inventory(row, position),
-            Source::Kept(_) | Source::Log(_) => {}
+            FrameSource::KeptHead(run) => return share.kept_head(row, run),
+            FrameSource::Inventory(position) => return share.inventory(row, position),
+            FrameSource::Kept(_) | FrameSource::Log(_) => {}
         }
         frames::walk_share(row, &mut |position, found| match found {
             Ok((frame, _)) => {
-                let is_kept = matches!(row.source, Source::Kept(_));
+                let is_kept = matches!(row.source, FrameSource::Kept(_));
                 share.frame((!is_kept).then_some(position), &frame);
             }
             Err(damage) => share.damage(damage, row.source.run()),
@@ -153,14 +157,16 @@ pub(crate) fn rebuild_folding(
     };
     let mut end = low;
     let mut gaps = Vec::new();
-    let whole = Span {
+    let whole = LogSpan {
         has_kept: true,
         has_second: true,
         from: low,
         end: u64::MAX,
     };
     each_row(moment, whole, &mut shares, &feed, &mut |source, row| {
-        let Source::Log(position) = source else { return };
+        let FrameSource::Log(position) = source else {
+            return;
+        };
         if position != end {
             let cause = format!("the log goes on at {position}: a piece is missing");
             gaps.push(Damage {
@@ -191,7 +197,7 @@ pub(crate) fn rebuild_folding(
 }
 
 /// Puts the lanes' shares together; finished runs in the order in which they closed.
-fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, u64)) -> Rebuilt {
+fn merge(mut shares: Vec<RebuildShare<'_>>, mut strays: Vec<Damage>, (low, end): (u64, u64)) -> Rebuilt {
     for share in &mut shares {
         share.finish();
         strays.append(&mut share.strays);
@@ -242,7 +248,7 @@ fn merge(mut shares: Vec<Share<'_>>, mut strays: Vec<Damage>, (low, end): (u64, 
 
 /// Puts damage down to the runs whose records it has hit, or can have hit: all live runs that had their
 /// last turn before it, unless what is damaged is a single frame that says more.
-fn attribute(shares: &mut [Share<'_>], damaged: &mut Damaged, strays: Vec<Damage>) {
+fn attribute(shares: &mut [RebuildShare<'_>], damaged: &mut Damaged, strays: Vec<Damage>) {
     for stray in strays {
         let (position, part) = (stray.position, stray.position..stray.end);
         let is_listed = shares.iter().any(|share| share.listing.covers(&part));
@@ -303,8 +309,8 @@ fn of(run: RunId, error: &ReadError) -> ReadError {
     }
 }
 
-impl<'a> Share<'a> {
-    fn new(low: u64, known: Known, fold: &'a mut dyn Fold) -> Self {
+impl<'a> RebuildShare<'a> {
+    fn new(low: u64, known: KnownFinished, fold: &'a mut dyn Fold) -> Self {
         Self {
             fold,
             latest: None,
@@ -320,7 +326,7 @@ impl<'a> Share<'a> {
             trims: FxHashMap::default(),
             damaged: Damaged::default(),
             strays: Vec::new(),
-            listing: Listing::default(),
+            listing: LogListing::default(),
             unended: None,
             records: 0,
         }
@@ -374,7 +380,7 @@ impl<'a> Share<'a> {
             }
             return;
         } else if frame.has(v1::OPENS) && frame.sequence.get() == 1 {
-            let number = self.live.add(frame.run, Live::default());
+            let number = self.live.add(frame.run, LiveRun::default());
             return self.take(number, position, frame);
         } else if !frame.has(v1::TRIMS) && self.is_rest(frame) {
             return;
@@ -382,7 +388,7 @@ impl<'a> Share<'a> {
         if frame.has(v1::TRIMS) {
             return self.begin_anew(known, position, frame);
         }
-        let number = known.unwrap_or_else(|| self.live.add(frame.run, Live::default()));
+        let number = known.unwrap_or_else(|| self.live.add(frame.run, LiveRun::default()));
         let expected = self.live.at(number).1.turn.last + 1;
         let cause = format!("expected sequence {expected}, found {}", frame.sequence);
         let error = scan::damaged(frame.run, position.unwrap_or(self.low), &cause);
@@ -396,7 +402,7 @@ impl<'a> Share<'a> {
     fn begin_anew(&mut self, known: Option<u32>, position: Option<u64>, frame: &Frame<'_>) {
         let run = frame.run;
         match (known.map(|number| self.remove(number).place), position) {
-            (Some(before), Some(position)) => self.trim_turns.push(Trim {
+            (Some(before), Some(position)) => self.trim_turns.push(TrimTurn {
                 run,
                 position,
                 before,
@@ -407,7 +413,7 @@ impl<'a> Share<'a> {
         }
         self.rests.remove(&run);
         self.trims.insert(run, (position, frame.sequence));
-        let number = self.live.add(run, Live::default());
+        let number = self.live.add(run, LiveRun::default());
         self.take(number, position, frame);
     }
 
@@ -423,7 +429,7 @@ impl<'a> Share<'a> {
     }
 
     /// Takes a run out that has ended, or of which nothing is to be known.
-    fn remove(&mut self, number: u32) -> Live {
+    fn remove(&mut self, number: u32) -> LiveRun {
         self.latest = None;
         self.fold.forget(heads::index_of(number));
         self.live.remove(number)
@@ -431,11 +437,11 @@ impl<'a> Share<'a> {
 
     /// Moves a run whose last record has come to the finished ones.
     fn close(&mut self, number: u32, position: Option<u64>, frame: &Frame<'_>) {
-        let Live { place, .. } = self.remove(number);
+        let LiveRun { place, .. } = self.remove(number);
         let is_known = match self.known {
-            Known::Nothing => false,
-            Known::Before(known) => position.is_none() || place.last < known,
-            Known::Everything => true,
+            KnownFinished::Nothing => false,
+            KnownFinished::Before(known) => position.is_none() || place.last < known,
+            KnownFinished::Everything => true,
         };
         if is_known {
             if place.first < self.low {
@@ -499,7 +505,7 @@ impl<'a> Share<'a> {
     }
 
     /// Takes out all live runs for which `is_hit` says so, and says how many.
-    fn quarantine_where(&mut self, error: &ReadError, is_hit: impl Fn(&Live) -> bool) -> usize {
+    fn quarantine_where(&mut self, error: &ReadError, is_hit: impl Fn(&LiveRun) -> bool) -> usize {
         let hit = self.live.iter().filter(|(_, live)| is_hit(live));
         let hit: Vec<_> = hit.map(|(run, _)| run).collect();
         for run in &hit {
@@ -590,7 +596,7 @@ impl<'a> Share<'a> {
     }
 }
 
-impl Live {
+impl LiveRun {
     /// Whether the frame is the run's next.
     fn fits(&self, frame: &Frame<'_>) -> bool {
         frame.sequence.get() == u64::from(self.turn.last) + 1 && !frame.has(v1::OPENS)
@@ -672,7 +678,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(&folder);
         let read = |lanes| {
-            let found = rebuild(&store.moment().unwrap(), Known::Nothing, lanes).unwrap();
+            let found = rebuild(&store.moment().unwrap(), KnownFinished::Nothing, lanes).unwrap();
             let heads: BTreeMap<_, _> = found
                 .live
                 .iter()

@@ -8,8 +8,8 @@ use millrun_core::{Host, RunId};
 use rustc_hash::FxBuildHasher;
 
 use super::frames;
-use super::lanes::{Row, Source, Span, each_row};
-use super::moment::Moment;
+use super::lanes::{FrameSource, LogSpan, Row, each_row};
+use super::moment::StoreMoment;
 use crate::error::ReadError;
 use crate::fold::Fold;
 use crate::journal::{Lane, Progress};
@@ -26,16 +26,16 @@ pub(crate) type Runs = HashSet<RunId, FxBuildHasher>;
 pub(crate) type Trims = HashMap<RunId, u64, FxBuildHasher>;
 
 /// The runs whose records are wanted, as far as they were not trimmed of them.
-pub(crate) struct Wanted {
+pub(crate) struct WantedRuns {
     pub(crate) runs: Runs,
     pub(crate) trims: Trims,
 }
 
-impl Wanted {
+impl WantedRuns {
     /// Whether the record of a run that stands there is wanted. What was moved out of the log of a run that was
     /// trimmed within it is on its way out.
-    fn has(&self, run: RunId, source: Source, position: u64) -> bool {
-        let is_there = |trimmed: &u64| matches!(source, Source::Log(_)) && position >= *trimmed;
+    fn has(&self, run: RunId, source: FrameSource, position: u64) -> bool {
+        let is_there = |trimmed: &u64| matches!(source, FrameSource::Log(_)) && position >= *trimmed;
         self.runs.contains(&run) && self.trims.get(&run).is_none_or(is_there)
     }
 }
@@ -43,9 +43,9 @@ impl Wanted {
 /// Feeds the folds with all records of `live`, which stand in `span`: with a thread for each, if there are
 /// several.
 pub(crate) fn fold(
-    moment: &Moment,
-    live: &Wanted,
-    span: Span,
+    moment: &StoreMoment,
+    live: &WantedRuns,
+    span: LogSpan,
     folds: &mut [Box<dyn Fold>],
 ) -> Result<(), ReadError> {
     struct Numbered<'a> {
@@ -70,7 +70,7 @@ pub(crate) fn fold(
 }
 
 /// Visits the records of `live` in a row.
-fn each_of(live: &Wanted, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) {
+fn each_of(live: &WantedRuns, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) {
     // Frames of other runs need not be checked.
     let wanted: Vec<u32> = frames::runs(row)
         .filter_map(|(start, run)| live.runs.contains(&run).then_some(start))
@@ -88,9 +88,9 @@ fn each_of(live: &Wanted, row: &Row<'_>, visit: &mut dyn FnMut(RecordView<'_>)) 
 
 /// Calls the lanes with all records of `live`, which stand in `span`; returns how many.
 pub(crate) fn recover(
-    moment: &Moment,
-    live: &Wanted,
-    span: Span,
+    moment: &StoreMoment,
+    live: &WantedRuns,
+    span: LogSpan,
     lanes: &mut [Lane<'_>],
     host: &dyn Host,
     progress: &mut dyn FnMut(Progress),
@@ -106,7 +106,7 @@ pub(crate) fn recover(
     };
     let mut reported = host.elapsed();
     each_row(moment, span, lanes, &feed, &mut |source, _| {
-        if let Source::Log(position) = source
+        if let FrameSource::Log(position) = source
             && host.elapsed().saturating_sub(reported) >= PROGRESS_EVERY
         {
             reported = host.elapsed();

@@ -34,7 +34,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// gone.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    waiting: OnceLock<Waiting>,
+    waiting: OnceLock<WaitingForRoom>,
     is_full: AtomicBool,
     state: Mutex<RoomState>,
     closing: Condvar,
@@ -42,7 +42,7 @@ pub(crate) struct Room {
 
 /// Who gives the time, and how much of it.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingForRoom {
     host: Arc<dyn Host>,
     wait_max: Duration,
 }
@@ -59,7 +59,7 @@ impl Room {
     pub(crate) fn wait_on(&self, host: Arc<dyn Host>, wait_max: Duration) {
         if host.has_threads() && !wait_max.is_zero() {
             // A store has one journal.
-            self.waiting.set(Waiting { host, wait_max }).ok();
+            self.waiting.set(WaitingForRoom { host, wait_max }).ok();
         }
     }
 
@@ -91,7 +91,7 @@ impl Room {
     }
 
     /// Waits for a while; the refusal comes back when there is no time left.
-    fn wait(&self, waiting: &Waiting, pause: Duration, refusal: &io::Error) -> io::Result<()> {
+    fn wait(&self, waiting: &WaitingForRoom, pause: Duration, refusal: &io::Error) -> io::Result<()> {
         let mut state = self.lock();
         let now = waiting.host.elapsed();
         if state.full_since.is_none() {

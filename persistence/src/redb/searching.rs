@@ -9,9 +9,9 @@
 
 use millrun_core::RunId;
 
-use super::moment::Moment;
+use super::moment::StoreMoment;
 use super::outline::BLOCK_LEN;
-use super::{RedbJournal, closed, log};
+use super::{RedbJournal, finished_runs, log};
 use crate::error::ReadError;
 use crate::finished::{Finished, Place};
 use crate::search::{EXAMINED_MAX, FinishedFound, FinishedHead, FinishedSearch};
@@ -54,7 +54,7 @@ impl Searching<'_> {
     }
 
     /// Takes in a run that is looked for, if its kind is; that is read where nothing else tells it.
-    fn take(&mut self, finished: &Finished<Place>, moment: &Moment) -> Result<(), ReadError> {
+    fn take(&mut self, finished: &Finished<Place>, moment: &StoreMoment) -> Result<(), ReadError> {
         let kind = match finished.kind {
             Some(kind) => Ok(kind.get()),
             None => {
@@ -106,7 +106,7 @@ impl RedbJournal {
             return Ok(Some(u64::MAX));
         };
         let ((waiting, lookup), moment) = self.moment(|state| {
-            let closed = &state.closed;
+            let closed = &state.finished;
             (closed.waiting.number(run), closed.lookup())
         })?;
         if waiting.is_some() {
@@ -124,7 +124,7 @@ impl RedbJournal {
             // Taken together, so that what is to be read is where the index says.
             let (matching, moment) = self.moment(|state| {
                 let mut matching = Vec::new();
-                for (step, (number, finished)) in state.closed.waiting.back_from(*before).enumerate() {
+                for (step, (number, finished)) in state.finished.waiting.back_from(*before).enumerate() {
                     // Those in hand count as found.
                     stops = matching.len() + searching.found.runs.len() >= searching.len_max;
                     if stops || step == WAITING_STEP {
@@ -154,21 +154,21 @@ impl RedbJournal {
     fn search_settled(&self, searching: &mut Searching<'_>, before: u64) -> Result<(), ReadError> {
         let ((first, end, damaged), moment) = self.moment(|state| {
             let damaged: Vec<_> = state.damaged.runs.keys().copied().collect();
-            (state.closed.first(), state.closed.settled.end, damaged)
+            (state.finished.first(), state.finished.settled.end, damaged)
         })?;
         let mut before = before.min(end);
         let blocks_max = EXAMINED_MAX / usize::try_from(BLOCK_LEN).unwrap_or(usize::MAX);
         loop {
             let (blocks, next) = {
                 let state = self.shared.lock();
-                let outlines = &state.closed.outlines;
+                let outlines = &state.finished.outlines;
                 outlines.back_from(before, searching.search, (OUTLINES_STEP, blocks_max))
             };
             for block in blocks {
                 let from = block.max(first);
                 let to = (block + BLOCK_LEN).min(before).max(from);
                 let mut runs = Vec::new();
-                closed::each(&moment, (from, to), &mut |_, finished| {
+                finished_runs::each(&moment, (from, to), &mut |_, finished| {
                     runs.push(finished);
                     true
                 })?;

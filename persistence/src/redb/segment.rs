@@ -9,8 +9,8 @@
 //! instance's. Of several runs of one instance only the latest is kept under the instance's id,
 //! as far as they are in the same sorted run.
 
-use super::filter::{Filter, Sought};
-use super::moment::Moment;
+use super::filter::{RunFilter, Sought};
+use super::moment::StoreMoment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError};
 
@@ -19,7 +19,7 @@ use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError
 pub(crate) struct Segment {
     pub(crate) entry: SegmentEntry,
     fences: Vec<u64>,
-    filter: Filter,
+    filter: RunFilter,
 }
 
 /// Which hash is looked for.
@@ -42,7 +42,7 @@ impl Segment {
                 level,
             },
             fences: Vec::with_capacity(pairs.div_ceil(PAIRS_PER_ROW)),
-            filter: Filter::with_capacity(pairs),
+            filter: RunFilter::with_capacity(pairs),
         }
     }
 
@@ -63,7 +63,7 @@ impl Segment {
     }
 
     /// The numbers that stand under a hash, the greatest first.
-    pub(crate) fn find(&self, moment: &Moment, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
+    pub(crate) fn find(&self, moment: &StoreMoment, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
         let mut found = Vec::new();
         if !self.may_contain(&Sought::new(hash)) {
             return Ok(found);
@@ -87,13 +87,13 @@ impl Segment {
     }
 
     /// Reads one row.
-    pub(crate) fn row(&self, moment: &Moment, index: u32) -> Result<Vec<Pair>, ReadError> {
+    pub(crate) fn row(&self, moment: &StoreMoment, index: u32) -> Result<Vec<Pair>, ReadError> {
         self.read(moment, index, settled::read_index)
     }
 
     fn read(
         &self,
-        moment: &Moment,
+        moment: &StoreMoment,
         index: u32,
         read: impl FnOnce(&[u8]) -> Result<(u64, Vec<Pair>), SettledError>,
     ) -> Result<Vec<Pair>, ReadError> {

@@ -21,11 +21,11 @@
 use millrun_core::RunId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::closed::{self, Settled};
+use super::finished_runs::{self, Settled};
 use super::frames;
-use super::moment::Moment;
-use super::settler::{Rows, Settler, Step};
-use super::shared::Shared;
+use super::moment::StoreMoment;
+use super::settler::{IndexRows, IndexStep, Settler};
+use super::shared::JournalShared;
 use super::state::JournalState;
 use super::store::{Slice, Store};
 use crate::error::JournalFailure;
@@ -92,7 +92,7 @@ struct LogSlice {
 }
 
 impl Settling {
-    pub(crate) fn new(rows: Rows) -> Self {
+    pub(crate) fn new(rows: IndexRows) -> Self {
         Self {
             settler: Settler::new(rows),
             is_index_wanted: false,
@@ -124,7 +124,11 @@ impl Settling {
     }
 
     /// Plans all that the next commit takes along, as much as an upkeep takes at once.
-    pub(crate) fn plan_upkeep(&mut self, store: &Store, shared: &Shared) -> Result<(), JournalFailure> {
+    pub(crate) fn plan_upkeep(
+        &mut self,
+        store: &Store,
+        shared: &JournalShared,
+    ) -> Result<(), JournalFailure> {
         self.is_hurried = true;
         let mut planned = Ok(());
         while planned.is_ok() && !self.is_planned() {
@@ -140,7 +144,7 @@ impl Settling {
     pub(crate) fn plan_on(
         &mut self,
         store: &Store,
-        shared: &Shared,
+        shared: &JournalShared,
         bytes: usize,
     ) -> Result<(), JournalFailure> {
         self.planned = match std::mem::take(&mut self.planned) {
@@ -157,12 +161,12 @@ impl Settling {
 
     /// What has been planned for the commit that is made now; `None` if nothing is due, or nothing has
     /// been planned.
-    pub(crate) fn take(&mut self, shared: &Shared) -> Option<Slice> {
+    pub(crate) fn take(&mut self, shared: &JournalShared) -> Option<Slice> {
         match std::mem::take(&mut self.planned) {
             Planned::Nothing | Planned::Ahead | Planned::Log(None) => None,
             Planned::Log(log) => {
-                let settled = shared.lock().closed.settled.clone();
-                Some(self.slice(shared, log, Step::default(), &settled))
+                let settled = shared.lock().finished.settled.clone();
+                Some(self.slice(shared, log, IndexStep::default(), &settled))
             }
             Planned::Whole(slice) => slice,
         }
@@ -171,30 +175,33 @@ impl Settling {
     fn plan_index(
         &mut self,
         store: &Store,
-        shared: &Shared,
+        shared: &JournalShared,
         log: Option<LogSlice>,
         bytes: usize,
     ) -> Result<Option<Slice>, JournalFailure> {
         let (begin, forgotten, newly) = {
             let state = shared.lock();
             let len_min = shared.config.store.unsettled_len_max;
-            let begin = self
-                .settler
-                .next(&state.closed, self.is_index_wanted, state.durable_end(), len_min);
-            let closed = state.closed.end();
+            let begin = self.settler.next(
+                &state.finished,
+                self.is_index_wanted,
+                state.durable_end(),
+                len_min,
+            );
+            let closed = state.finished.end();
             let newly = closed - std::mem::replace(&mut self.closed, closed).min(closed);
-            self.is_behind = state.closed.waiting.len() > BEHIND.saturating_mul(len_min as u64);
-            (begin, state.closed.forgotten(), newly)
+            self.is_behind = state.finished.waiting.len() > BEHIND.saturating_mul(len_min as u64);
+            (begin, state.finished.forgotten(), newly)
         };
         if let Some(begin) = begin {
             self.settler.begin(begin);
         }
         let settled = {
             let state = shared.lock();
-            if log.is_none() && !self.settler.is_due(&state.closed) {
+            if log.is_none() && !self.settler.is_due(&state.finished) {
                 return Ok(None);
             }
-            state.closed.settled.clone()
+            state.finished.settled.clone()
         };
         let share = usize::try_from(newly * INDEX_BYTES_PER_RUN).unwrap_or(usize::MAX);
         let most = shared.config.store.settle_bytes_max.max(bytes / 2);
@@ -208,11 +215,17 @@ impl Settling {
     }
 
     /// What leaves the log and what is written of the index, with the manifest that belongs to both.
-    fn slice(&self, shared: &Shared, log: Option<LogSlice>, step: Step, settled: &Settled) -> Slice {
+    fn slice(
+        &self,
+        shared: &JournalShared,
+        log: Option<LogSlice>,
+        step: IndexStep,
+        settled: &Settled,
+    ) -> Slice {
         let state = shared.lock();
         let end = step.settled.as_ref().map_or(settled.end, |after| after.end);
         // Runs that were dropped before they were settled are dropped again after a crash.
-        let closed = &state.closed;
+        let closed = &state.finished;
         let retained = (
             closed.first().min(end),
             closed.bytes_below(end),
@@ -237,7 +250,7 @@ impl Settling {
     fn plan_log(
         &mut self,
         store: &Store,
-        shared: &Shared,
+        shared: &JournalShared,
         bytes: usize,
     ) -> Result<Option<LogSlice>, JournalFailure> {
         self.is_index_wanted = false;
@@ -259,7 +272,7 @@ impl Settling {
             if !is_due || !state.gone.is_empty() {
                 return Ok(Some(only_gone));
             }
-            let settled = state.closed.settled.position;
+            let settled = state.finished.settled.position;
             if state.low >= settled {
                 self.is_index_wanted = true;
                 return Ok((!only_gone.gone.is_empty()).then_some(only_gone));
@@ -271,7 +284,7 @@ impl Settling {
         let slice_bytes = (bytes as u64 + excess / EXCESS_SHARE).min(most);
         let moment = store.moment()?;
         load_earliest(&moment, shared);
-        let Some(slice) = Beginning::read(&moment, bounds, slice_bytes)? else {
+        let Some(slice) = LogBeginning::read(&moment, bounds, slice_bytes)? else {
             let mut state = shared.lock();
             state.block_settling();
             state.gone.extend(gone);
@@ -305,26 +318,26 @@ impl Settling {
 }
 
 /// Reads the row of the earliest settled run, if it is wanted.
-fn load_earliest(moment: &Moment, shared: &Shared) {
-    let wanted = shared.lock().closed.wanted();
+fn load_earliest(moment: &StoreMoment, shared: &JournalShared) {
+    let wanted = shared.lock().finished.wanted();
     if let Some(number) = wanted {
-        let row = closed::row(moment, number);
-        shared.lock().closed.load(row);
+        let row = finished_runs::row(moment, number);
+        shared.lock().finished.load(row);
     }
 }
 
 /// Reads rows that retention will come to soon; while a commit is waited for, it only drops runs that
 /// it knows.
-fn load_ahead(store: &Store, shared: &Shared) -> Result<(), JournalFailure> {
-    let mut wanted = shared.lock().closed.wanted_ahead();
+fn load_ahead(store: &Store, shared: &JournalShared) -> Result<(), JournalFailure> {
+    let mut wanted = shared.lock().finished.wanted_ahead();
     while let Some(number) = wanted {
         // What cannot be read is told when retention comes to it.
-        let Ok(row) = closed::row(&store.moment()?, number) else {
+        let Ok(row) = finished_runs::row(&store.moment()?, number) else {
             return Ok(());
         };
         let mut state = shared.lock();
-        state.closed.load(Ok(row));
-        wanted = state.closed.wanted_ahead().filter(|next| *next > number);
+        state.finished.load(Ok(row));
+        wanted = state.finished.wanted_ahead().filter(|next| *next > number);
     }
     Ok(())
 }
@@ -336,12 +349,12 @@ pub(crate) fn done(slice: &mut Slice, removed: u64, state: &mut JournalState) {
     let moved: u64 = slice.moved.iter().map(|(_, frames)| frames.len() as u64).sum();
     state.kept_bytes = (state.kept_bytes + moved).saturating_sub(removed);
     if let Some(settled) = slice.index.settled.take() {
-        state.closed.settle(settled);
+        state.finished.settle(settled);
     }
 }
 
 /// The beginning of the log that is about to leave.
-struct Beginning {
+struct LogBeginning {
     /// The keys of its rows.
     rows: Vec<u64>,
     end: u64,
@@ -349,11 +362,11 @@ struct Beginning {
     runs: FxHashMap<RunId, Option<u64>>,
 }
 
-impl Beginning {
+impl LogBeginning {
     /// Reads the first rows of the log, at least `bytes` of them and up to the end of a turn, but none that
     /// reaches beyond the position `held`; `None` if one of them is damaged.
     fn read(
-        moment: &Moment,
+        moment: &StoreMoment,
         (low, end, held): (u64, u64, Option<u64>),
         bytes: u64,
     ) -> Result<Option<Self>, JournalFailure> {
@@ -404,9 +417,9 @@ impl Beginning {
     /// damaged. The rows are read and checked again for it: mostly nothing in them is needed.
     fn turns_of(
         &self,
-        moment: &Moment,
+        moment: &StoreMoment,
         runs: &FxHashSet<RunId>,
-        shared: &Shared,
+        shared: &JournalShared,
     ) -> Result<Option<Moved>, JournalFailure> {
         let trims = shared.lock().trimmed(runs);
         let mut moved: FxHashMap<RunId, Vec<u8>> = FxHashMap::default();
@@ -439,7 +452,7 @@ impl Beginning {
 /// Takes out of `runs` those whose last record stands soon behind `from`, with its position: most runs
 /// of a slice that do not end in it do. Asking the index for each costs much more.
 fn close_soon(
-    moment: &Moment,
+    moment: &StoreMoment,
     from: u64,
     runs: &mut FxHashSet<RunId>,
     found: &mut dyn FnMut(RunId, u64),
@@ -470,14 +483,14 @@ fn close_soon(
 
 /// Which runs of a slice are live, retained or quarantined; `None` if that cannot be said.
 fn needed(
-    moment: &Moment,
-    shared: &Shared,
-    slice: &Beginning,
+    moment: &StoreMoment,
+    shared: &JournalShared,
+    slice: &LogBeginning,
 ) -> Result<Option<FxHashSet<RunId>>, JournalFailure> {
     let mut needed = FxHashSet::default();
     let mut unknown = FxHashSet::default();
     let state = shared.lock();
-    let Some(dropped_below) = state.closed.dropped_below() else {
+    let Some(dropped_below) = state.finished.dropped_below() else {
         return Ok(None);
     };
     for (run, closes) in &slice.runs {
@@ -496,11 +509,11 @@ fn needed(
             needed.insert(*run);
         }
     }
-    let lookup = state.closed.lookup();
+    let lookup = state.finished.lookup();
     if !unknown.is_empty() {
-        let closing = state.closing_runs();
+        let finishing = state.finishing_runs();
         unknown.retain(|run| {
-            if closing.contains(run) {
+            if finishing.contains(run) {
                 needed.insert(*run);
                 return false;
             }
@@ -574,7 +587,7 @@ mod tests {
         }
         let moment = store.moment().unwrap();
         let end_before = |held| {
-            let read = Beginning::read(&moment, (0, u64::MAX, held), u64::MAX);
+            let read = LogBeginning::read(&moment, (0, u64::MAX, held), u64::MAX);
             read.unwrap().unwrap().end
         };
         assert_eq!(end_before(None), ends[3]);

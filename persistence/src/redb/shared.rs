@@ -15,7 +15,7 @@ use crate::error::{FailureKind, JournalFailure};
 
 const NOT_COMPACTING: u64 = u64::MAX;
 
-pub(crate) struct Shared {
+pub(crate) struct JournalShared {
     pub(crate) config: RedbConfig,
     pub(crate) host: Arc<dyn Host>,
     /// Wakes the writer.
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     ending: Condvar,
 }
 
-impl Shared {
+impl JournalShared {
     pub(crate) fn new(
         config: RedbConfig,
         host: Arc<dyn Host>,
@@ -230,9 +230,9 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for JournalShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("JournalShared")
             .field("watermark", &self.watermark())
             .finish_non_exhaustive()
     }

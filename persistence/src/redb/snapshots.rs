@@ -78,9 +78,9 @@ impl Snapshots {
     }
 
     /// Takes what the next commit is to write; these runs close in it.
-    pub(crate) fn seal(&mut self, closing: impl Iterator<Item = RunId>) -> SnapshotRows {
+    pub(crate) fn seal(&mut self, finishing: impl Iterator<Item = RunId>) -> SnapshotRows {
         if !self.stored.is_empty() || !self.waiting.is_empty() {
-            closing.for_each(|run| self.remove(run));
+            finishing.for_each(|run| self.remove(run));
         }
         self.waiting_bytes = 0;
         self.stored.extend(self.waiting.keys());

@@ -19,13 +19,13 @@ use millrun_core::{Bell, Epoch, Host, Partition, Placement, RunId, Timestamp};
 
 use super::age::AgeClock;
 use super::archive::Archiver;
-use super::closed::{self, ClosedRuns, Trim};
 use super::config::RedbConfig;
 use super::disk::Disk;
+use super::finished_runs::{self, FinishedRuns, TrimStep};
 use super::index::Index;
-use super::moment::Moment;
-use super::rebuild::{self, Known, Rebuilt};
-use super::shared::Shared;
+use super::moment::StoreMoment;
+use super::rebuild::{self, KnownFinished, Rebuilt};
+use super::shared::JournalShared;
 use super::state::{self, JournalState};
 use super::store::Store;
 use super::writer::Writer;
@@ -33,7 +33,7 @@ use super::{Opened, RedbJournal, open, recover, settler};
 use crate::claim::Claim;
 use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::{Finished, Place};
-use crate::fold::{Fold, Nothing};
+use crate::fold::{Fold, NoFold};
 use crate::heads;
 use crate::journal::Progress;
 use crate::record::RecordView;
@@ -89,7 +89,7 @@ impl RedbJournal {
             }
         };
         let has_folds = !claim.folds().is_empty();
-        let mut shares = Share::all(&mut claim, store.lanes());
+        let mut shares = ClaimShare::all(&mut claim, store.lanes());
         let mut folds: Vec<_> = shares.iter_mut().map(|share| share as &mut dyn Fold).collect();
         let read = Read::of(&store, &config, &mut folds, &mut now_and_then);
         if has_folds {
@@ -139,7 +139,7 @@ impl RedbJournal {
         host: Arc<dyn Host>,
         at: Duration,
     ) -> Result<Self, StoreError> {
-        let mut nothing: Vec<_> = (0..store.lanes()).map(|_| Nothing).collect();
+        let mut nothing: Vec<_> = (0..store.lanes()).map(|_| NoFold).collect();
         let mut folds: Vec<_> = nothing.iter_mut().map(|fold| fold as &mut dyn Fold).collect();
         let read = Read::of(&store, &config, &mut folds, &mut |_| {});
         let read = read.map_err(|failure| open::failed(&failure, path))?;
@@ -181,7 +181,12 @@ impl RedbJournal {
         if config.store.archive.is_some() {
             state.archive_trims(trims_archived, &trim_turns);
         }
-        let shared = Arc::new(Shared::new(config, Arc::clone(&host), state, Arc::clone(&store)));
+        let shared = Arc::new(JournalShared::new(
+            config,
+            Arc::clone(&host),
+            state,
+            Arc::clone(&store),
+        ));
         let writer = Writer::new(Arc::clone(&shared), store, rows);
         let ended = Arc::clone(&shared);
         host.spawn_part(
@@ -211,9 +216,9 @@ impl RedbJournal {
 /// Drops what retention does not keep at `now`; `gone` gets those of which turns are kept outside of the log, which
 /// begins at `low`.
 fn drop_expired(
-    closed: &mut ClosedRuns,
+    closed: &mut FinishedRuns,
     now: Timestamp,
-    (moment, low): (&Moment, u64),
+    (moment, low): (&StoreMoment, u64),
     gone: &mut Vec<RunId>,
 ) {
     let mut dropped = |dropped: &Finished<Place>| {
@@ -221,19 +226,19 @@ fn drop_expired(
             gone.push(dropped.run);
         }
     };
-    while let Trim::Load(number) = closed.trim(now, &mut dropped) {
-        closed.load(closed::row(moment, number));
+    while let TrimStep::Load(number) = closed.trim(now, &mut dropped) {
+        closed.load(finished_runs::row(moment, number));
     }
 }
 
 /// Hands a fold of a claim the records of the claimed partitions, and no others, while a store is opened.
-struct Share {
+struct ClaimShare {
     /// Whether partitions are claimed, by their index.
     is_claimed: Arc<[bool]>,
     fold: Box<dyn Fold>,
 }
 
-impl Share {
+impl ClaimShare {
     /// One for each fold of a claim; if it has none, `lanes` shares without a fold.
     fn all(claim: &mut Claim, lanes: usize) -> Vec<Self> {
         let mut is_claimed = vec![false; usize::from(Partition::COUNT)];
@@ -243,7 +248,7 @@ impl Share {
         let is_claimed: Arc<[bool]> = is_claimed.into();
         let mut folds = claim.take_folds();
         if folds.is_empty() {
-            folds.extend((0..lanes).map(|_| Box::new(Nothing) as Box<dyn Fold>));
+            folds.extend((0..lanes).map(|_| Box::new(NoFold) as Box<dyn Fold>));
         }
         let share = |fold| Self {
             is_claimed: Arc::clone(&is_claimed),
@@ -253,7 +258,7 @@ impl Share {
     }
 }
 
-impl Fold for Share {
+impl Fold for ClaimShare {
     fn record(&mut self, number: usize, record: RecordView<'_>) {
         if self.is_claimed[usize::from(record.run.partition().index())] {
             self.fold.record(number, record);
@@ -275,13 +280,13 @@ struct Read {
     /// What stands in its log.
     rebuilt: Rebuilt,
     /// Finished runs.
-    closed: ClosedRuns,
+    closed: FinishedRuns,
     /// Those that were dropped while turns of theirs are kept.
     gone: Vec<RunId>,
     /// The rows of the index.
-    rows: settler::Rows,
+    rows: settler::IndexRows,
     /// The turns that have trimmed runs of what is there as a whole,
-    trim_turns: Vec<state::Trim>,
+    trim_turns: Vec<state::TrimTurn>,
     /// and the position in the log below which that is archived.
     trims_archived: u64,
 }
@@ -297,9 +302,9 @@ impl Read {
         let (index, is_index_rebuilt) = sound_index(store)?;
         let moment = store.moment()?;
         let known = if index.is_begun {
-            Known::Before(index.settled.position)
+            KnownFinished::Before(index.settled.position)
         } else {
-            Known::Nothing
+            KnownFinished::Nothing
         };
         let mut rebuilt = rebuild::rebuild_folding(&moment, known, folds, progress)?;
         let mut kept = std::mem::take(&mut rebuilt.kept);
@@ -308,14 +313,15 @@ impl Read {
         gone.append(&mut rebuilt.superseded);
         let trims_archived = moment.trims_archived()?;
         let trim_turns = std::mem::take(&mut rebuilt.trim_turns);
-        let is_held = |trim: &state::Trim| config.store.archive.is_some() && trim.position >= trims_archived;
+        let is_held =
+            |trim: &state::TrimTurn| config.store.archive.is_some() && trim.position >= trims_archived;
         let dead = trim_turns
             .iter()
             .filter(|trim| !is_held(trim) && trim.before.first < rebuilt.low);
         gone.extend(dead.map(|trim| trim.run));
         gone.sort_unstable();
         gone.dedup();
-        let mut closed = ClosedRuns::new(config.journal.retention, index.settled, index.first);
+        let mut closed = FinishedRuns::new(config.journal.retention, index.settled, index.first);
         closed.outlines = index.outlines;
         closed.age = AgeClock::reading(config.journal.retention.age_step_max, moment.aged()?);
         if config.store.archive.is_some() {
@@ -353,20 +359,20 @@ impl Read {
 }
 
 /// When the latest settled run closed, of a store that was written before ages had a time of their own.
-fn newest_settled(closed: &ClosedRuns, moment: &Moment) -> Option<Timestamp> {
+fn newest_settled(closed: &FinishedRuns, moment: &StoreMoment) -> Option<Timestamp> {
     let last = closed
         .settled
         .end
         .checked_sub(1)
         .filter(|_| !closed.age.is_known())?;
     // Where it cannot be read, retention will say so.
-    let row = closed::row(moment, last).ok()?;
+    let row = finished_runs::row(moment, last).ok()?;
     row.last().map(|(_, finished)| finished.closed_at)
 }
 
 /// Lets go of damaged runs that retention has dropped: what the log still has of them is nobody's. One of
 /// which the index knows nothing was damaged before it could be settled, and is kept.
-fn forget_dropped(rebuilt: &mut Rebuilt, closed: &ClosedRuns, moment: &Moment) {
+fn forget_dropped(rebuilt: &mut Rebuilt, closed: &FinishedRuns, moment: &StoreMoment) {
     let (lookup, settled) = (closed.lookup(), closed.settled.position);
     rebuilt.damaged.retain(|run, quarantined| {
         let is_settled = quarantined.closes.is_some_and(|position| position < settled);
@@ -376,7 +382,12 @@ fn forget_dropped(rebuilt: &mut Rebuilt, closed: &ClosedRuns, moment: &Moment) {
 
 /// Takes out runs that seem to be live and have finished, as the index says: the record that closes them is
 /// damaged. Only looked for where there is damage.
-fn end_settled(rebuilt: &mut Rebuilt, folds: &mut [&mut dyn Fold], closed: &ClosedRuns, moment: &Moment) {
+fn end_settled(
+    rebuilt: &mut Rebuilt,
+    folds: &mut [&mut dyn Fold],
+    closed: &FinishedRuns,
+    moment: &StoreMoment,
+) {
     if rebuilt.damaged.is_empty() {
         return;
     }

@@ -18,13 +18,13 @@ use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::claims::Claims;
-use super::closed::{self, ClosedRuns};
+use super::claims::ClaimQueue;
 use super::damaged::Damaged;
+use super::finished_runs::{self, FinishedRuns};
 use super::held::HeldTrims;
-use super::lanes::Span;
+use super::lanes::LogSpan;
 use super::rebuild::Rebuilt;
-use super::recover::{Runs, Trims, Wanted};
+use super::recover::{Runs, Trims, WantedRuns};
 use super::snapshots::{SnapshotRows, Snapshots};
 use crate::batch::{Batch, TurnSpan};
 use crate::claim::{Claim, ClaimRefused, Claimant};
@@ -52,9 +52,9 @@ pub(crate) struct Piece {
     /// The offset of the last batch in it.
     pub(crate) offset: Offset,
     /// Runs that close in it.
-    pub(crate) closing: Vec<Finished<Place>>,
+    pub(crate) finishing: Vec<Finished<Place>>,
     /// Runs that are trimmed in it.
-    pub(crate) trims: Vec<Trim>,
+    pub(crate) trims: Vec<TrimTurn>,
     /// Snapshots that go with it.
     pub(crate) snapshots: SnapshotRows,
     /// How many openings the store counts from then on, if partitions were taken over.
@@ -71,7 +71,7 @@ pub(crate) struct Piece {
 
 /// A turn with which a run is trimmed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trim {
+pub(crate) struct TrimTurn {
     pub(crate) run: RunId,
     /// Where it begins.
     pub(crate) position: u64,
@@ -134,19 +134,19 @@ pub(crate) struct JournalState {
     batch_bytes_max: usize,
     batch_len_max: usize,
     pub(super) conditions: Conditions<Place>,
-    pub(crate) claims: Claims,
+    pub(crate) claims: ClaimQueue,
     /// The offset up to which all is in the store.
     pub(crate) written: Offset,
     /// The highest epoch whose takeovers the store counts, with what is queued.
     counted: Epoch,
-    pub(crate) closed: ClosedRuns,
+    pub(crate) finished: FinishedRuns,
     pub(crate) damaged: Damaged,
     pub(crate) snapshots: Snapshots,
     pub(crate) open: Piece,
     sealed: Option<Arc<Piece>>,
     /// A buffer to use again.
     spare: Vec<u8>,
-    spare_closing: Vec<Finished<Place>>,
+    spare_finishing: Vec<Finished<Place>>,
     unlisted: Unlisted,
     pub(crate) ring_at: RingAt,
     /// Somebody was told `Full` since the last commit.
@@ -183,7 +183,7 @@ pub(crate) struct JournalState {
 }
 
 /// The last turn of a run that has closed.
-fn closing(finished: &Finished<Place>) -> Listed {
+fn last_turn_of(finished: &Finished<Place>) -> Listed {
     Listed {
         position: finished.place.last,
         run: finished.run,
@@ -201,7 +201,7 @@ impl JournalState {
         config: &JournalConfig,
         epoch: Epoch,
         rebuilt: Rebuilt,
-        closed: ClosedRuns,
+        closed: FinishedRuns,
         gone: Vec<RunId>,
         snapshots: impl IntoIterator<Item = RunId>,
     ) -> Self {
@@ -213,7 +213,7 @@ impl JournalState {
         };
         let waiting = closed.waiting.list(0);
         let waiting = waiting.filter(|finished| finished.place.last >= rebuilt.listed_to);
-        unlisted.closed.extend(waiting.map(closing));
+        unlisted.closed.extend(waiting.map(last_turn_of));
         for (run, live) in rebuilt.live.iter().flat_map(Heads::iter) {
             live_bytes += live.place.bytes;
             if live.place.last >= rebuilt.listed_to {
@@ -229,10 +229,10 @@ impl JournalState {
             batch_bytes_max: config.batch_bytes_max,
             batch_len_max: config.batch_len_max,
             conditions,
-            claims: Claims::default(),
+            claims: ClaimQueue::default(),
             written: Offset::ZERO,
             counted: epoch,
-            closed,
+            finished: closed,
             damaged: rebuilt.damaged,
             snapshots,
             open: Piece {
@@ -241,7 +241,7 @@ impl JournalState {
             },
             sealed: None,
             spare: Vec::new(),
-            spare_closing: Vec::new(),
+            spare_finishing: Vec::new(),
             unlisted,
             ring_at: RingAt::NEVER,
             was_full: false,
@@ -344,7 +344,7 @@ impl JournalState {
             } else {
                 back = place.last;
                 if turn.trims {
-                    trims.push(Trim {
+                    trims.push(TrimTurn {
                         run: turn.run,
                         position,
                         before: *place,
@@ -370,8 +370,8 @@ impl JournalState {
                 bytes: place.bytes,
                 place,
             };
-            self.unlisted.closed.push(closing(&finished));
-            open.closing.push(finished);
+            self.unlisted.closed.push(last_turn_of(&finished));
+            open.finishing.push(finished);
         } else if back < self.unlisted.from || turn.opens {
             self.unlisted.live.push(turn.run);
         }
@@ -442,14 +442,14 @@ impl JournalState {
 
     /// Hands the open piece to the writer and opens the next one, when so much has elapsed.
     pub(crate) fn seal(&mut self, elapsed: Duration) -> Arc<Piece> {
-        for closed in &mut self.open.closing {
-            closed.closed_at = self.closed.age.see(closed.closed_at, elapsed);
+        for closed in &mut self.open.finishing {
+            closed.closed_at = self.finished.age.see(closed.closed_at, elapsed);
         }
-        self.open.aged = self.closed.age.next_to_store();
+        self.open.aged = self.finished.age.next_to_store();
         self.open.trims_archived = self.held.next_to_store();
-        let closing = self.open.closing.iter().map(|closed| closed.run);
+        let finishing = self.open.finishing.iter().map(|closed| closed.run);
         let trimmed = self.open.trims.iter().map(|trim| trim.run);
-        self.open.snapshots = self.snapshots.seal(closing.chain(trimmed));
+        self.open.snapshots = self.snapshots.seal(finishing.chain(trimmed));
         self.open.low = self.low;
         let end = self.open.end();
         let is_long = end.saturating_sub(self.unlisted.from) >= UNLISTED_BYTES_MAX;
@@ -464,7 +464,7 @@ impl JournalState {
             start: end,
             bytes: std::mem::take(&mut self.spare),
             offset: self.open.offset,
-            closing: std::mem::take(&mut self.spare_closing),
+            finishing: std::mem::take(&mut self.spare_finishing),
             ..Piece::default()
         };
         let sealed = Arc::new(std::mem::replace(&mut self.open, next));
@@ -489,16 +489,16 @@ impl JournalState {
                 self.let_go(trim);
             }
         }
-        for closed in &piece.closing {
+        for closed in &piece.finishing {
             self.live_bytes -= closed.bytes;
-            self.closed.waiting.add(*closed);
+            self.finished.waiting.add(*closed);
         }
-        let trimmed_at = piece.closing.last().map(|_| self.closed.age.now());
+        let trimmed_at = piece.finishing.last().map(|_| self.finished.age.now());
         // A reader may hold the piece for a moment; then its memory goes with it.
         if let Ok(piece) = Arc::try_unwrap(piece) {
-            (self.spare, self.spare_closing) = (piece.bytes, piece.closing);
+            (self.spare, self.spare_finishing) = (piece.bytes, piece.finishing);
             self.spare.clear();
-            self.spare_closing.clear();
+            self.spare_finishing.clear();
             self.spare.shrink_to(self.batch_bytes_max);
         }
         trimmed_at
@@ -506,7 +506,7 @@ impl JournalState {
 
     /// From now on what runs are trimmed of stays until it is archived; all below the position `archived` of the log
     /// is. `found` are the turns in the log that have trimmed runs of what is there as a whole.
-    pub(super) fn archive_trims(&mut self, archived: u64, found: &[Trim]) {
+    pub(super) fn archive_trims(&mut self, archived: u64, found: &[TrimTurn]) {
         self.held = HeldTrims::archiving(archived);
         for trim in found {
             if self.held.hold(trim) {
@@ -522,7 +522,7 @@ impl JournalState {
 
     /// The first of those [held](Self::held) are archived, but for those that are damaged. What is damaged is not given
     /// up: nothing leaves the log any more until the store is mended. The run goes on behind it.
-    pub(super) fn archived_trims(&mut self, archived: &[Trim], damaged: &[Trim]) {
+    pub(super) fn archived_trims(&mut self, archived: &[TrimTurn], damaged: &[TrimTurn]) {
         self.held.release(archived.len(), damaged.len());
         if !damaged.is_empty() {
             self.block_settling();
@@ -533,7 +533,7 @@ impl JournalState {
     }
 
     /// What a run was trimmed of is needed no longer.
-    fn let_go(&mut self, trim: &Trim) {
+    fn let_go(&mut self, trim: &TrimTurn) {
         self.live_bytes -= trim.before.bytes;
         if trim.before.first < self.low {
             self.gone.push(trim.run);
@@ -541,9 +541,9 @@ impl JournalState {
     }
 
     /// Lets go of finished runs that retention does not keep, as far as they are known.
-    pub(crate) fn trim(&mut self, now: Timestamp) -> closed::Trim {
+    pub(crate) fn trim(&mut self, now: Timestamp) -> finished_runs::TrimStep {
         let (low, gone) = (self.low, &mut self.gone);
-        self.closed.trim(now, |dropped| {
+        self.finished.trim(now, |dropped| {
             if dropped.place.first < low {
                 gone.push(dropped.run);
             }
@@ -552,7 +552,7 @@ impl JournalState {
 
     /// Whether the archive is to get something before it may go.
     pub(super) fn is_archive_due(&self) -> bool {
-        self.closed.is_archive_wanted || !self.held.is_empty()
+        self.finished.is_archive_wanted || !self.held.is_empty()
     }
 
     /// Notes that the log begins at `low` now.
@@ -570,9 +570,9 @@ impl JournalState {
     }
 
     /// What is wanted of these runs: what they were not trimmed of.
-    pub(super) fn wanted(&self, runs: Runs) -> Wanted {
+    pub(super) fn wanted(&self, runs: Runs) -> WantedRuns {
         let trims = self.trims.iter().filter(|(run, _)| runs.contains(run));
-        Wanted {
+        WantedRuns {
             trims: trims.map(|(run, position)| (*run, *position)).collect(),
             runs,
         }
@@ -643,22 +643,22 @@ impl JournalState {
 
     /// Where the records of live runs stand, in a moment of the store whose log begins at `low`: a
     /// commit that the state does not know of yet may have moved its beginning.
-    pub(crate) fn live_span(&self, low: u64) -> Span {
+    pub(crate) fn live_span(&self, low: u64) -> LogSpan {
         let heads = self.conditions.heads().iter();
         self.span(heads.map(|(_, head)| head.place.first).min(), low)
     }
 
     /// As [`live_span`](Self::live_span), of some live runs.
-    pub(super) fn span_of(&self, runs: impl Iterator<Item = RunId>, low: u64) -> Span {
+    pub(super) fn span_of(&self, runs: impl Iterator<Item = RunId>, low: u64) -> LogSpan {
         let heads = runs.filter_map(|run| self.conditions.head(run));
         self.span(heads.map(|head| head.place.first).min(), low)
     }
 
     /// What stands from a first record on.
-    fn span(&self, first: Option<u64>, low: u64) -> Span {
+    fn span(&self, first: Option<u64>, low: u64) -> LogSpan {
         let end = self.durable_end();
         let first = first.unwrap_or(end);
-        Span {
+        LogSpan {
             has_kept: first < low,
             has_second: false,
             from: first.max(low).min(end),
@@ -681,8 +681,8 @@ impl JournalState {
     pub(crate) fn durable_place(&self, run: RunId) -> Option<Place> {
         let live = self.conditions.head(run).map(|head| &head.place);
         let place = live
-            .or_else(|| self.closing(run))
-            .or_else(|| self.closed.waiting.run(run).map(|finished| &finished.place))?;
+            .or_else(|| self.finishing(run))
+            .or_else(|| self.finished.waiting.run(run).map(|finished| &finished.place))?;
         let place = self.before_trim(run).unwrap_or(place);
         let mut last = place.last;
         while last != v1::NO_BACK && last >= self.durable_end() {
@@ -702,10 +702,10 @@ impl JournalState {
     }
 
     /// The place of a run that closes in a batch that is queued.
-    fn closing(&self, run: RunId) -> Option<&Place> {
-        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.closing);
+    fn finishing(&self, run: RunId) -> Option<&Place> {
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.finishing);
         sealed
-            .chain(&self.open.closing)
+            .chain(&self.open.finishing)
             .find(|closed| closed.run == run)
             .map(|closed| &closed.place)
     }
@@ -713,7 +713,7 @@ impl JournalState {
     /// How much more of the log is dead than is worth keeping, which is `slack` bytes and half as much
     /// as is needed.
     pub(crate) fn excess(&self, slack: u64) -> u64 {
-        let needed = (self.live_bytes + self.closed.bytes()).saturating_sub(self.kept_bytes);
+        let needed = (self.live_bytes + self.finished.bytes()).saturating_sub(self.kept_bytes);
         self.durable_end()
             .saturating_sub(self.low)
             .saturating_sub(needed + needed / 2 + slack)
@@ -731,14 +731,16 @@ impl JournalState {
 
     /// Whether the run is live, waits to be settled, or is quarantined.
     pub(crate) fn is_unsettled(&self, run: RunId) -> bool {
-        self.conditions.head(run).is_some() || self.closed.waiting.run(run).is_some() || self.damaged.has(run)
+        self.conditions.head(run).is_some()
+            || self.finished.waiting.run(run).is_some()
+            || self.damaged.has(run)
     }
 
     /// The runs that close in batches that are queued.
-    pub(crate) fn closing_runs(&self) -> Runs {
-        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.closing);
+    pub(crate) fn finishing_runs(&self) -> Runs {
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.finishing);
         sealed
-            .chain(&self.open.closing)
+            .chain(&self.open.finishing)
             .map(|closed| closed.run)
             .collect()
     }
@@ -747,13 +749,13 @@ impl JournalState {
         let queued = self.open.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len());
         Stats {
             live_runs: self.conditions.heads().len() as u64,
-            finished_runs: self.closed.len(),
-            dropped_runs: self.closed.dropped(),
-            live_bytes: self.live_bytes + self.closed.bytes(),
+            finished_runs: self.finished.len(),
+            dropped_runs: self.finished.dropped(),
+            live_bytes: self.live_bytes + self.finished.bytes(),
             log_bytes: self.durable_end().saturating_sub(self.low) + self.kept_bytes,
             queued_bytes: queued as u64,
             index_bytes: self.conditions.memory_bytes()
-                + self.closed.memory_bytes()
+                + self.finished.memory_bytes()
                 + self.snapshots.memory_bytes(),
             commits: self.commits,
             turns: self.turns,
@@ -764,7 +766,7 @@ impl JournalState {
             archived_parts: self.held.archived_parts(),
             held_parts: self.held.len() as u64,
             is_archive_failing: self.is_archive_failing,
-            is_retention_stopped: self.is_settling_blocked || self.closed.is_blocked(),
+            is_retention_stopped: self.is_settling_blocked || self.finished.is_blocked(),
             last_commit: self.last_commit,
             ..Stats::default()
         }

@@ -23,9 +23,9 @@ use super::backend::Backend;
 use super::disk::Disk;
 use super::guard::guarded;
 use super::kept::{self, KeptKey};
-use super::moment::{Moment, Opened};
+use super::moment::{OpenedCount, StoreMoment};
 use super::room::{Room, Roomy};
-use super::settler::Step;
+use super::settler::IndexStep;
 use super::state::Piece;
 use super::tables::{
     AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
@@ -66,12 +66,12 @@ pub(crate) struct Slice {
     /// Runs whose kept turns are not needed any more.
     pub(crate) gone: Vec<RunId>,
     /// What is written of the index of finished runs.
-    pub(crate) index: Step,
+    pub(crate) index: IndexStep,
 }
 
 /// Rows on their way from one store to another.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct CopiedRows {
     pub(crate) log: Vec<(u64, Vec<u8>)>,
     pub(crate) kept: Vec<(KeptKey, Vec<u8>)>,
     pub(crate) inventory: Vec<(u64, Vec<u8>)>,
@@ -232,8 +232,8 @@ impl Store {
     }
 
     /// Everything as it is at this moment. It pins pages of the file: keep it for a short time.
-    pub(crate) fn moment(&self) -> Result<Moment, JournalFailure> {
-        Moment::of(&self.db, Arc::clone(&self.kept_moments))
+    pub(crate) fn moment(&self) -> Result<StoreMoment, JournalFailure> {
+        StoreMoment::of(&self.db, Arc::clone(&self.kept_moments))
     }
 
     /// Whether somebody still reads a moment of the store: it cannot be compacted then.
@@ -242,7 +242,7 @@ impl Store {
     }
 
     /// Adds rows as they are, and says where the log begins and how often the store was opened.
-    pub(crate) fn put(&self, rows: &Rows, opened: Opened) -> Result<(), JournalFailure> {
+    pub(crate) fn put(&self, rows: &CopiedRows, opened: OpenedCount) -> Result<(), JournalFailure> {
         guarded(|| {
             let txn = self.db.begin_write()?;
             {
@@ -374,7 +374,7 @@ fn put_inventory(
 }
 
 /// Writes a step of the index.
-fn put_index(txn: &WriteTransaction, step: &Step) -> Result<(), redb::Error> {
+fn put_index(txn: &WriteTransaction, step: &IndexStep) -> Result<(), redb::Error> {
     if !step.closed.is_empty() || !step.closed_removed.is_empty() {
         let mut closed = txn.open_table(CLOSED)?;
         for key in &step.closed_removed {

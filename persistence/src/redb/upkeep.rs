@@ -8,10 +8,10 @@ use millrun_core::{RunId, Sequence};
 
 use super::RedbJournal;
 use super::index::Index;
-use super::moment::{LogKey, Moment};
+use super::moment::{LogKey, StoreMoment};
 use super::open;
-use super::rebuild::{self, Known};
-use super::store::{Rows, Store};
+use super::rebuild::{self, KnownFinished};
+use super::store::{CopiedRows, Store};
 use crate::error::{JournalFailure, ReadError, StoreError};
 
 /// How many bytes of rows a backup copies in one transaction.
@@ -59,7 +59,7 @@ impl RedbJournal {
     pub fn verify(&self) -> Result<Verified, ReadError> {
         let store = self.reader()?;
         let moment = store.moment()?;
-        let found = rebuild::rebuild(&moment, Known::Everything, store.lanes())?;
+        let found = rebuild::rebuild(&moment, KnownFinished::Everything, store.lanes())?;
         let mut damaged = found.damaged.list();
         let mut trimmed = found.trimmed;
         trimmed.sort_unstable();
@@ -130,18 +130,18 @@ impl RedbJournal {
 }
 
 /// Copies all rows, a few at a time.
-fn copy_rows(moment: &Moment, copy: &Store, path: &Path) -> Result<(), BackupError> {
+fn copy_rows(moment: &StoreMoment, copy: &Store, path: &Path) -> Result<(), BackupError> {
     let opened = moment.opened()?;
     if let Some(aged) = moment.aged()? {
         let kept = copy.put_aged(aged);
         kept.map_err(|failure| BackupError::Write(open::failed(&failure, path)))?;
     }
     let mut outcome = Ok(());
-    let (mut rows, mut bytes) = (Rows::default(), 0);
-    let mut flush = |rows: &mut Rows, bytes: &mut usize, at_least: usize| {
+    let (mut rows, mut bytes) = (CopiedRows::default(), 0);
+    let mut flush = |rows: &mut CopiedRows, bytes: &mut usize, at_least: usize| {
         if *bytes >= at_least {
             outcome = copy.put(rows, opened);
-            (*rows, *bytes) = (Rows::default(), 0);
+            (*rows, *bytes) = (CopiedRows::default(), 0);
         }
         outcome.is_ok()
     };

@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use millrun_core::{Bell, Next, Part, Timestamp};
 
-use super::closed::{self, Trim};
-use super::convoy::{Convoy, Decision};
+use super::convoy::{Convoy, ConvoyDecision};
+use super::finished_runs::{self, TrimStep};
 use super::settle::{self, Settling};
-use super::settler::Rows;
-use super::shared::Shared;
+use super::settler::IndexRows;
+use super::shared::JournalShared;
 use super::state::{JournalState, Piece, RingAt};
 use super::store::{Slice, Store};
 use crate::config::Durability;
@@ -44,7 +44,7 @@ const COMPACT_RETRY: Duration = Duration::from_millis(10);
 const KEPT: &str = "the store is kept until the writer ends";
 
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<JournalShared>,
     store: Option<Arc<Store>>,
     convoy: Convoy,
     settling: Settling,
@@ -78,7 +78,7 @@ impl Pauses {
 }
 
 /// What the next turn is for.
-enum Work {
+enum WriterWork {
     Compact,
     Commit(Arc<Piece>),
     Upkeep(UpkeepNumber, Timestamp),
@@ -90,7 +90,7 @@ enum Work {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, store: Arc<Store>, rows: Rows) -> Self {
+    pub(crate) fn new(shared: Arc<JournalShared>, store: Arc<Store>, rows: IndexRows) -> Self {
         let synced_at = shared.host.elapsed();
         Self {
             shared,
@@ -123,15 +123,15 @@ impl Writer {
         Ok(())
     }
 
-    fn next(&mut self) -> Work {
+    fn next(&mut self) -> WriterWork {
         let now = self.shared.host.elapsed();
         let mut state = self.shared.lock();
         if state.failure.is_some() {
-            return Work::End;
+            return WriterWork::End;
         }
         let compact_within = state.is_compacting.then(|| self.compact_at.saturating_sub(now));
         if compact_within == Some(Duration::ZERO) {
-            return Work::Compact;
+            return WriterWork::Compact;
         }
         let queued = state.open.batches;
         // A claim is answered, and an upkeep begun, when what was queued before it is in the store.
@@ -140,43 +140,47 @@ impl Writer {
         let has_snapshots = state.snapshots.is_waiting();
         let is_volatile = self.shared.config.journal.durability == Durability::Volatile;
         if queued == 0 && has_snapshots && (must_commit || !is_volatile) {
-            return Work::Commit(state.seal(now));
+            return WriterWork::Commit(state.seal(now));
         }
         if queued == 0 && state.is_closing {
             // What is closed in good order says of all its turns twice where they stand.
             let store = self.store.as_ref().expect(KEPT);
             return if state.has_unlisted() && !store.is_of_earlier_format() {
-                Work::Commit(state.seal(now))
+                WriterWork::Commit(state.seal(now))
             } else {
-                Work::End
+                WriterWork::End
             };
         }
         if let Some((number, at)) = upkeep
             && queued == 0
             && !state.is_archive_asked
         {
-            return Work::Upkeep(number, at);
+            return WriterWork::Upkeep(number, at);
         }
         let look_within = self.look_within(now);
         let decision = if queued > 0 && must_commit {
-            Decision::Commit
+            ConvoyDecision::Commit
         } else {
             self.decide(queued, state.open.bytes.len(), now)
         };
         let half_full = self.shared.config.journal.batch_bytes_max.div_ceil(2);
         match decision {
-            Decision::Commit => Work::Commit(state.seal(now)),
-            Decision::Wait { .. } | Decision::Idle if !self.settling.is_planned() => Work::Plan,
-            Decision::Wait { .. } | Decision::Idle if look_within == Some(Duration::ZERO) => Work::Look,
-            Decision::Wait { time, batches } => {
+            ConvoyDecision::Commit => WriterWork::Commit(state.seal(now)),
+            ConvoyDecision::Wait { .. } | ConvoyDecision::Idle if !self.settling.is_planned() => {
+                WriterWork::Plan
+            }
+            ConvoyDecision::Wait { .. } | ConvoyDecision::Idle if look_within == Some(Duration::ZERO) => {
+                WriterWork::Look
+            }
+            ConvoyDecision::Wait { time, batches } => {
                 state.ring_at = RingAt {
                     batches,
                     bytes: half_full,
                 };
                 let within = [look_within, compact_within].into_iter().flatten().min();
-                Work::Wait(within.map_or(time, |within| within.min(time)))
+                WriterWork::Wait(within.map_or(time, |within| within.min(time)))
             }
-            Decision::Idle => {
+            ConvoyDecision::Idle => {
                 state.ring_at = match self.shared.config.journal.durability {
                     Durability::Volatile => RingAt {
                         batches: usize::MAX,
@@ -184,25 +188,25 @@ impl Writer {
                     },
                     Durability::Durable | Durability::Eventual { .. } => RingAt::FIRST,
                 };
-                compact_within.map_or(Work::Idle, Work::Wait)
+                compact_within.map_or(WriterWork::Idle, WriterWork::Wait)
             }
         }
     }
 
-    fn decide(&self, queued: usize, bytes: usize, now: Duration) -> Decision {
+    fn decide(&self, queued: usize, bytes: usize, now: Duration) -> ConvoyDecision {
         if queued > 0 && bytes >= self.shared.config.journal.batch_bytes_max.div_ceil(2) {
-            return Decision::Commit;
+            return ConvoyDecision::Commit;
         }
         match self.shared.config.journal.durability {
             Durability::Durable => self.convoy.decide(queued, now),
-            Durability::Volatile => Decision::Idle,
-            Durability::Eventual { .. } if queued == 0 => Decision::Idle,
+            Durability::Volatile => ConvoyDecision::Idle,
+            Durability::Eventual { .. } if queued == 0 => ConvoyDecision::Idle,
             Durability::Eventual { window } => {
                 let time = (self.synced_at + window).saturating_sub(now);
                 if time.is_zero() {
-                    Decision::Commit
+                    ConvoyDecision::Commit
                 } else {
-                    Decision::Wait {
+                    ConvoyDecision::Wait {
                         time,
                         batches: usize::MAX,
                     }
@@ -277,8 +281,8 @@ impl Writer {
         }
         let store = self.store.clone().expect(KEPT);
         let mut state = self.shared.lock();
-        state.closed.age.see(at, self.shared.host.elapsed());
-        let now = state.closed.age.now();
+        state.finished.age.see(at, self.shared.host.elapsed());
+        let now = state.finished.age.now();
         let mut state = drop_expired(&self.shared, state, &store, now);
         if self.shared.config.store.archive.is_some() && state.is_archive_due() {
             let was_asked = self.archive_asked_for == number;
@@ -295,7 +299,7 @@ impl Writer {
             watchers.iter().for_each(Bell::ring);
             return true;
         }
-        let is_time_wanted = state.closed.age.want_stored();
+        let is_time_wanted = state.finished.age.want_stored();
         drop(state);
         if let Err(failure) = self.settling.plan_upkeep(&store, &self.shared) {
             self.give_up(failure);
@@ -305,7 +309,7 @@ impl Writer {
             return self.commit_step();
         }
         let mut state = self.shared.lock();
-        let is_stopped = state.is_settling_blocked || state.closed.is_blocked();
+        let is_stopped = state.is_settling_blocked || state.finished.is_blocked();
         let outcome = if is_stopped {
             Err(UpkeepUndone::Damaged)
         } else {
@@ -365,17 +369,17 @@ impl Writer {
 
 /// Drops what retention does not keep at `now`; lets go of the lock while it reads.
 fn drop_expired<'a>(
-    shared: &'a Shared,
+    shared: &'a JournalShared,
     mut state: MutexGuard<'a, JournalState>,
     store: &Store,
     now: Timestamp,
 ) -> MutexGuard<'a, JournalState> {
-    while let Trim::Load(number) = state.trim(now) {
+    while let TrimStep::Load(number) = state.trim(now) {
         drop(state);
         let row = store.moment().map_err(ReadError::Failed);
-        let row = row.and_then(|moment| closed::row(&moment, number));
+        let row = row.and_then(|moment| finished_runs::row(&moment, number));
         state = shared.lock();
-        state.closed.load(row);
+        state.finished.load(row);
     }
     state
 }
@@ -383,35 +387,35 @@ fn drop_expired<'a>(
 impl Part for Writer {
     fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
         match self.next() {
-            Work::Commit(piece) => {
+            WriterWork::Commit(piece) => {
                 if self.commit(piece) {
                     return Next::Again;
                 }
             }
-            Work::Compact => {
+            WriterWork::Compact => {
                 if self.compact() {
                     return Next::Again;
                 }
             }
-            Work::Upkeep(number, at) => {
+            WriterWork::Upkeep(number, at) => {
                 if self.keep_up(number, at) {
                     return Next::Again;
                 }
             }
-            Work::Plan => match self.plan() {
+            WriterWork::Plan => match self.plan() {
                 Ok(()) => return Next::Again,
                 Err(failure) => self.give_up(failure),
             },
-            Work::Look => match self.look() {
+            WriterWork::Look => match self.look() {
                 Ok(()) => return Next::Again,
                 Err(failure) => self.shared.fail(failure),
             },
-            Work::Wait(time) => return Next::At(now + time),
-            Work::Idle => {
+            WriterWork::Wait(time) => return Next::At(now + time),
+            WriterWork::Idle => {
                 let within = self.look_within(self.shared.host.elapsed());
                 return within.map_or(Next::Idle, |within| Next::IdleUntil(now + within));
             }
-            Work::End => {
+            WriterWork::End => {
                 if let Err(failure) = self.look() {
                     self.shared.fail(failure);
                 }

@@ -39,11 +39,11 @@ const PACE: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct ZeroAhead {
     disk: Arc<dyn Disk>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedZeros>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedZeros {
     state: Mutex<ZeroingState>,
     /// Signalled when the zeroer has finished with a slice.
     settled: Condvar,
@@ -88,7 +88,7 @@ impl ZeroAhead {
             unsynced: 0,
         };
         let bell = Bell::new();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedZeros {
             state: Mutex::new(state),
             settled: Condvar::new(),
             bell: bell.clone(),
@@ -101,7 +101,7 @@ impl ZeroAhead {
     }
 }
 
-impl Shared {
+impl SharedZeros {
     fn lock(&self) -> MutexGuard<'_, ZeroingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,13 +211,13 @@ impl Drop for ZeroAhead {
 
 /// Zeroes slice after slice, until the disk is taken from it.
 pub(crate) struct Zeroer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedZeros>,
     /// While the end of what the file holds is being looked for: everything from here on is zero.
     search: u64,
 }
 
 /// A slice in the zeroer's hand.
-struct Slice {
+struct ZeroSlice {
     disk: Arc<dyn Disk>,
     from: u64,
     to: u64,
@@ -227,7 +227,7 @@ struct Slice {
 
 impl Zeroer {
     /// Takes the next slice in hand.
-    fn take(&self) -> Option<Slice> {
+    fn take(&self) -> Option<ZeroSlice> {
         let mut state = self.shared.lock();
         let disk = state.disk.clone()?;
         let is_search = state.front.is_none();
@@ -237,7 +237,7 @@ impl Zeroer {
             state.due()?
         };
         state.slice = Some((from, to));
-        Some(Slice {
+        Some(ZeroSlice {
             disk,
             from,
             to,
@@ -259,7 +259,7 @@ impl Zeroer {
 
 impl Part for Zeroer {
     fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
-        let Some(Slice {
+        let Some(ZeroSlice {
             disk,
             from,
             to,

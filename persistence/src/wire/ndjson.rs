@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct LineHeader {
     format: String,
     version: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -33,7 +33,7 @@ struct Header {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct JsonLine {
     run: String,
     sequence: u64,
     time_us: u64,
@@ -59,7 +59,7 @@ pub(crate) struct LineRecord {
 
 /// The first line of a file.
 pub(crate) fn put_header(out: &mut Vec<u8>, all_closed: bool) {
-    let header = Header {
+    let header = LineHeader {
         format: FORMAT.to_owned(),
         version: VERSION,
         all_closed,
@@ -72,7 +72,7 @@ pub(crate) fn put_header(out: &mut Vec<u8>, all_closed: bool) {
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn read_header(line: &[u8]) -> Result<bool, String> {
-    let header: Header =
+    let header: LineHeader =
         serde_json::from_slice(line).map_err(|error| format!("not a file of histories: {error}"))?;
     if header.format != FORMAT {
         Err(format!("not a file of histories, but of {}", header.format))
@@ -89,7 +89,7 @@ pub(crate) fn read_header(line: &[u8]) -> Result<bool, String> {
 /// The line of a record; with the id, and what the run was trimmed of, for the first of its run.
 pub(crate) fn put(out: &mut Vec<u8>, run: RunId, first: Option<(&str, Option<&Trimmed>)>, record: &Record) {
     let kept = first.and_then(|(_, trimmed)| trimmed);
-    let line = Line {
+    let line = JsonLine {
         run: format!("{:032x}", run.bits()),
         sequence: record.sequence.get(),
         time_us: record.time.as_micros(),
@@ -105,7 +105,7 @@ pub(crate) fn put(out: &mut Vec<u8>, run: RunId, first: Option<(&str, Option<&Tr
 /// # Errors
 /// What is wrong with the line.
 pub(crate) fn read(line: &[u8]) -> Result<LineRecord, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let line: JsonLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let run = u128::from_str_radix(&line.run, 16)
         .ok()
         .and_then(RunId::from_bits)

@@ -58,10 +58,10 @@ impl Model {
         dropped
     }
 
-    fn known(&self, number: Option<&u64>) -> Option<Known<'_>> {
+    fn known(&self, number: Option<&u64>) -> Option<KnownRun<'_>> {
         let retained = self.retained.get(number?);
-        let retained = retained.map(|(close, frames)| Known::Retained(*close, frames));
-        retained.or_else(|| self.expired.get(number?).copied().map(Known::Expired))
+        let retained = retained.map(|(close, frames)| KnownRun::Retained(*close, frames));
+        retained.or_else(|| self.expired.get(number?).copied().map(KnownRun::Expired))
     }
 }
 
@@ -219,7 +219,7 @@ fn large_frames_go_with_their_run_and_leave_the_rest_of_the_block_to_others() {
         assert_eq!(given_back.is_none(), is_large);
         retained.trim(Timestamp::EPOCH);
         assert!(retained.index_runs(number + 1, 1));
-        let Some(Known::Retained(_, kept)) = retained.run(run(number)) else {
+        let Some(KnownRun::Retained(_, kept)) = retained.run(run(number)) else {
             panic!("{number} is retained");
         };
         assert_eq!(kept.as_ptr() == memory, is_large, "it is not copied");
@@ -246,8 +246,8 @@ fn a_run_that_has_closed_twice_is_the_later_one_until_its_name_is_forgotten() {
         let (by_run, by_id) = (retained.run(run(0)), retained.latest(IdHash::of("0")));
         assert_eq!(by_run, by_id);
         by_run.map(|known| match known {
-            Known::Retained(_, frames) => frames.to_vec(),
-            Known::Expired(expired) => {
+            KnownRun::Retained(_, frames) => frames.to_vec(),
+            KnownRun::Expired(expired) => {
                 assert_eq!(expired, run(0));
                 Vec::new()
             }

@@ -6,7 +6,7 @@ use super::*;
 use crate::batch::TurnHeader;
 
 /// Takes one turn of `bytes` bytes, by a run of this number.
-fn turn(state: &mut JournalState, number: u64, head: u64, bytes: usize, closes: bool) -> RunId {
+fn turn(state: &mut MemoryState, number: u64, head: u64, bytes: usize, closes: bool) -> RunId {
     let id = InstanceId::new("a").expect("a sound id");
     let time = Timestamp::from_micros(1_700_000_000_000_000);
     let run = RunId::new(id.partition(), time, number);
@@ -29,12 +29,12 @@ fn turn(state: &mut JournalState, number: u64, head: u64, bytes: usize, closes: 
     run
 }
 
-fn state() -> JournalState {
-    JournalState::new(&JournalConfig::default(), false, Epoch::new(1))
+fn state() -> MemoryState {
+    MemoryState::new(&JournalConfig::default(), false, Epoch::new(1))
 }
 
 /// Length and capacity of what is held for a live run.
-fn held(state: &JournalState, run: RunId) -> (usize, usize) {
+fn held(state: &MemoryState, run: RunId) -> (usize, usize) {
     let bytes = &state.conditions.head(run).expect("it is live").place.bytes;
     (bytes.len(), bytes.capacity())
 }

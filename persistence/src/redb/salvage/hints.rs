@@ -39,7 +39,7 @@ pub(crate) enum Holds {
 
 /// What is known of a table that holds turns.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct HintRows {
     /// The keys whose rows could not be looked up.
     unread: Vec<RangeInclusive<u128>>,
     /// Behind the greatest key that was.
@@ -48,7 +48,7 @@ pub(crate) struct Rows {
     tail: Option<u128>,
 }
 
-impl Rows {
+impl HintRows {
     /// Whether a row with this key may be current though no tree leads to it.
     pub(crate) fn may_hold(&self, key: u128) -> bool {
         self.unread.iter().any(|range| range.contains(&key)) || self.tail.is_some_and(|tail| key >= tail)
@@ -82,13 +82,13 @@ pub(crate) struct Hints {
     extents: Vec<Extent>,
     /// How many pages stand beyond the end of the file.
     cut_off: u64,
-    pub(crate) log: Rows,
-    pub(crate) kept: Rows,
-    pub(crate) more: Rows,
+    pub(crate) log: HintRows,
+    pub(crate) kept: HintRows,
+    pub(crate) more: HintRows,
     /// Where the log begins.
     pub(crate) low: Option<u64>,
     pub(crate) opens: Option<u64>,
-    pub(crate) settled: Settled,
+    pub(crate) settled: SettledHint,
     pub(crate) second: Second,
 }
 
@@ -147,7 +147,7 @@ struct Extent {
 
 /// Which finished runs are settled and retained.
 #[derive(Debug, Default)]
-pub(crate) enum Settled {
+pub(crate) enum SettledHint {
     /// It cannot be told.
     #[default]
     Unknown,
@@ -205,10 +205,10 @@ impl Hints {
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         let settled = match &self.settled {
-            Settled::Known { runs, hashes, .. } => {
+            SettledHint::Known { runs, hashes, .. } => {
                 runs.capacity() * size_of::<(RunId, u64)>() + hashes.capacity() * size_of::<(u64, u64)>()
             }
-            Settled::Unknown | Settled::Nothing => 0,
+            SettledHint::Unknown | SettledHint::Nothing => 0,
         };
         let second = self.second.runs.capacity() * size_of::<(RunId, u32, bool)>();
         self.extents.capacity() * size_of::<Extent>() + settled + second
@@ -217,14 +217,14 @@ impl Hints {
 
 /// What the index says of a finished run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listed {
+pub(crate) enum ListedHint {
     Retained { number: u64 },
     Dropped,
 }
 
-impl Settled {
+impl SettledHint {
     /// What is listed of a run; `None` if it is not.
-    pub(crate) fn listed(&self, run: RunId) -> Option<Listed> {
+    pub(crate) fn listed(&self, run: RunId) -> Option<ListedHint> {
         let Self::Known {
             first, runs, hashes, ..
         } = self
@@ -240,9 +240,9 @@ impl Settled {
             }
         };
         Some(if number < *first {
-            Listed::Dropped
+            ListedHint::Dropped
         } else {
-            Listed::Retained { number }
+            ListedHint::Retained { number }
         })
     }
 }
@@ -267,7 +267,7 @@ pub(crate) fn read<B: Bytes + ?Sized>(bytes: &B) -> Hints {
         }
         return hints;
     };
-    let mut tables = Tables::default();
+    let mut tables = HintTables::default();
     match slot.tables {
         Some(root) => walk.tables(root, &mut tables),
         None => tables.is_whole = true,
@@ -289,14 +289,14 @@ pub(crate) fn read<B: Bytes + ?Sized>(bytes: &B) -> Hints {
 
 /// The tables that were found.
 #[derive(Debug, Default)]
-struct Tables {
+struct HintTables {
     /// With their roots, and whether these are sure.
     found: Vec<(String, Option<(Pointer, bool)>)>,
     /// Whether no part of their tree was unreadable.
     is_whole: bool,
 }
 
-impl Tables {
+impl HintTables {
     /// The root of a table; `Err` if nothing is known of it.
     fn root(&self, name: &str) -> Result<Option<(Pointer, bool)>, ()> {
         let found = self.found.iter().find(|(found, _)| found == name);
@@ -317,20 +317,20 @@ struct Walk<'a, B: Bytes + ?Sized> {
 
 /// What a walk over a table finds: a leaf, with whether its sum holds, or a range of keys of which
 /// nothing is known.
-enum Found<'a> {
+enum FoundHint<'a> {
     Leaf {
         pointer: Pointer,
         /// What stands in it, if its parts can be told from each other.
         leaf: Option<pages::Leaf<'a>>,
         /// Whether its sum holds.
         is_sound: bool,
-        span: Span,
+        span: HintSpan,
     },
-    Unread(Span),
+    Unread(HintSpan),
 }
 
 /// Keys from one to another, both included, as far as they are known.
-type Span = (Option<Vec<u8>>, Option<Vec<u8>>);
+type HintSpan = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl<B: Bytes + ?Sized> Walk<'_, B> {
     /// Calls `found` for each leaf below a page. `is_sure` says that the page is the one that was meant,
@@ -339,9 +339,9 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         &mut self,
         (pointer, is_sure): (Pointer, bool),
         widths: Widths,
-        span: Span,
+        span: HintSpan,
         depth: usize,
-        found: &mut dyn FnMut(Found<'_>),
+        found: &mut dyn FnMut(FoundHint<'_>),
     ) {
         let end = pointer
             .at
@@ -350,7 +350,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         let is_readable = depth < DEPTH_MAX && end <= self.window.len() && pointer.bytes <= CHECKED_BYTES_MAX;
         self.cut_off += u64::from(is_sure && end > self.window.len());
         if !is_readable || !self.seen.insert(pointer.at) {
-            return found(Found::Unread(span));
+            return found(FoundHint::Unread(span));
         }
         let bytes = self.window.get(pointer.at + SHIFT, pointer.bytes);
         let page = pages::read(bytes, widths);
@@ -358,10 +358,10 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
             .as_ref()
             .is_some_and(|page| page.checksum() == pointer.checksum);
         if !is_sound && !is_sure {
-            return found(Found::Unread(span));
+            return found(FoundHint::Unread(span));
         }
         match page {
-            Some(Page::Leaf(leaf)) => found(Found::Leaf {
+            Some(Page::Leaf(leaf)) => found(FoundHint::Leaf {
                 pointer,
                 leaf: Some(leaf),
                 is_sound,
@@ -379,12 +379,12 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
                 for (child, span) in children {
                     match child {
                         Some(child) => self.each((child, is_sound), widths, span, depth + 1, found),
-                        None => found(Found::Unread(span)),
+                        None => found(FoundHint::Unread(span)),
                     }
                 }
             }
             // It is a leaf or a branch, and what it holds is where it is.
-            None => found(Found::Leaf {
+            None => found(FoundHint::Leaf {
                 pointer,
                 leaf: None,
                 is_sound,
@@ -393,10 +393,10 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         }
     }
 
-    fn tables(&mut self, root: Pointer, tables: &mut Tables) {
+    fn tables(&mut self, root: Pointer, tables: &mut HintTables) {
         tables.is_whole = true;
-        let mut add = |found: Found<'_>| {
-            let Found::Leaf {
+        let mut add = |found: FoundHint<'_>| {
+            let FoundHint::Leaf {
                 leaf: Some(leaf),
                 is_sound,
                 ..
@@ -421,17 +421,17 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         self.each((root, true), pages::TABLES, (None, None), 0, &mut add);
     }
 
-    fn rows(&mut self, tables: &Tables, name: &str, width: usize, extents: &mut Vec<Extent>) -> Rows {
+    fn rows(&mut self, tables: &HintTables, name: &str, width: usize, extents: &mut Vec<Extent>) -> HintRows {
         let widths = Widths {
             key: Some(width),
             value: None,
         };
-        let mut rows = Rows::default();
+        let mut rows = HintRows::default();
         match tables.root(name) {
             Ok(None) => {}
             Err(()) => rows.unread.push(0..=u128::MAX),
             Ok(Some(root)) => self.each(root, widths, (None, None), 0, &mut |found| match found {
-                Found::Leaf {
+                FoundHint::Leaf {
                     pointer,
                     leaf,
                     is_sound,
@@ -447,13 +447,13 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
                         None => rows.unread.push(range(span)),
                     }
                 }
-                Found::Unread(span) => rows.unread.push(range(span)),
+                FoundHint::Unread(span) => rows.unread.push(range(span)),
             }),
         }
         rows
     }
 
-    fn meta(&mut self, tables: &Tables, hints: &mut Hints) {
+    fn meta(&mut self, tables: &HintTables, hints: &mut Hints) {
         let widths = Widths {
             key: None,
             value: Some(8),
@@ -462,7 +462,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
             return;
         };
         self.each(root, widths, (None, None), 0, &mut |found| {
-            let Found::Leaf {
+            let FoundHint::Leaf {
                 leaf: Some(leaf),
                 is_sound: true,
                 ..
@@ -483,7 +483,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
     }
 
     /// Which turns there were.
-    fn second(&mut self, tables: &Tables) -> Second {
+    fn second(&mut self, tables: &HintTables) -> Second {
         let mut second = Second::default();
         let Ok(Some(root)) = tables.root("millrun.inventory") else {
             return second;
@@ -515,9 +515,9 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
     }
 
     /// Which finished runs are settled.
-    fn settled(&mut self, tables: &Tables) -> Settled {
+    fn settled(&mut self, tables: &HintTables) -> SettledHint {
         let manifest = match tables.root("millrun.manifest") {
-            Ok(None) => return Settled::Nothing,
+            Ok(None) => return SettledHint::Nothing,
             Ok(Some(root)) => {
                 let mut read = None;
                 self.values(root, 8, &mut |_, row| read = settled::read_manifest(row).ok());
@@ -527,7 +527,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         };
         let is_current = manifest.is_some();
         let Some(manifest) = manifest.or_else(|| self.earlier_manifest()) else {
-            return Settled::Unknown;
+            return SettledHint::Unknown;
         };
         let mut runs = Vec::new();
         if let Ok(Some(closed)) = tables.root("millrun.closed") {
@@ -555,7 +555,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
         }
         runs.sort_unstable();
         hashes.sort_unstable();
-        Settled::Known {
+        SettledHint::Known {
             position: manifest.position,
             first: manifest.first,
             runs,
@@ -590,7 +590,7 @@ impl<B: Bytes + ?Sized> Walk<'_, B> {
             value: None,
         };
         self.each(root, widths, (None, None), 0, &mut |found| {
-            if let Found::Leaf { leaf: Some(leaf), .. } = found {
+            if let FoundHint::Leaf { leaf: Some(leaf), .. } = found {
                 leaf.entries().for_each(|(key, value)| row(key, value));
             }
         });
@@ -606,7 +606,7 @@ fn covers(numbers: &mut Vec<u64>, manifest: &Manifest) -> bool {
     (end - retained) as u64 == manifest.end.saturating_sub(manifest.first)
 }
 
-fn range((from, to): Span) -> RangeInclusive<u128> {
+fn range((from, to): HintSpan) -> RangeInclusive<u128> {
     let from = from.map_or(0, |key| number(&key));
     from..=to.map_or(u128::MAX, |key| number(&key).max(from))
 }

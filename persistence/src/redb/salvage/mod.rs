@@ -33,15 +33,15 @@ use std::path::Path;
 
 use millrun_core::{Host, InstanceId, RunId, Timestamp};
 
-use self::hints::{Hints, Listed, Settled};
+use self::hints::{Hints, ListedHint, SettledHint};
 pub use self::report::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner,
 };
-use self::runs::{Frames, History, Whole};
-use self::scan::{Bounds, Full, Rank, Share};
-use self::sorted::{Group, Sorted, note};
+use self::runs::{History, SalvagedFrames, Whole};
+use self::scan::{Full, Rank, ScanBounds, ScanShare};
+use self::sorted::{Sorted, SortedGroup, note};
 use self::source::{Bytes, FileBytes, Window};
-use self::write::{Target, Unwritten};
+use self::write::{SalvageTarget, Unwritten};
 use super::open;
 use crate::error::JournalFailure;
 use crate::wire::superblock::{self, SuperblockError};
@@ -152,11 +152,11 @@ fn is_ours<B: Bytes + ?Sized>(bytes: &B, path: &Path) -> Result<bool, SalvageErr
 #[cfg(feature = "fuzz")]
 pub(crate) fn scan_any(bytes: &[u8]) -> usize {
     let hints = hints::read(bytes);
-    let bounds = Bounds {
+    let bounds = ScanBounds {
         index_bytes_max: usize::MAX,
         frame_bytes_max: 1 << 20,
     };
-    let share = Share { index: 0, of: 1 };
+    let share = ScanShare { index: 0, of: 1 };
     let mut behind = 0;
     let scanned = scan::scan(bytes, &hints, (share, bounds), &mut |at| {
         assert!(at >= behind && at <= bytes.len() as u64, "a scan goes forward");
@@ -233,7 +233,7 @@ impl Salvage<'_> {
             unknown: self.unknown(),
             ..SalvageReport::default()
         };
-        let bounds = Bounds {
+        let bounds = ScanBounds {
             index_bytes_max: self
                 .options
                 .index_bytes_max
@@ -241,10 +241,10 @@ impl Salvage<'_> {
             frame_bytes_max: self.options.frame_bytes_max,
         };
         let failed = |failure: JournalFailure| SalvageError::Write(open::failed(&failure, draft));
-        let mut target: Option<Target> = None;
+        let mut target: Option<SalvageTarget> = None;
         for index in 0..shares {
             let (runs, bytes_total) = (report.live_runs + report.finished_runs, self.bytes.len());
-            let share = Share { index, of: shares };
+            let share = ScanShare { index, of: shares };
             let mut seen = |bytes_done| {
                 progress(SalvageProgress {
                     is_writing: false,
@@ -267,7 +267,7 @@ impl Salvage<'_> {
             let sorted = Sorted::of(self.bytes, &self.hints, (share, found), &mut report);
             if target.is_none() {
                 let store = open::create_anew(draft, to, &self.options.store, self.host);
-                target = Some(Target::new(store.map_err(SalvageError::Write)?).map_err(failed)?);
+                target = Some(SalvageTarget::new(store.map_err(SalvageError::Write)?).map_err(failed)?);
             }
             if let Some(target) = &mut target {
                 self.put(&sorted, target, &mut report, draft, progress)?;
@@ -301,9 +301,9 @@ impl Salvage<'_> {
             _ => {}
         }
         match &self.hints.settled {
-            Settled::Unknown
-            | Settled::Known { is_whole: false, .. }
-            | Settled::Known {
+            SettledHint::Unknown
+            | SettledHint::Known { is_whole: false, .. }
+            | SettledHint::Known {
                 is_current: false, ..
             } if self.hints.slots > 0 => unknown.push(
                 "The index of finished runs is damaged: some that retention had dropped may have come back."
@@ -318,7 +318,7 @@ impl Salvage<'_> {
     fn put(
         &self,
         sorted: &Sorted,
-        target: &mut Target,
+        target: &mut SalvageTarget,
         report: &mut SalvageReport,
         draft: &Path,
         progress: &mut dyn FnMut(SalvageProgress),
@@ -352,9 +352,9 @@ impl Salvage<'_> {
         }
         for (run, _, closes) in self.hints.second.runs() {
             let is_dropped = match self.hints.settled.listed(run) {
-                Some(listed) => listed == Listed::Dropped,
+                Some(listed) => listed == ListedHint::Dropped,
                 // It finished and was dropped, and the rest of it may be gone.
-                None => closes && !matches!(self.hints.settled, Settled::Nothing),
+                None => closes && !matches!(self.hints.settled, SettledHint::Nothing),
             };
             if sorted.share.has(run) && !is_dropped && sorted.of_run(run).is_empty() {
                 let cause = "none of its records is left".to_owned();
@@ -406,16 +406,16 @@ impl Salvage<'_> {
     }
 
     /// Where a run belongs in the new store, if it does.
-    fn place(&self, sorted: &Sorted, run: RunId, whole: Option<&Whole>, group: &Group) -> Verdict {
+    fn place(&self, sorted: &Sorted, run: RunId, whole: Option<&Whole>, group: &SortedGroup) -> Verdict {
         let stretches = sorted.stretches(group);
         let is_unsure = stretches.iter().all(|stretch| stretch.rank < Rank::Current);
         // A stale copy of its last record tells as well that it has finished.
         let closing = stretches.iter().filter(|stretch| stretch.closes);
         let last = closing.max_by_key(|last| last.rank);
         match (self.hints.settled.listed(run), whole) {
-            (Some(Listed::Dropped), _) => return Verdict::Dropped,
-            (Some(Listed::Retained { .. }), Some(whole)) if !whole.is_closed => return Verdict::Cut,
-            (Some(Listed::Retained { number }), _) => {
+            (Some(ListedHint::Dropped), _) => return Verdict::Dropped,
+            (Some(ListedHint::Retained { .. }), Some(whole)) if !whole.is_closed => return Verdict::Cut,
+            (Some(ListedHint::Retained { number }), _) => {
                 let key = (0, number);
                 return Verdict::Retained {
                     key,
@@ -437,9 +437,9 @@ impl Salvage<'_> {
             is_unsure,
         };
         match &self.hints.settled {
-            Settled::Nothing => waiting(is_unsure),
-            Settled::Unknown => waiting(true),
-            Settled::Known {
+            SettledHint::Nothing => waiting(is_unsure),
+            SettledHint::Unknown => waiting(true),
+            SettledHint::Known {
                 position: settled,
                 is_whole,
                 ..
@@ -460,7 +460,7 @@ impl Salvage<'_> {
         let Some(last) = whole.and_then(|whole| whole.parts.last()) else {
             return 0;
         };
-        let mut frames = Frames::of(self.bytes, &last.stretch);
+        let mut frames = SalvagedFrames::of(self.bytes, &last.stretch);
         let found = frames.find(last.to);
         let time = found.and_then(|(at, len)| Some(v1::read(frames.window.get(at, len)).ok()?.time));
         time.map_or(0, Timestamp::as_micros)
@@ -469,13 +469,13 @@ impl Salvage<'_> {
     fn not_whole(
         &self,
         sorted: &Sorted,
-        group: &Group,
+        group: &SortedGroup,
         (records, cause): (u64, String),
         report: &mut SalvageReport,
     ) {
         let first = sorted.stretches(group).iter().find(|stretch| stretch.opens);
         let id = first.and_then(|first| {
-            let mut frames = Frames::of(self.bytes, first);
+            let mut frames = SalvagedFrames::of(self.bytes, first);
             let (at, _, len) = frames.next()?;
             InstanceId::new(v1::read(frames.window.get(at, len)).ok()?.id?).ok()
         });

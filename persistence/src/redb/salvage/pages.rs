@@ -38,7 +38,7 @@ pub(crate) struct Pointer {
 
 /// What a commit slot says, whose checksum holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct PageSlot {
     pub(crate) transaction: u64,
     /// The tree of tables; `None` if there is none.
     pub(crate) tables: Option<Pointer>,
@@ -46,34 +46,34 @@ pub(crate) struct Slot {
 
 /// What redb's header says.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Header {
+pub(crate) struct PageHeader {
     /// Whether the store was closed.
     pub(crate) is_clean: bool,
     /// The slots whose checksums hold, the latest first.
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<PageSlot>,
 }
 
-pub(crate) fn header(bytes: &[u8]) -> Header {
+pub(crate) fn header(bytes: &[u8]) -> PageHeader {
     let Some(bytes) = bytes.get(..HEADER_BYTES) else {
-        return Header::default();
+        return PageHeader::default();
     };
     let slots = SLOTS_AT
         .iter()
         .filter_map(|at| slot(&bytes[*at..at + SLOT_BYTES]));
     let mut slots: Vec<_> = slots.collect();
     slots.sort_by_key(|slot| std::cmp::Reverse(slot.transaction));
-    Header {
+    PageHeader {
         is_clean: bytes.starts_with(MAGIC) && bytes[GOD_AT] & RECOVERY_REQUIRED == 0,
         slots,
     }
 }
 
-fn slot(bytes: &[u8]) -> Option<Slot> {
+fn slot(bytes: &[u8]) -> Option<PageSlot> {
     let (fields, sum) = bytes.split_at_checked(SLOT_BYTES - 16)?;
     if xxh3_128(fields).to_le_bytes() != sum {
         return None;
     }
-    Some(Slot {
+    Some(PageSlot {
         transaction: u64_at(fields, 104)?,
         tables: if fields[1] == 0 {
             None
@@ -109,7 +109,7 @@ pub(crate) struct Widths {
 
 /// A table, as the tree of tables names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Table {
+pub(crate) struct PageTable {
     pub(crate) root: Option<Pointer>,
 }
 
@@ -120,8 +120,8 @@ pub(crate) const TABLES: Widths = Widths {
 };
 
 /// The definition of a table.
-pub(crate) fn table(value: &[u8]) -> Option<Table> {
-    Some(Table {
+pub(crate) fn table(value: &[u8]) -> Option<PageTable> {
+    Some(PageTable {
         root: if *value.get(9)? == 0 {
             None
         } else {

@@ -15,14 +15,14 @@
 
 use millrun_core::RunId;
 
-use super::scan::{Found, Rank, Stretch};
+use super::scan::{FoundTurn, Rank, ScanStretch};
 use super::source::{Bytes, Window};
 use crate::wire::v1;
 
 /// Consecutive records of a history, side by side in the file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub(crate) stretch: Stretch,
+pub(crate) struct RunPart {
+    pub(crate) stretch: ScanStretch,
     /// The records of the stretch that are meant.
     pub(crate) from: u32,
     pub(crate) to: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Part {
 /// A history that is whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<RunPart>,
     pub(crate) is_closed: bool,
     /// Size of what its parts are read from.
     pub(crate) bytes: u64,
@@ -54,7 +54,7 @@ pub(crate) enum History {
 
 /// What is known of a run beside its stretches.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownOfRun<'a> {
     /// The sequences of damaged records in current rows; zero for one that is not known.
     pub(crate) damaged: &'a [u32],
     /// Its last record, and whether it ends with it, as a second source says; it may have had more.
@@ -66,9 +66,9 @@ pub(crate) struct Known<'a> {
 /// Puts the stretches of one run together, which are sorted by their first record.
 pub(crate) fn history<B: Bytes + ?Sized>(
     bytes: &B,
-    found: &Found,
-    stretches: &[Stretch],
-    known: Known<'_>,
+    found: &FoundTurn,
+    stretches: &[ScanStretch],
+    known: KnownOfRun<'_>,
 ) -> History {
     let surest = stretches.iter().map(|stretch| stretch.rank).max();
     let is_listed = known.listed.is_some();
@@ -94,7 +94,7 @@ pub(crate) fn history<B: Bytes + ?Sized>(
         from: 0,
         open: Vec::new(),
     };
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<RunPart> = Vec::new();
     let conflict = loop {
         match choice.best(bytes) {
             Ok(Some(part)) => {
@@ -147,7 +147,7 @@ pub(crate) fn history<B: Bytes + ?Sized>(
 }
 
 struct Choice<'a> {
-    stretches: &'a [Stretch],
+    stretches: &'a [ScanStretch],
     needed: u32,
     surest: Rank,
     /// The record that is looked for.
@@ -155,13 +155,13 @@ struct Choice<'a> {
     /// The first stretch that has not been looked at.
     from: usize,
     /// Those that were looked at and reach as far as `next`.
-    open: Vec<Stretch>,
+    open: Vec<ScanStretch>,
 }
 
 impl Choice<'_> {
     /// The surest stretch that has the next record, up to where a surer one begins; or the record of which
     /// there are two.
-    fn best<B: Bytes + ?Sized>(&mut self, bytes: &B) -> Result<Option<Part>, u32> {
+    fn best<B: Bytes + ?Sized>(&mut self, bytes: &B) -> Result<Option<RunPart>, u32> {
         let Ok(next) = u32::try_from(self.next) else {
             return Ok(None);
         };
@@ -200,7 +200,7 @@ impl Choice<'_> {
         if rank == Rank::Stale && self.surest == Rank::Current {
             to = to.min(self.needed);
         }
-        Ok(Some(Part {
+        Ok(Some(RunPart {
             stretch: best,
             from: next,
             to,
@@ -209,12 +209,12 @@ impl Choice<'_> {
 }
 
 /// Whether the run ends with this part.
-fn closes(part: &Part) -> bool {
+fn closes(part: &RunPart) -> bool {
     part.stretch.closes && part.to == part.stretch.last
 }
 
 /// Whether a part may follow another, as far as that is known without reading it.
-fn fits(before: Option<&Part>, part: &Part) -> bool {
+fn fits(before: Option<&RunPart>, part: &RunPart) -> bool {
     let is_known =
         part.from == part.stretch.first && before.is_none_or(|before| before.to == before.stretch.last);
     let ends = before.is_none_or(|before| before.stretch.turn_end == before.to);
@@ -222,7 +222,7 @@ fn fits(before: Option<&Part>, part: &Part) -> bool {
 }
 
 /// Takes away the beginning of a turn that was not written whole, which was never acknowledged.
-fn cut_to_turn(parts: &mut Vec<Part>, known: Known<'_>) -> Result<(), String> {
+fn cut_to_turn(parts: &mut Vec<RunPart>, known: KnownOfRun<'_>) -> Result<(), String> {
     while let Some(part) = parts.last_mut() {
         let end = part.stretch.turn_end.min(part.to);
         // What was cut short before its end may end a turn where that is not noted; it is looked at when
@@ -244,7 +244,12 @@ fn cut_to_turn(parts: &mut Vec<Part>, known: Known<'_>) -> Result<(), String> {
 
 /// Whether what is left of a run is the end of one whose beginning was dropped: its first turn is known to
 /// follow one below the log's beginning.
-fn is_rest<B: Bytes + ?Sized>(bytes: &B, found: &Found, stretches: &[Stretch], known: Known<'_>) -> bool {
+fn is_rest<B: Bytes + ?Sized>(
+    bytes: &B,
+    found: &FoundTurn,
+    stretches: &[ScanStretch],
+    known: KnownOfRun<'_>,
+) -> bool {
     let kept = stretches.iter().filter(|stretch| stretch.rank > Rank::Stale);
     let (Some(first), Some(low)) = (kept.min_by_key(|stretch| stretch.first), known.low) else {
         return false;
@@ -270,11 +275,11 @@ fn is_rest<B: Bytes + ?Sized>(bytes: &B, found: &Found, stretches: &[Stretch], k
 /// The first record, from one to another, that is not the same in two stretches.
 fn difference<B: Bytes + ?Sized>(
     bytes: &B,
-    one: &Stretch,
-    other: &Stretch,
+    one: &ScanStretch,
+    other: &ScanStretch,
     (from, to): (u32, u32),
 ) -> Option<u32> {
-    let (mut one, mut other) = (Frames::of(bytes, one), Frames::of(bytes, other));
+    let (mut one, mut other) = (SalvagedFrames::of(bytes, one), SalvagedFrames::of(bytes, other));
     for sequence in from..=to {
         let same = one.find(sequence).zip(other.find(sequence));
         let same = same.is_some_and(|((at, len), (place, other_len))| {
@@ -289,15 +294,15 @@ fn difference<B: Bytes + ?Sized>(
 }
 
 /// The frames of a stretch, one after the other.
-pub(crate) struct Frames<'a, B: Bytes + ?Sized> {
+pub(crate) struct SalvagedFrames<'a, B: Bytes + ?Sized> {
     pub(crate) window: Window<'a, B>,
     run: RunId,
     at: u64,
     end: u64,
 }
 
-impl<'a, B: Bytes + ?Sized> Frames<'a, B> {
-    pub(crate) fn of(bytes: &'a B, stretch: &Stretch) -> Self {
+impl<'a, B: Bytes + ?Sized> SalvagedFrames<'a, B> {
+    pub(crate) fn of(bytes: &'a B, stretch: &ScanStretch) -> Self {
         Self {
             window: Window::of(bytes, 16 << 10),
             run: stretch.run,

@@ -46,7 +46,7 @@ pub(crate) enum Rank {
 
 /// Consecutive records of a run that stand side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct ScanStretch {
     pub(crate) run: RunId,
     /// Where it begins in the file.
     pub(crate) at: u64,
@@ -71,7 +71,7 @@ pub(crate) const NO_PIECE: u32 = u32::MAX;
 
 /// A row of turns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct ScannedPiece {
     /// Where its frames begin in the file,
     pub(crate) at: u64,
     /// and in the log; [`NOWHERE`] if that is not known, or they were moved out of it.
@@ -82,7 +82,7 @@ pub(crate) struct Piece {
     pub(crate) is_kept: bool,
 }
 
-impl Piece {
+impl ScannedPiece {
     /// Where it begins and ends in the log, if its place is known.
     pub(crate) fn span(&self) -> (u64, u64) {
         (self.position, self.position.saturating_add(self.bytes.into()))
@@ -91,7 +91,7 @@ impl Piece {
 
 /// Bytes of a current row that hold no record any more.
 #[derive(Clone, Debug)]
-pub(crate) struct Damaged {
+pub(crate) struct DamagedRange {
     /// Where they begin in the file,
     pub(crate) at: u64,
     /// and in the log, if that is known.
@@ -108,10 +108,10 @@ pub(crate) struct Damaged {
 
 /// Everything that was found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) stretches: Vec<Stretch>,
-    pub(crate) pieces: Vec<Piece>,
-    pub(crate) damaged: Vec<Damaged>,
+pub(crate) struct FoundTurn {
+    pub(crate) stretches: Vec<ScanStretch>,
+    pub(crate) pieces: Vec<ScannedPiece>,
+    pub(crate) damaged: Vec<DamagedRange>,
     /// Damaged records beyond [`DAMAGED_LEN_MAX`].
     pub(crate) damaged_more: u64,
     pub(crate) frames: u64,
@@ -119,9 +119,10 @@ pub(crate) struct Found {
     pub(crate) refused: u64,
 }
 
-impl Found {
+impl FoundTurn {
     fn memory_bytes(&self) -> usize {
-        self.stretches.capacity() * size_of::<Stretch>() + self.pieces.capacity() * size_of::<Piece>()
+        self.stretches.capacity() * size_of::<ScanStretch>()
+            + self.pieces.capacity() * size_of::<ScannedPiece>()
     }
 
     /// Where a byte of a piece stands in the log.
@@ -133,12 +134,12 @@ impl Found {
 
 /// The runs that a scan is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct ScanShare {
     pub(crate) index: u16,
     pub(crate) of: u16,
 }
 
-impl Share {
+impl ScanShare {
     pub(crate) fn has(self, run: RunId) -> bool {
         run.partition().index() % self.of == self.index
     }
@@ -146,7 +147,7 @@ impl Share {
 
 /// What a scan may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ScanBounds {
     pub(crate) index_bytes_max: usize,
     pub(crate) frame_bytes_max: usize,
 }
@@ -159,16 +160,16 @@ pub(crate) struct Full;
 pub(crate) fn scan<B: Bytes + ?Sized>(
     bytes: &B,
     hints: &Hints,
-    (share, bounds): (Share, Bounds),
+    (share, bounds): (ScanShare, ScanBounds),
     seen: &mut dyn FnMut(u64),
-) -> Result<Found, Full> {
+) -> Result<FoundTurn, Full> {
     let mut scan = Scan {
         window: Window::new(bytes),
         hints,
         share,
         bounds,
         wasted: 0,
-        found: Found::default(),
+        found: FoundTurn::default(),
     };
     let (mut at, mut told) = (0, 0);
     while at < scan.window.len() {
@@ -197,14 +198,14 @@ pub(crate) fn scan<B: Bytes + ?Sized>(
 
 /// What of a frame is noted.
 #[derive(Clone, Copy)]
-struct Seen {
+struct SeenTurns {
     run: RunId,
     sequence: u32,
     flags: u8,
     len: usize,
 }
 
-impl Seen {
+impl SeenTurns {
     fn of(frame: &Frame<'_>) -> Self {
         Self {
             run: frame.run,
@@ -221,7 +222,7 @@ impl Seen {
 
 /// The key of a row of turns.
 #[derive(Clone, Copy, Debug)]
-enum Key {
+enum ScanKey {
     Log(u64),
     Kept(Holds, u128),
 }
@@ -229,11 +230,11 @@ enum Key {
 struct Scan<'a, B: Bytes + ?Sized> {
     window: Window<'a, B>,
     hints: &'a Hints,
-    share: Share,
-    bounds: Bounds,
+    share: ScanShare,
+    bounds: ScanBounds,
     /// Bytes of sums over what was no frame.
     wasted: u64,
-    found: Found,
+    found: FoundTurn,
 }
 
 impl<B: Bytes + ?Sized> Scan<'_, B> {
@@ -261,14 +262,14 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
     }
 
     /// The rows of turns in a leaf, each with its key, and where it begins and ends in the page.
-    fn rows(&mut self, at: u64) -> Option<Vec<(Key, usize, usize)>> {
+    fn rows(&mut self, at: u64) -> Option<Vec<(ScanKey, usize, usize)>> {
         let current = self.hints.key_width(at);
         for width in [8, 16, 24] {
             let page = self.window.get(at, PAGE_BYTES);
             let values = pages::leaf_head(page, width)?.into_iter();
             let rows = values.map(|(key, from, len)| Some((key_of(key)?, from, from + len)));
             let rows: Vec<_> = rows.collect::<Option<_>>()?;
-            let is_row = |scan: &mut Self, (_, from, end): &(Key, usize, usize)| {
+            let is_row = |scan: &mut Self, (_, from, end): &(ScanKey, usize, usize)| {
                 let said = scan.piece_at(at + *from as u64);
                 said.is_some_and(|said| from + piece::HEADER_BYTES + said == *end)
             };
@@ -288,23 +289,23 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
     }
 
     /// Walks over the frames of a piece. Says where it ends, or where something else stands.
-    fn piece(&mut self, begin: u64, len: u64, key: Option<Key>) -> u64 {
+    fn piece(&mut self, begin: u64, len: u64, key: Option<ScanKey>) -> u64 {
         let end = (begin + len).min(self.window.len());
         let rank = self.rank(begin, key);
         let index = u32::try_from(self.found.pieces.len()).unwrap_or(NO_PIECE);
-        self.found.pieces.push(Piece {
+        self.found.pieces.push(ScannedPiece {
             at: begin,
             position: match key {
-                Some(Key::Log(position)) => position,
-                Some(Key::Kept(..)) | None => NOWHERE,
+                Some(ScanKey::Log(position)) => position,
+                Some(ScanKey::Kept(..)) | None => NOWHERE,
             },
             bytes: u32::try_from(len).unwrap_or(u32::MAX),
             rank,
-            is_kept: matches!(key, Some(Key::Kept(..))),
+            is_kept: matches!(key, Some(ScanKey::Kept(..))),
         });
         let owner = match key {
-            Some(Key::Kept(_, run)) => RunId::from_bits(run),
-            Some(Key::Log(_)) | None => None,
+            Some(ScanKey::Kept(_, run)) => RunId::from_bits(run),
+            Some(ScanKey::Log(_)) | None => None,
         };
         let (mut at, mut goes_on) = (begin, None);
         while at < end {
@@ -320,8 +321,8 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
                     }
                     goes_on = None;
                     match self.behind(at, end, rank) {
-                        Behind::Frame(next) => at = next,
-                        Behind::Other(next) => return next,
+                        ScanBehind::Frame(next) => at = next,
+                        ScanBehind::Other(next) => return next,
                     }
                 }
             }
@@ -330,14 +331,14 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
     }
 
     /// Where the walk over a piece goes on behind what is no frame.
-    fn behind(&mut self, at: u64, end: u64, rank: Rank) -> Behind {
+    fn behind(&mut self, at: u64, end: u64, rank: Rank) -> ScanBehind {
         let head = self.window.get(at, v1::HEADER_BYTES);
         if head.len() == v1::HEADER_BYTES {
             let next = at + v1::len(head) as u64;
             let is_sound = next > at && next < end && self.frame(next, end - next).is_ok();
             if next == end || is_sound {
                 // Frames of one size, and the damaged byte may be one of its length.
-                return Behind::Frame(self.nearer(at, next).unwrap_or(next));
+                return ScanBehind::Frame(self.nearer(at, next).unwrap_or(next));
             }
         }
         let mut at = at + 1;
@@ -345,14 +346,14 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
             let to = (at + 1).next_multiple_of(PAGE).min(end);
             // A row that is current has its place for itself.
             if at.is_multiple_of(PAGE) && rank < Rank::Current && self.rows(at).is_some() {
-                return Behind::Other(at);
+                return ScanBehind::Other(at);
             }
             match self.find(at, to, end) {
-                Some(next) => return Behind::Frame(next),
+                Some(next) => return ScanBehind::Frame(next),
                 None => at = to,
             }
         }
-        Behind::Frame(end)
+        ScanBehind::Frame(end)
     }
 
     /// Where the frame at `at` ends, if that is before `next` and only its length is damaged.
@@ -383,7 +384,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
                 self.push(at, frame, NO_PIECE, rank);
                 at + frame.len as u64
             }
-            Any::Piece(at, bytes) => {
+            Any::ScannedPiece(at, bytes) => {
                 let begin = at + piece::HEADER_BYTES as u64;
                 self.piece(begin, bytes as u64, None).max(begin)
             }
@@ -418,7 +419,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
             });
             at += found.map(|skipped| skipped as u64)?;
             if let Some(bytes) = self.piece_at(at) {
-                return Some(Any::Piece(at, bytes));
+                return Some(Any::ScannedPiece(at, bytes));
             }
             if let Some(frame) = self.frame_if_cheap(at, end - at) {
                 return Some(Any::Frame(at, frame));
@@ -429,7 +430,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
     }
 
     /// The frame at a place, of which it is not known that there is one.
-    fn frame_if_cheap(&mut self, at: u64, rest: u64) -> Option<Seen> {
+    fn frame_if_cheap(&mut self, at: u64, rest: u64) -> Option<SeenTurns> {
         let head = self.window.get(at, v1::HEADER_BYTES);
         if head.len() < v1::HEADER_BYTES || !v1::may_begin(head) {
             return None;
@@ -446,7 +447,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
     }
 
     /// The frame at a place, which ends within `rest` bytes.
-    fn frame(&mut self, at: u64, rest: u64) -> Result<Seen, v1::FrameError> {
+    fn frame(&mut self, at: u64, rest: u64) -> Result<SeenTurns, v1::FrameError> {
         let head = self.window.get(at, v1::HEADER_BYTES);
         if head.len() < v1::HEADER_BYTES || rest < v1::HEADER_BYTES as u64 {
             let have = head.len();
@@ -457,26 +458,26 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
         if len < v1::HEADER_BYTES || len > self.bounds.frame_bytes_max || len as u64 > rest {
             return Err(v1::FrameError::Length { len });
         }
-        v1::read(self.window.get(at, len)).map(|frame| Seen::of(&frame))
+        v1::read(self.window.get(at, len)).map(|frame| SeenTurns::of(&frame))
     }
 
-    fn rank(&self, at: u64, key: Option<Key>) -> Rank {
+    fn rank(&self, at: u64, key: Option<ScanKey>) -> Rank {
         if self.hints.is_current(at) {
             return Rank::Current;
         }
         let is_unsure = match key {
-            Some(Key::Log(position)) => {
+            Some(ScanKey::Log(position)) => {
                 self.hints.log.may_hold(position.into()) && self.hints.low.is_none_or(|low| low <= position)
             }
-            Some(Key::Kept(Holds::More, run)) => self.hints.more.may_hold(run),
-            Some(Key::Kept(_, run)) => self.hints.kept.may_hold(run),
+            Some(ScanKey::Kept(Holds::More, run)) => self.hints.more.may_hold(run),
+            Some(ScanKey::Kept(_, run)) => self.hints.kept.may_hold(run),
             None => self.hints.is_any_unknown(),
         };
         if is_unsure { Rank::Unsure } else { Rank::Stale }
     }
 
     /// Notes a frame.
-    fn push(&mut self, at: u64, frame: Seen, piece: u32, rank: Rank) {
+    fn push(&mut self, at: u64, frame: SeenTurns, piece: u32, rank: Rank) {
         if !self.share.has(frame.run) {
             return;
         }
@@ -503,7 +504,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
             last.closes = frame.has(v1::CLOSES);
             return;
         }
-        self.found.stretches.push(Stretch {
+        self.found.stretches.push(ScanStretch {
             run: frame.run,
             at,
             first: frame.sequence,
@@ -524,7 +525,7 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
             return;
         }
         let guess = v1::guess(self.window.get(at, v1::HEADER_BYTES));
-        self.found.damaged.push(Damaged {
+        self.found.damaged.push(DamagedRange {
             at,
             position: self.found.position(piece, at),
             named: guess.and_then(|guess| guess.run),
@@ -537,27 +538,27 @@ impl<B: Bytes + ?Sized> Scan<'_, B> {
 }
 
 /// Where a walk goes on.
-enum Behind {
+enum ScanBehind {
     Frame(u64),
     /// Something else has taken the place of the piece.
     Other(u64),
 }
 
 enum Any {
-    Frame(u64, Seen),
-    Piece(u64, usize),
+    Frame(u64, SeenTurns),
+    ScannedPiece(u64, usize),
 }
 
 fn grown(bytes: u32, by: usize) -> Option<u32> {
     bytes.checked_add(u32::try_from(by).ok()?)
 }
 
-fn key_of(key: &[u8]) -> Option<Key> {
+fn key_of(key: &[u8]) -> Option<ScanKey> {
     let run = || Some(u128::from_le_bytes(*key.first_chunk()?));
     match key.len() {
-        8 => Some(Key::Log(u64::from_le_bytes(*key.first_chunk()?))),
-        16 => Some(Key::Kept(Holds::Kept, run()?)),
-        24 => Some(Key::Kept(Holds::More, run()?)),
+        8 => Some(ScanKey::Log(u64::from_le_bytes(*key.first_chunk()?))),
+        16 => Some(ScanKey::Kept(Holds::Kept, run()?)),
+        24 => Some(ScanKey::Kept(Holds::More, run()?)),
         _ => None,
     }
 }

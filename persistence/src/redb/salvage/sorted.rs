@@ -12,8 +12,8 @@ use millrun_core::RunId;
 
 use super::hints::Hints;
 use super::report::{NAMED_MAX, SalvageReport, WithoutOwner};
-use super::runs::{self, History, Known, Whole};
-use super::scan::{self, Found, Rank, Share, Stretch};
+use super::runs::{self, History, KnownOfRun, Whole};
+use super::scan::{self, FoundTurn, Rank, ScanShare, ScanStretch};
 use super::source::{Bytes, Window};
 use crate::wire::v1;
 
@@ -28,12 +28,12 @@ pub(super) fn note<T>(named: &mut Vec<T>, more: &mut u64, item: T) {
 
 /// The stretches of one run among all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
+pub(super) struct SortedGroup {
     pub(super) begin: usize,
     pub(super) len: u32,
 }
 
-impl Group {
+impl SortedGroup {
     pub(super) fn run(&self, sorted: &Sorted) -> RunId {
         sorted.found.stretches[self.begin].run
     }
@@ -41,8 +41,8 @@ impl Group {
 
 /// What was found, by run.
 pub(super) struct Sorted {
-    pub(super) share: Share,
-    pub(super) found: Found,
+    pub(super) share: ScanShare,
+    pub(super) found: FoundTurn,
     /// Damaged records of current rows, by the run whose they are.
     damaged: Vec<(RunId, u32)>,
     /// Live runs whose last turn stands before this position of the log may have had more.
@@ -53,7 +53,7 @@ impl Sorted {
     pub(super) fn of<B: Bytes + ?Sized>(
         bytes: &B,
         hints: &Hints,
-        (share, mut found): (Share, Found),
+        (share, mut found): (ScanShare, FoundTurn),
         report: &mut SalvageReport,
     ) -> Self {
         let shorter_before = gaps(hints, &mut found, report);
@@ -94,13 +94,13 @@ impl Sorted {
         sorted
     }
 
-    pub(super) fn groups(&self) -> impl Iterator<Item = Group> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = SortedGroup> {
         let mut begin = 0;
         self.found
             .stretches
             .chunk_by(|one, other| one.run == other.run)
             .map(move |chunk| {
-                let group = Group {
+                let group = SortedGroup {
                     begin,
                     len: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
                 };
@@ -109,11 +109,11 @@ impl Sorted {
             })
     }
 
-    pub(super) fn stretches(&self, group: &Group) -> &[Stretch] {
+    pub(super) fn stretches(&self, group: &SortedGroup) -> &[ScanStretch] {
         &self.found.stretches[group.begin..][..group.len as usize]
     }
 
-    pub(super) fn of_run(&self, run: RunId) -> &[Stretch] {
+    pub(super) fn of_run(&self, run: RunId) -> &[ScanStretch] {
         let stretches = &self.found.stretches;
         let begin = stretches.partition_point(|stretch| stretch.run < run);
         let len = stretches[begin..].partition_point(|stretch| stretch.run == run);
@@ -132,7 +132,12 @@ impl Sorted {
         if is_another { 0 } else { sequence }
     }
 
-    pub(super) fn history<B: Bytes + ?Sized>(&self, bytes: &B, hints: &Hints, group: &Group) -> History {
+    pub(super) fn history<B: Bytes + ?Sized>(
+        &self,
+        bytes: &B,
+        hints: &Hints,
+        group: &SortedGroup,
+    ) -> History {
         let run = group.run(self);
         let begin = self.damaged.partition_point(|(of, _)| *of < run);
         let len = self.damaged[begin..].partition_point(|(of, _)| *of == run);
@@ -141,7 +146,7 @@ impl Sorted {
             .map(|(_, sequence)| *sequence)
             .collect();
         let has_all_kept = !hints.kept.may_hold(run.bits()) && !hints.more.may_hold(run.bits());
-        let known = Known {
+        let known = KnownOfRun {
             damaged: &damaged,
             listed: hints.second.last(run),
             low: hints.low.filter(|_| has_all_kept),
@@ -169,13 +174,13 @@ impl Sorted {
 
 /// Finds the parts of the log that are missing, and the places of pieces that fill them. Returns where the
 /// last one begins.
-fn gaps(hints: &Hints, found: &mut Found, report: &mut SalvageReport) -> u64 {
-    let is_of_log = |piece: &&scan::Piece| piece.rank > Rank::Stale && piece.position != scan::NOWHERE;
+fn gaps(hints: &Hints, found: &mut FoundTurn, report: &mut SalvageReport) -> u64 {
+    let is_of_log = |piece: &&scan::ScannedPiece| piece.rank > Rank::Stale && piece.position != scan::NOWHERE;
     let mut pieces: Vec<_> = found
         .pieces
         .iter()
         .filter(is_of_log)
-        .map(scan::Piece::span)
+        .map(scan::ScannedPiece::span)
         .collect();
     pieces.sort_unstable();
     let greatest = pieces.last().map_or(0, |(from, _)| *from);
@@ -185,7 +190,7 @@ fn gaps(hints: &Hints, found: &mut Found, report: &mut SalvageReport) -> u64 {
     for (from, to) in pieces {
         if from > end {
             // A row whose key was lost is where there is just its room.
-            let fills = |piece: &&mut scan::Piece| {
+            let fills = |piece: &&mut scan::ScannedPiece| {
                 piece.rank == Rank::Current
                     && piece.position == scan::NOWHERE
                     && !piece.is_kept
@@ -218,7 +223,7 @@ fn gaps(hints: &Hints, found: &mut Found, report: &mut SalvageReport) -> u64 {
 }
 
 /// Whose the damaged records are, as far as their back-pointers tell.
-fn owners<B: Bytes + ?Sized>(bytes: &B, found: &Found) -> Vec<Option<RunId>> {
+fn owners<B: Bytes + ?Sized>(bytes: &B, found: &FoundTurn) -> Vec<Option<RunId>> {
     if found.damaged.is_empty() {
         return Vec::new();
     }
@@ -239,7 +244,7 @@ fn owners<B: Bytes + ?Sized>(bytes: &B, found: &Found) -> Vec<Option<RunId>> {
         let frame = is_within.then(|| v1::read(window.get(at, len)).ok().map(|frame| frame.run));
         frame.flatten()
     };
-    let owner = |damaged: &scan::Damaged| (damaged.back != v1::NO_BACK).then(|| run_at(damaged.back));
+    let owner = |damaged: &scan::DamagedRange| (damaged.back != v1::NO_BACK).then(|| run_at(damaged.back));
     found
         .damaged
         .iter()

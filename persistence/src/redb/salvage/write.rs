@@ -9,13 +9,13 @@
 
 use millrun_core::{InstanceId, RunId};
 
-use super::runs::{Frames, Whole};
+use super::runs::{SalvagedFrames, Whole};
 use super::source::Bytes;
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
-use crate::redb::moment::Opened;
+use crate::redb::moment::OpenedCount;
 use crate::redb::state::{Piece, Unlisted};
-use crate::redb::store::{Rows, Store};
+use crate::redb::store::{CopiedRows, Store};
 use crate::wire::inventory::Listed;
 use crate::wire::v1::{self, Frame};
 
@@ -23,7 +23,7 @@ use crate::wire::v1::{self, Frame};
 const COMMIT_BYTES: usize = 4 << 20;
 
 /// A new store that is being written.
-pub(crate) struct Target {
+pub(crate) struct SalvageTarget {
     store: Store,
     /// Where the log ends that is committed.
     end: u64,
@@ -48,7 +48,7 @@ impl From<JournalFailure> for Unwritten {
     }
 }
 
-impl Target {
+impl SalvageTarget {
     pub(crate) fn new(store: Store) -> Result<Self, JournalFailure> {
         store.count_open()?;
         Ok(Self {
@@ -142,7 +142,8 @@ impl Target {
         self.commit()?;
         let before = self.store.moment()?.opened()?.opens;
         let opens = opens.unwrap_or(0).max(before);
-        self.store.put(&Rows::default(), Opened { opens, low: 0 })
+        self.store
+            .put(&CopiedRows::default(), OpenedCount { opens, low: 0 })
     }
 }
 
@@ -160,7 +161,7 @@ fn walk<B: Bytes + ?Sized>(
     let base = whole.parts.first().map_or(1, |part| part.from);
     let (mut records, mut is_in_turn, mut is_closed) = (base.saturating_sub(1), false, false);
     for part in &whole.parts {
-        let mut frames = Frames::of(bytes, &part.stretch);
+        let mut frames = SalvagedFrames::of(bytes, &part.stretch);
         for sequence in part.from..=part.to {
             let Some((at, len)) = frames.find(sequence) else {
                 return Err(wrong("a record is not where it was"));

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::redb::closed::{ClosedRuns, Segments};
+use crate::redb::finished_runs::{FinishedRuns, Segments};
 use crate::redb::segment::Segment;
 use crate::wire::settled::SPAN_MAX;
 
@@ -20,7 +20,7 @@ const FAN: usize = 8;
 const INPUTS_MAX: usize = 64;
 
 /// The sorted runs to be merged next, if there are any.
-pub(super) fn mergeable(closed: &ClosedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
+pub(super) fn mergeable(closed: &FinishedRuns, len_min: usize) -> Option<Vec<Arc<Segment>>> {
     let segments: &Segments = &closed.settled.segments;
     // Larger ones would keep the dropped runs in them on disk for too long.
     let pairs_max = (closed.len_max() / 2).max(len_min.saturating_mul(2 * FAN)) as u64;
@@ -63,7 +63,7 @@ fn fitting(inputs: &[Arc<Segment>], pairs_max: u64) -> usize {
 mod tests {
     use super::*;
     use crate::config::Retention;
-    use crate::redb::closed::Settled;
+    use crate::redb::finished_runs::Settled;
 
     /// How many sorted runs of one level, with `sizes` pairs each, are merged if 100,000 runs are
     /// retained.
@@ -87,7 +87,7 @@ mod tests {
             segments: Arc::new(segments.collect()),
             ..Settled::default()
         };
-        let closed = ClosedRuns::new(retention, settled, 0);
+        let closed = FinishedRuns::new(retention, settled, 0);
         mergeable(&closed, 2_048).map(|inputs| (inputs[0].entry.id, inputs.len()))
     }
 

@@ -8,7 +8,7 @@
 //! Invariants: the rows of runs are written before those that point at them; of the runs of one instance
 //! only the latest is found by its id.
 
-use super::{INDEX_ROW_BYTES, Rows, Step, is_older};
+use super::{INDEX_ROW_BYTES, IndexRows, IndexStep, is_older};
 use crate::finished::{Finished, Place};
 use crate::redb::segment::Segment;
 use crate::wire::settled::{self, CLOSED_PER_ROW, PAIRS_PER_ROW, Pair};
@@ -60,7 +60,7 @@ impl Flush {
     }
 
     /// Says whether that was all.
-    pub(super) fn step(&mut self, bytes: usize, step: &mut Step, rows: &mut Rows) -> bool {
+    pub(super) fn step(&mut self, bytes: usize, step: &mut IndexStep, rows: &mut IndexRows) -> bool {
         let mut written = 0;
         while written < bytes {
             if self.written < self.runs.len() {

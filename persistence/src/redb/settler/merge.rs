@@ -16,9 +16,9 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::sync::Arc;
 
-use super::{INDEX_ROW_BYTES, Step, is_older};
+use super::{INDEX_ROW_BYTES, IndexStep, is_older};
 use crate::error::JournalFailure;
-use crate::redb::moment::Moment;
+use crate::redb::moment::StoreMoment;
 use crate::redb::segment::Segment;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair};
 
@@ -73,9 +73,9 @@ impl Merge {
     /// Says whether that was all.
     pub(super) fn step(
         &mut self,
-        moment: &Moment,
+        moment: &StoreMoment,
         bytes: usize,
-        step: &mut Step,
+        step: &mut IndexStep,
     ) -> Result<bool, JournalFailure> {
         if !self.is_begun {
             self.is_begun = true;
@@ -121,7 +121,7 @@ impl Merge {
         Ok(false)
     }
 
-    fn write(&mut self, step: &mut Step) {
+    fn write(&mut self, step: &mut IndexStep) {
         let key = self.segment.push(&self.pairs);
         step.index
             .push((key, settled::index_row(self.segment.entry.base, &self.pairs)));
@@ -133,7 +133,7 @@ impl Cursor {
     /// The next pair of its input, counted from `base`; `None` at the end.
     fn next(
         &mut self,
-        moment: &Moment,
+        moment: &StoreMoment,
         segment: &Segment,
         base: u64,
     ) -> Result<Option<Pair>, JournalFailure> {

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use self::choice::mergeable;
 use self::flush::Flush;
 use self::merge::Merge;
-use super::closed::{ClosedRuns, Settled};
-use super::moment::Moment;
+use super::finished_runs::{FinishedRuns, Settled};
+use super::moment::StoreMoment;
 use super::segment::Segment;
 use crate::error::JournalFailure;
 use crate::finished::{Finished, Place};
@@ -39,7 +39,7 @@ const INDEX_ROW_BYTES: usize = 16_384;
 
 /// What one commit takes along of the index.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
+pub(crate) struct IndexStep {
     pub(crate) closed: Vec<(u64, Vec<u8>)>,
     pub(crate) index: Vec<(u64, Vec<u8>)>,
     pub(crate) closed_removed: Vec<u64>,
@@ -51,7 +51,7 @@ pub(crate) struct Step {
 
 /// Rows that there are, beside the manifest.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct IndexRows {
     /// The keys of the rows of finished runs.
     pub(crate) closed: VecDeque<u64>,
     /// Rows that no manifest names.
@@ -64,7 +64,7 @@ pub(crate) struct Rows {
 /// The writer's part of settling: what it is in the middle of.
 #[derive(Debug)]
 pub(crate) struct Settler {
-    rows: Rows,
+    rows: IndexRows,
     job: Option<Job>,
     /// The job before was a flush.
     has_flushed: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Settler {
 
 /// What a job begins with.
 #[derive(Debug)]
-pub(crate) enum Begin {
+pub(crate) enum BeginJob {
     Flush {
         /// The number of the first.
         number: u64,
@@ -95,7 +95,7 @@ enum Job {
 }
 
 impl Settler {
-    pub(crate) fn new(mut rows: Rows) -> Self {
+    pub(crate) fn new(mut rows: IndexRows) -> Self {
         let garbage = std::mem::take(&mut rows.index_orphans).into();
         Self {
             rows,
@@ -111,11 +111,11 @@ impl Settler {
     /// journal's lock and begun with [`begin`](Self::begin) outside of it.
     pub(crate) fn next(
         &self,
-        closed: &ClosedRuns,
+        closed: &FinishedRuns,
         is_wanted: bool,
         end: u64,
         len_min: usize,
-    ) -> Option<Begin> {
+    ) -> Option<BeginJob> {
         if self.job.is_some() || !self.rows.closed_orphans.is_empty() || !self.garbage.is_empty() {
             return None;
         }
@@ -126,32 +126,32 @@ impl Settler {
             && let Some(inputs) = mergeable(closed, len_min)
         {
             let from = closed.forgotten();
-            return Some(Begin::Merge { inputs, from });
+            return Some(BeginJob::Merge { inputs, from });
         }
         let number = waiting.first();
-        is_flush_due.then(|| Begin::Flush {
+        is_flush_due.then(|| BeginJob::Flush {
             number,
             runs: waiting.list(number).copied().collect(),
             position: end,
         })
     }
 
-    pub(crate) fn begin(&mut self, begin: Begin) {
+    pub(crate) fn begin(&mut self, begin: BeginJob) {
         let id = self.rows.next_segment;
         self.rows.next_segment += 1;
-        self.has_flushed = matches!(begin, Begin::Flush { .. });
+        self.has_flushed = matches!(begin, BeginJob::Flush { .. });
         self.job = Some(match begin {
-            Begin::Flush {
+            BeginJob::Flush {
                 number,
                 runs,
                 position,
             } => Job::Flush(Flush::new(id, number, runs, position)),
-            Begin::Merge { inputs, from } => Job::Merge(Merge::new(id, inputs, from)),
+            BeginJob::Merge { inputs, from } => Job::Merge(Merge::new(id, inputs, from)),
         });
     }
 
     /// Whether a step is due.
-    pub(crate) fn is_due(&self, closed: &ClosedRuns) -> bool {
+    pub(crate) fn is_due(&self, closed: &FinishedRuns) -> bool {
         let forgotten = closed.forgotten();
         let oldest = closed.settled.segments.first();
         self.job.is_some()
@@ -161,17 +161,17 @@ impl Settler {
             || oldest.is_some_and(|oldest| oldest.entry.end <= forgotten)
     }
 
-    /// The rows of the next step, of about `bytes`; what they change is in [`Step::settled`].
+    /// The rows of the next step, of about `bytes`; what they change is in [`IndexStep::settled`].
     pub(crate) fn step(
         &mut self,
-        moment: &Moment,
+        moment: &StoreMoment,
         before: &Settled,
         forgotten: u64,
         bytes: usize,
-    ) -> Result<Step, JournalFailure> {
-        let mut step = Step {
+    ) -> Result<IndexStep, JournalFailure> {
+        let mut step = IndexStep {
             closed_removed: std::mem::take(&mut self.rows.closed_orphans),
-            ..Step::default()
+            ..IndexStep::default()
         };
         while step.closed_removed.len() < REMOVED_LEN_MAX
             && self.rows.closed.get(1).is_some_and(|next| *next <= forgotten)
@@ -205,7 +205,7 @@ impl Settler {
     }
 
     /// The job's rows are complete: what is settled now.
-    fn finish(&mut self, before: &Settled, forgotten: u64, step: &mut Step) {
+    fn finish(&mut self, before: &Settled, forgotten: u64, step: &mut IndexStep) {
         let mut after = before.clone();
         let mut segments: Vec<_> = before.segments.to_vec();
         match self.job.take() {
@@ -251,10 +251,10 @@ impl Settler {
     /// `first` and `bytes` are of the runs that are retained, those below `archived` are archived.
     pub(crate) fn seal(
         &self,
-        mut step: Step,
+        mut step: IndexStep,
         before: &Settled,
         (first, bytes, archived): (u64, u64, u64),
-    ) -> Step {
+    ) -> IndexStep {
         let settled = step.settled.as_ref().unwrap_or(before);
         step.manifest = settled::manifest_row(&Manifest {
             position: settled.position,
@@ -293,8 +293,8 @@ mod tests {
         let disk = FileDisk::create(&folder.path().join("store")).unwrap();
         let store = Store::open(Arc::new(disk), 1 << 20).unwrap();
         store.count_open().unwrap();
-        let mut closed = ClosedRuns::new(Retention::default(), Settled::default(), 0);
-        let mut settler = Settler::new(Rows::default());
+        let mut closed = FinishedRuns::new(Retention::default(), Settled::default(), 0);
+        let mut settler = Settler::new(IndexRows::default());
         let partition = Partition::from_index(0).unwrap();
         let (mut number, mut merges) = (0, 0);
         for _ in 0..500 {
@@ -311,7 +311,7 @@ mod tests {
                 });
             }
             if let Some(begin) = settler.next(&closed, false, 0, 10) {
-                merges += u32::from(matches!(begin, Begin::Merge { .. }));
+                merges += u32::from(matches!(begin, BeginJob::Merge { .. }));
                 settler.begin(begin);
             }
             let before = closed.settled.clone();

@@ -22,10 +22,10 @@ use super::PAGE_BYTES;
 use crate::batch::{Batch, TurnHeader};
 use crate::error::{EnqueueError, JournalFailure, StoreError, TurnError, TurnRefused};
 use crate::record::Record;
-use crate::redb::closed::{ClosedRuns, Settled};
 use crate::redb::config::RedbConfig;
+use crate::redb::finished_runs::{FinishedRuns, Settled};
 use crate::redb::open;
-use crate::redb::rebuild::{Known, rebuild};
+use crate::redb::rebuild::{KnownFinished, rebuild};
 use crate::redb::state::{JournalState, Piece};
 use crate::redb::store::Store;
 use crate::wire::inventory::in_order;
@@ -150,7 +150,7 @@ struct LeftOut {
 }
 
 /// Records of one run that follow one another in a file.
-struct Stretch {
+struct ImportStretch {
     /// The line of the first.
     line: u64,
     run: RunId,
@@ -160,7 +160,7 @@ struct Stretch {
 }
 
 fn left_out(path: &Path) -> Result<LeftOut, ImportError> {
-    let (mut all_closed, mut stretches) = (false, Vec::<Stretch>::new());
+    let (mut all_closed, mut stretches) = (false, Vec::<ImportStretch>::new());
     read_lines(
         path,
         |says| all_closed = says,
@@ -170,7 +170,7 @@ fn left_out(path: &Path) -> Result<LeftOut, ImportError> {
                 Some(stretch) if id.is_none() => {
                     (stretch.last, stretch.closes) = (last, stretch.closes || closes);
                 }
-                _ => stretches.push(Stretch {
+                _ => stretches.push(ImportStretch {
                     line,
                     run,
                     first,
@@ -255,18 +255,18 @@ struct Import<'a> {
     imported: Imported,
 }
 
-enum Problem {
+enum ImportProblem {
     Cause(String),
     Store(JournalFailure),
 }
 
-impl From<JournalFailure> for Problem {
+impl From<JournalFailure> for ImportProblem {
     fn from(failure: JournalFailure) -> Self {
         Self::Store(failure)
     }
 }
 
-impl From<TurnError> for Problem {
+impl From<TurnError> for ImportProblem {
     fn from(error: TurnError) -> Self {
         Self::Cause(error.to_string())
     }
@@ -278,9 +278,9 @@ impl<'a> Import<'a> {
     fn new(store: &'a Store, path: &'a Path, config: &RedbConfig) -> Result<Self, ImportError> {
         let empty = store
             .count_open()
-            .and_then(|_| rebuild(&store.moment()?, Known::Nothing, 1));
+            .and_then(|_| rebuild(&store.moment()?, KnownFinished::Nothing, 1));
         let rebuilt = empty.map_err(|failure| ImportError::Write(open::failed(&failure, path)))?;
-        let closed = ClosedRuns::new(config.journal.retention, Settled::default(), 0);
+        let closed = FinishedRuns::new(config.journal.retention, Settled::default(), 0);
         Ok(Self {
             store,
             path,
@@ -296,7 +296,7 @@ impl<'a> Import<'a> {
         })
     }
 
-    fn take(&mut self, line: LineRecord, is_left_out: bool) -> Result<(), Problem> {
+    fn take(&mut self, line: LineRecord, is_left_out: bool) -> Result<(), ImportProblem> {
         let LineRecord {
             run,
             id,
@@ -304,16 +304,16 @@ impl<'a> Import<'a> {
             record,
         } = line;
         if record.sequence.get() == 1 && id.is_none() {
-            return Err(Problem::Cause("a first record needs the id".to_owned()));
+            return Err(ImportProblem::Cause("a first record needs the id".to_owned()));
         }
         if let Some(id) = id {
             self.end_turn()?;
             if kept.is_some() != (record.sequence.get() > 1) {
                 let cause =
                     "a run begins with record 1, or with what is kept of the records before".to_owned();
-                return Err(Problem::Cause(cause));
+                return Err(ImportProblem::Cause(cause));
             }
-            let id = InstanceId::new(&id).map_err(|error| Problem::Cause(error.to_string()))?;
+            let id = InstanceId::new(&id).map_err(|error| ImportProblem::Cause(error.to_string()))?;
             self.imported.runs += u64::from(!is_left_out);
             self.imported.trimmed_runs += u64::from(!is_left_out && kept.is_some());
             self.run = Some((run, id, is_left_out));
@@ -321,12 +321,12 @@ impl<'a> Import<'a> {
             self.head = Sequence::new(record.sequence.get().saturating_sub(1));
         }
         let Some((current, _, is_left_out)) = &self.run else {
-            return Err(Problem::Cause("the run has no first record".to_owned()));
+            return Err(ImportProblem::Cause("the run has no first record".to_owned()));
         };
         let next = self.head.get() + self.turn.len() as u64 + 1;
         if *current != run || (!is_left_out && record.sequence.get() != next) {
             let cause = format!("record {next} of run {current} should stand here");
-            return Err(Problem::Cause(cause));
+            return Err(ImportProblem::Cause(cause));
         }
         if *is_left_out {
             return Ok(());
@@ -348,7 +348,7 @@ impl<'a> Import<'a> {
     }
 
     /// Puts the collected records into the batch as one turn.
-    fn end_turn(&mut self) -> Result<(), Problem> {
+    fn end_turn(&mut self) -> Result<(), ImportProblem> {
         let (Some((run, id, _)), Some(last)) = (&self.run, self.turn.last()) else {
             return Ok(());
         };
@@ -384,14 +384,14 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<(), Problem> {
+    fn commit(&mut self) -> Result<(), ImportProblem> {
         let enqueued = self.state.enqueue(&self.batch);
         let (enqueued, _) = enqueued.map_err(|error| match error {
-            EnqueueError::Failed(failure) => Problem::Store(failure),
-            EnqueueError::Full => Problem::Cause("the buffer is full".to_owned()),
+            EnqueueError::Failed(failure) => ImportProblem::Store(failure),
+            EnqueueError::Full => ImportProblem::Cause("the buffer is full".to_owned()),
         })?;
         if let Some(refused) = enqueued.refused.first() {
-            return Err(Problem::Cause(refusal(&refused.error)));
+            return Err(ImportProblem::Cause(refusal(&refused.error)));
         }
         self.batch.clear();
         let piece = self.write()?;
@@ -400,7 +400,7 @@ impl<'a> Import<'a> {
     }
 
     /// Lists the last turns in the log's inventory, as a journal that is closed does.
-    fn list_the_rest(&mut self) -> Result<(), Problem> {
+    fn list_the_rest(&mut self) -> Result<(), ImportProblem> {
         self.state.is_closing = true;
         if self.state.has_unlisted() {
             self.write()?;
@@ -408,7 +408,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<Arc<Piece>, Problem> {
+    fn write(&mut self) -> Result<Arc<Piece>, ImportProblem> {
         let piece = self.state.seal(Duration::MAX);
         let mut listed = Vec::new();
         if let Some(unlisted) = &piece.unlisted {
@@ -419,10 +419,10 @@ impl<'a> Import<'a> {
         Ok(piece)
     }
 
-    fn error(&self, problem: Problem, line: u64) -> ImportError {
+    fn error(&self, problem: ImportProblem, line: u64) -> ImportError {
         match problem {
-            Problem::Cause(cause) => ImportError::Line { line, cause },
-            Problem::Store(failure) => ImportError::Write(open::failed(&failure, self.path)),
+            ImportProblem::Cause(cause) => ImportError::Line { line, cause },
+            ImportProblem::Store(failure) => ImportError::Write(open::failed(&failure, self.path)),
         }
     }
 }

@@ -18,7 +18,7 @@ use millrun_core::{RunId, Timestamp};
 
 use super::age::AgeClock;
 use super::filter::Sought;
-use super::moment::Moment;
+use super::moment::StoreMoment;
 use super::outline::Outlines;
 use super::segment::{By, Segment, damaged};
 use crate::config::Retention;
@@ -33,7 +33,7 @@ const AHEAD_LEN: usize = 256;
 pub(crate) type Segments = Arc<Vec<Arc<Segment>>>;
 
 #[derive(Debug)]
-pub(crate) struct ClosedRuns {
+pub(crate) struct FinishedRuns {
     retention: Retention,
     /// What their ages are measured by.
     pub(crate) age: AgeClock,
@@ -68,15 +68,15 @@ pub(crate) struct Settled {
     pub(crate) bytes: u64,
 }
 
-/// What [`ClosedRuns::trim`] needs to go on.
+/// What [`FinishedRuns::trim`] needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trim {
+pub(crate) enum TrimStep {
     Done,
-    /// The settled runs from this number on, see [`ClosedRuns::load`].
+    /// The settled runs from this number on, see [`FinishedRuns::load`].
     Load(u64),
 }
 
-impl ClosedRuns {
+impl FinishedRuns {
     /// `first` is the number of the earliest that is retained.
     pub(crate) fn new(retention: Retention, settled: Settled, first: u64) -> Self {
         Self {
@@ -107,30 +107,30 @@ impl ClosedRuns {
     }
 
     /// Takes out the earliest until all bounds hold at `now`; `dropped` gets each.
-    pub(crate) fn trim(&mut self, now: Timestamp, mut dropped: impl FnMut(&Finished<Place>)) -> Trim {
+    pub(crate) fn trim(&mut self, now: Timestamp, mut dropped: impl FnMut(&Finished<Place>)) -> TrimStep {
         loop {
             let (len, bytes) = (self.len(), self.bytes());
             let is_settled = self.first < self.settled.end;
             let earliest = if is_settled {
                 if self.is_blocked {
-                    return Trim::Done;
+                    return TrimStep::Done;
                 }
                 if self.earliest.is_empty() {
-                    return Trim::Load(self.first);
+                    return TrimStep::Load(self.first);
                 }
                 self.earliest.front().map(|(_, finished)| finished)
             } else {
                 self.waiting.earliest()
             };
             let Some(earliest) = earliest.copied() else {
-                return Trim::Done;
+                return TrimStep::Done;
             };
             if self.retention.retains(now, earliest.closed_at, len, bytes) {
-                return Trim::Done;
+                return TrimStep::Done;
             }
             if self.archived.is_some_and(|archived| self.first >= archived) {
                 self.is_archive_wanted = true;
-                return Trim::Done;
+                return TrimStep::Done;
             }
             if is_settled {
                 self.earliest.pop_front();
@@ -152,7 +152,7 @@ impl ClosedRuns {
         self.is_blocked
     }
 
-    /// Takes in the row that [`Trim::Load`] asked for. If it cannot be read, nothing is dropped any
+    /// Takes in the row that [`TrimStep::Load`] asked for. If it cannot be read, nothing is dropped any
     /// more.
     pub(crate) fn load(&mut self, row: Result<Vec<(u64, Finished<Place>)>, ReadError>) {
         let first = self.first;
@@ -297,7 +297,7 @@ pub(crate) struct Lookup {
 
 /// A settled run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundRun {
     pub(crate) number: u64,
     pub(crate) finished: Finished<Place>,
     /// Whether retention has dropped it.
@@ -322,24 +322,24 @@ impl Lookup {
         segments.any(|segment| segment.may_contain(&sought))
     }
 
-    pub(crate) fn run(&self, moment: &Moment, run: RunId) -> Result<Option<Found>, ReadError> {
+    pub(crate) fn run(&self, moment: &StoreMoment, run: RunId) -> Result<Option<FoundRun>, ReadError> {
         self.latest(moment, settled::run_hash(run), By::Run, &|finished| {
             finished.run == run
         })
     }
 
-    pub(crate) fn id(&self, moment: &Moment, id: IdHash) -> Result<Option<Found>, ReadError> {
+    pub(crate) fn id(&self, moment: &StoreMoment, id: IdHash) -> Result<Option<FoundRun>, ReadError> {
         self.latest(moment, id.bits(), By::Id, &|finished| finished.id == id)
     }
 
     /// The latest of the runs under a hash that is the one looked for.
     fn latest(
         &self,
-        moment: &Moment,
+        moment: &StoreMoment,
         hash: u64,
         by: By,
         is_it: &dyn Fn(&Finished<Place>) -> bool,
-    ) -> Result<Option<Found>, ReadError> {
+    ) -> Result<Option<FoundRun>, ReadError> {
         for segment in self.segments.iter().rev() {
             for number in segment.find(moment, hash, by)? {
                 let is_expired = number < self.first;
@@ -349,7 +349,7 @@ impl Lookup {
                 });
                 match entry {
                     Ok((_, finished)) if is_it(&finished) => {
-                        return Ok(Some(Found {
+                        return Ok(Some(FoundRun {
                             number,
                             finished,
                             is_expired,
@@ -367,7 +367,7 @@ impl Lookup {
 }
 
 /// The settled runs of the row in which the run with this number stands, with their numbers.
-pub(crate) fn row(moment: &Moment, number: u64) -> Result<Vec<(u64, Finished<Place>)>, ReadError> {
+pub(crate) fn row(moment: &StoreMoment, number: u64) -> Result<Vec<(u64, Finished<Place>)>, ReadError> {
     let Some((key, row)) = moment.closed_row(number)? else {
         return Err(damaged("a row is missing"));
     };
@@ -380,7 +380,7 @@ pub(crate) fn row(moment: &Moment, number: u64) -> Result<Vec<(u64, Finished<Pla
 
 /// Calls `visit` with each settled run from the number `from` on, below `end`, until it says `false`.
 pub(crate) fn each(
-    moment: &Moment,
+    moment: &StoreMoment,
     (from, end): (u64, u64),
     visit: &mut dyn FnMut(u64, Finished<Place>) -> bool,
 ) -> Result<(), ReadError> {
