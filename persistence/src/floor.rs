@@ -19,7 +19,7 @@ use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::redb::convoy::{Convoy, ConvoyDecision};
 use crate::redb::disk::Disk;
-use crate::redb::{open, store};
+use crate::redb::{open, slice};
 use crate::wire::{superblock, v1};
 
 /// The journal's own first page; redb's file begins behind it.
@@ -99,8 +99,8 @@ impl TurnTemplate {
 pub fn rows<E>(frames: &[u8], mut put: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
     let (mut at, mut row) = (0, Vec::new());
     while at < frames.len() {
-        let (len, count) = store::cut(&frames[at..]);
-        store::lay_out(&mut row, &[&frames[at..at + len]], count);
+        let (len, count) = slice::cut(&frames[at..]);
+        slice::lay_out(&mut row, &[&frames[at..at + len]], count);
         put(at as u64, &row)?;
         at += len;
     }

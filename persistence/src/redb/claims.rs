@@ -10,53 +10,17 @@
 //! [opened](super::start) is answered by that. While it reads, nobody holds the state's lock, and nobody knows
 //! the epochs yet: what it reads of a partition is all there is, unless that is lost meanwhile.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use millrun_core::{Bell, Epoch, Next, Offset, Part, Partition, Placement, Timestamp};
+use millrun_core::{Bell, Epoch, Next, Part, Partition, Placement, Timestamp};
 
+use super::claim_queue::PendingClaim;
 use super::shared::JournalShared;
 use super::state::JournalState;
 use super::{RedbJournal, recover};
 use crate::claim::{Claim, ClaimRefused, Owned, PartitionReport};
 use crate::error::{FailureKind, JournalFailure, ReadError};
 use crate::journal::{RecoveryReport, Ringing};
-
-/// The claims that are not answered yet.
-#[derive(Debug, Default)]
-pub(crate) struct ClaimQueue {
-    waiting: VecDeque<PendingClaim>,
-    /// That of the part that reads for claims, once there is one.
-    reader: Option<Bell>,
-}
-
-/// A claim that has its epochs.
-#[derive(Debug)]
-struct PendingClaim {
-    claim: Claim,
-    given: Vec<(Partition, Epoch)>,
-    /// What is in the store from this offset on is all that was queued before the claim.
-    from: Offset,
-}
-
-impl ClaimQueue {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    fn next(&mut self, written: Offset) -> Option<PendingClaim> {
-        self.waiting.pop_front_if(|first| first.from <= written)
-    }
-
-    /// Refuses all that wait: there will be no answer.
-    pub(crate) fn refuse(&mut self, failure: &JournalFailure) -> Ringing {
-        let mut ringing = Ringing::default();
-        for pending in self.waiting.drain(..) {
-            ringing.add(pending.claim.refuse(ClaimRefused::Failed(failure.clone())));
-        }
-        ringing
-    }
-}
 
 impl JournalState {
     /// What a claim finds in the partitions that are still owned under these epochs, and what is damaged there

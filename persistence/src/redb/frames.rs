@@ -14,7 +14,7 @@
 
 use millrun_core::{InstanceId, RunId};
 
-use super::lanes::{self, FrameSource, Row};
+use super::row::{self, FrameSource, Row};
 use crate::error::ReadError;
 use crate::wire::piece::{self, PieceError};
 use crate::wire::v1::{self, Frame, FrameError};
@@ -168,7 +168,7 @@ pub(crate) fn split(row: &[u8], of: Option<RunId>, lanes: usize) -> Option<Vec<V
     let mut at = 0;
     for _ in 0..count {
         let (run, len) = v1::peek(&frames[at..]).ok()?;
-        starts[lanes::lane_of(of.or_else(|| RunId::from_bits(run)), lanes)].push(u32::try_from(at).ok()?);
+        starts[row::lane_of(of.or_else(|| RunId::from_bits(run)), lanes)].push(u32::try_from(at).ok()?);
         at += len;
     }
     (at == frames.len()).then_some(starts)
@@ -264,7 +264,7 @@ mod tests {
                 })
                 .collect();
             for (lane, found) in found.iter().enumerate() {
-                let is_mine = |run: &&RunId| lanes::lane_of(Some(**run), lanes) == lane;
+                let is_mine = |run: &&RunId| row::lane_of(Some(**run), lanes) == lane;
                 let expected: Vec<_> = runs.iter().filter(is_mine).copied().collect();
                 assert_eq!(*found, expected, "lane {lane} of {lanes}");
             }
@@ -277,7 +277,7 @@ mod tests {
         for run in &runs[..3] {
             let starts = split(&row, Some(*run), 3).unwrap();
             for (lane, starts) in starts.iter().enumerate() {
-                let is_its = lane == lanes::lane_of(Some(*run), 3);
+                let is_its = lane == row::lane_of(Some(*run), 3);
                 assert_eq!(starts.len(), if is_its { runs.len() } else { 0 });
             }
         }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use millrun_core::RunId;
 use rustc_hash::FxHashMap;
 
-use super::state::TrimTurn;
+use super::queued::TrimTurn;
 
 #[derive(Debug, Default)]
 pub(crate) struct HeldTrims {

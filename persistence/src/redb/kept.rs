@@ -17,7 +17,7 @@ use redb::{ReadableTable, WriteTransaction};
 
 use super::guard::guarded;
 use super::moment::StoreMoment;
-use super::store::{Slice, lay_out};
+use super::slice::{Slice, lay_out};
 use super::tables::{KEPT, KEPT_HEADS, KEPT_MORE};
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Piece;
+    use crate::redb::queued::Piece;
     use crate::redb::store::Store;
 
     /// A run of two hundred turns that leave the log one by one: a row holds some of them, and none is

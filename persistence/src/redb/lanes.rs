@@ -19,39 +19,11 @@ use millrun_core::RunId;
 
 use super::frames;
 use super::moment::{LogKey, StoreMoment};
+use super::row::{FrameSource, Row};
 use crate::error::JournalFailure;
 
 /// Rows that may wait for a lane.
 const ROWS_QUEUED_MAX: usize = 32;
-
-/// Where a row comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameSource {
-    /// Turns of this run that were moved out of the log; `None` if the row's key names no run.
-    Kept(Option<RunId>),
-    /// How far the kept turns of this run reach.
-    KeptHead(RunId),
-    /// Which turns stand in the log from this position on.
-    Inventory(u64),
-    /// The log, at this position.
-    Log(u64),
-}
-
-impl FrameSource {
-    /// The run that all of the row is of, if that is known without looking into it.
-    pub(crate) fn run(self) -> Option<RunId> {
-        match self {
-            Self::Kept(run) => run,
-            Self::KeptHead(run) => Some(run),
-            Self::Inventory(_) | Self::Log(_) => None,
-        }
-    }
-
-    /// Whether the row holds frames.
-    fn has_frames(self) -> bool {
-        matches!(self, Self::Kept(_) | Self::Log(_))
-    }
-}
 
 /// Where the records stand that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +37,6 @@ pub(crate) struct LogSpan {
     pub(crate) from: u64,
     /// Where the log ends.
     pub(crate) end: u64,
-}
-
-/// A row as a lane gets it.
-pub(crate) struct Row<'a> {
-    pub(crate) source: FrameSource,
-    pub(crate) bytes: &'a [u8],
-    /// Where the frames of this lane begin, behind the piece's header; `None` if the lengths of the
-    /// row's frames do not lead through it.
-    pub(crate) frames: Option<&'a [u32]>,
-    lane: usize,
-    lanes: usize,
 }
 
 /// A row on its way to a lane, with where the lane's frames begin.
@@ -109,32 +70,6 @@ impl Buffers {
         self.0.push_back(Arc::clone(&oldest));
         oldest
     }
-}
-
-impl<'a> Row<'a> {
-    /// The row with fewer frames, if it is known where its frames begin.
-    pub(crate) fn only(&self, frames: &'a [u32]) -> Self {
-        Self {
-            frames: self.frames.map(|_| frames),
-            ..*self
-        }
-    }
-
-    /// Whether the lane that got this row is to look at this run. What cannot be put down to a
-    /// run is looked at by the first lane; a row of kept turns by that of its run, all of it.
-    pub(crate) fn is_mine(&self, run: Option<RunId>) -> bool {
-        lane_of(self.source.run().or(run), self.lanes) == self.lane
-    }
-
-    /// Whether this is the lane of what cannot be put down to a run.
-    pub(crate) fn is_first(&self) -> bool {
-        self.lane == 0
-    }
-}
-
-/// The one of `lanes` that sees this run.
-pub(crate) fn lane_of(run: Option<RunId>, lanes: usize) -> usize {
-    run.map_or(0, |run| usize::from(run.partition().index()) % lanes)
 }
 
 /// Calls `feed` with each row that `span` touches, once per lane: the kept turns first, then the log. `seen` is called

@@ -25,11 +25,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::damaged::Damaged;
 use super::frames::{self, Damage};
-use super::lanes::{FrameSource, LogSpan, Row, each_row};
+use super::lanes::{LogSpan, each_row};
 use super::listing::LogListing;
 use super::moment::{OpenedCount, StoreMoment};
+use super::queued::TrimTurn;
 use super::recover::Trims;
-use super::state::TrimTurn;
+use super::row::{FrameSource, Row};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::fold::{Fold, NoFold};
@@ -628,7 +629,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Piece;
+    use crate::redb::queued::Piece;
     use crate::redb::store::Store;
 
     /// Thirty runs of several turns in a store of ten commits; every third one closes.

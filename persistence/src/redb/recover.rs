@@ -8,8 +8,9 @@ use millrun_core::{Host, RunId};
 use rustc_hash::FxBuildHasher;
 
 use super::frames;
-use super::lanes::{FrameSource, LogSpan, Row, each_row};
+use super::lanes::{LogSpan, each_row};
 use super::moment::StoreMoment;
+use super::row::{FrameSource, Row};
 use crate::error::ReadError;
 use crate::fold::Fold;
 use crate::journal::{Lane, Progress};

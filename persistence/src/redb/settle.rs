@@ -26,8 +26,9 @@ use super::frames;
 use super::moment::StoreMoment;
 use super::settler::{IndexRows, IndexStep, Settler};
 use super::shared::JournalShared;
+use super::slice::Slice;
 use super::state::JournalState;
-use super::store::{Slice, Store};
+use super::store::Store;
 use crate::error::JournalFailure;
 use crate::wire::settled::run_hash;
 use crate::wire::{piece, v1};
@@ -545,7 +546,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, TurnHeader};
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Piece;
+    use crate::redb::queued::Piece;
 
     /// Three commits, the second of which is a turn that needs many rows.
     #[test]

@@ -24,9 +24,10 @@ use super::disk::Disk;
 use super::finished_runs::{self, FinishedRuns, TrimStep};
 use super::index::Index;
 use super::moment::StoreMoment;
+use super::queued;
 use super::rebuild::{self, KnownFinished, Rebuilt};
 use super::shared::JournalShared;
-use super::state::{self, JournalState};
+use super::state::JournalState;
 use super::store::Store;
 use super::writer::Writer;
 use super::{Opened, RedbJournal, open, recover, settler};
@@ -286,7 +287,7 @@ struct Read {
     /// The rows of the index.
     rows: settler::IndexRows,
     /// The turns that have trimmed runs of what is there as a whole,
-    trim_turns: Vec<state::TrimTurn>,
+    trim_turns: Vec<queued::TrimTurn>,
     /// and the position in the log below which that is archived.
     trims_archived: u64,
 }
@@ -314,7 +315,7 @@ impl Read {
         let trims_archived = moment.trims_archived()?;
         let trim_turns = std::mem::take(&mut rebuilt.trim_turns);
         let is_held =
-            |trim: &state::TrimTurn| config.store.archive.is_some() && trim.position >= trims_archived;
+            |trim: &queued::TrimTurn| config.store.archive.is_some() && trim.position >= trims_archived;
         let dead = trim_turns
             .iter()
             .filter(|trim| !is_held(trim) && trim.before.first < rebuilt.low);

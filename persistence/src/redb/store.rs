@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use millrun_core::{RunId, Timestamp};
+use millrun_core::Timestamp;
 use redb::{Database, ReadableTable, WriteTransaction};
 
 use super::backend::Backend;
@@ -24,9 +24,10 @@ use super::disk::Disk;
 use super::guard::guarded;
 use super::kept::{self, KeptKey};
 use super::moment::{OpenedCount, StoreMoment};
+use super::queued::Piece;
 use super::room::{Room, Roomy};
 use super::settler::IndexStep;
-use super::state::Piece;
+use super::slice::{Slice, cut, lay_out};
 use super::tables::{
     AGED, CLOSED, INDEX, INVENTORY, KEPT, KEPT_HEADS, KEPT_MORE, LOG, LOW, MANIFEST, META, OPENS, SNAPSHOTS,
     TRIMS_ARCHIVED,
@@ -34,7 +35,6 @@ use super::tables::{
 use crate::error::{FailureKind, JournalFailure};
 use crate::wire::inventory::{self, Listed};
 use crate::wire::superblock::{self, Superblock};
-use crate::wire::{piece, v1};
 
 /// Smaller files are read on the calling thread.
 const PARALLEL_BYTES_MIN: u64 = 64 << 20;
@@ -52,21 +52,6 @@ pub(crate) struct Store {
     earlier: Mutex<Option<Superblock>>,
     /// Whether the file had not been closed by its last user.
     pub(crate) is_repaired: bool,
-}
-
-/// A step of settling: what leaves the log in one transaction, and what is kept of it.
-#[derive(Debug, Default)]
-pub(crate) struct Slice {
-    /// Where the log begins afterwards.
-    pub(crate) low: u64,
-    /// The keys of the rows that go.
-    pub(crate) rows: Vec<u64>,
-    /// The frames in them that are still needed, per run and in order.
-    pub(crate) moved: Vec<(RunId, Vec<u8>)>,
-    /// Runs whose kept turns are not needed any more.
-    pub(crate) gone: Vec<RunId>,
-    /// What is written of the index of finished runs.
-    pub(crate) index: IndexStep,
 }
 
 /// Rows on their way from one store to another.
@@ -395,35 +380,4 @@ fn put_index(txn: &WriteTransaction, step: &IndexStep) -> Result<(), redb::Error
     }
     txn.open_table(MANIFEST)?.insert(0, step.manifest.as_slice())?;
     Ok(())
-}
-
-/// Lays a piece out as the bytes of its row: header and frames. A row that redb is asked to reserve is
-/// zeroed and copied before it can be written, which costs more than this copy.
-pub(crate) fn lay_out(row: &mut Vec<u8>, frames: &[&[u8]], count: usize) {
-    let len = frames.iter().map(|frames| frames.len()).sum();
-    row.clear();
-    row.reserve_exact(piece::HEADER_BYTES + len);
-    row.extend_from_slice(&piece::header(narrow(len), narrow(count)));
-    for frames in frames {
-        row.extend_from_slice(frames);
-    }
-}
-
-/// Length and number of the frames that make up the next piece.
-pub(crate) fn cut(frames: &[u8]) -> (usize, usize) {
-    let target = piece::target(frames.len());
-    let (mut len, mut count) = (0, 0);
-    while len < frames.len() {
-        let next = v1::len(&frames[len..]);
-        if count > 0 && len + next > target {
-            break;
-        }
-        len += next;
-        count += 1;
-    }
-    (len, count)
-}
-
-fn narrow(number: usize) -> u32 {
-    u32::try_from(number).expect("a piece is one frame below 4 GiB, or far smaller")
 }

@@ -26,11 +26,13 @@ use millrun_core::{Bell, Next, Part, Timestamp};
 
 use super::convoy::{Convoy, ConvoyDecision};
 use super::finished_runs::{self, TrimStep};
+use super::queued::{Piece, RingAt};
 use super::settle::{self, Settling};
 use super::settler::IndexRows;
 use super::shared::JournalShared;
-use super::state::{JournalState, Piece, RingAt};
-use super::store::{Slice, Store};
+use super::slice::Slice;
+use super::state::JournalState;
+use super::store::Store;
 use crate::config::Durability;
 use crate::error::{JournalFailure, ReadError};
 use crate::upkeep::{UpkeepNumber, UpkeepUndone};

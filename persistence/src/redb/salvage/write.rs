@@ -14,7 +14,7 @@ use super::source::Bytes;
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
 use crate::redb::moment::OpenedCount;
-use crate::redb::state::{Piece, Unlisted};
+use crate::redb::queued::{Piece, Unlisted};
 use crate::redb::store::{CopiedRows, Store};
 use crate::wire::inventory::Listed;
 use crate::wire::v1::{self, Frame};

@@ -282,8 +282,9 @@ mod tests {
     use crate::config::Retention;
     use crate::finished::IdHash;
     use crate::redb::disk::FileDisk;
-    use crate::redb::state::Piece;
-    use crate::redb::store::{Slice, Store};
+    use crate::redb::queued::Piece;
+    use crate::redb::slice::Slice;
+    use crate::redb::store::Store;
 
     /// As many close with each commit as are settled at once; without a turn of its own, merging would
     /// wait for ever.
