@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::programs::{Kind, Outcome, Shown};
+use crate::programs::{Kind, ProgramResult, Shown};
 
 /// A request under a number that no other request of the round has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -234,7 +234,7 @@ pub(crate) enum Answer {
         value: u64,
     },
     Shown(Shown),
-    Ended(Outcome),
+    Ended(ProgramResult),
     Cancelled,
     Terminated {
         reason: String,

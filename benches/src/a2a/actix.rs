@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::actix::dev::SendError;
 use ::actix::{Actor, Addr, Arbiter, Context, Handler, Message, ResponseFuture, System};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
 use crate::BenchError;
 
 /// The bound of the consumer's mailbox where the way to send heeds it.
@@ -176,7 +176,7 @@ impl Handler<Go> for Producer {
     }
 }
 
-struct Consumer(Ledger);
+struct Consumer(MessageCheck);
 
 impl Actor for Consumer {
     type Context = Context<Self>;

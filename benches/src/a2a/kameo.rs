@@ -8,7 +8,7 @@ use ::kameo::actor::{ActorRef, Spawn};
 use ::kameo::mailbox;
 use ::kameo::message::{Context, Message};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
 use crate::BenchError;
 
 const CAPACITY: usize = 1_024;
@@ -98,7 +98,7 @@ impl Message<Go> for Producer {
 
 struct Payload(Vec<u8>);
 
-struct Consumer(Ledger);
+struct Consumer(MessageCheck);
 
 impl Actor for Consumer {
     type Args = Self;

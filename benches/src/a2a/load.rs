@@ -66,7 +66,7 @@ impl Load {
             .map(|place| {
                 let first = (place / self.subscribers) as u64;
                 let stride = self.topics as u64;
-                Ledger {
+                MessageCheck {
                     next: vec![first; self.producers],
                     stride,
                     missing: self.producers as u64 * each.saturating_sub(first).div_ceil(stride),
@@ -94,7 +94,7 @@ pub struct Race {
     /// One per producer.
     pub feeds: Vec<Feed>,
     /// One per subscriber, by topic.
-    pub ledgers: Vec<Ledger>,
+    pub ledgers: Vec<MessageCheck>,
     /// Resolves when every ledger is complete.
     pub finish: Finish,
 }
@@ -158,7 +158,7 @@ impl<T> Turns<T> {
 
 /// Checks one subscriber's messages: each producer's in order, whole, none missing.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct MessageCheck {
     /// Per producer, the number of the next message.
     next: Vec<u64>,
     stride: u64,
@@ -167,7 +167,7 @@ pub struct Ledger {
     ended: Option<mpsc::UnboundedSender<Result<Instant, String>>>,
 }
 
-impl Ledger {
+impl MessageCheck {
     /// Enters a payload. The last one stops this ledger's clock; a wrong one ends the sample.
     #[inline]
     pub fn receive(&mut self, payload: &[u8]) {

@@ -7,7 +7,7 @@ use ::maiko::{
 };
 use tokio::sync::oneshot;
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
 use crate::BenchError;
 
 pub(super) fn brokered() -> Vec<Box<dyn Contestant>> {
@@ -132,7 +132,7 @@ impl Actor for Producer {
 }
 
 struct Consumer {
-    ledger: Ledger,
+    ledger: MessageCheck,
     ready: Option<oneshot::Sender<()>>,
 }
 

@@ -7,7 +7,7 @@ use millrun::host::{HostConfig, TokioHost};
 use millrun_broker::actor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race};
 use crate::BenchError;
 
 /// One producer, one topic, one consumer.
@@ -168,8 +168,8 @@ struct Waiting;
 
 impl Actor for Consumer {
     type Msg = Waiting;
-    type State = (Attached<Envelope<Vec<u8>>>, Ledger);
-    type Arguments = (Inbox<Envelope<Vec<u8>>>, Ledger);
+    type State = (Attached<Envelope<Vec<u8>>>, MessageCheck);
+    type Arguments = (Inbox<Envelope<Vec<u8>>>, MessageCheck);
 
     async fn pre_start(
         &self,

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Every contestant is driven by the same [`Feed`], which makes a fresh `Vec<u8>` for each
-//! message, and checked by the same [`Ledger`], which accepts each message once, in order and
+//! message, and checked by the same [`MessageCheck`], which accepts each message once, in order and
 //! whole. Time runs from the first message made to the last one received; actors are started
 //! before and stopped after it.
 //!
@@ -40,7 +40,7 @@ mod round_trip;
 
 pub use contest::{Contest, Effort, Group};
 pub use contestant::{Contestant, Flavor, Identity, Kind};
-pub use load::{Feed, Finish, Ledger, Load, Race, Turns};
+pub use load::{Feed, Finish, MessageCheck, Load, Race, Turns};
 pub use report::{charts, tables};
 pub use round_trip::{Laps, Laptimes, RoundTrip, Stopwatch};
 pub use rows::Row;

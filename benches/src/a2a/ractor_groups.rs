@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef, pg};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, Ledger, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
 use crate::BenchError;
 
 pub(super) fn brokered() -> Vec<Box<dyn Contestant>> {
@@ -109,10 +109,10 @@ struct Consumer;
 
 impl Actor for Consumer {
     type Msg = Message;
-    type State = Ledger;
-    type Arguments = Ledger;
+    type State = MessageCheck;
+    type Arguments = MessageCheck;
 
-    async fn pre_start(&self, _: ActorRef<Message>, ledger: Ledger) -> Result<Ledger, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<Message>, ledger: MessageCheck) -> Result<MessageCheck, ActorProcessingErr> {
         Ok(ledger)
     }
 
@@ -120,7 +120,7 @@ impl Actor for Consumer {
         &self,
         _: ActorRef<Message>,
         Message(payload): Message,
-        ledger: &mut Ledger,
+        ledger: &mut MessageCheck,
     ) -> Result<(), ActorProcessingErr> {
         ledger.receive(&payload);
         Ok(())

@@ -18,7 +18,7 @@ const TURNS_PER_BATCH: usize = 2_000;
 const BODY: [u8; 100] = [0x6d; 100];
 
 /// What filling and opening came to.
-pub(crate) struct Outcome {
+pub(crate) struct RecoveryRun {
     /// The filling, tenth by tenth.
     pub(crate) tenths: Vec<Sample>,
     /// From the call that opens the file to the last record handed out.
@@ -32,7 +32,7 @@ pub(crate) fn fill_and_recover(
     events: u64,
     host: &Arc<dyn Host>,
     each: &mut dyn FnMut(&str),
-) -> Result<Outcome, BenchError> {
+) -> Result<RecoveryRun, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("millrun", error);
     let path = folder.join("fill.redb");
     let config = JournalConfig::default();
@@ -119,7 +119,7 @@ pub(crate) fn fill_and_recover(
         latency: histogram(),
     };
     journal.close().map_err(|error| failed(&error))?;
-    Ok(Outcome { tenths, recovery })
+    Ok(RecoveryRun { tenths, recovery })
 }
 
 /// Enqueues, waiting while the journal is full.

@@ -35,7 +35,7 @@ const SECOND: [&[u8]; 2] = [&[0x6d; 60], &[0x6d; 40]];
 const RETAINED: usize = 100_000;
 
 /// What was measured.
-pub(super) struct Outcome {
+pub(super) struct SustainedRun {
     pub(super) whole: Sample,
     /// The disk's part of it: its syncs alone.
     pub(super) syncs: Sample,
@@ -171,7 +171,7 @@ pub(super) fn sustain(
     time: Duration,
     host: &Arc<dyn Host>,
     each: &mut dyn FnMut(&str),
-) -> Result<Outcome, BenchError> {
+) -> Result<SustainedRun, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("millrun", error);
     let mut config = JournalConfig::default();
     config.retention.len_max = RETAINED;
@@ -210,7 +210,7 @@ pub(super) fn sustain(
         latency: syncs,
         ..whole.clone()
     };
-    Ok(Outcome { whole, syncs, tenths })
+    Ok(SustainedRun { whole, syncs, tenths })
 }
 
 /// The parts that have ended, and the last one with its number.

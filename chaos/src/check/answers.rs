@@ -192,7 +192,7 @@ pub(super) fn check_time(account: &Account, licence: Licence, findings: &mut Fin
 mod tests {
     use super::super::sample::{Sample, blamed};
     use super::*;
-    use crate::programs::Outcome;
+    use crate::programs::ProgramResult;
     use crate::wire::Described;
 
     #[test]
@@ -256,11 +256,11 @@ mod tests {
 
     #[test]
     fn a_result_that_changes_is_found() {
-        let sample = Sample::counter().started("r").close().ended(Outcome::default());
-        assert_eq!(blamed(&sample.clone().ended(Outcome::default()).account), []);
-        let other = Outcome {
+        let sample = Sample::counter().started("r").close().ended(ProgramResult::default());
+        assert_eq!(blamed(&sample.clone().ended(ProgramResult::default()).account), []);
+        let other = ProgramResult {
             tokens: vec![9],
-            ..Outcome::default()
+            ..ProgramResult::default()
         };
         assert!(blamed(&sample.ended(other).account).contains(&Rule::ResultsStay));
     }
@@ -286,7 +286,7 @@ mod tests {
         });
         assert_eq!(blamed(&cancelled.clone().result(Answer::Cancelled).account), []);
         assert_eq!(
-            blamed(&cancelled.ended(Outcome::default()).account),
+            blamed(&cancelled.ended(ProgramResult::default()).account),
             [Rule::ResultsStay]
         );
     }
@@ -320,9 +320,9 @@ mod tests {
             token: "t".into(),
             value,
         };
-        let end = |value| Outcome {
+        let end = |value| ProgramResult {
             promised: Some(value),
-            ..Outcome::default()
+            ..ProgramResult::default()
         };
         let sample = Sample::of(Kind::Asker)
             .started("r")
@@ -343,9 +343,9 @@ mod tests {
 
     #[test]
     fn time_that_goes_back_is_found() {
-        let end = Outcome {
+        let end = ProgramResult {
             went_back_us: 1,
-            ..Outcome::default()
+            ..ProgramResult::default()
         };
         let sample = Sample::of(Kind::Sleeper).started("r").ended(end);
         assert_eq!(blamed(&sample.account), [Rule::TimeGoesForward]);

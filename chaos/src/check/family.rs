@@ -35,13 +35,13 @@ pub(super) fn check(account: &Account, book: &Book, findings: &mut Findings) {
 mod tests {
     use super::super::sample::Sample;
     use super::*;
-    use crate::programs::Outcome;
+    use crate::programs::ProgramResult;
 
-    fn check_with(child: &Outcome, note: u64) -> Vec<Rule> {
+    fn check_with(child: &ProgramResult, note: u64) -> Vec<Rule> {
         let mut book = Book::default();
-        let end = Outcome {
-            children: vec![child.clone(), Outcome::default(), Outcome::default()],
-            ..Outcome::default()
+        let end = ProgramResult {
+            children: vec![child.clone(), ProgramResult::default(), ProgramResult::default()],
+            ..ProgramResult::default()
         };
         let parent = Sample::of(Kind::Parent).started("r").ended(end).account;
         let mut own = Sample::counter().note(note).close().account;
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn a_child_that_lost_a_note_on_its_way_to_the_parent_is_found() {
-        let child = Outcome {
+        let child = ProgramResult {
             notes: vec![7],
-            ..Outcome::default()
+            ..ProgramResult::default()
         };
         assert_eq!(check_with(&child, 7), []);
         // One is lost, and one is invented.
@@ -74,7 +74,7 @@ mod tests {
     fn a_parent_with_too_few_children_is_found() {
         let parent = Sample::of(Kind::Parent)
             .started("r")
-            .ended(Outcome::default())
+            .ended(ProgramResult::default())
             .account;
         let mut findings = Findings::default();
         check(&parent, &Book::default(), &mut findings);

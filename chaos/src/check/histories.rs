@@ -162,7 +162,7 @@ fn check_end(account: &Account, chain: &[&Seen], findings: &mut Findings) {
 mod tests {
     use super::super::sample::Sample;
     use super::*;
-    use crate::programs::Outcome;
+    use crate::programs::ProgramResult;
     use crate::wire::Change;
 
     /// What the file has of the sample's run.
@@ -209,10 +209,10 @@ mod tests {
         assert_eq!(blamed(&sample(), &[seen(&[], &[("a", 6)])]), durable);
         assert_eq!(blamed(&sample(), &[seen(&[1], &[])]), durable);
         assert_eq!(blamed(&sample(), &[seen(&[1], &[("a", 7)])]), durable);
-        let ended = sample().close().ended(Outcome::default());
+        let ended = sample().close().ended(ProgramResult::default());
         assert_eq!(blamed(&ended, &[seen(&[1], &[("a", 6)])]), durable);
         let mut whole = seen(&[1], &[("a", 6)]);
-        whole.end = Some(End::Completed(Outcome::default()));
+        whole.end = Some(End::Completed(ProgramResult::default()));
         assert_eq!(blamed(&ended, &[whole]), []);
     }
 

@@ -96,13 +96,13 @@ pub(super) fn note_of(ask: &Ask) -> Option<u64> {
 mod tests {
     use super::super::sample::{Sample, blamed};
     use super::*;
-    use crate::programs::Outcome;
+    use crate::programs::ProgramResult;
 
-    fn end(notes: &[u64]) -> Outcome {
-        Outcome {
+    fn end(notes: &[u64]) -> ProgramResult {
+        ProgramResult {
             notes: notes.into(),
             value: notes.iter().sum(),
-            ..Outcome::default()
+            ..ProgramResult::default()
         }
     }
 

@@ -57,16 +57,16 @@ mod tests {
     use super::super::sample::Sample;
     use super::*;
     use crate::ledger::Heard;
-    use crate::programs::{Outcome, Parcel};
+    use crate::programs::{ProgramResult, Parcel};
 
     fn book(failure: Option<&str>, heard: &[u64], fence: u64) -> Book {
-        let outcome = Outcome {
+        let outcome = ProgramResult {
             parcels: vec![Parcel {
                 value: 7,
                 failure: failure.map(Into::into),
                 life: 1,
             }],
-            ..Outcome::default()
+            ..ProgramResult::default()
         };
         let account = Sample::of(Kind::Courier).started("r").ended(outcome).account;
         let mut book = Book::default();

@@ -143,13 +143,13 @@ fn calls(account: &Account, requests: &BTreeMap<&str, Request>, queries: &mut u6
 mod tests {
     use super::super::sample::{Sample, blamed};
     use super::*;
-    use crate::programs::Outcome;
+    use crate::programs::ProgramResult;
 
-    fn end(value: u64, notes: &[u64]) -> Outcome {
-        Outcome {
+    fn end(value: u64, notes: &[u64]) -> ProgramResult {
+        ProgramResult {
             value,
             notes: notes.into(),
-            ..Outcome::default()
+            ..ProgramResult::default()
         }
     }
 

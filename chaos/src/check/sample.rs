@@ -2,7 +2,7 @@
 
 use super::{Findings, Licence, Rule, check_account};
 use crate::ledger::{Account, Deed, Mark, Tick};
-use crate::programs::{CLOSE, Kind, Outcome, Shown};
+use crate::programs::{CLOSE, Kind, ProgramResult, Shown};
 use crate::wire::{Answer, Ask, Change, Ran};
 
 /// An account in the making: each step comes after the one before.
@@ -121,7 +121,7 @@ impl Sample {
         self.answered(Ask::Result { kind, id }, answer)
     }
 
-    pub(super) fn ended(self, outcome: Outcome) -> Self {
+    pub(super) fn ended(self, outcome: ProgramResult) -> Self {
         self.result(Answer::Ended(outcome))
     }
 

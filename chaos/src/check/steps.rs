@@ -65,12 +65,12 @@ pub(super) fn check(account: &Account, licence: Licence, findings: &mut Findings
 mod tests {
     use super::super::sample::{Sample, blamed};
     use super::*;
-    use crate::programs::{Kind, Outcome};
+    use crate::programs::{Kind, ProgramResult};
 
-    fn end(tokens: &[u64]) -> Outcome {
-        Outcome {
+    fn end(tokens: &[u64]) -> ProgramResult {
+        ProgramResult {
             tokens: tokens.into(),
-            ..Outcome::default()
+            ..ProgramResult::default()
         }
     }
 

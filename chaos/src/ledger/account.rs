@@ -1,7 +1,7 @@
 //! What the ledger holds of one instance.
 
 use super::Tick;
-use crate::programs::{Kind, Outcome};
+use crate::programs::{Kind, ProgramResult};
 use crate::wire::{Answer, Ask, Ran, Refusal};
 
 /// An instance, as its callers saw it.
@@ -96,7 +96,7 @@ impl Account {
     }
 
     /// What its result was said to be, the first time.
-    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+    pub(crate) fn outcome(&self) -> Option<&ProgramResult> {
         self.deeds.iter().find_map(|deed| match deed.answer() {
             Some(Answer::Ended(outcome)) => Some(outcome),
             _ => None,

@@ -20,7 +20,7 @@ pub(crate) type Tick = u64;
 
 /// The ledger of one round.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Book>);
+pub(crate) struct SharedBook(Mutex<Book>);
 
 /// All that is known of a round.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub(crate) struct Heard {
     pub(crate) value: u64,
 }
 
-impl Ledger {
+impl SharedBook {
     /// The book, for as long as what this gives is held: nothing is entered meanwhile.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

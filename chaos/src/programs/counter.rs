@@ -4,7 +4,7 @@ use futures_util::future::{join, join4};
 use millrun::workflow::State;
 use millrun::{WorkflowContext, WorkflowError};
 
-use super::{CHILDREN, CLOSE, Input, Kind, LINK_LEN, NOTE, Outcome, Sheet};
+use super::{CHILDREN, CLOSE, Input, Kind, LINK_LEN, NOTE, ProgramResult, Sheet};
 use crate::programs::steps;
 
 /// Takes notes until one says that it is over. Nothing keeps it from taking a note at once, so that an
@@ -22,18 +22,18 @@ async fn take_notes(cx: &WorkflowContext, sheet: &State<Sheet>) -> Result<(), Wo
 }
 
 /// Notes, with `len` steps in sequence beside.
-pub(crate) async fn counter(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn counter(cx: WorkflowContext, input: Input) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(Sheet::default());
     let (noted, tokens) = join(take_notes(&cx, &sheet), steps::in_sequence(&cx, &input)).await;
     noted?;
-    Ok(Outcome {
+    Ok(ProgramResult {
         tokens: tokens?,
         ..sheet.read(Sheet::outcome)
     })
 }
 
 /// Three counters as children, and notes of its own.
-pub(crate) async fn parent(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn parent(cx: WorkflowContext, input: Input) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(Sheet::default());
     let child = |number: usize| {
         let id = child_id(&input.id, number);
@@ -46,7 +46,7 @@ pub(crate) async fn parent(cx: WorkflowContext, input: Input) -> Result<Outcome,
     };
     let (noted, first, second, third) = join4(take_notes(&cx, &sheet), child(0), child(1), child(2)).await;
     noted?;
-    Ok(Outcome {
+    Ok(ProgramResult {
         children: vec![first?, second?, third?],
         ..sheet.read(Sheet::outcome)
     })
@@ -63,7 +63,7 @@ pub(crate) async fn chain(
     cx: WorkflowContext,
     input: Input,
     next_kind: Kind,
-) -> Result<Outcome, WorkflowError> {
+) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(input.sheet.clone());
     for _ in 0..LINK_LEN {
         let note = cx.receive(NOTE).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn chain(
 }
 
 /// Begins again from its sheet after every few notes.
-pub(crate) async fn keeper(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn keeper(cx: WorkflowContext, input: Input) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(cx.checkpointed().transpose()?.unwrap_or(input.sheet));
     for _ in 0..LINK_LEN {
         let note = cx.receive(NOTE).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrun::workflow::{Either, PublishOutcome, PublishStepError};
 use millrun::{PromiseError, WorkflowContext, WorkflowError};
 
-use super::{Input, NowUs, Outcome, PARCELS, Parcel, Sheet, TELL};
+use super::{Input, NowUs, ProgramResult, PARCELS, Parcel, Sheet, TELL};
 
 /// The longest timer that wins its race.
 pub(crate) const SLEEP_MS_MAX: u64 = 20;
@@ -22,8 +22,8 @@ pub(crate) fn parcel_value(id: &str, number: u32) -> u64 {
 }
 
 /// Publishes values one after the other, and keeps what it was told of each, and by which process.
-pub(crate) async fn courier(cx: WorkflowContext, input: Input, life: u64) -> Result<Outcome, WorkflowError> {
-    let mut outcome = Outcome::default();
+pub(crate) async fn courier(cx: WorkflowContext, input: Input, life: u64) -> Result<ProgramResult, WorkflowError> {
+    let mut outcome = ProgramResult::default();
     for number in 0..input.len {
         let value = parcel_value(&input.id, number);
         let failure = match cx.publish(PARCELS, value).await {
@@ -40,7 +40,7 @@ pub(crate) async fn courier(cx: WorkflowContext, input: Input, life: u64) -> Res
 }
 
 /// Makes a promise, tells the world about it, and waits until it is settled.
-pub(crate) async fn asker(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn asker(cx: WorkflowContext, input: Input) -> Result<ProgramResult, WorkflowError> {
     let promise = cx.promise::<u64>();
     cx.call(TELL, (input.id, promise.token().to_string())).await?;
     let promised = match promise.await {
@@ -48,15 +48,15 @@ pub(crate) async fn asker(cx: WorkflowContext, input: Input) -> Result<Outcome, 
         Err(PromiseError::Cancelled(cancelled)) => return Err(cancelled.into()),
         Err(error) => return Err(error.into()),
     };
-    Ok(Outcome {
+    Ok(ProgramResult {
         promised,
-        ..Outcome::default()
+        ..ProgramResult::default()
     })
 }
 
 /// Timers one after the other, each in a race with a longer one. Records the host's time before each, so that
 /// the history says from when a timer should count.
-pub(crate) async fn sleeper(cx: WorkflowContext, input: Input, now: NowUs) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn sleeper(cx: WorkflowContext, input: Input, now: NowUs) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(Sheet::default());
     let mut early_us = 0;
     for _ in 0..input.len {
@@ -72,7 +72,7 @@ pub(crate) async fn sleeper(cx: WorkflowContext, input: Input, now: NowUs) -> Re
         let due = began + pause;
         early_us = early_us.max(due.as_micros().saturating_sub(ended.as_micros()));
     }
-    Ok(Outcome {
+    Ok(ProgramResult {
         early_us,
         ..sheet.read(Sheet::outcome)
     })

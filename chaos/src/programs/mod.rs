@@ -1,7 +1,7 @@
 //! The workflows that run in the worker, and whose histories the verifier replays.
 //!
 //! All of them keep a [`Sheet`] as their state, take the same signal and the same update, and end with an
-//! [`Outcome`]: so callers, ledger and checks need not know them one by one.
+//! [`ProgramResult`]: so callers, ledger and checks need not know them one by one.
 //!
 //! ```text
 //!   counter   notes and changes, some steps beside          parent    three counters as children
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    pub(crate) const fn workflow(self) -> Workflow<Input, Outcome> {
+    pub(crate) const fn workflow(self) -> Workflow<Input, ProgramResult> {
         Workflow::named(self.name())
     }
 }
@@ -159,19 +159,19 @@ impl Sheet {
         }
     }
 
-    fn outcome(&self) -> Outcome {
-        Outcome {
+    fn outcome(&self) -> ProgramResult {
+        ProgramResult {
             value: self.value,
             notes: self.notes.clone(),
             went_back_us: self.went_back_us,
-            ..Outcome::default()
+            ..ProgramResult::default()
         }
     }
 }
 
 /// The result of every program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Outcome {
+pub(crate) struct ProgramResult {
     pub(crate) value: u64,
     /// The notes in the order in which they were taken.
     #[serde(default)]
@@ -227,17 +227,17 @@ impl World {
 
 /// The code of a program.
 pub(crate) type Code =
-    Box<dyn Fn(WorkflowContext, Input) -> BoxFuture<'static, Result<Outcome, WorkflowError>> + Send + Sync>;
+    Box<dyn Fn(WorkflowContext, Input) -> BoxFuture<'static, Result<ProgramResult, WorkflowError>> + Send + Sync>;
 
 fn boxed<Fut>(code: impl Fn(WorkflowContext, Input) -> Fut + Send + Sync + 'static) -> Code
 where
-    Fut: Future<Output = Result<Outcome, WorkflowError>> + Send + 'static,
+    Fut: Future<Output = Result<ProgramResult, WorkflowError>> + Send + 'static,
 {
     Box::new(move |cx, input| Box::pin(code(cx, input)))
 }
 
 /// All programs with their queries and updates.
-pub(crate) fn programs(world: &World) -> impl Iterator<Item = (AnsweringWorkflow<Input, Outcome>, Code)> {
+pub(crate) fn programs(world: &World) -> impl Iterator<Item = (AnsweringWorkflow<Input, ProgramResult>, Code)> {
     Kind::ALL.into_iter().map(|kind| {
         let code = match kind {
             Kind::Counter => boxed(counter::counter),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrun::{Retry, WorkflowContext, WorkflowError};
 use serde::{Deserialize, Serialize};
 
-use super::{EFFECT, Input, Outcome, Sheet};
+use super::{EFFECT, Input, ProgramResult, Sheet};
 
 /// The longest pause between two steps.
 const PAUSE_MS_MAX: u64 = 12;
@@ -48,7 +48,7 @@ pub(super) async fn linger(token: u64) {
 }
 
 /// Steps, with a value taken from the world between them.
-pub(crate) async fn steps(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn steps(cx: WorkflowContext, input: Input) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(Sheet::default());
     let begun = cx.record(|| 1_u64).await?;
     let tokens = in_sequence(&cx, &input).await?;
@@ -57,17 +57,17 @@ pub(crate) async fn steps(cx: WorkflowContext, input: Input) -> Result<Outcome, 
         sheet.see(now);
         sheet.note(begun);
     });
-    Ok(Outcome {
+    Ok(ProgramResult {
         tokens,
         ..sheet.read(Sheet::outcome)
     })
 }
 
 /// One step.
-pub(crate) async fn pebble(cx: WorkflowContext, input: Input) -> Result<Outcome, WorkflowError> {
+pub(crate) async fn pebble(cx: WorkflowContext, input: Input) -> Result<ProgramResult, WorkflowError> {
     let tokens = in_sequence(&cx, &Input { len: 1, ..input }).await?;
-    Ok(Outcome {
+    Ok(ProgramResult {
         tokens,
-        ..Outcome::default()
+        ..ProgramResult::default()
     })
 }

@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::life::{Life, Waiting};
 use crate::check::{Licence, Rule, Violation};
-use crate::ledger::Ledger;
+use crate::ledger::SharedBook;
 use crate::wire::{Answer, Ask, Request};
 
 /// How long a process may take to answer one request: far beyond any bound of the runtime's own.
@@ -18,7 +18,7 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(40);
 /// The desk of a round.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<SharedBook>,
     /// What the faults of the round allow.
     pub(crate) licence: Licence,
     life: watch::Receiver<Option<Arc<Life>>>,
@@ -39,7 +39,7 @@ pub(crate) struct Count {
 
 impl Desk {
     pub(crate) fn new(
-        ledger: Arc<Ledger>,
+        ledger: Arc<SharedBook>,
         licence: Licence,
         life: watch::Receiver<Option<Arc<Life>>>,
     ) -> Self {

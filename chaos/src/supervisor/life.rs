@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use tokio::sync::oneshot;
 
-use crate::ledger::{Ledger, RequestIndex, Tick};
+use crate::ledger::{SharedBook, RequestIndex, Tick};
 use crate::wire::{Answer, Report, Request};
 
 /// How a worker is started.
@@ -100,7 +100,7 @@ impl Life {
         number: u64,
         store: &Path,
         recipe: &Recipe,
-        ledger: Arc<Ledger>,
+        ledger: Arc<SharedBook>,
     ) -> io::Result<(Arc<Self>, oneshot::Receiver<Ended>)> {
         let errors = File::options()
             .create(true)
@@ -175,7 +175,7 @@ impl Life {
         drop(child.kill());
     }
 
-    fn read(&self, output: ChildStdout, ledger: &Ledger) -> Ended {
+    fn read(&self, output: ChildStdout, ledger: &SharedBook) -> Ended {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
         let (mut told, mut garbled) = (Told::default(), None);
@@ -205,7 +205,7 @@ impl Life {
         }
     }
 
-    fn take(&self, report: Report, ledger: &Ledger, told: &mut Told) {
+    fn take(&self, report: Report, ledger: &SharedBook, told: &mut Told) {
         match report {
             Report::Answer { number, answer } => {
                 let mut all = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

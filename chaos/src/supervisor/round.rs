@@ -14,7 +14,7 @@ use super::keeper::{CALM_AHEAD_MS, Keeper, Phase, Tally};
 use crate::check::{self, Checked, Rule, Violation};
 use crate::dice::Dice;
 use crate::faults::{self, Weather};
-use crate::ledger::Ledger;
+use crate::ledger::SharedBook;
 use crate::load;
 use crate::verify;
 use crate::wire::{Answer, Ask, Stats};
@@ -31,12 +31,12 @@ pub(crate) struct RoundReport {
     pub(crate) checked: Checked,
     pub(crate) tally: Tally,
     pub(crate) counts: std::collections::BTreeMap<&'static str, Count>,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<SharedBook>,
 }
 
 /// Runs a round in this folder.
 pub(crate) async fn run(folder: &Path, weather: &Weather, seconds: u64, dice: &Dice) -> RoundReport {
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(SharedBook::default());
     let (lives, life) = watch::channel(None);
     let desk = Arc::new(Desk::new(Arc::clone(&ledger), weather.licence(), life));
     let (phase, phases) = watch::channel(Phase::Faults);

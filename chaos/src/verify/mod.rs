@@ -21,7 +21,7 @@ use millrun_persistence::RecordView;
 use millrun_workflow::Implementation;
 use serde::{Deserialize, Serialize};
 
-use crate::programs::{self, Outcome, World};
+use crate::programs::{self, ProgramResult, World};
 
 /// How the supervisor starts a verifier.
 #[derive(Clone, Debug, Args)]
@@ -60,7 +60,7 @@ pub(crate) struct Seen {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
-    Completed(Outcome),
+    Completed(ProgramResult),
     Failed(String),
     Cancelled,
     Terminated(String),

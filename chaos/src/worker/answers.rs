@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Seams;
 use super::opening::Fence;
 use super::reports;
-use crate::programs::{CHANGE, Input, Kind, NOTE, Outcome, SHOW};
+use crate::programs::{CHANGE, Input, Kind, NOTE, ProgramResult, SHOW};
 use crate::wire::{Answer, Ask, Described, Refusal, Report, Request, Stats};
 
 /// What answers requests.
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    fn handle(&self, kind: Kind, id: &str) -> RunHandle<Outcome> {
+    fn handle(&self, kind: Kind, id: &str) -> RunHandle<ProgramResult> {
         let handle = self.runtime.attach(kind.workflow(), id);
         handle.expect("the supervisor's ids are instance ids")
     }
