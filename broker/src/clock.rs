@@ -35,11 +35,11 @@ pub(crate) struct Clock {
     /// Looked after with each tick, and when there is going to be none any more.
     at_tick: OnceLock<Box<AtTick>>,
     /// The alarms that wait for a time, when the clock is fed. By time, then by arrival.
-    sleepers: Mutex<Sleepers>,
+    sleepers: Mutex<ClockSleepers>,
 }
 
 #[derive(Default)]
-struct Sleepers {
+struct ClockSleepers {
     wakers: BTreeMap<(Timestamp, u64), Waker>,
     next: u64,
 }
@@ -162,7 +162,7 @@ impl Clock {
         }
     }
 
-    fn sleepers(&self) -> std::sync::MutexGuard<'_, Sleepers> {
+    fn sleepers(&self) -> std::sync::MutexGuard<'_, ClockSleepers> {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

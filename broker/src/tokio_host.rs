@@ -105,9 +105,9 @@ impl fmt::Debug for TokioTasks {
     }
 }
 
-struct Aborter(AbortHandle);
+struct BrokerAborter(AbortHandle);
 
-impl Stop for Aborter {
+impl Stop for BrokerAborter {
     fn stop(&self) {
         self.0.abort();
     }
@@ -130,7 +130,7 @@ impl Host for TokioTasks {
     }
 
     fn spawn(&self, _: &'static str, task: Task) -> TaskHandle {
-        TaskHandle::new(Aborter(self.runtime.spawn(task).abort_handle()))
+        TaskHandle::new(BrokerAborter(self.runtime.spawn(task).abort_handle()))
     }
 
     fn sleep_until(&self, deadline: Timestamp) -> Task {

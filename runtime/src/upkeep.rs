@@ -180,7 +180,7 @@ impl StoreHandle {
         let _place = self.place().await?;
         let (reply, answer) = oneshot::channel();
         let journal = Arc::clone(&own.journal);
-        let work = Work(Some(Box::new(move || drop(reply.send(work(&journal))))));
+        let work = UpkeepWork(Some(Box::new(move || drop(reply.send(work(&journal))))));
         let on_exit = Box::new(|exit: PartExit| tracing::debug!(?exit, "an upkeep of the store has ended"));
         let host = &self.inner.shared.host;
         let _part = host.spawn_part("upkeep", Placement::Thread, Bell::new(), Box::new(work), on_exit)?;
@@ -192,15 +192,15 @@ impl StoreHandle {
 }
 
 /// A part that has a single turn.
-struct Work(Option<Box<dyn FnOnce() + Send>>);
+struct UpkeepWork(Option<Box<dyn FnOnce() + Send>>);
 
-impl fmt::Debug for Work {
+impl fmt::Debug for UpkeepWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Work")
+        f.write_str("UpkeepWork")
     }
 }
 
-impl Part for Work {
+impl Part for UpkeepWork {
     fn turn(&mut self, _now: Timestamp, _budget: usize) -> Next {
         if let Some(work) = self.0.take() {
             work();

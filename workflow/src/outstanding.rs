@@ -30,24 +30,24 @@ const KEPT_OPEN_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub struct Outstanding {
     /// The memory of an earlier run's beginning, if the run has none yet.
-    beginning: Option<Box<Beginning>>,
+    beginning: Option<Box<OutstandingBeginning>>,
     is_started: bool,
     open: Operations<Open>,
-    parked: Option<Box<Noted>>,
+    parked: Option<Box<OutstandingNoted>>,
     /// The memory of the last one that ended, for the next one that begins.
     spare: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
-struct Beginning {
+struct OutstandingBeginning {
     id: String,
     has_id: bool,
-    noted: Noted,
+    noted: OutstandingNoted,
 }
 
 /// A record as it was.
 #[derive(Debug, Default)]
-struct Noted {
+struct OutstandingNoted {
     kind: u8,
     time: Timestamp,
     body: Vec<u8>,
@@ -56,19 +56,19 @@ struct Noted {
 /// An operation that has not ended.
 #[derive(Debug)]
 struct Open {
-    begun: Noted,
+    begun: OutstandingNoted,
     /// The last record of each kind that says more of it.
     later: Vec<Later>,
 }
 
 #[derive(Debug)]
 struct Later {
-    noted: Noted,
+    noted: OutstandingNoted,
     /// How many records it stands for.
     count: u32,
 }
 
-impl Noted {
+impl OutstandingNoted {
     fn new(kind: u8, time: Timestamp, body: &[u8]) -> Self {
         let body = body.to_vec();
         Self { kind, time, body }
@@ -139,7 +139,7 @@ impl Outstanding {
                 let mut kept = std::mem::take(&mut self.spare);
                 kept.clear();
                 kept.extend_from_slice(body);
-                let begun = Noted {
+                let begun = OutstandingNoted {
                     kind,
                     time,
                     body: kept,
@@ -154,7 +154,7 @@ impl Outstanding {
                 let Some(open) = self.open.get_mut(operation) else {
                     return Ok(());
                 };
-                let noted = Noted::new(kind, time, body);
+                let noted = OutstandingNoted::new(kind, time, body);
                 match open.later.iter_mut().find(|later| later.noted.kind == kind) {
                     Some(later) => {
                         later.noted = noted;
@@ -173,7 +173,7 @@ impl Outstanding {
                     self.open = Operations::default();
                 }
             }
-            Bearing::Parks => self.parked = Some(Box::new(Noted::new(kind, time, body))),
+            Bearing::Parks => self.parked = Some(Box::new(OutstandingNoted::new(kind, time, body))),
             Bearing::Resumes => self.parked = None,
             Bearing::Closes => {
                 self.forget_open();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::actix::dev::SendError;
 use ::actix::{Actor, Addr, Arbiter, Context, Handler, Message, ResponseFuture, System};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Load, MessageCheck, Race, Turns};
 use crate::BenchError;
 
 /// The bound of the consumer's mailbox where the way to send heeds it.

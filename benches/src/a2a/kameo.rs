@@ -8,7 +8,7 @@ use ::kameo::actor::{ActorRef, Spawn};
 use ::kameo::mailbox;
 use ::kameo::message::{Context, Message};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Load, MessageCheck, Race, Turns};
 use crate::BenchError;
 
 const CAPACITY: usize = 1_024;

@@ -12,7 +12,7 @@ use ::kameo::message::{Context, Message};
 use kameo_actors::DeliveryStrategy;
 use kameo_actors::pubsub::{PubSub, Publish};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Load, MessageCheck, Race};
 use crate::BenchError;
 
 const CAPACITY: usize = 1_024;

@@ -7,7 +7,7 @@ use ::maiko::{
 };
 use tokio::sync::oneshot;
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Load, MessageCheck, Race, Turns};
 use crate::BenchError;
 
 pub(super) fn brokered() -> Vec<Box<dyn Contestant>> {

@@ -7,7 +7,7 @@ use millrun::host::{HostConfig, TokioHost};
 use millrun_broker::actor::{Attached, attach};
 use millrun_broker::{Broker, BrokerConfig, Envelope, Inbox, Publisher, SubscriptionConfig};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Load, MessageCheck, Race};
 use crate::BenchError;
 
 /// One producer, one topic, one consumer.

@@ -40,7 +40,7 @@ mod round_trip;
 
 pub use contest::{Contest, Effort, Group};
 pub use contestant::{Contestant, Flavor, Identity, Kind};
-pub use load::{Feed, Finish, MessageCheck, Load, Race, Turns};
+pub use load::{Feed, Finish, Load, MessageCheck, Race, Turns};
 pub use report::{charts, tables};
 pub use round_trip::{Laps, Laptimes, RoundTrip, Stopwatch};
 pub use rows::Row;

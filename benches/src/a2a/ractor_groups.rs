@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::ractor::{Actor, ActorProcessingErr, ActorRef, pg};
 
-use super::{Contestant, Feed, Flavor, Identity, Kind, MessageCheck, Load, Race, Turns};
+use super::{Contestant, Feed, Flavor, Identity, Kind, Load, MessageCheck, Race, Turns};
 use crate::BenchError;
 
 pub(super) fn brokered() -> Vec<Box<dyn Contestant>> {
@@ -112,7 +112,11 @@ impl Actor for Consumer {
     type State = MessageCheck;
     type Arguments = MessageCheck;
 
-    async fn pre_start(&self, _: ActorRef<Message>, ledger: MessageCheck) -> Result<MessageCheck, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Message>,
+        ledger: MessageCheck,
+    ) -> Result<MessageCheck, ActorProcessingErr> {
         Ok(ledger)
     }
 

@@ -34,9 +34,9 @@ use crate::watch::dead_letter::Undeliverable;
 ///
 /// # Ordering
 /// The envelopes of one publisher come out in the order in which it published them.
-pub struct Inbox<E: AnyEnvelope + ?Sized>(Arc<Owner<E>>);
+pub struct Inbox<E: AnyEnvelope + ?Sized>(Arc<InboxOwner<E>>);
 
-struct Owner<E: AnyEnvelope + ?Sized> {
+struct InboxOwner<E: AnyEnvelope + ?Sized> {
     core: Arc<SubscriptionCore>,
     mailbox: Mailbox<Delivery<E>>,
     hub: Arc<Hub>,
@@ -51,7 +51,7 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         hub: Arc<Hub>,
         broker: Arc<dyn Unsubscribe>,
     ) -> Self {
-        Self(Arc::new(Owner {
+        Self(Arc::new(InboxOwner {
             core,
             mailbox,
             hub,
@@ -173,7 +173,7 @@ impl<E: AnyEnvelope + ?Sized> Envelopes<E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Drop for Owner<E> {
+impl<E: AnyEnvelope + ?Sized> Drop for InboxOwner<E> {
     fn drop(&mut self) {
         self.broker.unsubscribe(self.core.id);
         let discarded = self.mailbox.close_discarding();

@@ -118,23 +118,23 @@ pub enum ServiceEnd {
 /// hand goes back to the inbox.
 #[must_use = "dropping the service ends it"]
 pub struct Service<E: AnyEnvelope + ?Sized> {
-    pool: Arc<Pool<E>>,
+    pool: Arc<ServicePool<E>>,
     tasks: Vec<TaskHandle>,
 }
 
-struct Pool<E: AnyEnvelope + ?Sized> {
+struct ServicePool<E: AnyEnvelope + ?Sized> {
     inbox: Inbox<E>,
     failure: FailurePolicy,
     /// Lock order: hand, then sleepers. The bell takes the second only.
     hand: Mutex<Envelopes<E>>,
     sleepers: Arc<Mutex<Vec<Option<Waker>>>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<ServiceProgress>,
 }
 
 /// An envelope to be handled, and what tells the tap of the end of that.
-type Begun<E> = (Arc<E>, Option<Telling>);
+type ServiceBegun<E> = (Arc<E>, Option<Telling>);
 
-struct Progress {
+struct ServiceProgress {
     end: Option<ServiceEnd>,
     workers: usize,
     observer: Option<Waker>,
@@ -163,12 +163,12 @@ impl<E: AnyEnvelope + ?Sized> Inbox<E> {
         }
         let host = self.hub().clock().host().ok_or(ServeError::NoHost)?;
         let sleepers = Arc::new(Mutex::new(vec![None; config.workers]));
-        let pool = Arc::new(Pool {
+        let pool = Arc::new(ServicePool {
             inbox: self.clone(),
             failure: config.failure,
             hand: Mutex::new(self.take()),
             sleepers: Arc::clone(&sleepers),
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(ServiceProgress {
                 end: None,
                 workers: config.workers,
                 observer: None,
@@ -239,17 +239,17 @@ fn wake_one(sleepers: &Mutex<Vec<Option<Waker>>>) {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Pool<E> {
+impl<E: AnyEnvelope + ?Sized> ServicePool<E> {
     async fn work<F, H, X>(self: &Arc<Self>, worker: usize, handler: &F)
     where
         F: Fn(Arc<E>) -> H,
         H: Future<Output = Result<(), X>>,
         X: fmt::Display,
     {
-        let _at_work = AtWork { pool: self };
+        let _at_work = ServiceAtWork { pool: self };
         while let Some(envelope) = poll_fn(|cx| self.poll_next(worker, cx.waker())).await {
             let (envelope, told) = envelope;
-            let handling = Handling {
+            let handling = ServiceHandling {
                 pool: self,
                 envelope: Some(envelope),
                 _told: told,
@@ -259,7 +259,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
     }
 
     /// The next envelope; `None` when the service or the inbox has ended.
-    fn poll_next(&self, worker: usize, waker: &Waker) -> Poll<Option<Begun<E>>> {
+    fn poll_next(&self, worker: usize, waker: &Waker) -> Poll<Option<ServiceBegun<E>>> {
         if self.progress().end.is_some() {
             return Poll::Ready(None);
         }
@@ -291,7 +291,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
     }
 
     /// The next envelope that has not expired. If there are more, another worker is woken for them.
-    fn next_in(&self, hand: &mut Envelopes<E>) -> Option<Begun<E>> {
+    fn next_in(&self, hand: &mut Envelopes<E>) -> Option<ServiceBegun<E>> {
         if hand.is_empty() {
             hand.refill();
         }
@@ -327,7 +327,7 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
         self.inbox.give_back(envelope);
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, ServiceProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -351,11 +351,11 @@ impl<E: AnyEnvelope + ?Sized> Pool<E> {
 }
 
 /// A worker that has not ended.
-struct AtWork<'a, E: AnyEnvelope + ?Sized> {
-    pool: &'a Pool<E>,
+struct ServiceAtWork<'a, E: AnyEnvelope + ?Sized> {
+    pool: &'a ServicePool<E>,
 }
 
-impl<E: AnyEnvelope + ?Sized> Drop for AtWork<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Drop for ServiceAtWork<'_, E> {
     fn drop(&mut self) {
         let mut progress = self.pool.progress();
         progress.workers -= 1;
@@ -376,14 +376,14 @@ impl<E: AnyEnvelope + ?Sized> Drop for AtWork<'_, E> {
 }
 
 /// An envelope in a worker's care; back to the inbox it goes if the worker is cut off.
-struct Handling<'a, E: AnyEnvelope + ?Sized> {
-    pool: &'a Pool<E>,
+struct ServiceHandling<'a, E: AnyEnvelope + ?Sized> {
+    pool: &'a ServicePool<E>,
     envelope: Option<Arc<E>>,
     /// Dropped last: by then the envelope is counted, given up or back.
     _told: Option<Telling>,
 }
 
-impl<E: AnyEnvelope + ?Sized> Handling<'_, E> {
+impl<E: AnyEnvelope + ?Sized> ServiceHandling<'_, E> {
     async fn run<F, H, X>(mut self, handler: &F)
     where
         F: Fn(Arc<E>) -> H,
@@ -443,7 +443,7 @@ impl<E: AnyEnvelope + ?Sized> Handling<'_, E> {
     }
 }
 
-impl<E: AnyEnvelope + ?Sized> Drop for Handling<'_, E> {
+impl<E: AnyEnvelope + ?Sized> Drop for ServiceHandling<'_, E> {
     fn drop(&mut self) {
         if let Some(envelope) = self.envelope.take() {
             self.pool.put_back(envelope);

@@ -13,23 +13,28 @@ use std::collections::BTreeMap;
 
 /// Values under filters or names. An empty node is removed with its last value.
 pub(crate) struct Trie<V> {
-    root: Node<V>,
+    root: TrieNode<V>,
 }
 
-struct Node<V> {
+struct TrieNode<V> {
     values: Vec<V>,
-    children: BTreeMap<Box<str>, Node<V>>,
+    children: BTreeMap<Box<str>, TrieNode<V>>,
 }
 
 impl<V: PartialEq + Copy> Trie<V> {
     pub(crate) fn new() -> Self {
-        Self { root: Node::new() }
+        Self {
+            root: TrieNode::new(),
+        }
     }
 
     pub(crate) fn insert<'a>(&mut self, tokens: impl Iterator<Item = &'a str>, value: V) {
         let mut node = &mut self.root;
         for token in tokens {
-            node = node.children.entry(Box::from(token)).or_insert_with(Node::new);
+            node = node
+                .children
+                .entry(Box::from(token))
+                .or_insert_with(TrieNode::new);
         }
         node.values.push(value);
     }
@@ -71,7 +76,7 @@ fn is_hidden(tokens: &[&str]) -> bool {
     tokens.first().is_some_and(|first| first.starts_with('$'))
 }
 
-impl<V: PartialEq + Copy> Node<V> {
+impl<V: PartialEq + Copy> TrieNode<V> {
     fn new() -> Self {
         Self {
             values: Vec::new(),

@@ -25,13 +25,13 @@ use crate::clock::Clock;
 /// A payload that wants an answer of type `R`.
 pub struct Request<Q, R> {
     question: Q,
-    slot: Arc<Slot<R>>,
+    slot: Arc<AskSlot<R>>,
 }
 
-struct Slot<R>(Mutex<SlotState<R>>);
+struct AskSlot<R>(Mutex<AskSlotState<R>>);
 
-struct SlotState<R> {
-    progress: Progress<R>,
+struct AskSlotState<R> {
+    progress: AskProgress<R>,
     waker: Option<Waker>,
 }
 
@@ -39,14 +39,14 @@ struct SlotState<R> {
 ///   Open ──answer──► Answered ──read──► Over
 ///    └──last request dropped──► Over
 /// ```
-enum Progress<R> {
+enum AskProgress<R> {
     Open,
     Answered(R),
     Over,
 }
 
 /// The asker's side.
-pub(crate) struct AwaitedAnswer<R>(Arc<Slot<R>>);
+pub(crate) struct AwaitedAnswer<R>(Arc<AskSlot<R>>);
 
 /// Why a question got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,8 +82,8 @@ impl AskError {
 
 impl<Q, R> Request<Q, R> {
     pub(crate) fn new(question: Q) -> (Self, AwaitedAnswer<R>) {
-        let slot = Arc::new(Slot(Mutex::new(SlotState {
-            progress: Progress::Open,
+        let slot = Arc::new(AskSlot(Mutex::new(AskSlotState {
+            progress: AskProgress::Open,
             waker: None,
         })));
         (
@@ -107,10 +107,10 @@ impl<Q, R> Request<Q, R> {
     /// The answer comes back if there was one before, or the asker is gone.
     pub fn answer(&self, answer: R) -> Result<(), R> {
         let mut state = self.slot.state();
-        if !matches!(state.progress, Progress::Open) {
+        if !matches!(state.progress, AskProgress::Open) {
             return Err(answer);
         }
-        state.progress = Progress::Answered(answer);
+        state.progress = AskProgress::Answered(answer);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -123,8 +123,8 @@ impl<Q, R> Request<Q, R> {
 impl<Q, R> Drop for Request<Q, R> {
     fn drop(&mut self) {
         let mut state = self.slot.state();
-        if matches!(state.progress, Progress::Open) {
-            state.progress = Progress::Over;
+        if matches!(state.progress, AskProgress::Open) {
+            state.progress = AskProgress::Over;
         }
         let waker = state.waker.take();
         drop(state);
@@ -142,8 +142,8 @@ impl<Q: fmt::Debug, R> fmt::Debug for Request<Q, R> {
     }
 }
 
-impl<R> Slot<R> {
-    fn state(&self) -> MutexGuard<'_, SlotState<R>> {
+impl<R> AskSlot<R> {
+    fn state(&self) -> MutexGuard<'_, AskSlotState<R>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,11 +151,11 @@ impl<R> Slot<R> {
 impl<R> AwaitedAnswer<R> {
     fn poll(&self, waker: &Waker) -> Poll<Result<R, AskError>> {
         let mut state = self.0.state();
-        match std::mem::replace(&mut state.progress, Progress::Over) {
-            Progress::Answered(answer) => Poll::Ready(Ok(answer)),
-            Progress::Over => Poll::Ready(Err(AskError::Unanswered)),
-            Progress::Open => {
-                state.progress = Progress::Open;
+        match std::mem::replace(&mut state.progress, AskProgress::Over) {
+            AskProgress::Answered(answer) => Poll::Ready(Ok(answer)),
+            AskProgress::Over => Poll::Ready(Err(AskError::Unanswered)),
+            AskProgress::Open => {
+                state.progress = AskProgress::Open;
                 let stale = state.waker.replace(waker.clone());
                 drop(state);
                 drop(stale);
@@ -167,7 +167,7 @@ impl<R> AwaitedAnswer<R> {
 
 impl<R> Drop for AwaitedAnswer<R> {
     fn drop(&mut self) {
-        let late = std::mem::replace(&mut self.0.state().progress, Progress::Over);
+        let late = std::mem::replace(&mut self.0.state().progress, AskProgress::Over);
         drop(late);
     }
 }

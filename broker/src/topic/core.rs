@@ -32,14 +32,14 @@ pub(crate) struct TopicCore<T> {
     hub: Arc<Hub>,
     pub(crate) route: ArcSwap<Route<T>>,
     /// All subscriptions that match, in the order in which they came.
-    lanes: Mutex<Lanes<T>>,
+    lanes: Mutex<TopicLanes<T>>,
     retain: bool,
     retained: Mutex<Option<Arc<Envelope<T>>>>,
     pub(crate) published: Tally,
 }
 
 /// The subscriptions of a topic, and which of them are served from its stage.
-struct Lanes<T> {
+struct TopicLanes<T> {
     all: Vec<Lane<T>>,
     staging: Staging<T>,
 }
@@ -105,7 +105,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
             weigh: config.weigh,
             hub,
             route: ArcSwap::from_pointee(Route::build(&[], None)),
-            lanes: Mutex::new(Lanes {
+            lanes: Mutex::new(TopicLanes {
                 all: Vec::new(),
                 staging: Staging::new(),
             }),
@@ -225,7 +225,7 @@ impl<T: Send + Sync + 'static> TopicCore<T> {
 
     fn change_lanes(&self, change: impl FnOnce(&mut Vec<Lane<T>>)) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Lanes { all, staging } = &mut *lanes;
+        let TopicLanes { all, staging } = &mut *lanes;
         change(all);
         // Publishers of a topic that retains take turns, and push to each inbox themselves.
         let cast = if self.retain {

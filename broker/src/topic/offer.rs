@@ -53,12 +53,12 @@ pub(crate) struct Pending<T> {
     dropped: bool,
     /// Nobody can take it any more.
     is_closed: bool,
-    waits: Vec<Wait<T>>,
+    waits: Vec<OfferWait<T>>,
     /// Shows others that this publish waits.
     shown: Option<WaitEntry>,
 }
 
-enum Wait<T> {
+enum OfferWait<T> {
     One {
         id: SubscriptionId,
         place: LinePlace<T>,
@@ -196,7 +196,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
         match lane.core.overflow {
             Overflow::Block if self.patience == Patience::Wait => {
                 self.tell_waits(&envelope, lane);
-                let wait = Wait::One {
+                let wait = OfferWait::One {
                     id: lane.core.id,
                     place: lane.line.place(),
                 };
@@ -261,7 +261,7 @@ impl<'a, T: Send + Sync + 'static> Offer<'a, T> {
                     .iter()
                     .map(|lane| (lane.core.id, lane.line.place()))
                     .collect();
-                self.pending(envelope).waits.push(Wait::Group { places });
+                self.pending(envelope).waits.push(OfferWait::Group { places });
                 Ok(())
             }
             Overflow::Block | Overflow::Fail => {
@@ -335,7 +335,7 @@ impl<T: Send + Sync + 'static> Pending<T> {
             return Poll::Ready(());
         }
         if self.shown.is_none() {
-            let waits_for = self.waits.iter().flat_map(Wait::ids).collect();
+            let waits_for = self.waits.iter().flat_map(OfferWait::ids).collect();
             self.shown = Some(hub.waits().enter(hub.clock(), envelope.id(), waits_for));
         }
         Poll::Pending
@@ -410,7 +410,7 @@ impl Published {
     }
 }
 
-impl<T> Wait<T> {
+impl<T> OfferWait<T> {
     fn ids(&self) -> Vec<SubscriptionId> {
         match self {
             Self::One { id, .. } => vec![*id],
@@ -419,7 +419,7 @@ impl<T> Wait<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Wait<T> {
+impl<T: Send + Sync + 'static> OfferWait<T> {
     fn poll(&mut self, envelope: &Arc<Envelope<T>>, cx: &mut Context<'_>) -> Result<(), TryPushError<()>> {
         let places = match self {
             Self::One { place, .. } => return place.poll(envelope, cx),

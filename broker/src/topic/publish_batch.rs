@@ -32,7 +32,7 @@ pub struct PublishBatch<'a, T> {
 }
 
 /// What the targets that are behind have come to so far.
-struct Progress<'a, T> {
+struct BatchProgress<'a, T> {
     delivered: &'a mut usize,
     refused: &'a mut Vec<RefusedEnvelope<T>>,
     missed: &'a mut Vec<Arc<Envelope<T>>>,
@@ -195,10 +195,10 @@ impl<T: Send + Sync + 'static> Behind<T> {
         &mut self,
         topic: &TopicCore<T>,
         route: &Route<T>,
-        progress: Progress<'_, T>,
+        progress: BatchProgress<'_, T>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        let Progress {
+        let BatchProgress {
             delivered,
             refused,
             missed,
@@ -250,7 +250,7 @@ impl<T: Send + Sync + 'static> Future for PublishBatch<'_, T> {
         }
         let (topic, route) = (this.topic, &this.route);
         this.behind.retain_mut(|behind| {
-            let progress = Progress {
+            let progress = BatchProgress {
                 delivered: &mut this.delivered,
                 refused: &mut this.refused,
                 missed: &mut this.missed,

@@ -256,8 +256,14 @@ mod tests {
 
     #[test]
     fn a_result_that_changes_is_found() {
-        let sample = Sample::counter().started("r").close().ended(ProgramResult::default());
-        assert_eq!(blamed(&sample.clone().ended(ProgramResult::default()).account), []);
+        let sample = Sample::counter()
+            .started("r")
+            .close()
+            .ended(ProgramResult::default());
+        assert_eq!(
+            blamed(&sample.clone().ended(ProgramResult::default()).account),
+            []
+        );
         let other = ProgramResult {
             tokens: vec![9],
             ..ProgramResult::default()

@@ -57,7 +57,7 @@ mod tests {
     use super::super::sample::Sample;
     use super::*;
     use crate::ledger::Heard;
-    use crate::programs::{ProgramResult, Parcel};
+    use crate::programs::{Parcel, ProgramResult};
 
     fn book(failure: Option<&str>, heard: &[u64], fence: u64) -> Book {
         let outcome = ProgramResult {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrun::workflow::{Either, PublishOutcome, PublishStepError};
 use millrun::{PromiseError, WorkflowContext, WorkflowError};
 
-use super::{Input, NowUs, ProgramResult, PARCELS, Parcel, Sheet, TELL};
+use super::{Input, NowUs, PARCELS, Parcel, ProgramResult, Sheet, TELL};
 
 /// The longest timer that wins its race.
 pub(crate) const SLEEP_MS_MAX: u64 = 20;
@@ -22,7 +22,11 @@ pub(crate) fn parcel_value(id: &str, number: u32) -> u64 {
 }
 
 /// Publishes values one after the other, and keeps what it was told of each, and by which process.
-pub(crate) async fn courier(cx: WorkflowContext, input: Input, life: u64) -> Result<ProgramResult, WorkflowError> {
+pub(crate) async fn courier(
+    cx: WorkflowContext,
+    input: Input,
+    life: u64,
+) -> Result<ProgramResult, WorkflowError> {
     let mut outcome = ProgramResult::default();
     for number in 0..input.len {
         let value = parcel_value(&input.id, number);
@@ -56,7 +60,11 @@ pub(crate) async fn asker(cx: WorkflowContext, input: Input) -> Result<ProgramRe
 
 /// Timers one after the other, each in a race with a longer one. Records the host's time before each, so that
 /// the history says from when a timer should count.
-pub(crate) async fn sleeper(cx: WorkflowContext, input: Input, now: NowUs) -> Result<ProgramResult, WorkflowError> {
+pub(crate) async fn sleeper(
+    cx: WorkflowContext,
+    input: Input,
+    now: NowUs,
+) -> Result<ProgramResult, WorkflowError> {
     let sheet = cx.state(Sheet::default());
     let mut early_us = 0;
     for _ in 0..input.len {

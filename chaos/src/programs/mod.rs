@@ -226,8 +226,9 @@ impl World {
 }
 
 /// The code of a program.
-pub(crate) type Code =
-    Box<dyn Fn(WorkflowContext, Input) -> BoxFuture<'static, Result<ProgramResult, WorkflowError>> + Send + Sync>;
+pub(crate) type Code = Box<
+    dyn Fn(WorkflowContext, Input) -> BoxFuture<'static, Result<ProgramResult, WorkflowError>> + Send + Sync,
+>;
 
 fn boxed<Fut>(code: impl Fn(WorkflowContext, Input) -> Fut + Send + Sync + 'static) -> Code
 where
@@ -237,7 +238,9 @@ where
 }
 
 /// All programs with their queries and updates.
-pub(crate) fn programs(world: &World) -> impl Iterator<Item = (AnsweringWorkflow<Input, ProgramResult>, Code)> {
+pub(crate) fn programs(
+    world: &World,
+) -> impl Iterator<Item = (AnsweringWorkflow<Input, ProgramResult>, Code)> {
     Kind::ALL.into_iter().map(|kind| {
         let code = match kind {
             Kind::Counter => boxed(counter::counter),

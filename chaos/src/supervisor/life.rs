@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use tokio::sync::oneshot;
 
-use crate::ledger::{SharedBook, RequestIndex, Tick};
+use crate::ledger::{RequestIndex, SharedBook, Tick};
 use crate::wire::{Answer, Report, Request};
 
 /// How a worker is started.

@@ -61,13 +61,13 @@ pub(crate) enum SettledError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RowKind {
     Closed = 1,
     Index = 2,
     Manifest = 3,
 }
 
-impl Kind {
+impl RowKind {
     /// The version of rows of this kind, as they are written.
     fn version(self) -> u16 {
         match self {
@@ -166,7 +166,7 @@ fn sized(finished: &Finished<Place>) -> u64 {
 
 /// A row of finished runs that closed one after the other, the first with this number.
 pub(crate) fn closed_row(number: u64, runs: &[Finished<Place>]) -> Vec<u8> {
-    let mut row = begin(Kind::Closed, number, runs.len(), runs.len() * CLOSED_BYTES);
+    let mut row = begin(RowKind::Closed, number, runs.len(), runs.len() * CLOSED_BYTES);
     for finished in runs {
         let head = u32::try_from(finished.head.get()).expect("a frame holds 32 bits of sequence");
         row.extend_from_slice(&finished.run.bits().to_le_bytes());
@@ -182,7 +182,7 @@ pub(crate) fn closed_row(number: u64, runs: &[Finished<Place>]) -> Vec<u8> {
 
 /// The number of the first run in a row, and all runs of it.
 pub(crate) fn read_closed(row: &[u8]) -> Result<(u64, Vec<Finished<Place>>), SettledError> {
-    let (number, count, items) = open(row, Kind::Closed)?;
+    let (number, count, items) = open(row, RowKind::Closed)?;
     if items.len() != count * CLOSED_BYTES {
         return Err(SettledError::Short);
     }
@@ -216,7 +216,7 @@ pub(crate) fn read_closed(row: &[u8]) -> Result<(u64, Vec<Finished<Place>>), Set
 
 /// A row of sorted pairs, whose tags count from `number`.
 pub(crate) fn index_row(number: u64, pairs: &[Pair]) -> Vec<u8> {
-    let mut row = begin(Kind::Index, number, pairs.len(), pairs.len() * PAIR_BYTES);
+    let mut row = begin(RowKind::Index, number, pairs.len(), pairs.len() * PAIR_BYTES);
     for pair in pairs {
         row.extend_from_slice(&pair.hash.to_le_bytes());
         row.extend_from_slice(&pair.tag.to_le_bytes());
@@ -226,7 +226,7 @@ pub(crate) fn index_row(number: u64, pairs: &[Pair]) -> Vec<u8> {
 
 /// The number that tags count from, and the pairs.
 pub(crate) fn read_index(row: &[u8]) -> Result<(u64, Vec<Pair>), SettledError> {
-    let (number, count, items) = open(row, Kind::Index)?;
+    let (number, count, items) = open(row, RowKind::Index)?;
     if items.len() != count * PAIR_BYTES {
         return Err(SettledError::Short);
     }
@@ -241,7 +241,7 @@ pub(crate) fn read_index(row: &[u8]) -> Result<(u64, Vec<Pair>), SettledError> {
 /// The number that tags count from, and the pairs with this hash. Most of the row is only passed over
 /// by the checksum: a filter that said "may be" is wrong more often than not.
 pub(crate) fn find_index(row: &[u8], hash: u64) -> Result<(u64, Vec<Pair>), SettledError> {
-    let (number, count, items) = open(row, Kind::Index)?;
+    let (number, count, items) = open(row, RowKind::Index)?;
     if items.len() != count * PAIR_BYTES {
         return Err(SettledError::Short);
     }
@@ -269,7 +269,7 @@ fn pair(item: &[u8]) -> Pair {
 pub(crate) fn manifest_row(manifest: &Manifest) -> Vec<u8> {
     let segments = &manifest.segments;
     let len = FIELDS_BYTES + segments.len() * SEGMENT_BYTES;
-    let mut row = begin(Kind::Manifest, 0, segments.len(), len);
+    let mut row = begin(RowKind::Manifest, 0, segments.len(), len);
     let fields = [
         manifest.position,
         manifest.first,
@@ -292,7 +292,7 @@ pub(crate) fn manifest_row(manifest: &Manifest) -> Vec<u8> {
 }
 
 pub(crate) fn read_manifest(row: &[u8]) -> Result<Manifest, SettledError> {
-    let (number, count, items) = open(row, Kind::Manifest)?;
+    let (number, count, items) = open(row, RowKind::Manifest)?;
     if number != 0 {
         return Err(SettledError::Value);
     }
@@ -319,7 +319,7 @@ pub(crate) fn read_manifest(row: &[u8]) -> Result<Manifest, SettledError> {
     })
 }
 
-fn begin(kind: Kind, number: u64, count: usize, len: usize) -> Vec<u8> {
+fn begin(kind: RowKind, number: u64, count: usize, len: usize) -> Vec<u8> {
     let mut row = Vec::with_capacity(HEADER_BYTES + len);
     let count = u32::try_from(count).expect("a row has few items");
     row.extend_from_slice(&kind.version().to_le_bytes());
@@ -341,7 +341,7 @@ fn checksum(row: &[u8]) -> u32 {
 }
 
 /// Checks a row; gives its number, its count, and what follows the header.
-fn open(row: &[u8], kind: Kind) -> Result<(u64, usize, &[u8]), SettledError> {
+fn open(row: &[u8], kind: RowKind) -> Result<(u64, usize, &[u8]), SettledError> {
     if row.len() < HEADER_BYTES {
         return Err(SettledError::Short);
     }

@@ -30,11 +30,11 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     requests: Mailbox<T>,
-    lanes: Arc<[Lane<T>]>,
+    lanes: Arc<[ReaderLane<T>]>,
 }
 
 #[derive(Debug)]
-struct Lane<T> {
+struct ReaderLane<T> {
     bell: Bell,
     is_busy: AtomicBool,
     several: Mutex<Several<T>>,
@@ -62,7 +62,7 @@ pub(super) enum NextRead<T> {
 #[derive(Debug, Default)]
 pub(super) struct Watched(Vec<(u64, Timestamp)>);
 
-impl<T> Default for Lane<T> {
+impl<T> Default for ReaderLane<T> {
     fn default() -> Self {
         Self {
             bell: Bell::default(),
@@ -75,7 +75,7 @@ impl<T> Default for Lane<T> {
     }
 }
 
-impl<T> Lane<T> {
+impl<T> ReaderLane<T> {
     fn several(&self) -> MutexGuard<'_, Several<T>> {
         self.several.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +92,7 @@ impl<T> Clone for Lanes<T> {
 
 impl<T: Send + 'static> Lanes<T> {
     pub(super) fn new(len: usize) -> Self {
-        let lanes: Arc<[Lane<T>]> = (0..len).map(|_| Lane::default()).collect();
+        let lanes: Arc<[ReaderLane<T>]> = (0..len).map(|_| ReaderLane::default()).collect();
         let bell = Bell::new();
         let (rung, woken) = (bell.clone(), Arc::clone(&lanes));
         bell.connect(move || {
@@ -224,7 +224,7 @@ impl<T: Send + 'static> Lanes<T> {
 }
 
 /// Rings the first idle lane. If all are busy, the first that has read looks at the queue.
-fn wake_one<T>(lanes: &[Lane<T>]) {
+fn wake_one<T>(lanes: &[ReaderLane<T>]) {
     if let Some(lane) = lanes.iter().find(|lane| !lane.is_busy.load(Ordering::SeqCst)) {
         lane.bell.ring();
     }

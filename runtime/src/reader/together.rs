@@ -20,7 +20,7 @@ use crate::mail::{Answered, Found, LocalMessage, Story};
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
 /// A run that is to be brought back: the number of its request, and what is kept of it.
-struct Beginning {
+struct WokenRun {
     number: usize,
     kept: Cell<Option<Box<KeptBeginning>>>,
 }
@@ -62,13 +62,13 @@ impl Reader {
                         None => ToRead::History(*run),
                     });
                     let kept = Cell::new(kept);
-                    beginnings.push(Beginning { number, kept });
+                    beginnings.push(WokenRun { number, kept });
                 }
                 _ => {}
             }
         });
         journal.read_together(&histories, TOGETHER_BYTES_MAX, &mut |at, was_read| {
-            let Beginning { number, kept } = &beginnings[at];
+            let WokenRun { number, kept } = &beginnings[at];
             match (kept.take(), was_read) {
                 (Some(kept), Ok(WasRead::Page(page))) => {
                     self.tell_loaded(lanes, (lane, *number), || story_behind(kept, &page).map(Ok));

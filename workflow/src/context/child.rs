@@ -28,12 +28,12 @@ use crate::{ChildError, OperationId, Payload, PayloadError, TypedError, Workflow
 #[must_use = "a child is not started until it is awaited"]
 pub struct Child<O, E> {
     operation: Operation,
-    request: Option<Request>,
+    request: Option<ChildRequest>,
     types: PhantomData<fn() -> (O, E)>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct ChildRequest {
     workflow: &'static str,
     id: String,
     input: Result<Payload, PayloadError>,
@@ -49,7 +49,7 @@ impl<O, E> Child<O, E> {
         id: String,
         input: &I,
     ) -> Self {
-        let request = Request {
+        let request = ChildRequest {
             workflow: workflow.name(),
             id,
             input: Payload::encode(input),
@@ -72,7 +72,7 @@ impl<O, E> Child<O, E> {
     }
 }
 
-impl Request {
+impl ChildRequest {
     /// What is to be issued, unless something speaks against it.
     fn admit<E>(self, table: &Table) -> Result<ChildScheduled, ChildError<E>> {
         let input = self.input.map_err(ChildError::Payload)?;

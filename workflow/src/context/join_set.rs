@@ -7,7 +7,7 @@ use std::pin::Pin;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-type Branch<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type JoinSetBranch<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Branches of one run; made by [`WorkflowContext::join_set`](crate::WorkflowContext::join_set).
 ///
@@ -33,7 +33,7 @@ type Branch<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// }
 /// ```
 pub struct JoinSet<T> {
-    branches: FuturesUnordered<Branch<T>>,
+    branches: FuturesUnordered<JoinSetBranch<T>>,
 }
 
 impl<T> fmt::Debug for JoinSet<T> {

@@ -27,11 +27,11 @@ use crate::{Payload, PayloadError, PublishOutcome, PublishStepError};
 #[must_use = "nothing is published until it is awaited"]
 pub struct PublishStep {
     operation: Operation,
-    request: Option<Request>,
+    request: Option<PublishRequest>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct PublishRequest {
     topic: Name,
     value: Result<Payload, PayloadError>,
 }
@@ -46,7 +46,7 @@ impl PublishStep {
     ) -> Self {
         Self {
             operation: Operation::new(shared, scope, location),
-            request: Some(Request {
+            request: Some(PublishRequest {
                 topic,
                 value: Payload::encode(value),
             }),
@@ -54,7 +54,7 @@ impl PublishStep {
     }
 }
 
-impl Request {
+impl PublishRequest {
     /// The topic and the value, unless something speaks against issuing them.
     fn admit(self, table: &Table) -> Result<(Name, Payload), PublishStepError> {
         if self.topic.is_empty() || self.topic.len() > NAME_BYTES_MAX {

@@ -27,11 +27,11 @@ use crate::{OperationId, Payload, PayloadError, SignalInstanceError};
 #[must_use = "nothing is signalled until it is awaited"]
 pub struct SignalInstance {
     operation: Operation,
-    request: Option<Request>,
+    request: Option<SignalRequest>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct SignalRequest {
     workflow: &'static str,
     id: String,
     name: &'static str,
@@ -51,7 +51,7 @@ impl SignalInstance {
         let value = Payload::encode(value);
         Self {
             operation: Operation::new(shared, scope, location),
-            request: Some(Request {
+            request: Some(SignalRequest {
                 workflow,
                 id,
                 name,
@@ -61,7 +61,7 @@ impl SignalInstance {
     }
 }
 
-impl Request {
+impl SignalRequest {
     /// What is to be issued, unless something speaks against it.
     fn admit(self, table: &Table) -> Result<SignalScheduled, SignalInstanceError> {
         let value = self.value.map_err(SignalInstanceError::Payload)?;

@@ -18,7 +18,7 @@ use crate::{OperationId, Payload};
 /// The operations that the code has issued and not got back.
 #[derive(Debug)]
 pub(super) struct Slots {
-    entries: Operations<Slot>,
+    entries: Operations<WaitSlot>,
     /// How many are not resolved yet.
     waiting_len: usize,
     /// What wakes the code itself.
@@ -26,15 +26,15 @@ pub(super) struct Slots {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct WaitSlot {
     scope: Scope,
     /// Where the code issued it.
     location: &'static Location<'static>,
-    state: SlotState,
+    state: WaitSlotState,
 }
 
 #[derive(Debug)]
-enum SlotState {
+enum WaitSlotState {
     /// `None` stands for the root.
     Waiting(Option<Waker>),
     Resolved(Resolution),
@@ -100,7 +100,7 @@ impl Slots {
     /// Where the code issued those that are not resolved, in the order in which they were issued.
     pub(super) fn lines(&self) -> impl Iterator<Item = (OperationId, &'static Location<'static>)> {
         let waiting = self.entries.iter();
-        let waiting = waiting.filter(|(_, slot)| matches!(slot.state, SlotState::Waiting(_)));
+        let waiting = waiting.filter(|(_, slot)| matches!(slot.state, WaitSlotState::Waiting(_)));
         waiting.map(|(operation, slot)| (operation, slot.location))
     }
 
@@ -113,10 +113,10 @@ impl Slots {
         waker: &Waker,
         location: &'static Location<'static>,
     ) {
-        let slot = Slot {
+        let slot = WaitSlot {
             scope,
             location,
-            state: SlotState::Waiting(unless_root(waker, &self.root)),
+            state: WaitSlotState::Waiting(unless_root(waker, &self.root)),
         };
         self.entries.insert(operation, slot);
         self.waiting_len += 1;
@@ -127,17 +127,17 @@ impl Slots {
     pub(super) fn poll(&mut self, operation: OperationId, waker: &Waker) -> Option<Resolution> {
         let slot = self.entries.get_mut(operation)?;
         match &mut slot.state {
-            SlotState::Waiting(Some(kept)) => {
+            WaitSlotState::Waiting(Some(kept)) => {
                 kept.clone_from(waker);
                 None
             }
-            SlotState::Waiting(kept @ None) => {
+            WaitSlotState::Waiting(kept @ None) => {
                 *kept = unless_root(waker, &self.root);
                 None
             }
-            SlotState::Resolved(_) => match self.entries.remove(operation)?.state {
-                SlotState::Resolved(resolution) => Some(resolution),
-                SlotState::Waiting(_) => None,
+            WaitSlotState::Resolved(_) => match self.entries.remove(operation)?.state {
+                WaitSlotState::Resolved(resolution) => Some(resolution),
+                WaitSlotState::Waiting(_) => None,
             },
         }
     }
@@ -145,7 +145,7 @@ impl Slots {
     /// Lets go of an operation. Whether it had not ended.
     pub(super) fn abandon(&mut self, operation: OperationId) -> bool {
         let slot = self.entries.remove(operation);
-        let was_waiting = slot.is_some_and(|slot| matches!(slot.state, SlotState::Waiting(_)));
+        let was_waiting = slot.is_some_and(|slot| matches!(slot.state, WaitSlotState::Waiting(_)));
         self.waiting_len -= usize::from(was_waiting);
         was_waiting
     }
@@ -155,12 +155,12 @@ impl Slots {
         let Some(slot) = self.entries.get_mut(operation) else {
             return Wakers::Nobody;
         };
-        match std::mem::replace(&mut slot.state, SlotState::Resolved(resolution)) {
-            SlotState::Waiting(waker) => {
+        match std::mem::replace(&mut slot.state, WaitSlotState::Resolved(resolution)) {
+            WaitSlotState::Waiting(waker) => {
                 self.waiting_len -= 1;
                 waker.map_or(Wakers::Root, Wakers::One)
             }
-            SlotState::Resolved(_) => Wakers::Nobody,
+            WaitSlotState::Resolved(_) => Wakers::Nobody,
         }
     }
 
@@ -169,10 +169,10 @@ impl Slots {
         self.entries
             .iter()
             .filter_map(move |(_, slot)| match &slot.state {
-                SlotState::Waiting(waker) if is_reached(&slot.scope) => {
+                WaitSlotState::Waiting(waker) if is_reached(&slot.scope) => {
                     Some(waker.as_ref().unwrap_or(&self.root).clone())
                 }
-                SlotState::Waiting(_) | SlotState::Resolved(_) => None,
+                WaitSlotState::Waiting(_) | WaitSlotState::Resolved(_) => None,
             })
     }
 }

@@ -9,6 +9,7 @@
 
 mod chapters;
 mod glossary;
+mod type_names;
 
 use std::fs;
 use std::path::Path;
