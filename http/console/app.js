@@ -9,6 +9,7 @@ import { Parts } from './parts.js';
 import { Queues } from './queues.js';
 import { Run } from './run.js';
 import { Runs } from './runs.js';
+import { Tail } from './tail.js';
 import { trouble, ui } from './ui.js';
 
 const PARTS = { '': Overview, runs: Runs, instances: Run, run: Run, topics: Broker, queues: Queues, parts: Parts };
@@ -38,7 +39,7 @@ function go() {
   const moved = first !== to.path.join('/');
   shown?.stop();
   first = to.path.join('/');
-  const Part = PARTS[to.path[0]] ?? Overview;
+  const Part = to.path[0] === 'topics' && to.path[1] ? Tail : PARTS[to.path[0]] ?? Overview;
   shown = new Part(to);
   draw();
   if (moved) {

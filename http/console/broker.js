@@ -3,7 +3,7 @@
 import { html, nothing } from './vendor/lit-html.js';
 import { get } from './api.js';
 import { count, span } from './format.js';
-import { Repeat, trouble, ui } from './ui.js';
+import { link, Repeat, trouble, ui } from './ui.js';
 
 // Names of millrun's own, which carry tasks, reports and dead letters.
 const own = name => /^(millrun\.|\$)/.test(name);
@@ -20,7 +20,9 @@ export class Broker {
     this.filter = route.parameters.get('name') ?? '';
     this.repeat = new Repeat(2000, async () => {
       try {
-        this.told = await get('v1/topology');
+        const [told, { topics }] = await Promise.all([get('v1/topology'), get('v1/topics')]);
+        this.told = told;
+        this.exposed = new Set(topics.map(topic => topic.name));
         this.error = null;
       } catch (error) {
         this.error = error;
@@ -69,7 +71,7 @@ export class Broker {
       <section aria-labelledby="topics"><h2 id="topics">Published to <span class="quiet">${count(topics.length)}</span></h2>
       ${topics.length
         ? html`<table class="list"><thead><tr><th scope="col">Topic</th><th scope="col">Payload</th><th scope="col" class="number">Published</th><th scope="col">Goes to</th></tr></thead>
-          <tbody>${topics.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic">${topic.name}</td><td data-of="Payload"><code>${topic.payload}</code></td>
+          <tbody>${topics.slice(0, SHOWN).map(topic => html`<tr><td data-of="Topic">${this.exposed.has(topic.name) ? html`<a href=${link(['topics', topic.name])}>${topic.name}</a>` : topic.name}</td><td data-of="Payload"><code>${topic.payload}</code></td>
             <td data-of="Published" class="number">${count(topic.published)}</td>
             <td data-of="Goes to">${topic.subscriptions.length
               ? topic.subscriptions.slice(0, 8).map((id, i) => html`${i ? ', ' : ''}${by.get(id)?.name ?? id}`)

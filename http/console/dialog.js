@@ -2,16 +2,16 @@
 
 import { html, nothing, render } from './vendor/lit-html.js';
 import { asWritten } from './api.js';
+import { pretty } from './exact.js';
 import { trouble, ui } from './ui.js';
+import { save, SHOWN } from './value.js';
 
 // Opens a dialog. Each field has `name`, `label`, and may have `kind` ('text', 'json' or 'choice' with `choices`),
 // `initial`, `hint`, `suggestions` and `optional`. `perform` gets the values, those of JSON as they were written.
 export function ask({ title, about, fields, button, danger = false, perform, done = () => {} }) {
-  const dialog = document.createElement('dialog');
-  const before = document.activeElement;
+  const dialog = opened();
   let error = null;
   let busy = false;
-  dialog.setAttribute('aria-labelledby', 'dialog-title');
   const field = one => {
     const id = `field-${one.name}`;
     const hint = one.hint ? `${id}-hint` : nothing;
@@ -69,12 +69,37 @@ export function ask({ title, about, fields, button, danger = false, perform, don
       draw();
     }
   }
+  draw();
+  dialog.showModal();
+  dialog.querySelector('input, textarea, select, button')?.focus();
+}
+
+// Shows a payload that an operation has answered.
+export function show(title, payload) {
+  const dialog = opened();
+  const { text, cut } = pretty(payload?.text ?? JSON.stringify(payload), SHOWN);
+  render(
+    html`<h2 id="dialog-title">${title}</h2>
+      <pre class="value" tabindex="0" aria-label="answer">${text}</pre>
+      ${cut ? html`<p class="quiet">Cut here; the file has all of it.</p>` : nothing}
+      <div class="buttons">
+        <button type="button" @click=${() => save(payload.text, title)}>Download</button>
+        <button type="button" class="main" @click=${() => dialog.close()}>Close</button>
+      </div>`,
+    dialog,
+  );
+  dialog.showModal();
+}
+
+// A dialog that gives the focus back when it is closed.
+function opened() {
+  const dialog = document.createElement('dialog');
+  const before = document.activeElement;
+  dialog.setAttribute('aria-labelledby', 'dialog-title');
   dialog.addEventListener('close', () => {
     dialog.remove();
     before?.focus?.();
   });
   document.getElementById('dialogs').append(dialog);
-  draw();
-  dialog.showModal();
-  dialog.querySelector('input, textarea, select, button')?.focus();
+  return dialog;
 }

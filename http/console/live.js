@@ -5,7 +5,7 @@
 //   leader ── v1/stats, each second ──► program
 //     └── BroadcastChannel ──► the other tabs
 //
-// The lock passes on when the leading tab is closed or hidden. Where the browser has no locks (a page that came
+// The lock passes on when the leading tab is closed or hidden, and when the user turns to another one. Where the browser has no locks (a page that came
 // neither by https nor from this machine), each tab asks for itself.
 
 import { BASE, get } from './api.js';
@@ -28,7 +28,8 @@ class Live {
     document.addEventListener('visibilitychange', () => this.seek());
     addEventListener('pagehide', () => this.rest());
     addEventListener('pageshow', event => event.persisted && this.seek());
-    this.seek();
+    addEventListener('focus', () => this.seek(true));
+    this.seek(document.hasFocus());
   }
 
   // Calls `listener` with 'stats' at each sample, with 'runs' when a run has begun, ended or been parked or resumed,
@@ -53,19 +54,27 @@ class Live {
     else if (data.kind === 'error') this.fail(data.error);
   }
 
-  async seek() {
+  // Waits for its turn to lead; the tab that the user turns to takes it at once.
+  async seek(takes = false) {
     if (document.hidden) return this.rest();
-    if (this.seeking) return;
-    if (!navigator.locks) return this.lead(new Promise(done => (this.release = done)));
-    this.seeking = new AbortController();
+    const lead = () => this.lead(new Promise(done => (this.release = done)));
+    if (!navigator.locks) return lead();
+    if (this.leads || (this.seeking && !takes)) return;
+    this.seeking?.abort();
+    const seeking = (this.seeking = new AbortController());
+    const { signal } = seeking;
     try {
-      await navigator.locks.request(NAME, { signal: this.seeking.signal }, () =>
-        document.hidden ? undefined : this.lead(new Promise(done => (this.release = done))),
+      await navigator.locks.request(NAME, takes ? { steal: true } : { signal }, () =>
+        document.hidden || signal.aborted ? undefined : lead(),
       );
     } catch (error) {
       if (error.name !== 'AbortError') throw error;
+      // Another tab has taken the turn, or this one is hidden.
+      if (this.seeking === seeking) this.release?.();
     }
+    if (this.seeking !== seeking) return;
     this.seeking = null;
+    this.seek();
   }
 
   rest() {

@@ -2,7 +2,7 @@
 
 import { html, nothing } from './vendor/lit-html.js';
 import { BASE, get, instancePath, post } from './api.js';
-import { ask } from './dialog.js';
+import { ask, show } from './dialog.js';
 import { Events, gist, tone } from './events.js';
 import { parse } from './exact.js';
 import { ago, count, exactTime, span, time } from './format.js';
@@ -50,6 +50,7 @@ export class Run {
         this.timeline.set(told.sequence, !finished, told.awaited),
         finished && !this.ended ? this.askResult() : undefined,
         this.input === undefined ? this.askInput() : undefined,
+        operates() && !this.code ? this.askCode() : undefined,
       ]);
       if (finished) {
         this.close();
@@ -85,6 +86,11 @@ export class Run {
 
   async askResult() {
     this.ended = await get(`v1/runs/${this.told.run}/result`);
+  }
+
+  async askCode() {
+    const { workflows } = await get('v1/catalogue');
+    this.code = workflows.find(one => one.name === this.told.workflow) ?? { queries: [], updates: [], signals: [] };
   }
 
   async askInput() {
@@ -232,12 +238,17 @@ export class Run {
   buttons(told) {
     if (!operates()) return nothing;
     const again = html`<button type="button" ?disabled=${!this.input?.text} @click=${() => this.again(told)}>Start again with this input…</button>`;
-    if (told.status === 'finished') return html`<div class="buttons">${again}</div>`;
+    const asking = this.code?.queries.length
+      ? html`<button type="button" @click=${() => this.query(told)}>Query…</button>`
+      : nothing;
+    if (told.status === 'finished') return html`<div class="buttons">${asking}${again}</div>`;
     const parked = told.parked || told.status === 'parked';
     const reasoned = (name, label, about, danger) => html`<button type="button" class=${danger ? 'danger' : ''}
       @click=${() => this.reasoned(told, name, label, about, danger)}>${label}…</button>`;
     return html`<div class="buttons">
       <button type="button" @click=${() => this.signal(told)}>Signal…</button>
+      ${asking}
+      ${this.code?.updates.length ? html`<button type="button" @click=${() => this.update(told)}>Update…</button>` : nothing}
       ${parked
         ? html`<button type="button" @click=${() => this.resume(told)}>Resume…</button>`
         : reasoned('pause', 'Pause', 'Its code stops; what it is sent is recorded.')}
@@ -248,7 +259,8 @@ export class Run {
   }
 
   signal(told, name = '') {
-    const names = [...new Set([...told.awaited, ...(this.why?.waits ?? [])].filter(wait => wait.kind === 'signal').map(wait => wait.name))];
+    const waits = [...told.awaited, ...(this.why?.waits ?? [])].filter(wait => wait.kind === 'signal');
+    const names = [...new Set([...waits, ...(this.code?.signals ?? [])].map(one => one.name))];
     this.dialog({
       title: `Signal ${told.id}`,
       fields: [
@@ -257,6 +269,35 @@ export class Run {
       ],
       button: 'Send',
       perform: fields => post(`${instancePath(told.id)}/signal`, fields),
+    });
+  }
+
+  query(told) {
+    this.dialog({
+      title: `Query ${told.id}`,
+      about: 'It leaves no trace in the history.',
+      fields: [
+        { name: 'name', label: 'Query', kind: 'choice', choices: this.code.queries },
+        { name: 'question', label: 'Question, as JSON', kind: 'json' },
+      ],
+      button: 'Ask',
+      perform: fields => post(`${instancePath(told.id)}/query`, fields),
+      done: ({ answer }) => show(`The answer of ${told.id}`, answer),
+    });
+  }
+
+  update(told) {
+    // Sent again after an error, it is performed once.
+    const request = crypto.getRandomValues(new Uint32Array(4)).join('-');
+    this.dialog({
+      title: `Update ${told.id}`,
+      fields: [
+        { name: 'name', label: 'Update', kind: 'choice', choices: this.code.updates },
+        { name: 'input', label: 'Input, as JSON', kind: 'json' },
+      ],
+      button: 'Update',
+      perform: fields => post(`${instancePath(told.id)}/update`, { ...fields, request: `console-${request}` }),
+      done: ({ answer }) => show(`The answer of ${told.id}`, answer),
     });
   }
 
@@ -292,7 +333,13 @@ export class Run {
   }
 
   dialog(what) {
-    ask({ ...what, done: () => this.repeat.now() });
+    ask({
+      ...what,
+      done: answer => {
+        this.repeat.now();
+        what.done?.(answer);
+      },
+    });
   }
 }
 

@@ -8,11 +8,11 @@ import { ui } from './ui.js';
 // Characters of a value that stands in the line, of its beginning when it is folded, and of it unfolded.
 const LINE = 100;
 const BEGINNING = 72;
-const SHOWN = 16 * 1024;
+export const SHOWN = 16 * 1024;
 
 const unfolded = new WeakSet();
 
-function save(text, name) {
+export function save(text, name) {
   const address = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
   const anchor = document.createElement('a');
   anchor.href = address;

@@ -68,6 +68,48 @@ async fn a_run_is_paused_resumed_and_cancelled_with_buttons() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_asked_and_updated() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.open("/millrun", "instances/order-1");
+    click(&scene, "Update…");
+    scene.browser.run(
+        "document.querySelector('#field-input').value = '9007199254740993'",
+        &[],
+    );
+    click(&scene, "Update");
+    scene.browser.until_shown("The answer of order-1");
+    scene.browser.until_shown("9007199254742992");
+    click(&scene, "Close");
+    click(&scene, "Query…");
+    click(&scene, "Ask");
+    scene.browser.until_shown("9007199254742992");
+    scene.is_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_published_is_tailed() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    scene.open("/millrun", "topics");
+    scene.browser.until_shown("orders.shipped");
+    scene.browser.run(
+        "[...document.querySelectorAll('td a')].find(one => one.textContent === 'orders.shipped').click()",
+        &[],
+    );
+    click(&scene, "Publish…");
+    scene.browser.run(
+        "document.querySelector('#field-value').value = '\"by hand\"'",
+        &[],
+    );
+    click(&scene, "Publish");
+    scene.browser.until_shown("by hand");
+    scene.world.signal("order-1", 1).await;
+    scene.browser.until_shown("order-1");
+    scene.is_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_json_is_refused_before_it_is_sent() {
     let Some(scene) = Scene::new().await else { return };
     scene.open("", "instances/order-1");

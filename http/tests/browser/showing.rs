@@ -17,6 +17,7 @@ pub(crate) const PARTS: &[(&str, &str)] = &[
     ("instances/long", "ValueRecorded"),
     ("instances/a%20b%2Fc%3Fd%23e%25", "completed"),
     ("topics", "orders.shipped"),
+    ("topics/orders.shipped", "Nothing has been published yet"),
     ("queues", "ask-the-bank"),
     ("parts", "journal"),
 ];

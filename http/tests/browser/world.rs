@@ -7,10 +7,10 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use millrun::{
-    Activity, ActivityContext, ActivityError, OnConflict, Retry, Runtime, Signal, Topic, Workflow,
-    WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, Signal, Topic, Update,
+    Workflow, WorkflowContext, WorkflowError,
 };
-use millrun_http::{Access, Token, router};
+use millrun_http::{Access, Console, Token, router};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -25,6 +25,8 @@ pub(crate) const TOKEN: &str = "operating-0123456789";
 const CHARGE: Activity<u64, u64> = Activity::named("charge");
 const FAIL: Activity<(), ()> = Activity::named("ask-the-bank");
 const PAID: Signal<u64> = Signal::named("paid");
+const TOTAL: Query<u64, (), u64> = Query::named("total");
+const ADD: Update<u64, u64, u64> = Update::named("add");
 const SHIPPED: Topic<String> = Topic::named("orders.shipped");
 const ORDER: Workflow<u64, u64> = Workflow::named("order");
 const PARCEL: Workflow<String, u64> = Workflow::named("parcel");
@@ -43,6 +45,7 @@ async fn fail(_cx: ActivityContext, (): ()) -> Result<(), ActivityError> {
 
 /// Charges, and waits for the payment.
 async fn order(cx: WorkflowContext, cents: u64) -> Result<u64, WorkflowError> {
+    let _total = cx.state(cents);
     cx.call(CHARGE, cents).await?;
     let paid = cx.receive(PAID).await?;
     cx.publish(SHIPPED, cx.instance_id().to_string()).await?;
@@ -88,7 +91,16 @@ impl World {
             .register(CHARGE, charge)
             .register(FAIL, fail)
             .topic(SHIPPED)
-            .register(ORDER, order)
+            .register(
+                ORDER
+                    .query(TOTAL, |total, ()| *total)
+                    .update(ADD)
+                    .change(|total, cents| {
+                        *total += cents;
+                        *total
+                    }),
+                order,
+            )
             .register(PARCEL, parcel)
             .register(RETRYING, retrying)
             .register(BROKEN, broken)
@@ -97,7 +109,10 @@ impl World {
             .start()
             .await
             .unwrap();
-        let console = || router(&runtime, Access::operator());
+        let console = || {
+            let console = Console::new(&runtime, Access::operator());
+            console.expose(SHIPPED).unwrap().router()
+        };
         // Under a proxy that strips its prefix, the program sees none.
         let mut app = console();
         for prefix in PREFIXES.into_iter().filter(|prefix| !prefix.is_empty()) {
