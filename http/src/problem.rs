@@ -170,6 +170,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "the detail names the type that is expected",
     ),
     problem(
+        "reserved-name",
+        422,
+        "the workflow is one of millrun's own",
+        "choose a name that does not begin with millrun.",
+    ),
+    problem(
         "too-many-watchers",
         503,
         "too many callers wait at the run",

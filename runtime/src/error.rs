@@ -129,6 +129,12 @@ pub enum StartError {
     /// The input, given as bytes, is not of the type that the workflow takes: nothing was started.
     #[error(transparent)]
     WrongType(#[from] WrongType),
+    /// Workflows whose names begin with `millrun.` are millrun's own, and started by methods of their own.
+    #[error("{workflow:?} cannot be started: names that begin with \"millrun.\" are reserved")]
+    ReservedName {
+        /// The name.
+        workflow: String,
+    },
     /// The first turn of the run is larger than one may be: it issues too much at once.
     #[error("the run's first turn does not fit the journal: {0}")]
     Turn(String),
@@ -250,12 +256,13 @@ impl From<ReadError> for RunError {
 
 impl StartError {
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 15] = [
+    pub const CODES: [&'static str; 16] = [
         "id",
         "payload",
         "too-large",
         "name",
         "wrong-type",
+        "reserved-name",
         "turn",
         "already-running",
         "already-finished",
@@ -277,6 +284,7 @@ impl StartError {
             Self::TooLarge { .. } => "too-large",
             Self::Name { .. } => "name",
             Self::WrongType(_) => "wrong-type",
+            Self::ReservedName { .. } => "reserved-name",
             Self::Turn(_) => "turn",
             Self::AlreadyRunning { .. } => "already-running",
             Self::AlreadyFinished { .. } => "already-finished",
@@ -413,6 +421,12 @@ pub enum RunError {
     /// A value, given as bytes, is not of the type that the run's workflow takes: nothing was recorded.
     #[error(transparent)]
     WrongType(WrongType),
+    /// The run is of a workflow of millrun's own, and takes no signals.
+    #[error("runs of {workflow:?}, which is millrun's own, take no signals")]
+    ReservedName {
+        /// The name of the workflow.
+        workflow: String,
+    },
     /// As many callers wait at the run with [`until`](crate::RunHandle::until) or
     /// [`until_described`](crate::RunHandle::until_described) as
     /// [`watchers_len_max`](crate::RuntimeConfig::watchers_len_max) allows: let some of them share a wait, or try
@@ -466,13 +480,14 @@ impl RunError {
     }
 
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 14] = [
+    pub const CODES: [&'static str; 15] = [
         "not-found",
         "other-workflow",
         "expired",
         "finished",
         "refused",
         "wrong-type",
+        "reserved-name",
         "too-many-watchers",
         "payload",
         "turn",
@@ -494,6 +509,7 @@ impl RunError {
             Self::Finished => "finished",
             Self::Refused(_) => "refused",
             Self::WrongType(_) => "wrong-type",
+            Self::ReservedName { .. } => "reserved-name",
             Self::TooManyWatchers { .. } => "too-many-watchers",
             Self::Payload(_) => "payload",
             Self::Turn(_) => "turn",
@@ -668,6 +684,9 @@ mod tests {
             RunError::Finished,
             RunError::Refused(InputRefused::Stale),
             RunError::WrongType(wrong_type()),
+            RunError::ReservedName {
+                workflow: "millrun.x".into(),
+            },
             RunError::TooManyWatchers { len_max: 1 },
             RunError::Payload(PayloadError::Empty),
             RunError::Turn(String::new()),
@@ -695,6 +714,9 @@ mod tests {
             },
             StartError::Name { bytes: 0 },
             StartError::WrongType(wrong_type()),
+            StartError::ReservedName {
+                workflow: "millrun.x".into(),
+            },
             StartError::Turn(String::new()),
             StartError::AlreadyRunning { run },
             StartError::AlreadyFinished { run },

@@ -41,6 +41,8 @@
 
 mod runtime;
 
+mod builtin;
+mod bulk;
 mod code;
 mod config;
 mod ending;
@@ -114,6 +116,7 @@ pub mod workflow {
 /// What the methods of a [`Runtime`] and a [`RuntimeBuilder`] give while a call is being described, and the
 /// traits behind `register`. Programs use these and seldom name them.
 pub mod builders {
+    pub use crate::bulk::Bulk;
     pub use crate::handles::start::{Start, StartWithSignal, StartWithUpdate, Starting};
     pub use crate::opening::registry::{Definition, OfActivity, OfWorkflow, Registration};
     pub use crate::topics::trigger::On;
@@ -123,6 +126,9 @@ pub mod builders {
 /// What an operator asks of a running program: descriptions of runs, the state of parts, counters, and the
 /// reports of a start and a shutdown.
 pub mod operating {
+    pub use crate::bulk::{
+        BULK_FAILURES_LEN_MAX, BulkAction, BulkCount, BulkFailure, BulkHandle, BulkProgress,
+    };
     pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
     pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueSignal, CatalogueWorkflow};
     pub use crate::looking::describe::{

@@ -11,10 +11,12 @@ use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use crate::builtin::is_own_id;
 use crate::inner::Inner;
 use crate::looking::describe::{InstanceDescription, InstanceSummary};
 use crate::looking::pages::HistoryPage;
 use crate::looking::parts::{KillError, PartStatus};
+use crate::looking::why::Why;
 use crate::mail::{Latest, Request, Target, Tell, Wake};
 use crate::opening::recovery::StartupReport;
 use crate::upkeep::StoreHandle;
@@ -166,6 +168,17 @@ impl Runtime {
         self.inner.describe(Target::Run(run), Wake::Never).await
     }
 
+    /// Why a run does not go on, of which only the run id is known. As [`RunHandle::why`] else.
+    ///
+    /// # Errors
+    /// As of [`describe_run`](Self::describe_run).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn why_run(&self, run: RunId) -> Result<Why, RunError> {
+        self.inner.why(Target::Run(run), Wake::Never).await
+    }
+
     /// A handle to the run that a [description](InstanceDescription) tells of, and to the one in which it goes on,
     /// whatever its workflow; nothing is asked for it. So the run of a description, or one of which only the run id
     /// is known, can be waited for or signalled, also when another has taken its id since.
@@ -248,7 +261,7 @@ impl Runtime {
     }
 
     /// Up to `len_max` live instances in the order of their ids, beginning behind `after`.
-    /// Instances whose workflow is not registered are among them.
+    /// Instances whose workflow is not registered are among them, and those of workflows of millrun's own are not.
     ///
     /// # Errors
     /// When the runtime has stopped.
@@ -273,7 +286,7 @@ impl Runtime {
     }
 
     /// Up to `len_max` finished runs that are retained, the earliest ended first, beginning
-    /// behind the run `after`.
+    /// behind the run `after`. Those of workflows of millrun's own are not among them.
     ///
     /// # Errors
     /// When the store cannot be read, or the runtime has stopped.
@@ -286,7 +299,17 @@ impl Runtime {
         len_max: usize,
     ) -> Result<Vec<FinishedRun>, RunError> {
         let viewer = &self.inner.shared.reader;
-        self.inner.view(viewer.list_finished(after, len_max)).await
+        let (mut listed, mut after) = (Vec::new(), after);
+        loop {
+            let left = len_max - listed.len();
+            let page = self.inner.view(viewer.list_finished(after, left)).await?;
+            let is_last = page.len() < left;
+            after = page.last().map(|last| last.run).or(after);
+            listed.extend(page.into_iter().filter(|run| !is_own_id(run.id.as_str())));
+            if is_last || listed.len() == len_max {
+                return Ok(listed);
+            }
+        }
     }
 
     /// A page of the history of a run, live or finished and retained: the events behind `after`

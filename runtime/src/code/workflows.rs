@@ -2,24 +2,36 @@
 
 use std::collections::BTreeMap;
 
+use millrun_core::InstanceId;
 use millrun_workflow::{Implementation, Started};
+
+use crate::builtin::is_clash;
 
 /// What a run's beginning says of the code that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning<'a> {
     pub(crate) workflow: &'a str,
+    /// Whether it is an instance of a user's under a name that is millrun's own: such a run has no code.
+    is_clash: bool,
 }
 
 impl<'a> From<&'a Started> for Beginning<'a> {
     fn from(started: &'a Started) -> Self {
-        let workflow = &started.workflow;
-        Self { workflow }
+        Self::from((&*started.workflow, &started.id))
+    }
+}
+
+impl<'a> From<(&'a str, &InstanceId)> for Beginning<'a> {
+    fn from((workflow, id): (&'a str, &InstanceId)) -> Self {
+        let is_clash = is_clash(workflow, id.as_str());
+        Self { workflow, is_clash }
     }
 }
 
 impl<'a> From<&'a str> for Beginning<'a> {
     fn from(workflow: &'a str) -> Self {
-        Self { workflow }
+        let is_clash = false;
+        Self { workflow, is_clash }
     }
 }
 
@@ -49,7 +61,8 @@ impl Workflows {
 
     /// The code of a run that began so.
     pub(crate) fn code_of<'a>(&self, beginning: impl Into<Beginning<'a>>) -> Option<&Implementation> {
-        self.0.get(beginning.into().workflow)
+        let Beginning { workflow, is_clash } = beginning.into();
+        self.0.get(workflow).filter(|_| !is_clash)
     }
 
     /// Whether there is code for a run that began so.

@@ -3,9 +3,10 @@
 use millrun_workflow::Implementation;
 
 use crate::Runtime;
+use crate::code::workflows::is_reserved;
 use crate::shared::ShardShared;
 
-/// What is registered in this program, each list in the order of its names; given by [`Runtime::catalogue`]. Runs of
+/// What is registered in this program, without what is millrun's own, each list in the order of its names; given by [`Runtime::catalogue`]. Runs of
 /// other workflows may be in the store, and wait for a program that has their code.
 ///
 /// Names of types are those that the compiler gives them, for people: they may change with a release of it.
@@ -83,8 +84,14 @@ impl ShardShared {
         let activities = self.queues.activities();
         let (topics, topic_filters) = self.topics.names_and_filters();
         Catalogue {
-            workflows: self.workflows.all().map(CatalogueWorkflow::from).collect(),
+            workflows: self
+                .workflows
+                .all()
+                .filter(|workflow| !is_reserved(workflow.name()))
+                .map(CatalogueWorkflow::from)
+                .collect(),
             activities: activities
+                .filter(|(name, _)| !is_reserved(name))
                 .map(|(name, queue)| CatalogueActivity { name, queue })
                 .collect(),
             queues: self

@@ -10,12 +10,14 @@ use tokio::sync::Semaphore;
 
 use crate::activity::{ActivityImplementation, PoolState, TaskQueues};
 use crate::actors::Actors;
+use crate::builtin::is_clash;
 use crate::code::changed_values::ChangedValues;
-use crate::code::workflows::{Workflows, is_reserved};
+use crate::code::workflows::Workflows;
 use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
 use crate::inner::Inner;
 use crate::mail::ShardDoors;
+use crate::opening::registry::Registered;
 use crate::opening::store::Opened;
 use crate::ownership::claims::{Claims, OwnedTable};
 use crate::reader::LaneId;
@@ -36,6 +38,16 @@ pub(crate) struct Code {
     pub(crate) queues: BTreeSet<String>,
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
+}
+
+impl Code {
+    /// Adds the code of a workflow or an activity. Whether there was none of its kind and name.
+    pub(crate) fn insert(&mut self, registered: Registered) -> bool {
+        match registered {
+            Registered::Workflow(workflow) => self.workflows.insert(workflow),
+            Registered::Activity(activity) => self.activities.insert(activity.name, activity).is_none(),
+        }
+    }
 }
 
 /// Builds all parts on top of an open store, and starts them.
@@ -143,7 +155,7 @@ pub(crate) fn assemble(
             .filter(|run| !shared.workflows.have(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
-        for run in runs.iter().filter(|run| is_reserved(&run.workflow)) {
+        for run in runs.iter().filter(|run| is_clash(&run.workflow, run.id.as_str())) {
             report.reserved += 1;
             reserved.get_or_insert_with(|| run.workflow.clone());
         }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::activity::{ActivityContext, ActivityImplementation};
+use crate::builtin;
 use crate::code::workflows::{Workflows, is_reserved};
 use crate::host::{HostConfig, TokioHost};
 use crate::opening::assembly::{self, Code};
@@ -399,22 +400,20 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         named_topics: Vec::new(),
     };
     for Registration(registered) in registrations {
-        let (kind, name, is_new) = match registered {
-            Registered::Workflow(workflow) => {
-                let name = workflow.name();
-                ("workflow", name, code.workflows.insert(workflow))
-            }
-            Registered::Activity(activity) => {
-                let name = activity.name;
-                ("activity", name, code.activities.insert(name, activity).is_none())
-            }
+        let (kind, name) = match &registered {
+            Registered::Workflow(workflow) => ("workflow", workflow.name()),
+            Registered::Activity(activity) => ("activity", activity.name),
         };
+        let is_new = code.insert(registered);
         if is_reserved(name) {
             return Err(OpenError::ReservedName { kind, name });
         }
         if !is_new {
             return Err(OpenError::RegisteredTwice { kind, name });
         }
+    }
+    for Registration(registered) in builtin::registrations() {
+        code.insert(registered);
     }
     Ok(code)
 }

@@ -13,6 +13,7 @@ use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::RunError;
 use crate::activity::{ActivityReport, AttemptFailure};
+use crate::code::workflows::is_reserved;
 use crate::mail::{Described, Tell};
 use crate::opening::recovery::RecoveredRun;
 use crate::timers::{Alarm, TimerCommand};
@@ -184,21 +185,30 @@ impl Shard {
         }
     }
 
-    /// Whether a run may be told this: a value that comes by the name of a signal is of the type that the run's
-    /// workflow declares.
+    /// Whether a run may be told this: workflows of millrun's own take no signals, and a value that comes by the name
+    /// of a signal is of the type that the run's workflow declares.
     fn check_tell(&self, run: RunId, tell: &Tell) -> Result<(), RunError> {
         let Tell::Signal {
             name,
             value,
-            is_by_name: true,
+            is_by_name,
             ..
         } = tell
         else {
             return Ok(());
         };
-        let workflow = self.entries.get(run).map(|entry| entry.workflow.as_str());
-        let code = workflow.and_then(|workflow| self.shared.workflows.code_of(workflow));
-        let checked = code.map_or(Ok(()), |code| code.check_signal(name, value));
+        let Some(entry) = self.entries.get(run) else {
+            return Ok(());
+        };
+        let workflow = entry.workflow.as_str();
+        if is_reserved(workflow) {
+            let workflow = workflow.to_owned();
+            return Err(RunError::ReservedName { workflow });
+        }
+        let code = is_by_name.then(|| self.shared.workflows.code_of(workflow));
+        let checked = code
+            .flatten()
+            .map_or(Ok(()), |code| code.check_signal(name, value));
         checked.map_err(RunError::WrongType)
     }
 
@@ -231,7 +241,7 @@ impl Shard {
     fn needs_code(&self, run: RunId) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.residence {
             Residence::Hot(instance) => {
-                !instance.has_code() && self.shared.workflows.have(entry.workflow.as_str())
+                !instance.has_code() && self.shared.workflows.have((entry.workflow.as_str(), &entry.id))
             }
             Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
         })
@@ -342,7 +352,7 @@ impl Shard {
             parked,
             parent,
         } = recovered;
-        let code = self.shared.workflows.code_of(&*workflow);
+        let code = self.shared.workflows.code_of((&*workflow, &id));
         let is_registered = code.is_some();
         // A name that was read is let go of: the program has it.
         let workflow = code.map_or(workflow, |code| Name::Borrowed(code.name()));

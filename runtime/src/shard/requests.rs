@@ -7,6 +7,7 @@ use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Started, 
 use super::Shard;
 use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
 use super::sweeps::answers::Response;
+use crate::code::workflows::is_reserved;
 use crate::looking::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
 use crate::mail::{
     Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Reply, Request, ShardMessage, Standing,
@@ -550,7 +551,9 @@ impl Shard {
                 entry.wait(reply);
                 self.answer_if_parked(run, moment);
             }
-            Residence::Cold if entry.is_parked || !self.shared.workflows.have(entry.workflow.as_str()) => {
+            Residence::Cold
+                if entry.is_parked || !self.shared.workflows.have((entry.workflow.as_str(), &entry.id)) =>
+            {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
                 entry.residence = Residence::Loading(Box::default());
@@ -622,7 +625,9 @@ impl Shard {
     /// Live instances in the order of their ids, beginning behind `after`.
     fn list(&mut self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
         let Self { entries, shared, .. } = self;
-        let listed = entries.list(after).filter_map(|(id, known)| {
+        let listed = entries.list(after);
+        let listed = listed.filter(|(_, known)| !is_reserved(known.workflow.as_str()));
+        let listed = listed.filter_map(|(id, known)| {
             let status = shared.status(known.workflow.as_str(), known.has_ended(), known.is_parked);
             (status != InstanceStatus::Finished).then(|| InstanceSummary {
                 id: id.clone(),

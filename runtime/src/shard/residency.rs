@@ -200,7 +200,10 @@ impl Shard {
             return self.let_go_ended(run, moment);
         }
         let Loading { held, park } = std::mem::take(&mut **loading);
-        let implementation = self.shared.workflows.code_of(entry.workflow.as_str());
+        let implementation = self
+            .shared
+            .workflows
+            .code_of((entry.workflow.as_str(), &entry.id));
         let replayed = history.and_then(|history| self.shared.replay(implementation, run, history));
         match replayed {
             Ok(mut instance) => {

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millrun::operating::InstanceStatus;
+use millrun::workflow::ParentClose;
 use millrun::{
-    Activity, ActivityContext, ActivityError, OnConflict, OpenError, ResultError, RunError, Runtime, Signal,
-    StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, OnConflict, OpenError, Payload, ResultError, RunError, Runtime,
+    Signal, StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
 
 use millrun_testkit::{SimConfig, SimHost};
@@ -447,6 +448,8 @@ async fn a_name_registered_twice_is_an_error() {
 async fn a_reserved_name_is_refused_and_one_in_a_store_is_reported() {
     const WORKFLOW: Workflow<u64, u64> = Workflow::named("millrun.quadruple");
     const ACTIVITY: Activity<u64, u64> = Activity::named("millrun.double");
+    const BULK: Workflow<u64, u64> = Workflow::named("millrun.bulk");
+    const PARENT: Workflow<(), ()> = Workflow::named("parent");
     const ALIKE: Workflow<u64, u64> = Workflow::named("millrunner");
     let store = Store::new();
     let builder = store.open().register(WORKFLOW, quadruple);
@@ -467,12 +470,42 @@ async fn a_reserved_name_is_refused_and_one_in_a_store_is_reported() {
         }
     ));
 
-    // A start needs no code, so it makes what a store of an earlier release may hold.
-    let runtime = store.open().register(ALIKE, quadruple).start().await.unwrap();
+    // A child makes what a store of an earlier release may hold.
+    let runtime = store
+        .open()
+        .register(ALIKE, quadruple)
+        .register(PARENT, async |cx: WorkflowContext, (): ()| {
+            let clash = cx.child(BULK, "clash", 1).on_close(ParentClose::Abandon);
+            let other = cx.child(WORKFLOW, "other", 1).on_close(ParentClose::Abandon);
+            let ended = cx.join(clash, other).await;
+            drop(ended);
+            Ok::<(), WorkflowError>(())
+        })
+        .start()
+        .await
+        .unwrap();
     assert_eq!(runtime.startup_report().reserved, 0);
-    runtime.start(WORKFLOW, "clash", 1).await.unwrap();
+    let refused = runtime.start(WORKFLOW, "clash", 1).await;
+    assert!(
+        matches!(&refused, Err(StartError::ReservedName { workflow }) if workflow == "millrun.quadruple"),
+        "{refused:?}"
+    );
+    let refused = runtime.start_untyped("millrun.bulk", "clash", Payload::encode(&1).unwrap());
+    let refused = refused.await;
+    assert!(
+        matches!(&refused, Err(StartError::ReservedName { .. })),
+        "{refused:?}"
+    );
+    let parent = runtime.start(PARENT, "parent", ()).await.unwrap();
+    for clash in ["clash", "other"] {
+        let clash = runtime.attach_untyped(clash).unwrap();
+        while clash.describe().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+    parent.terminate("its children are there").await.unwrap();
     runtime
-        .start(QUADRUPLE, "other", 1)
+        .start(QUADRUPLE, "last", 1)
         .await
         .unwrap()
         .result()
@@ -482,9 +515,17 @@ async fn a_reserved_name_is_refused_and_one_in_a_store_is_reported() {
 
     let runtime = store.open().start().await.unwrap();
     let report = runtime.startup_report();
-    assert_eq!((report.live, report.not_registered, report.reserved), (1, 1, 1));
-    let clash = runtime.attach_untyped("clash").unwrap();
-    clash.terminate("its name is reserved").await.unwrap();
+    assert_eq!((report.live, report.reserved), (2, 2));
+    for clash in ["clash", "other"] {
+        let clash = runtime.attach_untyped(clash).unwrap();
+        let described = clash.describe_awake().await.unwrap();
+        let finds_no_code = matches!(
+            described.status,
+            InstanceStatus::Parked | InstanceStatus::NotRegistered
+        );
+        assert!(finds_no_code, "{described:?}");
+        clash.terminate("its name is reserved").await.unwrap();
+    }
     runtime.shutdown().await.unwrap();
 
     let runtime = store.open().start().await.unwrap();

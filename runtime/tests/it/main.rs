@@ -11,6 +11,7 @@ mod actors;
 mod asking;
 mod awaiting;
 mod beginnings;
+mod bulk;
 mod catalogue;
 mod causes;
 mod changed_values;

@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
+use crate::code::workflows::is_reserved;
 use crate::handles::run::End;
 use crate::handles::updated::Decoder;
 use crate::inner::Inner;
@@ -115,6 +116,17 @@ impl<'a, H> Start<'a, H> {
             on_conflict: OnConflict::default(),
             handle,
         }
+    }
+
+    /// Refused, if the workflow has a name that is reserved for millrun's own.
+    fn unless_reserved(mut self) -> Self {
+        if let Ok(asked) = &self.asked
+            && is_reserved(&asked.workflow)
+        {
+            let workflow = asked.workflow.to_string();
+            self.asked = Err(StartError::ReservedName { workflow });
+        }
+        self
     }
 
     /// Says what to do when the id is taken; [`OnConflict::Attach`] if this is not called. Under each
@@ -406,6 +418,10 @@ impl Inner {
         if bytes == 0 || bytes > NAME_BYTES_MAX {
             return Err(StartError::Name { bytes });
         }
+        if is_reserved(workflow) {
+            let workflow = workflow.to_owned();
+            return Err(StartError::ReservedName { workflow });
+        }
         let code = self.shared.workflows.code_of(workflow);
         code.map_or(Ok(()), |code| code.check_input(input))?;
         Ok(())
@@ -468,6 +484,23 @@ impl Runtime {
             workflow.name().into(),
             id,
             encoded,
+            RunHandle::retyped,
+        )
+        .unless_reserved()
+    }
+
+    /// As [`start`](Self::start), of a workflow of millrun's own.
+    pub(crate) fn start_own<I, O, E>(
+        &self,
+        workflow: Workflow<I, O, E>,
+        id: &str,
+        input: Payload,
+    ) -> Start<'_, RunHandle<O, E>> {
+        Start::new(
+            self.inner(),
+            workflow.name().into(),
+            id,
+            Ok(input),
             RunHandle::retyped,
         )
     }

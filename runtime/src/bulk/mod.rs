@@ -1,0 +1,293 @@
+//! One thing done to many instances: asked for once, done by a durable workflow at a bounded rate.
+//!
+//! ```text
+//!   start ──► millrun.bulk:  look at some ids ──► act on the runs found ──► pause ──► the next ids … ──► progress
+//!                                │ recorded: which runs            │ recorded: what became of each
+//! ```
+//!
+//! Invariant: each run is acted on once, whatever crashes. Which run an id stands for is durable before that is acted
+//! on, so that another run that takes the id meanwhile is left alone; and an act that is repeated has no second effect
+//! ([acts]).
+
+mod acts;
+mod course;
+mod order;
+
+use std::fmt;
+
+use millrun_core::{InstanceId, InstanceIdError};
+use millrun_workflow::{Payload, Workflow, WorkflowError};
+use serde::{Deserialize, Serialize};
+
+use crate::builtin::{id_of, name_of};
+use crate::looking::describe::InstanceStatus;
+use crate::opening::registry::{Definition, Registration};
+use crate::{QueryError, ResultError, RunError, RunHandle, Runtime, StartError};
+
+use order::{CHUNK_LEN_MAX, Order};
+
+const BULK: Workflow<Order, BulkProgress> = Workflow::named("millrun.bulk");
+
+/// How many failures a bulk tells by id; more are counted alone.
+pub const BULK_FAILURES_LEN_MAX: usize = 100;
+
+/// How many bytes the ids and the action of a bulk leave free of what a payload may have.
+const SPARE_BYTES: usize = 64 * CHUNK_LEN_MAX + 4_096;
+
+/// The code of bulks.
+pub(crate) fn registrations() -> [Registration; 3] {
+    let answering = BULK.query(course::PROGRESS, |progress: &BulkProgress, ()| progress.clone());
+    [
+        Definition::bind(answering, course::bulk),
+        Definition::bind(acts::LOOK, acts::look),
+        Definition::bind(acts::ACT, acts::act),
+    ]
+}
+
+/// What a bulk does to each instance.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BulkAction {
+    /// Asks its run to cancel; as [`RunHandle::cancel`].
+    Cancel {
+        /// Why.
+        reason: String,
+    },
+    /// Ends its run without asking its code; as [`RunHandle::terminate`].
+    Terminate {
+        /// Why.
+        reason: String,
+    },
+    /// Lets the code of a parked run run again; as [`RunHandle::resume`].
+    Resume,
+    /// Sends it a signal, once; as [`UntypedHandle::signal_as`](crate::UntypedHandle::signal_as).
+    Signal {
+        /// The name of the signal.
+        name: String,
+        /// Its value.
+        value: Payload,
+    },
+    /// Starts another run of an instance that has finished, with the workflow and the input of that run. A run that
+    /// was trimmed has no input any more, and is a failure.
+    StartAgain,
+}
+
+impl BulkAction {
+    /// Whether there is something to be done to a run that does this.
+    fn applies_to(&self, status: InstanceStatus) -> bool {
+        match self {
+            Self::Cancel { .. } | Self::Terminate { .. } | Self::Signal { .. } => {
+                status != InstanceStatus::Finished
+            }
+            Self::Resume => status == InstanceStatus::Parked,
+            Self::StartAgain => status == InstanceStatus::Finished,
+        }
+    }
+}
+
+/// How many instances a bulk would reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkCount {
+    /// How many ids are selected.
+    pub selected_len: u64,
+    /// Of how many there is a run to which the action applies now.
+    pub reached_len: u64,
+}
+
+/// How far a bulk has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BulkProgress {
+    /// How many ids are selected.
+    pub selected_len: u64,
+    /// To how many it has been done.
+    pub done_len: u64,
+    /// Of how many there was no run to which the action applies.
+    pub passed_over_len: u64,
+    /// How many have not taken it.
+    pub failed_len: u64,
+    /// The first [`BULK_FAILURES_LEN_MAX`] of these.
+    pub failures: Vec<BulkFailure>,
+}
+
+impl BulkProgress {
+    /// How many ids have been looked at.
+    #[must_use]
+    pub fn looked_at_len(&self) -> u64 {
+        self.done_len + self.passed_over_len + self.failed_len
+    }
+}
+
+/// An instance that has not taken what a bulk was to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BulkFailure {
+    /// Its id.
+    pub id: String,
+    /// Why not.
+    pub message: String,
+}
+
+/// A bulk that is being described; made by [`Runtime::bulk`].
+#[must_use = "nothing is done before start"]
+pub struct Bulk<'a> {
+    runtime: &'a Runtime,
+    action: BulkAction,
+    ids: Vec<String>,
+    per_second: u32,
+}
+
+impl fmt::Debug for Bulk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bulk")
+            .field("action", &self.action)
+            .field("ids_len", &self.ids.len())
+            .field("per_second", &self.per_second)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bulk<'_> {
+    /// Selects these instances, in this order; an id that comes twice is looked at twice.
+    pub fn ids<T: Into<String>>(mut self, ids: impl IntoIterator<Item = T>) -> Self {
+        self.ids.extend(ids.into_iter().map(Into::into));
+        self
+    }
+
+    /// How many instances it looks at in a second at most: 100 unless this is called, and at least one.
+    pub fn per_second(mut self, instances: u32) -> Self {
+        self.per_second = instances.max(1);
+        self
+    }
+
+    /// How many instances it would reach if it were started now. Nothing is changed, and no run is woken.
+    ///
+    /// # Errors
+    /// When an instance cannot be read, or the runtime has stopped.
+    pub async fn count(&self) -> Result<BulkCount, RunError> {
+        let mut count = BulkCount {
+            selected_len: self.ids.len() as u64,
+            reached_len: 0,
+        };
+        for id in &self.ids {
+            let found = acts::find(self.runtime, id, &self.action).await?;
+            count.reached_len += u64::from(found.is_some());
+        }
+        Ok(count)
+    }
+
+    /// Starts it under a name of the caller's choice. It goes on by itself from then on, also behind a crash. If there
+    /// is one of this name, running or finished and retained, this gives a handle to that.
+    ///
+    /// # Errors
+    /// [`StartError::Id`] when the name, or one of the ids, is no part of an instance id;
+    /// [`StartError::TooLarge`] when the ids and the action do not fit into a payload
+    /// ([`payload_bytes_max`](crate::Limits::payload_bytes_max)): start several then. See [`StartError`].
+    ///
+    /// # Cancel safety
+    /// As [`Runtime::start`].
+    pub async fn start(self, name: &str) -> Result<BulkHandle, StartError> {
+        for id in &self.ids {
+            InstanceId::new(id)?;
+        }
+        let input = Payload::encode(&Order::new(&self.action, self.ids, self.per_second))?;
+        let bytes_max = self.runtime.inner().shared.config.limits.payload_bytes_max;
+        let bytes = input.len() + SPARE_BYTES;
+        if bytes > bytes_max {
+            return Err(StartError::TooLarge { bytes, bytes_max });
+        }
+        let run = self
+            .runtime
+            .start_own(BULK, &id_of(BULK.name(), name), input)
+            .await?;
+        Ok(BulkHandle(run))
+    }
+}
+
+/// A bulk that was started. A cheap clone; it keeps the runtime alive.
+///
+/// # Cancel safety
+/// As that of a [`RunHandle`].
+#[derive(Clone, Debug)]
+pub struct BulkHandle(RunHandle<BulkProgress>);
+
+impl BulkHandle {
+    /// The name under which it was started.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let id = self.0.id().as_str();
+        name_of(BULK.name(), id).unwrap_or(id)
+    }
+
+    /// How far it has come; what it says is durable. Of one that has ended, how far it had come, for as long as its run
+    /// is retained.
+    ///
+    /// # Errors
+    /// See [`QueryError`].
+    pub async fn progress(&self) -> Result<BulkProgress, QueryError> {
+        self.0.query(course::PROGRESS, ()).await
+    }
+
+    /// Waits until all are done.
+    ///
+    /// # Errors
+    /// [`ResultError::Cancelled`] when it was stopped; see [`ResultError`].
+    pub async fn result(&self) -> Result<BulkProgress, ResultError<WorkflowError>> {
+        self.0.result().await
+    }
+
+    /// Stops it behind the instances that it is at: what it has done stays done.
+    ///
+    /// # Errors
+    /// When there is no such bulk, it has ended, or the runtime has stopped.
+    pub async fn stop(&self, reason: &str) -> Result<(), RunError> {
+        self.0.cancel(reason).await
+    }
+}
+
+impl Runtime {
+    /// Describes one thing that is to be done to many instances: which, how fast, and then
+    /// [how many](Bulk::count) it would reach, or its [start](Bulk::start). It is a workflow of millrun's own
+    /// (`millrun.bulk`), which survives a crash halfway: no instance gets its part twice. Lists and the catalogue do not
+    /// have it.
+    ///
+    /// ```
+    /// use millrun::operating::BulkAction;
+    /// # use millrun::{Runtime, Signal, Workflow, WorkflowContext, WorkflowError};
+    /// # const PAID: Signal<u64> = Signal::named("paid");
+    /// # const ORDER: Workflow<(), u64> = Workflow::named("order");
+    /// # async fn order(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    /// #     Ok(cx.receive(PAID).await?)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(ORDER, order).start().await?;
+    /// for id in ["order-1", "order-2", "order-3"] {
+    ///     runtime.start(ORDER, id, ()).await?;
+    /// }
+    /// let cancel = BulkAction::Cancel { reason: "the shop has closed".into() };
+    /// let bulk = runtime.bulk(cancel).ids(["order-1", "order-3", "order-9"]);
+    /// assert_eq!(bulk.count().await?.reached_len, 2);
+    /// let bulk = bulk.start("closing").await?;
+    /// assert_eq!(bulk.result().await?.done_len, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bulk(&self, action: BulkAction) -> Bulk<'_> {
+        Bulk {
+            runtime: self,
+            action,
+            ids: Vec::new(),
+            per_second: 100,
+        }
+    }
+
+    /// A handle to the bulk of this name, without asking whether there is one.
+    ///
+    /// # Errors
+    /// When the name is empty or too long.
+    pub fn attach_bulk(&self, name: &str) -> Result<BulkHandle, InstanceIdError> {
+        self.attach(BULK, &id_of(BULK.name(), name)).map(BulkHandle)
+    }
+}
