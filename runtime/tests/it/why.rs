@@ -342,6 +342,9 @@ async fn what_only_code_knows_is_told_with_its_line_once_the_run_is_awake() {
     let runtime = open().start().await.unwrap();
     let wait = runtime.attach(WAIT, "w").unwrap();
     assert_eq!(only(&wait.why().await.unwrap()).what, WaitsFor::Asleep);
+    let run = wait.describe().await.unwrap().run;
+    let by_run = runtime.why_run(run).await.unwrap();
+    assert_eq!((by_run.run, only(&by_run).what.clone()), (run, WaitsFor::Asleep));
     assert_eq!(runtime.stats().loads, 0, "it was not woken");
     let why = wait.why_awake().await.unwrap();
     assert_eq!(only(&why).what, WaitsFor::Signal { name: "go".into() });
