@@ -116,7 +116,7 @@ pub struct Lingering(Convoy);
 pub enum Linger {
     /// It commits what is queued.
     Commit,
-    /// The writer waits: it looks again after this time, or when this many batches are queued.
+    /// The writer waits: it looks again after this time, or when this many turns are queued.
     Wait(Duration, usize),
     /// It looks again when anything is queued.
     Idle,
@@ -124,17 +124,17 @@ pub enum Linger {
 
 impl Lingering {
     /// Notes a commit: how many batches and turns it had. It ended at `now` and took `took`, and how
-    /// many batches were queued then.
+    /// many turns were queued then.
     pub fn committed(&mut self, batches: (usize, usize), queued: usize, took: Duration, now: Duration) {
         self.0.committed(batches, queued, took, now);
     }
 
-    /// What the writer does at `now`, given the number of queued batches.
+    /// What the writer does at `now`, given the number of queued turns.
     #[must_use]
     pub fn decide(&self, queued: usize, now: Duration) -> Linger {
         match self.0.decide(queued, now) {
             ConvoyDecision::Commit => Linger::Commit,
-            ConvoyDecision::Wait { time, batches } => Linger::Wait(time, batches),
+            ConvoyDecision::Wait { time, turns } => Linger::Wait(time, turns),
             ConvoyDecision::Idle => Linger::Idle,
         }
     }

@@ -1,8 +1,8 @@
-//! When to commit: at once, or a little later together with those who are about to come.
+//! When to commit: at once, or a little later together with the turns that are about to come.
 //!
 //! While a commit syncs, about half of the appenders queue up behind it; without help every
 //! commit carries half of them, and each of them waits for two commits. So after a commit that
-//! acknowledged `a` batches and found `q` queued, the next one waits until 15/16 of `a + q` are
+//! acknowledged `a` turns and found `q` queued, the next one waits until 15/16 of `a + q` are
 //! there, for at most half the time that the last commit took. One appender alone never waits.
 //!
 //! That spares the cost that each commit has however small it is. Where hundreds come, their own
@@ -10,27 +10,32 @@
 //! idle meanwhile: then the next commit goes as soon as a quarter of them is there, and the others
 //! work while it syncs.
 //!
-//! A caller that puts the turns of many into one batch, as a shard does, has gathered them already, and is
-//! busy with the next batch: where hundreds of turns come in few batches, nobody is waited for.
+//! Turns are counted and not batches: a shard puts the turns of many callers into one batch, and how many
+//! callers come back does not depend on how its sweeps were cut. Where it has gathered hundreds of turns in few
+//! batches it is busy with the next batch, and nobody is waited for. Turns that were acknowledged need not
+//! lead to others, either: a wait that brought less than half of what was expected is not repeated for a while.
 //!
 //! ```text
-//!   committed ──► a + q ≤ 1 ──► commit the next batch as soon as it is there
+//!   committed ──► a + q ≤ 1 ──► commit the next turn as soon as it is there
 //!             └─► a + q > 1 ──► commit at 15/16 of them (of many: at 256, or a quarter of them),
 //!                               or when half a commit's time is over
 //! ```
 
 use std::time::Duration;
 
-/// So many are worth a commit of their own: of more, no more than a quarter is waited for.
+/// This many turns are worth a commit of their own: of more, no more than a quarter is waited for.
 const TOGETHER_LEN_MAX: usize = 256;
+
+/// For how many commits nobody is waited for after a wait that did not pay.
+const UNPAID_LEN: u8 = 8;
 
 /// What the writer should do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConvoyDecision {
     /// Commit what is queued.
     Commit,
-    /// The writer waits: it looks again after this time, or when this many batches are queued.
-    Wait { time: Duration, batches: usize },
+    /// The writer waits: it looks again after this time, or when this many turns are queued.
+    Wait { time: Duration, turns: usize },
     /// Look again when anything is queued.
     Idle,
 }
@@ -38,34 +43,42 @@ pub(crate) enum ConvoyDecision {
 /// The state between two commits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Convoy {
-    batches: usize,
+    turns: usize,
     until: Duration,
+    /// How many turns the present wait is expected to bring; zero without a wait.
+    expected: usize,
+    /// For how many more commits nobody is waited for.
+    unpaid: u8,
 }
 
 impl Convoy {
-    /// Notes that a commit has ended at the time `now`, after `took`: `acknowledged` batches with `turns` turns.
+    /// Notes that a commit of `turns` turns in `batches` batches has ended at the time `now`, after `took`, when `queued`
+    /// turns were queued.
     pub(crate) fn committed(
         &mut self,
-        (acknowledged, turns): (usize, usize),
+        (batches, turns): (usize, usize),
         queued: usize,
         took: Duration,
         now: Duration,
     ) {
-        let expected = acknowledged + queued;
-        let is_gathered = turns >= TOGETHER_LEN_MAX.max(2 * acknowledged);
-        let together = (expected * 15 / 16).max(1);
-        self.batches = together.min(TOGETHER_LEN_MAX.max(expected / 4));
-        self.until = if expected > 1 && !is_gathered {
-            now + took / 2
+        self.unpaid = if turns * 2 < self.expected {
+            UNPAID_LEN
         } else {
-            now
+            self.unpaid.saturating_sub(1)
         };
+        let expected = turns + queued;
+        let is_gathered = turns >= TOGETHER_LEN_MAX.max(2 * batches);
+        let together = (expected * 15 / 16).max(1);
+        self.turns = together.min(TOGETHER_LEN_MAX.max(expected / 4));
+        let waits = expected > 1 && !is_gathered && self.unpaid == 0;
+        self.expected = if waits { self.turns } else { 0 };
+        self.until = if waits { now + took / 2 } else { now };
     }
 
-    /// What to do with `queued` batches at the time `now`.
+    /// What to do with `queued` turns at the time `now`.
     pub(crate) fn decide(&self, queued: usize, now: Duration) -> ConvoyDecision {
         let remaining = self.until.saturating_sub(now);
-        if remaining.is_zero() || queued >= self.batches {
+        if remaining.is_zero() || queued >= self.turns {
             if queued > 0 {
                 ConvoyDecision::Commit
             } else {
@@ -74,7 +87,7 @@ impl Convoy {
         } else {
             ConvoyDecision::Wait {
                 time: remaining,
-                batches: self.batches,
+                turns: self.turns,
             }
         }
     }
@@ -102,7 +115,7 @@ mod tests {
             convoy.committed((acknowledged, acknowledged), 0, 200 * US, 300 * US);
             let decision = ConvoyDecision::Wait {
                 time: 100 * US,
-                batches: expected,
+                turns: expected,
             };
             assert_eq!(convoy.decide(expected - 1, 300 * US), decision);
             assert_eq!(convoy.decide(expected, 300 * US), ConvoyDecision::Commit);
@@ -117,14 +130,14 @@ mod tests {
             convoy.decide(16, 300 * US),
             ConvoyDecision::Wait {
                 time: 100 * US,
-                batches: 30
+                turns: 30
             }
         );
         assert_eq!(
             convoy.decide(29, 350 * US),
             ConvoyDecision::Wait {
                 time: 50 * US,
-                batches: 30
+                turns: 30
             }
         );
         assert_eq!(convoy.decide(30, 350 * US), ConvoyDecision::Commit);
@@ -142,5 +155,31 @@ mod tests {
             convoy.committed((batches, turns), 2, 200 * US, 600 * US);
             assert!(matches!(convoy.decide(1, 600 * US), ConvoyDecision::Wait { .. }));
         }
+    }
+
+    /// Counted by batches, two sweeps of a shard with sixteen turns each did not wait for a third.
+    #[test]
+    fn turns_are_waited_for_however_few_batches_they_came_in() {
+        let mut convoy = Convoy::default();
+        convoy.committed((2, 16), 16, 200 * US, 300 * US);
+        let decision = ConvoyDecision::Wait {
+            time: 100 * US,
+            turns: 30,
+        };
+        assert_eq!(convoy.decide(16, 300 * US), decision);
+        assert_eq!(convoy.decide(30, 300 * US), ConvoyDecision::Commit);
+    }
+
+    #[test]
+    fn a_wait_that_brought_few_is_not_repeated_for_some_commits() {
+        let mut convoy = Convoy::default();
+        convoy.committed((2, 100), 0, 200 * US, 300 * US);
+        assert!(matches!(convoy.decide(3, 300 * US), ConvoyDecision::Wait { .. }));
+        for _ in 0..UNPAID_LEN {
+            convoy.committed((1, 3), 3, 200 * US, 600 * US);
+            assert_eq!(convoy.decide(3, 600 * US), ConvoyDecision::Commit);
+        }
+        convoy.committed((1, 3), 3, 200 * US, 600 * US);
+        assert!(matches!(convoy.decide(3, 600 * US), ConvoyDecision::Wait { .. }));
     }
 }

@@ -72,6 +72,11 @@ impl Piece {
         self.start + self.bytes.len() as u64
     }
 
+    /// How many turns wait in it; what has none and is to be committed, as a number that the store counts, is one.
+    pub(crate) fn len(&self) -> usize {
+        self.turns.max(self.batches)
+    }
+
     /// The bytes from a log position on, if it lies in here.
     pub(super) fn at(&self, position: u64) -> Option<&[u8]> {
         let offset = usize::try_from(position.checked_sub(self.start)?).ok()?;
@@ -82,15 +87,15 @@ impl Piece {
 /// When a producer should ring the writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingAt {
-    pub(crate) batches: usize,
+    pub(crate) turns: usize,
     pub(crate) bytes: usize,
 }
 
 impl RingAt {
     /// While the writer is busy it will look by itself.
     pub(crate) const NEVER: Self = Self {
-        batches: usize::MAX,
+        turns: usize::MAX,
         bytes: usize::MAX,
     };
-    pub(crate) const FIRST: Self = Self { batches: 1, bytes: 1 };
+    pub(crate) const FIRST: Self = Self { turns: 1, bytes: 1 };
 }

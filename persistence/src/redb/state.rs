@@ -532,7 +532,7 @@ impl JournalState {
     }
 
     fn rings(&self) -> bool {
-        self.open.batches >= self.ring_at.batches || self.open.bytes.len() >= self.ring_at.bytes
+        self.open.len() >= self.ring_at.turns || self.open.bytes.len() >= self.ring_at.bytes
     }
 
     /// The runs that are live.

@@ -135,7 +135,7 @@ impl Writer {
         if compact_within == Some(Duration::ZERO) {
             return WriterWork::Compact;
         }
-        let queued = state.open.batches;
+        let queued = state.open.len();
         // A claim is answered, and an upkeep begun, when what was queued before it is in the store.
         let upkeep = state.upkeeps.next();
         let must_commit = state.is_closing || state.was_full || !state.claims.is_empty() || upkeep.is_some();
@@ -174,9 +174,9 @@ impl Writer {
             ConvoyDecision::Wait { .. } | ConvoyDecision::Idle if look_within == Some(Duration::ZERO) => {
                 WriterWork::Look
             }
-            ConvoyDecision::Wait { time, batches } => {
+            ConvoyDecision::Wait { time, turns } => {
                 state.ring_at = RingAt {
-                    batches,
+                    turns,
                     bytes: half_full,
                 };
                 let within = [look_within, compact_within].into_iter().flatten().min();
@@ -185,7 +185,7 @@ impl Writer {
             ConvoyDecision::Idle => {
                 state.ring_at = match self.shared.config.journal.durability {
                     Durability::Volatile => RingAt {
-                        batches: usize::MAX,
+                        turns: usize::MAX,
                         bytes: half_full,
                     },
                     Durability::Durable | Durability::Eventual { .. } => RingAt::FIRST,
@@ -210,7 +210,7 @@ impl Writer {
                 } else {
                     ConvoyDecision::Wait {
                         time,
-                        batches: usize::MAX,
+                        turns: usize::MAX,
                     }
                 }
             }
@@ -356,8 +356,7 @@ impl Writer {
         if let Some(now) = state.committed(piece, took) {
             state = drop_expired(&shared, state, &store, now);
         }
-        self.convoy
-            .committed(acknowledged, state.open.batches, took, ended);
+        self.convoy.committed(acknowledged, state.open.len(), took, ended);
         self.synced_at = ended;
         self.shared.publish(offset);
         let watchers = state.watchers.clone();

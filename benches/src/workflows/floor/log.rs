@@ -70,7 +70,7 @@ impl Log {
                 state.spare.truncate(SPARE_MAX);
                 let is_new = state.segment.turns() > 0;
                 state.segment.sweeps += usize::from(is_new);
-                let is_wanted = state.segment.sweeps >= state.ring_at;
+                let is_wanted = state.segment.turns() >= state.ring_at;
                 drop(state);
                 if is_wanted {
                     open.came.notify_one();
@@ -142,7 +142,7 @@ pub(super) struct OpenLog {
 struct Open {
     segment: Segment,
     spare: Vec<Segment>,
-    /// How many waiting sweeps wake the writer.
+    /// How many waiting turns wake the writer.
     ring_at: usize,
     is_closing: bool,
 }
@@ -201,7 +201,7 @@ impl Writer {
             }
             let ended = self.began.elapsed();
             let committed = (segment.sweeps, segment.turns());
-            let queued = self.open.lock().segment.sweeps;
+            let queued = self.open.lock().segment.turns();
             self.lingering.committed(committed, queued, ended - begins, ended);
             self.inbox.push_durable(segment);
         }
@@ -212,7 +212,7 @@ impl Writer {
     fn next(&self) -> Option<Segment> {
         let mut open = self.open.lock();
         loop {
-            let queued = open.segment.sweeps;
+            let queued = open.segment.turns();
             if open.is_closing && queued == 0 {
                 return None;
             }
@@ -223,8 +223,8 @@ impl Writer {
                     open.ring_at = usize::MAX;
                     return Some(std::mem::replace(&mut open.segment, next));
                 }
-                Linger::Wait(time, sweeps) => {
-                    open.ring_at = sweeps;
+                Linger::Wait(time, turns) => {
+                    open.ring_at = turns;
                     let waited = self.open.came.wait_timeout(open, time);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
