@@ -305,21 +305,21 @@ pub(crate) struct FoundRun {
 }
 
 impl Lookup {
-    /// Whether it is worth looking for one that is retained; surely not if the answer is `false`.
-    pub(crate) fn may_retain(&self, hash: u64) -> bool {
-        let sought = Sought::new(hash);
+    /// Whether it is worth looking for this run, if it is retained; surely not if the answer is `false`.
+    pub(crate) fn may_retain(&self, run: RunId) -> bool {
+        let sought = Sought::new(settled::run_hash(run));
         let mut retained = self
             .segments
             .iter()
             .filter(|segment| segment.entry.end > self.first);
-        retained.any(|segment| segment.may_contain(&sought))
+        retained.any(|segment| segment.may_contain(&sought, By::Run))
     }
 
-    /// Whether it is worth looking; surely not if the answer is `false`.
-    pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        let sought = Sought::new(hash);
+    /// Whether it is worth looking for runs of this instance; surely not if the answer is `false`.
+    pub(crate) fn may_contain(&self, id: IdHash) -> bool {
+        let sought = Sought::new(id.bits());
         let mut segments = self.segments.iter();
-        segments.any(|segment| segment.may_contain(&sought))
+        segments.any(|segment| segment.may_contain(&sought, By::Id))
     }
 
     pub(crate) fn run(&self, moment: &StoreMoment, run: RunId) -> Result<Option<FoundRun>, ReadError> {

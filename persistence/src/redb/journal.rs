@@ -161,7 +161,7 @@ impl Journal for RedbJournal {
             let is_damaged = damaged.of_instance(hash).is_some() || damaged.may_be_lost(id).is_some();
             (closed.lookup(), closed.expired(hash), is_damaged)
         };
-        if is_damaged || lookup.may_contain(hash.bits()) {
+        if is_damaged || lookup.may_contain(hash) {
             return Glance::Ask;
         }
         expired.map_or(Glance::Absent, Glance::Expired)

@@ -238,7 +238,7 @@ impl RedbJournal {
         let is_new = known.waiting.is_none()
             && known.expired.is_none()
             && known.damaged.is_none()
-            && !lookup.may_contain(IdHash::of(id.as_str()).bits());
+            && !lookup.may_contain(IdHash::of(id.as_str()));
         is_new.then(|| self.no_run_of(id))
     }
 

@@ -1,25 +1,33 @@
 //! A sorted run: an immutable part of the index of finished runs, in rows on disk.
 //!
 //! ```text
-//!   in memory   fences: the first hash of each row · filter: sixteen bits per hash
+//!   in memory   fences: the first hash of each row · filters: 22 bits per id, 10 per run
 //!   on disk     │ row 0: hash ─► number, … │ row 1 │ row 2 │
 //! ```
 //!
 //! Each finished run is in one sorted run twice: under the hash of its own id, and under that of its
 //! instance's. Of several runs of one instance only the latest is kept under the instance's id,
 //! as far as they are in the same sorted run.
+//!
+//! Each start of an instance asks all filters for its id, which mostly is new: the wrong "may be" of one sends the
+//! start to a reader, which wakes a thread and reads a row of the index for nothing. A run's own id is asked for
+//! seldom, and by those that read anyway, so its filter has fewer bits. Together they take four bytes per run.
 
 use super::filter::{RunFilter, Sought};
 use super::moment::StoreMoment;
 use crate::error::ReadError;
 use crate::wire::settled::{self, PAIRS_PER_ROW, Pair, SegmentEntry, SettledError};
 
+const BITS_PER_ID: usize = 22;
+const BITS_PER_RUN: usize = 10;
+
 /// A sorted run as far as it is in memory.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) entry: SegmentEntry,
     fences: Vec<u64>,
-    filter: RunFilter,
+    ids: RunFilter,
+    runs: RunFilter,
 }
 
 /// Which hash is looked for.
@@ -42,7 +50,8 @@ impl Segment {
                 level,
             },
             fences: Vec::with_capacity(pairs.div_ceil(PAIRS_PER_ROW)),
-            filter: RunFilter::with_capacity(pairs),
+            ids: RunFilter::with_capacity(pairs.div_ceil(2), BITS_PER_ID),
+            runs: RunFilter::with_capacity(pairs.div_ceil(2), BITS_PER_RUN),
         }
     }
 
@@ -51,21 +60,30 @@ impl Segment {
         let key = self.key(self.entry.rows);
         self.fences.extend(pairs.first().map(|pair| pair.hash));
         for pair in pairs {
-            self.filter.insert(pair.hash);
+            let filter = if pair.is_run() {
+                &mut self.runs
+            } else {
+                &mut self.ids
+            };
+            filter.insert(pair.hash);
         }
         self.entry.pairs += pairs.len() as u64;
         self.entry.rows += 1;
         key
     }
 
-    pub(crate) fn may_contain(&self, sought: &Sought) -> bool {
-        self.filter.may_contain(sought)
+    pub(crate) fn may_contain(&self, sought: &Sought, by: By) -> bool {
+        let filter = match by {
+            By::Run => &self.runs,
+            By::Id => &self.ids,
+        };
+        filter.may_contain(sought)
     }
 
     /// The numbers that stand under a hash, the greatest first.
     pub(crate) fn find(&self, moment: &StoreMoment, hash: u64, by: By) -> Result<Vec<u64>, ReadError> {
         let mut found = Vec::new();
-        if !self.may_contain(&Sought::new(hash)) {
+        if !self.may_contain(&Sought::new(hash), by) {
             return Ok(found);
         }
         // Equal hashes may begin at the end of the row before.
@@ -111,7 +129,8 @@ impl Segment {
 
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.filter.memory_bytes() + (self.fences.capacity() * size_of::<u64>() + size_of::<Self>()) as u64
+        let filters = self.ids.memory_bytes() + self.runs.memory_bytes();
+        filters + (self.fences.capacity() * size_of::<u64>() + size_of::<Self>()) as u64
     }
 }
 

@@ -30,7 +30,6 @@ use super::slice::Slice;
 use super::state::JournalState;
 use super::store::Store;
 use crate::error::JournalFailure;
-use crate::wire::settled::run_hash;
 use crate::wire::{piece, v1};
 
 /// How many kept rows are removed at a time, at most.
@@ -528,8 +527,7 @@ fn needed(
         }
     })?;
     for run in unknown {
-        if lookup.may_retain(run_hash(run)) && lookup.run(moment, run)?.is_some_and(|found| !found.is_expired)
-        {
+        if lookup.may_retain(run) && lookup.run(moment, run)?.is_some_and(|found| !found.is_expired) {
             needed.insert(run);
         }
     }
