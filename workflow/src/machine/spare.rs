@@ -11,7 +11,7 @@ use crate::event::{Event, Started};
 use crate::registry::Implementation;
 
 /// How many ended instances leave their memory at most, one or two kilobytes each.
-const INSTANCES_MAX: usize = 256;
+const INSTANCES_MAX: usize = 1_024;
 
 /// Buffers that a turn lends to the code it polls or begins next.
 #[derive(Debug, Default)]
