@@ -16,21 +16,66 @@ const STRIDE: u32 = 8;
 /// reader among a thousand would be woken for a single envelope.
 const ON_THREAD_MAX: u32 = 8_192;
 
+/// How many more follow where many publishers take turns: what waking a reader costs is then shared by this many
+/// envelopes. Each of the publishers behind the first 512 adds as many, up to twice the bound above in all.
+const OF_EACH_OF_MANY: u32 = 16;
+
 thread_local! {
-    /// How many publishes are left to this thread. Without a destructor or a beginning, so that a look is one load.
-    static LEFT_ON_THREAD: Cell<u32> = const { Cell::new(ON_THREAD_MAX) };
+    /// The publishes in a row of this thread. Without a destructor or a beginning, so that a look is one load.
+    static ROW: Row = const { Row::new() };
+}
+
+/// The publishes of all publishers that follow each other on a thread.
+struct Row {
+    /// How many are left.
+    left: Cell<u32>,
+    /// How many publishers have had a part.
+    publishers: Cell<u32>,
+    /// Tells one row from the next.
+    number: Cell<u32>,
+}
+
+impl Row {
+    /// The first.
+    const fn new() -> Self {
+        Self {
+            left: Cell::new(ON_THREAD_MAX),
+            publishers: Cell::new(0),
+            number: Cell::new(1),
+        }
+    }
+
+    /// A publisher has its first part.
+    fn join(&self) {
+        let publishers = self.publishers.get() + 1;
+        self.publishers.set(publishers);
+        let each = publishers * OF_EACH_OF_MANY;
+        if each > ON_THREAD_MAX && each <= 2 * ON_THREAD_MAX {
+            self.left.set(self.left.get() + OF_EACH_OF_MANY);
+        }
+    }
+
+    /// Others have run.
+    fn begin(&self) {
+        self.left.set(ON_THREAD_MAX);
+        self.publishers.set(0);
+        self.number.set(self.number.get().wrapping_add(1));
+    }
 }
 
 /// Counts the publishes of one publisher.
 #[derive(Debug)]
 pub(super) struct InARow {
     left: u32,
+    /// The row of a thread in which it had a part last.
+    row: u32,
 }
 
 impl InARow {
     pub(super) const fn new() -> Self {
         Self {
             left: OF_PUBLISHER_MAX,
+            row: 0,
         }
     }
 
@@ -44,8 +89,15 @@ impl InARow {
 
     #[inline(never)]
     fn is_spent(&mut self) -> bool {
-        let left_on_thread = LEFT_ON_THREAD.get().saturating_sub(STRIDE);
-        LEFT_ON_THREAD.set(left_on_thread);
+        let left_on_thread = ROW.with(|row| {
+            // A row of another thread may have the same number: then the publisher is not counted here.
+            if self.row != row.number.get() {
+                self.row = row.number.get();
+                row.join();
+            }
+            row.left.set(row.left.get().saturating_sub(STRIDE));
+            row.left.get()
+        });
         let is_spent = self.left == 0 || left_on_thread == 0;
         if is_spent {
             self.begin();
@@ -56,7 +108,7 @@ impl InARow {
     /// Begins to count anew, because other tasks run now.
     pub(super) fn begin(&mut self) {
         self.left = OF_PUBLISHER_MAX;
-        LEFT_ON_THREAD.set(ON_THREAD_MAX);
+        ROW.with(Row::begin);
     }
 }
 
@@ -78,9 +130,10 @@ mod tests {
     fn a_thread_is_left_to_others_however_many_publishers_take_turns() {
         assert_eq!(before_a_yield(1), 511);
         assert_eq!(before_a_yield(64), 8_191);
-        assert_eq!(before_a_yield(1_024), 8_191);
+        assert_eq!(before_a_yield(512), 8_191);
+        assert_eq!(before_a_yield(1_024), 16_383);
         // Each adds to the count at its eighth publish.
-        assert_eq!(before_a_yield(10_000), 71_023);
+        assert_eq!(before_a_yield(10_000), 72_047);
     }
 
     #[test]
