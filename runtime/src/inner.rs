@@ -6,7 +6,7 @@ use millrun_broker::Broker;
 use millrun_core::{RunId, TaskHandle};
 use millrun_persistence::{Journal, ReadError};
 use millrun_workflow::Outcome;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use crate::actors::Actors;
 use crate::ending::stop::StopCell;
@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) stop: Arc<StopCell>,
     /// The task by whose end it is known that the host has ended.
     pub(crate) presence: TaskHandle,
+    /// Those who look for live runs take turns.
+    pub(crate) searching: Semaphore,
     pub(crate) tokio_host: std::sync::Mutex<Option<TokioHost>>,
 }
 
@@ -76,19 +78,31 @@ impl Inner {
         request: Request,
         answer: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
+        self.push_at(door, request).await?;
+        match self.stop.unless_over(answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => Err(self.stop_cause().into()),
+        }
+    }
+
+    /// Sends a request to the shard behind this door, which may mean waiting for room.
+    pub(crate) async fn push_at(&self, door: &ShardDoor, request: Request) -> Result<(), StopCause> {
         if self.stop.is_closing() {
-            return Err(StopCause::Shutdown.into());
+            return Err(StopCause::Shutdown);
         }
         // The message is large, and is moved once more for each future that holds it.
         let is_pushed = match door.try_push(request) {
             Ok(()) => true,
             Err(request) => door.push(request).await,
         };
-        if !is_pushed {
-            return Err(self.stop_cause().into());
-        }
-        match self.stop.unless_over(answer).await {
-            Some(Ok(answer)) => answer,
+        if is_pushed { Ok(()) } else { Err(self.stop_cause()) }
+    }
+
+    /// Waits until a search among live runs may begin; it ends with the permit.
+    pub(crate) async fn search(&self) -> Result<SemaphorePermit<'_>, RunError> {
+        let permit = self.stop.unless_over(Box::pin(self.searching.acquire())).await;
+        match permit {
+            Some(Ok(permit)) => Ok(permit),
             Some(Err(_)) | None => Err(self.stop_cause().into()),
         }
     }

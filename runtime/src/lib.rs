@@ -131,14 +131,20 @@ pub mod operating {
     };
     pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
     pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueSignal, CatalogueWorkflow};
+    pub use crate::looking::changes::{
+        ChangeFeed, ChangeKind, ChangePosition, ChangePositionError, ChangedRun, Changes, FeedChange, Lost,
+    };
+    pub use crate::looking::counts::{RunCounts, WorkflowCounts};
     pub use crate::looking::describe::{
         InstanceDescription, InstanceStatus, InstanceSummary, PendingDescription,
     };
+    pub use crate::looking::find::{RunCursor, RunCursorError, RunSearch, RunStatus, RunSummary, RunsPage};
     pub use crate::looking::parts::{KillError, PartChange, PartEvent, PartStatus};
     pub use crate::looking::why::{ActivityWait, AttemptStanding, FullInbox, Wait, WaitsFor, Why};
     pub use crate::opening::recovery::StartupReport;
     pub use crate::ownership::partitions::Partitions;
     pub use crate::runtime::{QueueStats, RuntimeStats};
+    pub use millrun_persistence::TimeRange;
     pub use millrun_workflow::{Nondeterminism, ParkReason};
 }
 
@@ -157,10 +163,11 @@ pub mod store {
     pub use crate::upkeep::{StoreHandle, UpkeepError};
     pub use millrun_core::{Epoch, Offset, Partition, Sequence};
     pub use millrun_persistence::{
-        Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedRun, Glance,
-        ImportError, Imported, Journal, JournalConfig, JournalFailure, MemoryJournal, NotWhole, Reads,
-        RedbConfig, RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport,
-        StoreConfig, StoreError, UpkeepUndone, Verified, WithoutOwner, import, salvage,
+        Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedFound, FinishedHead,
+        FinishedRun, FinishedSearch, Glance, ImportError, Imported, Journal, JournalConfig, JournalFailure,
+        MemoryJournal, NotWhole, Reads, RecordKinds, RedbConfig, RedbJournal, Retention, SalvageError,
+        SalvageOptions, SalvageProgress, SalvageReport, StoreConfig, StoreError, UpkeepUndone, Verified,
+        WithoutOwner, import, salvage,
     };
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::builtin::is_own_id;
 use crate::inner::Inner;
+use crate::looking::counts::RunCounts;
 use crate::looking::describe::{InstanceDescription, InstanceSummary};
 use crate::looking::pages::HistoryPage;
 use crate::looking::parts::{KillError, PartStatus};
@@ -270,6 +271,7 @@ impl Runtime {
         after: Option<&InstanceId>,
         len_max: usize,
     ) -> Result<Vec<InstanceSummary>, RunError> {
+        let _permit = self.inner.search().await?;
         let mut all = Vec::new();
         for door in self.inner.doors.all() {
             let (reply, answer) = oneshot::channel();
@@ -385,6 +387,14 @@ impl Runtime {
     #[must_use]
     pub fn store(&self) -> Option<StoreHandle> {
         StoreHandle::of(&self.inner)
+    }
+
+    /// How many runs of each workflow there are, and what they do or how they ended since the runtime was started. It is
+    /// kept as it happens and costs nothing but being read: it counts what shards have decided, which is durable a little
+    /// later.
+    #[must_use]
+    pub fn counts(&self) -> RunCounts {
+        self.inner.shared.counts()
     }
 
     /// Counts and sizes.

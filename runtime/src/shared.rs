@@ -10,6 +10,8 @@ use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
 use crate::code::changed_values::ChangedValues;
 use crate::code::workflows::Workflows;
+use crate::looking::changes::Feed;
+use crate::looking::counts::Tallies;
 use crate::ownership::claims::Claims;
 use crate::reader::door::ReaderDoor;
 use crate::runtime::QueueStats;
@@ -32,6 +34,8 @@ pub(crate) struct ShardShared {
     pub(crate) reader: ReaderDoor,
     pub(crate) watch: Arc<Watch>,
     pub(crate) counters: Counters,
+    pub(crate) tallies: Tallies,
+    pub(crate) feed: Arc<Feed>,
     pub(crate) changed_values: ChangedValues,
     /// What each shard has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,

@@ -93,7 +93,46 @@ pub enum Outcome {
     Continued(RunId),
 }
 
+/// How a run ended, without what it ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OutcomeKind {
+    /// See [`Outcome::Completed`].
+    Completed,
+    /// See [`Outcome::Failed`].
+    Failed,
+    /// See [`Outcome::Cancelled`].
+    Cancelled,
+    /// See [`Outcome::Terminated`].
+    Terminated,
+    /// See [`Outcome::Continued`].
+    Continued,
+}
+
+impl OutcomeKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Terminated,
+        Self::Continued,
+    ];
+}
+
 impl Outcome {
+    /// Which of them it is.
+    #[must_use]
+    #[inline]
+    pub const fn kind(&self) -> OutcomeKind {
+        match self {
+            Self::Completed(_) => OutcomeKind::Completed,
+            Self::Failed(_) => OutcomeKind::Failed,
+            Self::Cancelled(_) => OutcomeKind::Cancelled,
+            Self::Terminated(_) => OutcomeKind::Terminated,
+            Self::Continued(_) => OutcomeKind::Continued,
+        }
+    }
+
     /// The outcome that an event stands for, if it is a last one.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {

@@ -4,7 +4,10 @@
 //! Looking changes nothing, and wakes no run that sleeps on disk, unless a method says so.
 
 pub(crate) mod catalogue;
+pub(crate) mod changes;
+pub(crate) mod counts;
 pub(crate) mod describe;
+pub(crate) mod find;
 pub(crate) mod pages;
 pub(crate) mod parts;
 pub(crate) mod why;

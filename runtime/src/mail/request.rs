@@ -1,11 +1,15 @@
 //! What clients ask of a shard: each request carries the way of its answer.
 
+use std::sync::Arc;
+
 use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId};
 use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload};
 use tokio::sync::oneshot;
 
 use super::target::Target;
+use crate::looking::find::{RunSearch, RunSummary};
 use crate::operating::{InstanceDescription, InstanceSummary};
+use crate::shard::StartKey;
 use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 
 /// What a client asks of a shard, and where the answer goes. Each waits for room in the shard's mailbox.
@@ -47,6 +51,25 @@ pub(crate) enum Request {
         len_max: usize,
         reply: Reply<Vec<InstanceSummary>>,
     },
+    Find(Box<FindLive>),
+}
+
+/// A search for live runs.
+#[derive(Debug)]
+pub(crate) struct FindLive {
+    pub(crate) filter: Arc<RunSearch>,
+    /// Only runs that began before.
+    pub(crate) before: Option<StartKey>,
+    pub(crate) len_max: usize,
+    pub(crate) reply: Reply<FoundLive>,
+}
+
+/// The latest begun of the live runs of a shard that are looked for, in that order.
+#[derive(Debug)]
+pub(crate) struct FoundLive {
+    pub(crate) runs: Vec<RunSummary>,
+    /// Where the search has stopped, if there may be more: all runs that began then or later were examined.
+    pub(crate) reached: Option<StartKey>,
 }
 
 /// Where an answer goes. Sent only when everything it depends on is durable.
@@ -95,7 +118,7 @@ impl Request {
             | Self::Watch { target, .. }
             | Self::Query { target, .. }
             | Self::Update { target, .. } => Some(target.partition()),
-            Self::List { .. } => None,
+            Self::List { .. } | Self::Find(_) => None,
         }
     }
 
@@ -110,7 +133,7 @@ impl Request {
             | Self::Watch { target, .. }
             | Self::Query { target, .. }
             | Self::Update { target, .. } => target,
-            Self::List { .. } => return None,
+            Self::List { .. } | Self::Find(_) => return None,
         };
         match target {
             Target::Latest(latest) => Some(&latest.id),
@@ -138,6 +161,7 @@ impl Request {
             Self::Query { reply, .. } => drop(reply.send(Err(error().into()))),
             Self::Update { reply, .. } => drop(reply.send(Err(error().into()))),
             Self::List { reply, .. } => drop(reply),
+            Self::Find(find) => drop(find),
         }
     }
 }

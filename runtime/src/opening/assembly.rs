@@ -16,6 +16,8 @@ use crate::code::workflows::Workflows;
 use crate::ending::stop::StopCell;
 use crate::host::TokioHost;
 use crate::inner::Inner;
+use crate::looking::counts::Tallies;
+use crate::looking::find::SEARCHES_MAX;
 use crate::mail::ShardDoors;
 use crate::opening::registry::Registered;
 use crate::opening::store::Opened;
@@ -125,6 +127,8 @@ pub(crate) fn assemble(
         reader: ReaderDoor::new(readers_len),
         watch,
         counters: Counters::default(),
+        tallies: Tallies::default(),
+        feed: Arc::default(),
         changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
         claims: Claims::new(opened.claimant, owned, opened.news_bell, bells),
@@ -194,6 +198,7 @@ pub(crate) fn assemble(
         actors: Actors::default(),
         stop,
         presence,
+        searching: Semaphore::new(SEARCHES_MAX),
         tokio_host,
     });
     // Last, so that each attempt finds its runtime.

@@ -6,7 +6,9 @@ use millrun_workflow::{Name, Payload};
 use tokio::sync::oneshot;
 
 use super::LaneId;
+use super::finding::FoundFinished;
 use super::lanes::Lanes;
+use crate::looking::find::RunSearch;
 use crate::looking::pages::HistoryPage;
 use crate::mail::{
     AskFinished, Load, OnDisk, Question, RunSignal, Standing, Target, UpdateAnswer, UpdateRefused,
@@ -51,6 +53,13 @@ pub(super) enum ReadRequest {
         Sequence,
         usize,
         oneshot::Sender<Result<HistoryPage, RunError>>,
+    ),
+    /// So many of the finished runs that are looked for and ended before the one named.
+    Find(
+        RunSearch,
+        Option<RunId>,
+        usize,
+        oneshot::Sender<Result<FoundFinished, RunError>>,
     ),
     /// So many finished runs behind the one named.
     ListFinished(
@@ -189,6 +198,17 @@ impl ReaderDoor {
         len_max: usize,
     ) -> Option<Result<HistoryPage, RunError>> {
         self.view(|reply| ReadRequest::History(run, after, len_max, reply))
+            .await
+    }
+
+    /// Asks for finished runs that are looked for, the latest ended first; as [`describe`](Self::describe).
+    pub(crate) async fn find(
+        &self,
+        filter: RunSearch,
+        before: Option<RunId>,
+        len_max: usize,
+    ) -> Option<Result<FoundFinished, RunError>> {
+        self.view(|reply| ReadRequest::Find(filter, before, len_max, reply))
             .await
     }
 

@@ -3,6 +3,7 @@
 //! so that neither a page of a history nor a list keeps a run from being woken.
 
 pub(crate) mod door;
+pub(crate) mod finding;
 mod lanes;
 mod together;
 
@@ -174,18 +175,8 @@ impl Reader {
     /// How a run began. The first event is enough, however long the history is.
     fn beginning(&self, run: RunId) -> Result<Box<Started>, RunError> {
         let page = self.shared.journal.history_page(run, Sequence::ZERO, 0);
-        let page = page.map_err(of_finished)?;
-        if let Some(trimmed) = &page.trimmed {
-            let kept = kept_of(trimmed)?;
-            let started = kept.ledger().started().ok_or(RunError::NotFound)?;
-            return Ok(Box::new(started.clone()));
-        }
-        let first = page.records.first().ok_or(RunError::NotFound)?;
-        // The id stands beside the first record, and nobody asks for it here.
-        match decode(first, "-")? {
-            Event::Started(started) => Ok(Box::new(started)),
-            other => Err(RunError::History(format!("it begins with {}", other.label()))),
-        }
+        let (_, started) = finding::beginning_of(&page.map_err(of_finished)?)?;
+        Ok(started)
     }
 
     /// What a run that has ended can be brought back from, and what it comes to.
@@ -498,6 +489,9 @@ impl Reader {
             }
             ReadRequest::History(run, after, len_max, reply) => {
                 drop(reply.send(self.page(run, after, len_max)));
+            }
+            ReadRequest::Find(filter, before, len_max, reply) => {
+                drop(reply.send(self.find(&filter, before, len_max)));
             }
             ReadRequest::ListFinished(after, len_max, reply) => {
                 let listed = self.shared.journal.list_finished(after, len_max);

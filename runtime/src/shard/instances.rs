@@ -8,7 +8,7 @@ use millrun_workflow::{
 
 use super::Shard;
 use super::commands::{Deed, Seeding};
-use super::runs::entry::{Entry, Errand, Loading, Residence, Sender, WorkflowName};
+use super::runs::entry::{Entry, Errand, Loading, Parking, Residence, Sender, WorkflowName};
 use super::sweeps::answers::Response;
 use super::sweeps::effects::Effect;
 use crate::RunError;
@@ -357,13 +357,11 @@ impl Shard {
         // A name that was read is let go of: the program has it.
         let workflow = code.map_or(workflow, |code| Name::Borrowed(code.name()));
         let workflow = WorkflowName::new(workflow, began_as);
-        self.census.enter(parent.is_some());
+        self.census.enter(&workflow, parent.is_some());
         let parent = parent.map(|parent| *parent);
         let mut entry = Entry::new(run, id.clone(), workflow, Residence::Cold).with_parent(parent);
-        entry.is_parked = parked.is_some();
-        if entry.is_parked {
-            self.census.note_parked();
-        }
+        let parking = Parking::of(parked.as_ref().map(|(reason, _)| reason));
+        self.census.set_parking(&mut entry, parking);
         self.entries.insert(entry);
         self.resume_operations(run, &id, &pending, seeding);
         if let Some((reason, since)) = parked

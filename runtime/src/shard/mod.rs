@@ -26,6 +26,7 @@
 //! | [`partitions`] | what is owned, what a loss drops, the ways to all |
 //! | [`outward`] | what is on its way to queues, topics and timers |
 //! | [`calls`], [`questions`], [`watching`] | who waits: runs for runs, callers for updates, callers for a change |
+//! | [`searches`] | who looks for runs, and how far each search has come |
 //!
 //! The other files have no state: they say what is done with a message ([`requests`]), an errand ([`instances`]), a turn
 //! ([`turns`], [`refused`]), and between runs ([`family`], [`signalling`]).
@@ -42,8 +43,10 @@ mod refused;
 mod requests;
 mod residency;
 mod runs;
+mod searches;
 mod signalling;
 mod sweeps;
+mod telling;
 mod turns;
 mod watching;
 
@@ -73,6 +76,8 @@ use residency::Residency;
 use runs::census::Census;
 use runs::results::Results;
 use runs::roster::Roster;
+pub(crate) use runs::start_order::StartKey;
+use searches::Searches;
 use sweeps::Sweeps;
 use sweeps::answers::Outbox;
 use sweeps::effects::{Effect, Effects};
@@ -113,6 +118,8 @@ pub(crate) struct Shard {
     updates: UpdateWaiters,
     /// Those who are told when a run goes on.
     watchers: Watchers,
+    /// Those who look for runs.
+    searches: Searches,
     /// What is on its way to the task queues.
     dispatch: Dispatch,
     /// What the present sweep wants done.
@@ -159,6 +166,7 @@ impl Shard {
             asking: Asking::default(),
             updates: UpdateWaiters::default(),
             watchers: Watchers::default(),
+            searches: Searches::default(),
             dispatch,
             effects: Effects::default(),
             told: ToldInSweep::default(),
@@ -217,6 +225,9 @@ impl Shard {
         if !refused.is_empty() {
             self.take_back(&refused);
         }
+        if self.shared.feed.is_open() {
+            self.gather_changes(&refused);
+        }
         self.told.clear();
         self.sweeps.close(self.results.ended_len(), &mut self.effects);
         true
@@ -237,6 +248,9 @@ impl Shard {
                 .drain(..)
                 .for_each(|task| self.dispatch.stage(task, &self.shared));
             others.drain(..).for_each(|effect| self.perform(effect));
+            if let Some(changes) = sweep.effects.changes.take() {
+                self.shared.feed.tell(changes);
+            }
             self.sweeps.recycle(sweep.effects);
             self.retire(sweep.ended_len);
         }
@@ -326,8 +340,7 @@ impl Shard {
 impl Drop for Shard {
     /// A successor counts its runs anew.
     fn drop(&mut self) {
-        let parked = self.entries.iter().filter(|known| known.is_parked);
-        self.census.withdraw(parked.count());
+        self.census.withdraw();
     }
 }
 
@@ -351,8 +364,12 @@ impl Part for Shard {
         if self.backlogs.is_due() {
             self.feed_topics(of_no_run(now));
         }
-        let is_more = self.sweep(budget) || self.backlogs.is_due();
-        let is_flushed = self.flush();
+        let mut is_more = self.sweep(budget) || self.backlogs.is_due();
+        let mut is_flushed = self.flush();
+        if is_flushed && self.search_on() {
+            is_more = true;
+            is_flushed = self.flush();
+        }
         if is_flushed {
             // Answers that depend on nothing new need not wait for another commit.
             self.perform_durable();
@@ -360,7 +377,8 @@ impl Part for Shard {
         self.start_loads();
         self.unload_coldest();
         self.census.tell_hot(self.residency.hot_len());
-        let has_nothing_left = self.mailbox.is_finished() && self.reports.is_empty();
+        let has_nothing_left =
+            self.mailbox.is_finished() && self.reports.is_empty() && self.searches.is_empty();
         if has_nothing_left && is_flushed && self.sweeps.in_flight_len() == 0 {
             return Next::Stop;
         }

@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 
 use millrun_core::{RunId, Sequence};
 use millrun_persistence::{RefusedTurn, TurnRefused};
-use millrun_workflow::{Moment, ParkReason};
+use millrun_workflow::{Moment, Outcome, OutcomeKind, ParkReason};
 
 use super::Shard;
-use super::runs::entry::{Entry, Errand, Loading, Residence};
+use super::runs::entry::{Entry, Errand, Loading, Parking, Residence, WorkflowName};
+use super::runs::results::ResultNumber;
 use super::sweeps::answers::Response;
 use crate::RunError;
 use crate::ownership::partition_set::PartitionSet;
@@ -74,7 +75,7 @@ impl Shard {
             _ => None,
         };
         if let Some(number) = self.entries.get_mut(run).and_then(is_ended) {
-            self.revive(run);
+            self.revive(run, number);
             self.results.void(number);
         }
         let Some(entry) = self.entries.get_mut(run) else {
@@ -107,14 +108,20 @@ impl Shard {
         }
     }
 
-    /// A run that was taken for ended goes on.
-    fn revive(&mut self, run: RunId) {
-        let is_child = self
-            .entries
-            .get(run)
-            .is_some_and(|entry| entry.parent().is_some());
-        self.census.enter(is_child);
-        self.census.take_back_end();
+    /// A run that was taken for ended, with this result, goes on.
+    fn revive(&mut self, run: RunId, result: ResultNumber) {
+        if let Some(entry) = self.entries.get(run) {
+            self.census.enter(&entry.workflow, entry.parent().is_some());
+            self.take_back_end(&entry.workflow.clone(), result);
+        }
+    }
+
+    /// A run of this workflow has not ended with this result.
+    fn take_back_end(&mut self, workflow: &WorkflowName, result: ResultNumber) {
+        // A result that is not durable is at hand.
+        let outcome = self.results.get(result).map(Outcome::kind);
+        self.census
+            .take_back_end(workflow, outcome.unwrap_or(OutcomeKind::Terminated));
     }
 
     /// A run that began in this sweep has not begun.
@@ -131,19 +138,17 @@ impl Shard {
         };
         match entry.residence {
             Residence::Ended(number) => {
+                self.take_back_end(&entry.workflow, number);
                 self.results.void(number);
-                self.census.take_back_end();
             }
             Residence::Hot(_) | Residence::Loading(_) | Residence::Cold => {
                 if matches!(entry.residence, Residence::Hot(_)) {
                     self.residency.leave(&mut entry);
                 }
-                self.census.leave(entry.parent().is_some());
+                self.census.leave(&entry);
             }
         }
-        if entry.is_parked {
-            self.census.note_unparked();
-        }
+        self.census.set_parking(&mut entry, Parking::Runs);
         self.census.take_back_start();
         match former.and_then(|former| self.entries.get_mut(former)) {
             Some(former) => entry.take_waiters().for_each(|waiter| former.wait(waiter)),
@@ -160,10 +165,8 @@ impl Shard {
         let Some(mut entry) = self.entries.remove(run) else {
             return;
         };
-        self.census.leave(entry.parent().is_some());
-        if entry.is_parked {
-            self.census.note_unparked();
-        }
+        self.census.leave(&entry);
+        self.census.set_parking(&mut entry, Parking::Runs);
         for waiter in entry.take_waiters() {
             self.effects
                 .answer(Response::Standing(waiter, Err(RunError::NotFound)));

@@ -7,8 +7,7 @@ use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Started, 
 use super::Shard;
 use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
 use super::sweeps::answers::Response;
-use crate::code::workflows::is_reserved;
-use crate::looking::describe::{InstanceDescription, InstanceStatus, InstanceSummary};
+use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
     Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Reply, Request, ShardMessage, Standing,
     StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake,
@@ -89,10 +88,8 @@ impl Shard {
                 after,
                 len_max,
                 reply,
-            } => {
-                let list = self.list(after, len_max);
-                self.effects.answer(Response::List(reply, list));
-            }
+            } => self.begin_list(after, len_max, reply),
+            Request::Find(find) => self.begin_find(*find),
         }
     }
 
@@ -457,8 +454,8 @@ impl Shard {
         mut turn: Box<Turn>,
         moment: Moment,
     ) -> Result<(), TurnError> {
+        self.census.enter(&entry.workflow, parent.is_some());
         let replaced = self.entries.insert(entry.with_parent(parent));
-        self.census.enter(parent.is_some());
         self.residency.enter(run, &mut self.entries);
         let before = self.effects.work_on(run);
         let adopted = self.adopt(run, Sequence::ZERO, &mut turn, moment);
@@ -475,7 +472,7 @@ impl Shard {
     fn forget(&mut self, run: RunId, replaced: Option<RunId>) {
         if let Some(mut entry) = self.entries.undo(run, replaced) {
             self.residency.leave(&mut entry);
-            self.census.leave(entry.parent().is_some());
+            self.census.leave(&entry);
         }
     }
 
@@ -552,7 +549,7 @@ impl Shard {
                 self.answer_if_parked(run, moment);
             }
             Residence::Cold
-                if entry.is_parked || !self.shared.workflows.have((entry.workflow.as_str(), &entry.id)) =>
+                if entry.is_parked() || !self.shared.workflows.have((entry.workflow.as_str(), &entry.id)) =>
             {
                 // Nothing may ever wake it: it is read, to say why it does not run.
                 entry.wait(reply);
@@ -590,7 +587,7 @@ impl Shard {
                     return known.is_on_disk().then(|| OnDisk {
                         run,
                         epoch: self.epoch_of(run),
-                        is_parked: known.is_parked,
+                        is_parked: known.is_parked(),
                     });
                 }
             }
@@ -606,7 +603,7 @@ impl Shard {
         let epoch = self.epoch_of(run);
         let mut description = self
             .shared
-            .describe(run, instance.ledger(), epoch, entry.is_parked)?;
+            .describe(run, instance.ledger(), epoch, entry.is_parked())?;
         if entry.has_ended() {
             description.status = InstanceStatus::Finished;
         }
@@ -620,22 +617,5 @@ impl Shard {
         description.resumes_at = since.and_then(|(reason, since)| limits.resume_at(reason, since));
         description.parked = parked.cloned();
         Some(description)
-    }
-
-    /// Live instances in the order of their ids, beginning behind `after`.
-    fn list(&mut self, after: Option<InstanceId>, len_max: usize) -> Vec<InstanceSummary> {
-        let Self { entries, shared, .. } = self;
-        let listed = entries.list(after);
-        let listed = listed.filter(|(_, known)| !is_reserved(known.workflow.as_str()));
-        let listed = listed.filter_map(|(id, known)| {
-            let status = shared.status(known.workflow.as_str(), known.has_ended(), known.is_parked);
-            (status != InstanceStatus::Finished).then(|| InstanceSummary {
-                id: id.clone(),
-                run: known.run,
-                workflow: known.workflow.as_str().to_owned(),
-                status,
-            })
-        });
-        listed.take(len_max).collect()
     }
 }

@@ -8,7 +8,7 @@ use millrun_workflow::Moment;
 use rustc_hash::FxHashSet;
 
 use super::Shard;
-use super::runs::entry::{Entry, Errand, Loading, Residence};
+use super::runs::entry::{Entry, Errand, Loading, Parking, Residence};
 use super::runs::line::Spot;
 use super::runs::roster::Roster;
 use super::sweeps::answers::Response;
@@ -210,19 +210,14 @@ impl Shard {
                 if let Some(reason) = park {
                     instance.park(reason);
                 }
-                match instance.park_reason() {
-                    Some(reason) if !entry.is_parked => {
-                        tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
-                        entry.is_parked = true;
-                        self.census.note_parked();
-                    }
-                    // The turn that parked it was refused, or it could not be read before.
-                    None if entry.is_parked => {
-                        entry.is_parked = false;
-                        self.census.note_unparked();
-                    }
-                    Some(_) | None => {}
+                if let Some(reason) = instance.park_reason()
+                    && !entry.is_parked()
+                {
+                    tracing::warn!(%run, id = %entry.id, %reason, "a run is parked");
                 }
+                // It is parked no longer if the turn that parked it was refused, or it could not be read before.
+                let parking = Parking::of(instance.park_reason());
+                self.census.set_parking(entry, parking);
                 entry.residence = Residence::Hot(Box::new(instance));
                 self.residency.weigh(entry);
                 self.residency.enter(run, &mut self.entries);
@@ -235,8 +230,8 @@ impl Shard {
                 tracing::error!(%run, id = %entry.id, %error, "a run cannot be brought back");
                 entry.residence = Residence::Cold;
                 // Who asks for its result later is not to wait for a run that nothing wakes.
-                if !std::mem::replace(&mut entry.is_parked, true) {
-                    self.census.note_parked();
+                if !entry.is_parked() {
+                    self.census.set_parking(entry, Parking::Parked);
                 }
                 let parent = entry.parent().filter(|_| matches!(error, RunError::Damaged(_)));
                 let parent = parent.copied();

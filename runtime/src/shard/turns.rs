@@ -14,7 +14,7 @@ use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Turn};
 use super::Shard;
 use super::commands::{Deed, RunLife};
 use super::family::{check_beginning, tell_parent};
-use super::runs::entry::{Entry, Residence};
+use super::runs::entry::{Entry, Parking, Residence};
 use super::sweeps::answers::Response;
 use super::sweeps::effects::{Effect, Effects};
 use crate::mail::Standing;
@@ -130,7 +130,7 @@ impl Shard {
                     if !self.calls.is_empty() {
                         self.effects.push(Effect::ForgetCalls(run));
                     }
-                    self.census.note_end(entry.parent().is_some());
+                    self.census.note_end(entry, outcome.kind());
                     if matches!(entry.residence, Residence::Hot(_)) {
                         self.residency.leave(entry);
                     }
@@ -153,22 +153,15 @@ impl Shard {
         if let Some(instance) = ended {
             turn.recycle(instance);
         }
-        let is_parked = match &entry.residence {
+        let parking = match &entry.residence {
             Residence::Hot(instance) => {
-                let is_parked = instance.park_reason().is_some();
+                let parking = Parking::of(instance.park_reason());
                 self.residency.weigh(entry);
-                is_parked
+                parking
             }
-            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => false,
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => Parking::Runs,
         };
-        if is_parked != entry.is_parked {
-            entry.is_parked = is_parked;
-            if is_parked {
-                self.census.note_parked();
-            } else {
-                self.census.note_unparked();
-            }
-        }
+        self.census.set_parking(entry, parking);
     }
 }
 

@@ -234,6 +234,10 @@ impl Tree {
 
     /// Publishes the change; a subscriber without room misses it.
     fn announce(&self, name: &str, change: PartChange) {
+        if let PartChange::Failed { message } = &change {
+            let shared = &self.shared;
+            shared.feed.part_failed(name, message, &*shared.host);
+        }
         let part = name.into();
         drop(self.events.try_publish(PartEvent { part, change }));
     }

@@ -15,6 +15,7 @@ mod bulk;
 mod catalogue;
 mod causes;
 mod changed_values;
+mod changes;
 mod clocks;
 mod codecs;
 mod crashes;
@@ -24,6 +25,7 @@ mod elsewhere;
 mod ending;
 mod family;
 mod file_taken;
+mod finding;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod fuzz;

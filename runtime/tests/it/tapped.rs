@@ -9,9 +9,9 @@ use millrun::Timestamp;
 use millrun::host::Bell;
 use millrun_core::Sequence;
 use millrun_persistence::{
-    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedRun, Glance, History, HistoryPage,
-    Journal, JournalFailure, Lane, Progress, ReadError, Reads, RecoveryReport, Snapshot, SnapshotRefused,
-    Stats, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
+    Batch, Claim, ClaimRefused, Claimant, EnqueueError, Enqueued, FinishedFound, FinishedRun, FinishedSearch,
+    Glance, History, HistoryPage, Journal, JournalFailure, Lane, Progress, ReadError, Reads, RecoveryReport,
+    Snapshot, SnapshotRefused, Stats, TurnHeader, TurnRefused, UpkeepNumber, UpkeepUndone,
 };
 use millrun_workflow::{Event, Payload, wire};
 
@@ -281,6 +281,10 @@ impl Reads for Tapped {
     fn finished(&self, id: &millrun::InstanceId) -> Result<Option<FinishedRun>, ReadError> {
         self.slow.wait(|slow| slow.ids.contains(id.as_str()));
         self.inner.finished(id)
+    }
+
+    fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
+        self.inner.find_finished(search, len_max)
     }
 
     fn list_finished(

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::OperationId;
 use crate::event::{Bounds, Event, EventError, PublishOutcome, PublishScheduled, RunFailure, Started};
+use crate::ledger::OutcomeKind;
 
 pub(crate) use bearing::{Bearing, bearing};
 use family::{
@@ -113,6 +114,31 @@ pub fn kind(event: &Event) -> u8 {
         Event::SignalSent { .. } => SIGNAL_SENT,
         Event::RunSignalReceived { .. } => RUN_SIGNAL_RECEIVED,
     }
+}
+
+/// The kind of the last event of a run that ended so.
+#[must_use]
+pub const fn kind_of_outcome(outcome: OutcomeKind) -> u8 {
+    match outcome {
+        OutcomeKind::Completed => COMPLETED,
+        OutcomeKind::Failed => FAILED,
+        OutcomeKind::Cancelled => CANCELLED,
+        OutcomeKind::Terminated => TERMINATED,
+        OutcomeKind::Continued => CONTINUED_AS_NEW,
+    }
+}
+
+/// How a run ended whose last event is of this kind; `None` if that is none with which a run ends.
+#[must_use]
+pub fn outcome_of_kind(kind: u8) -> Option<OutcomeKind> {
+    let mut all = OutcomeKind::ALL.into_iter();
+    all.find(|outcome| kind_of_outcome(*outcome) == kind)
+}
+
+/// Whether an event of this kind says that the code of its run does not run from then on, or runs again.
+#[must_use]
+pub const fn may_park(kind: u8) -> bool {
+    matches!(kind, PARKED | RESUMED)
 }
 
 /// Appends the event's body to `out`.

@@ -22,7 +22,7 @@ use crate::mail::PartitionMessage;
 use crate::opening::recovery;
 use crate::ownership::partition_set::PartitionSet;
 use crate::shard::Shard;
-use crate::shard::runs::entry::{Errand, Residence};
+use crate::shard::runs::entry::{Errand, Parking, Residence};
 use crate::shard::sweeps::answers::Response;
 use crate::timers::TimerCommand;
 
@@ -81,14 +81,12 @@ impl Shard {
             let error = || RunError::Moved { partition };
             let waiters = entry.take_waiters();
             moved.extend(waiters.map(|waiter| Response::Standing(waiter, Err(error()))));
-            if entry.is_parked {
-                self.census.note_unparked();
-            }
+            self.census.set_parking(&mut entry, Parking::Runs);
             if let Residence::Ended(number) = entry.residence {
                 self.results.void(number);
                 continue;
             }
-            self.census.leave(entry.parent().is_some());
+            self.census.leave(&entry);
             if matches!(entry.residence, Residence::Hot(_)) {
                 self.residency.leave(&mut entry);
             }

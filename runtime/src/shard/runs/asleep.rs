@@ -11,7 +11,7 @@
 
 use millrun_core::InstanceId;
 
-use super::entry::{Entry, WorkflowName};
+use super::entry::{Entry, Parking, WorkflowName};
 
 /// The most workflow names that get a number. A run of any other workflow is not put to sleep.
 const NAMES_LEN_MAX: usize = 256;
@@ -24,7 +24,7 @@ pub(in crate::shard) struct Sleeper {
     id: ShortId,
     /// The number of its workflow's name.
     workflow: u16,
-    pub(in crate::shard) is_parked: bool,
+    pub(in crate::shard) parking: Parking,
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Names {
         Ok(Sleeper {
             id: ShortId::new(entry.id),
             workflow: u16::try_from(number).expect("there are not that many names"),
-            is_parked: entry.is_parked,
+            parking: entry.parking,
         })
     }
 

@@ -7,12 +7,18 @@
 //! Invariants: a run is live from when it is taken in until it has ended or is let go of, and is counted as live once.
 //! A counter of live or hot runs holds what each shard has told last; a shard that goes takes its share back.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrun_core::RunId;
+use millrun_workflow::OutcomeKind;
 use rustc_hash::FxHashSet;
 
+use super::entry::{Entry, Parking, WorkflowName};
+use super::start_order::StartKey;
+use super::tally::Rows;
 use crate::shared::{Counters, ShardShared};
 
 /// The numbers of one shard.
@@ -26,6 +32,10 @@ pub(in crate::shard) struct Census {
     started: u64,
     finished: u64,
     events: u64,
+    /// Of each workflow.
+    rows: Rows,
+    /// The runs that are parked, by when they began.
+    parked: BTreeSet<StartKey>,
     /// How many live runs, and runs with their code in memory, it has told of.
     told_live: u64,
     told_hot: u64,
@@ -39,6 +49,8 @@ const UNTRIMMED_LEN_MAX: usize = 1_024;
 impl Census {
     pub(in crate::shard) fn new(shared: Arc<ShardShared>) -> Self {
         Self {
+            rows: Rows::new(Arc::clone(&shared)),
+            parked: BTreeSet::new(),
             shared,
             live_len: 0,
             children_len: 0,
@@ -67,16 +79,18 @@ impl Census {
 
     /// A live run is here from now on: it begins, was recovered, or has not ended after all.
     #[inline]
-    pub(in crate::shard) fn enter(&mut self, is_child: bool) {
+    pub(in crate::shard) fn enter(&mut self, workflow: &WorkflowName, is_child: bool) {
+        self.rows.enter(workflow);
         self.live_len += 1;
         self.children_len += usize::from(is_child);
     }
 
     /// A live run is not here any more, or not live.
     #[inline]
-    pub(in crate::shard) fn leave(&mut self, is_child: bool) {
+    pub(in crate::shard) fn leave(&mut self, entry: &Entry) {
+        self.rows.leave(&entry.workflow);
         self.live_len -= 1;
-        self.children_len -= usize::from(is_child);
+        self.children_len -= usize::from(entry.parent().is_some());
     }
 
     /// The first turn of a run is recorded.
@@ -93,8 +107,10 @@ impl Census {
 
     /// The last turn of a run is recorded.
     #[inline]
-    pub(in crate::shard) fn note_end(&mut self, is_child: bool) {
-        self.leave(is_child);
+    pub(in crate::shard) fn note_end(&mut self, entry: &Entry, outcome: OutcomeKind) {
+        self.rows.note_end(&entry.workflow, outcome);
+        self.live_len -= 1;
+        self.children_len -= usize::from(entry.parent().is_some());
         self.finished += 1;
     }
 
@@ -104,18 +120,35 @@ impl Census {
     }
 
     /// The last turn of a run was refused, after it had been told of.
-    pub(in crate::shard) fn take_back_end(&self) {
+    pub(in crate::shard) fn take_back_end(&mut self, workflow: &WorkflowName, outcome: OutcomeKind) {
         self.counters().finished.fetch_sub(1, Ordering::Relaxed);
+        self.rows.take_back_end(workflow, outcome);
     }
 
-    /// A run is parked from now on.
-    pub(in crate::shard) fn note_parked(&self) {
-        self.counters().parked.fetch_add(1, Ordering::Relaxed);
+    /// Whether a run's code runs has changed, or the run is not here any more.
+    #[inline]
+    pub(in crate::shard) fn set_parking(&mut self, entry: &mut Entry, parking: Parking) {
+        if parking != entry.parking {
+            self.change_parking(entry, parking);
+        }
     }
 
-    /// A run is parked no longer, or not here any more.
-    pub(in crate::shard) fn note_unparked(&self) {
-        self.counters().parked.fetch_sub(1, Ordering::Relaxed);
+    fn change_parking(&mut self, entry: &mut Entry, parking: Parking) {
+        let before = std::mem::replace(&mut entry.parking, parking);
+        self.rows.note_parking(&entry.workflow, before, parking);
+        let key = StartKey::of(entry.run);
+        if parking == Parking::Runs {
+            self.parked.remove(&key);
+            self.counters().parked.fetch_sub(1, Ordering::Relaxed);
+        } else if self.parked.insert(key) {
+            self.counters().parked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The runs that are parked and began before this one, the latest first; all if there is none.
+    pub(in crate::shard) fn parked_before(&self, before: Option<StartKey>) -> impl Iterator<Item = StartKey> {
+        let before = before.map_or(Bound::Unbounded, Bound::Excluded);
+        self.parked.range((Bound::Unbounded, before)).rev().copied()
     }
 
     /// The history of a run was read.
@@ -158,6 +191,7 @@ impl Census {
             }
         }
         tell_change(&mut self.told_live, self.live_len, &counters.live);
+        self.rows.tell();
     }
 
     /// Tells how many runs have their code in memory.
@@ -166,9 +200,10 @@ impl Census {
         tell_change(&mut self.told_hot, len, &self.shared.counters.hot);
     }
 
-    /// Removes this shard's live runs, of which `parked_len` are parked, from the shared counters: the shard
-    /// that takes its place counts its runs anew.
-    pub(in crate::shard) fn withdraw(&mut self, parked_len: usize) {
+    /// Removes this shard's live runs from the shared counters: the shard that takes its place counts its runs anew.
+    pub(in crate::shard) fn withdraw(&mut self) {
+        let parked_len = std::mem::take(&mut self.parked).len();
+        self.rows.withdraw();
         self.live_len = 0;
         self.tell();
         self.tell_hot(0);
@@ -179,7 +214,7 @@ impl Census {
 
 /// Adds what is more, or less, than when it was told last.
 #[inline]
-fn tell_change(told: &mut u64, len: usize, counter: &AtomicU64) {
+pub(super) fn tell_change(told: &mut u64, len: usize, counter: &AtomicU64) {
     let len = len as u64;
     if len != *told {
         // Wraps if there are fewer.

@@ -25,7 +25,7 @@ pub(in crate::shard) struct Entry {
     pub(in crate::shard) last_sweep: u64,
     /// What it holds while it is in memory, as far as is known.
     pub(in crate::shard) hot_bytes: u32,
-    pub(in crate::shard) is_parked: bool,
+    pub(in crate::shard) parking: Parking,
     /// Used since it was last considered for unloading.
     pub(in crate::shard) is_touched: bool,
     /// Stands in the list of those with code in memory.
@@ -69,6 +69,27 @@ pub(in crate::shard) enum Residence {
     Hot(Box<Instance>),
     /// Ended, with its result at hand.
     Ended(ResultNumber),
+}
+
+/// Whether the code of a run runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shard) enum Parking {
+    Runs,
+    Parked,
+    /// Parked because somebody asked for it.
+    Paused,
+}
+
+impl Parking {
+    /// Of a run that is parked for this reason, if it is.
+    #[inline]
+    pub(in crate::shard) fn of(reason: Option<&ParkReason>) -> Self {
+        match reason {
+            None => Self::Runs,
+            Some(ParkReason::Paused { .. }) => Self::Paused,
+            Some(_) => Self::Parked,
+        }
+    }
 }
 
 /// A run that is being read.
@@ -126,7 +147,7 @@ impl Entry {
             rare: None,
             last_sweep: 0,
             hot_bytes: 0,
-            is_parked: false,
+            parking: Parking::Runs,
             is_touched: true,
             is_listed: false,
             is_waiter_starter: false,
@@ -171,6 +192,10 @@ impl Entry {
     /// Who called it, if it is a child.
     pub(in crate::shard) fn parent(&self) -> Option<&Parent> {
         self.rare.as_ref()?.parent.as_ref()
+    }
+
+    pub(in crate::shard) fn is_parked(&self) -> bool {
+        self.parking != Parking::Runs
     }
 
     pub(in crate::shard) const fn has_ended(&self) -> bool {
@@ -253,6 +278,15 @@ impl WorkflowName {
         match self {
             Self::Known(name) => name,
             Self::Other(other) => other.began_as.as_ref().unwrap_or(&other.name),
+        }
+    }
+
+    /// Whether both workflows have one name, whatever their instances began as.
+    #[inline]
+    pub(in crate::shard) fn is_named_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Known(one), Self::Known(other)) if std::ptr::eq(*one, *other) => true,
+            _ => self.as_str() == other.as_str(),
         }
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //!   roster ─┬─► sleepers (asleep)
 //!           └─► entries (entry) ── ended ──► results
-//!   line: spots in the roster, for who remembers many        census: how many there are
+//!   line, start_order: spots in the roster, for who remembers many
+//!   census: how many there are, and which are parked; tally: how many of each workflow
 //! ```
 //!
 //! Invariant: what is here is a picture of the histories, made from them again whenever it is let go of. Nothing in this
@@ -16,3 +17,5 @@ pub(super) mod id_hash;
 pub(super) mod line;
 pub(super) mod results;
 pub(super) mod roster;
+pub(super) mod start_order;
+pub(super) mod tally;

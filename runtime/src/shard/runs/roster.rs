@@ -8,27 +8,24 @@
 //!
 //! A million runs that wait are a million slots here, so these stand side by side in one list, and
 //! what finds them holds four bytes for each. Those that are [asleep](super::asleep) have nothing
-//! else; a change to one wakes it. The order of ids is made when somebody asks for a list,
-//! from what has come in since the last one: starts and ends are many, lists are few.
+//! else; a change to one wakes it. The [order](super::start_order) in which they began is kept for those who look for some:
+//! eight bytes for each run.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::ops::Bound;
+use std::ops::Range;
 
 use hashbrown::HashTable;
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, RunId, Timestamp};
 use millrun_workflow::Parent;
 use rustc_hash::FxBuildHasher;
 
 use super::asleep::{Names, Sleeper};
-use super::entry::{Entry, Residence, WorkflowName};
+use super::entry::{Entry, Parking, Residence, WorkflowName};
 use super::id_hash::IdHasher;
 use super::line::Spot;
 use super::results::ResultNumber;
-
-/// Entries of the past are dropped when they outnumber those of the present by this many.
-const SLACK: usize = 1_024;
+use super::start_order::{StartKey, StartOrder, StartWalk, Walked};
 
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Roster {
@@ -41,11 +38,8 @@ pub(in crate::shard) struct Roster {
     /// The latest run of each instance.
     by_id: HashTable<u32>,
     hasher: IdHasher,
-    /// In order. Some may be the latest no more.
-    sorted: BTreeMap<InstanceId, RunId>,
-    /// Slots that were filled since the last list; `None` if there was none, or if there are so many slots
-    /// that looking at all costs no more.
-    unsorted: Option<Vec<u32>>,
+    /// All runs, by when they began.
+    order: StartOrder,
     /// The run that was found last, and is awake: often the next one, too.
     last: Cell<Option<Found>>,
 }
@@ -79,11 +73,15 @@ pub(in crate::shard) struct Known<'a> {
     pub(in crate::shard) run: RunId,
     pub(in crate::shard) id: &'a str,
     pub(in crate::shard) workflow: &'a WorkflowName,
-    pub(in crate::shard) is_parked: bool,
+    pub(in crate::shard) parking: Parking,
     entry: Option<&'a Entry>,
 }
 
 impl<'a> Known<'a> {
+    pub(in crate::shard) fn is_parked(&self) -> bool {
+        self.parking != Parking::Runs
+    }
+
     /// Who called it, if it is a child.
     pub(in crate::shard) fn parent(&self) -> Option<&'a Parent> {
         self.entry?.parent()
@@ -117,6 +115,12 @@ fn id_at<'a>(slots: &'a [Slot], awake: &'a [Option<Entry>], slot: u32) -> &'a st
             .as_ref()
             .map_or("", |entry| entry.id.as_str()),
     }
+}
+
+/// The run that stands there, if it is the one whose spot that was.
+fn run_in(slots: &[Slot], spot: Spot) -> Option<RunId> {
+    let Slot { run, state } = slots.get(spot.slot as usize)?;
+    (spot.is_of(*run) && !matches!(state, SlotState::Free)).then_some(*run)
 }
 
 /// The runs' ids are random in their lower half.
@@ -161,8 +165,7 @@ impl Roster {
 
     /// The run that stands there, if it is the one whose spot that was.
     pub(in crate::shard) fn run_at(&self, spot: Spot) -> Option<RunId> {
-        let Slot { run, state } = self.slots.get(spot.slot as usize)?;
-        (spot.is_of(*run) && !matches!(state, SlotState::Free)).then_some(*run)
+        run_in(&self.slots, spot)
     }
 
     /// Puts a run to sleep that is on disk, all of it, and for which nobody waits.
@@ -223,7 +226,7 @@ impl Roster {
     fn awaken(&self, run: RunId, sleeper: &Sleeper) -> Entry {
         let id = InstanceId::new(sleeper.id()).expect("it was the id of an instance");
         let mut entry = Entry::new(run, id, self.names.of(sleeper).clone(), Residence::Cold);
-        entry.is_parked = sleeper.is_parked;
+        entry.parking = sleeper.parking;
         entry
     }
 
@@ -260,7 +263,7 @@ impl Roster {
                 run: *run,
                 id: sleeper.id(),
                 workflow: self.names.of(sleeper),
-                is_parked: sleeper.is_parked,
+                parking: sleeper.parking,
                 entry: None,
             }),
             SlotState::Awake(place) => {
@@ -269,7 +272,7 @@ impl Roster {
                     run: *run,
                     id: entry.id.as_str(),
                     workflow: &entry.workflow,
-                    is_parked: entry.is_parked,
+                    parking: entry.parking,
                     entry: Some(entry),
                 })
             }
@@ -319,8 +322,11 @@ impl Roster {
         if let Some(place) = place {
             self.last.set(Some(Found { run, slot, place }));
         }
+        let by_run_len = self.by_run.len();
+        let slots = &self.slots;
+        self.order
+            .push(Spot::new(slot, run), run, by_run_len, |spot| run_in(slots, spot));
         let replaced = self.point(slot);
-        self.note(slot);
         replaced.map(|former| self.slots[former as usize].run)
     }
 
@@ -343,17 +349,6 @@ impl Roster {
             hashbrown::hash_table::Entry::Vacant(place) => {
                 place.insert(slot);
                 None
-            }
-        }
-    }
-
-    /// Remembers a slot for the next list, if there was one.
-    fn note(&mut self, slot: u32) {
-        if let Some(unsorted) = &mut self.unsorted {
-            if unsorted.len() < self.slots.len() {
-                unsorted.push(slot);
-            } else {
-                self.unsorted = None;
             }
         }
     }
@@ -394,39 +389,54 @@ impl Roster {
         self.by_run.iter().filter_map(|slot| self.known_at(*slot))
     }
 
-    /// The latest run of each instance in the order of their ids, beginning behind `after`.
-    pub(in crate::shard) fn list(
-        &mut self,
-        after: Option<InstanceId>,
-    ) -> impl Iterator<Item = (&InstanceId, Known<'_>)> {
-        let unsorted = self.unsorted.replace(Vec::new());
-        let all = || (0..self.slots.len()).filter_map(|slot| u32::try_from(slot).ok());
-        for slot in unsorted.unwrap_or_else(|| all().collect()) {
-            if let Some(known) = self.known_at(slot)
-                && self.slot_of_latest(known.id) == Some(slot)
+    /// How many slots there are, those that are free included.
+    pub(in crate::shard) fn slots_len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The runs in these slots, in no particular order.
+    pub(in crate::shard) fn in_slots(&self, slots: Range<usize>) -> impl Iterator<Item = Known<'_>> {
+        slots.filter_map(|slot| self.known_at(u32::try_from(slot).ok()?))
+    }
+
+    /// Begins a walk over the runs that began no later than `before`, and before `until`, and perhaps some more; see
+    /// [`StartOrder`].
+    pub(in crate::shard) fn begin_walk(&mut self, before: Option<StartKey>, until: Timestamp) -> StartWalk {
+        let before = before.map_or(u64::MAX, StartKey::millis);
+        self.order.begin(Some(before.min(until.as_millis())))
+    }
+
+    /// No run that a walk has left began later.
+    pub(in crate::shard) fn latest_left(&self, walk: &StartWalk) -> Option<Timestamp> {
+        let millis = self.order.latest_left(walk)?;
+        Some(Timestamp::from_micros(millis.saturating_mul(1_000)))
+    }
+
+    /// Ends a walk.
+    pub(in crate::shard) fn end_walk(&mut self, walk: StartWalk) {
+        self.order.end(walk);
+    }
+
+    /// Visits the next runs of a walk, as [`StartOrder::walk`].
+    pub(in crate::shard) fn walk(
+        &self,
+        walk: &mut StartWalk,
+        len_max: usize,
+        mut visit: impl FnMut(Known<'_>),
+    ) -> (Walked, usize) {
+        self.order.walk(walk, len_max, |spot| {
+            if self.run_at(spot).is_some()
+                && let Some(known) = self.known_at(spot.slot)
             {
-                let id = InstanceId::new(known.id).expect("it is the id of an instance");
-                let run = known.run;
-                self.sorted.insert(id, run);
+                visit(known);
             }
-        }
-        if self.sorted.len() > 2 * self.by_id.len() + SLACK {
-            let mut sorted = std::mem::take(&mut self.sorted);
-            sorted.retain(|id, run| self.latest(id).is_some_and(|latest| latest.run == *run));
-            self.sorted = sorted;
-        }
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let listed = self.sorted.range((from, Bound::Unbounded));
-        listed.filter_map(|(id, run)| {
-            let latest = self.latest(id).filter(|latest| latest.run == *run)?;
-            Some((id, latest))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use millrun_core::Timestamp;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
 
@@ -434,7 +444,9 @@ mod tests {
         let run = RunId::new(id.partition(), Timestamp::EPOCH, number);
         let name = if number.is_multiple_of(2) { "even" } else { "odd" };
         let mut entry = Entry::new(run, id.clone(), WorkflowName::Known(name), Residence::Cold);
-        entry.is_parked = number.is_multiple_of(3);
+        if number.is_multiple_of(3) {
+            entry.parking = Parking::Parked;
+        }
         if number.is_multiple_of(5) {
             entry.residence = Residence::Loading(Box::default());
         }
@@ -488,11 +500,13 @@ mod tests {
                     }
                 }
                 5 if random(50) == 0 => {
-                    let after = (random(2) == 0).then_some(id);
-                    let from = after.clone().map_or(Bound::Unbounded, Bound::Excluded);
-                    let expected = model.range((from, Bound::Unbounded));
-                    let listed = roster.list(after).map(|(id, known)| (id, known.run));
-                    assert!(listed.eq(expected.map(|(id, runs)| (id, *runs.last().unwrap()))));
+                    let all: BTreeSet<_> = model.values().flatten().copied().collect();
+                    let listed = roster.in_slots(0..roster.slots_len());
+                    assert_eq!(listed.map(|known| known.run).collect::<BTreeSet<_>>(), all);
+                    let (mut walk, mut walked) = (roster.begin_walk(None, Timestamp::MAX), BTreeSet::new());
+                    while roster.walk(&mut walk, 50, |known| _ = walked.insert(known.run)).0 != Walked::All {}
+                    roster.end_walk(walk);
+                    assert_eq!(walked, all);
                 }
                 7 => {
                     // It is woken with what is known of it, and is asleep again if it can be.
@@ -504,11 +518,11 @@ mod tests {
                     assert!(!number.is_multiple_of(5) || is_awake);
                     let before = roster
                         .latest(&id)
-                        .map(|known| (known.is_parked, known.id.to_owned()));
+                        .map(|known| (known.is_parked(), known.id.to_owned()));
                     assert_eq!(before, Some((number.is_multiple_of(3), id.to_string())));
                     let woken = roster.get_mut(run).unwrap();
                     assert_eq!((woken.run, &woken.id), (run, &id));
-                    assert_eq!(woken.is_parked, number.is_multiple_of(3));
+                    assert_eq!(woken.is_parked(), number.is_multiple_of(3));
                     let name = if number.is_multiple_of(2) { "even" } else { "odd" };
                     assert_eq!(woken.workflow.as_str(), name);
                     if random(2) == 0 {
@@ -527,8 +541,6 @@ mod tests {
                 assert!(left.drain(..).all(|spot| roster.run_at(spot).is_none()));
             }
             assert!(roster.awake.len() <= 302 && roster.slots.len() <= 302);
-            assert!(roster.sorted.len() <= 2 * 300 + SLACK);
-            assert!(roster.unsorted.as_ref().is_none_or(|slots| slots.len() <= 302));
         }
     }
 }

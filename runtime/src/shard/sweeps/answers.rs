@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::looking::describe::InstanceSummary;
 use crate::mail::{
-    Changed, Described, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply,
+    Changed, Described, FoundLive, Reply, Standing, StartedRun, UpdateAnswer, UpdateRefused, UpdateReply,
 };
 use crate::{QueryError, RunError, StartError};
 
@@ -51,6 +51,7 @@ pub(in crate::shard) enum Response {
     Query(Reply<Payload, QueryError>, Result<Payload, QueryError>),
     Update(UpdateReply, Result<UpdateAnswer, UpdateRefused>),
     List(Reply<Vec<InstanceSummary>>, Vec<InstanceSummary>),
+    Find(Reply<FoundLive>, FoundLive),
 }
 
 impl Response {
@@ -70,6 +71,7 @@ impl Response {
             Self::Query(reply, answer) => drop(reply.send(answer)),
             Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::List(reply, answer) => drop(reply.send(Ok(answer))),
+            Self::Find(reply, answer) => drop(reply.send(Ok(answer))),
         }
     }
 }
@@ -90,6 +92,7 @@ impl Response {
             Self::Changed(watchers) => Self::Changed(watchers),
             // Of all partitions.
             Self::List(reply, list) => Self::List(reply, list),
+            Self::Find(reply, found) => Self::Find(reply, found),
         }
     }
 }
@@ -106,6 +109,7 @@ impl fmt::Debug for Response {
             Self::Query(..) => "Query",
             Self::Update(..) => "Update",
             Self::List(..) => "List",
+            Self::Find(..) => "Find",
         })
     }
 }

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{Offset, Partition, RunId};
+use millrun_core::{Offset, Partition, RunId, Timestamp};
 use millrun_persistence::Snapshot;
 use millrun_workflow::{OperationId, PublishScheduled};
 
 use super::answers::Response;
 use crate::activity::ActivityTask;
+use crate::looking::changes::ChangeKind;
 use crate::mail::{PartitionMessage, RunSignal};
 use crate::ownership::partition_set::PartitionSet;
 use crate::timers::TimerCommand;
@@ -67,6 +68,8 @@ pub(in crate::shard) struct Effects {
     pub(in crate::shard) answers: Vec<Response>,
     pub(in crate::shard) tasks: Vec<ActivityTask>,
     pub(in crate::shard) others: Vec<Effect>,
+    /// What is told to those who look on, if there are any.
+    pub(in crate::shard) changes: Option<Vec<(Timestamp, ChangeKind)>>,
     /// The run that is being worked on.
     present: Behalf,
     answers_of: Vec<Behalf>,
@@ -259,7 +262,6 @@ impl InFlight {
 
 #[cfg(test)]
 mod tests {
-    use millrun_core::Timestamp;
     use tokio::sync::oneshot;
 
     use super::*;

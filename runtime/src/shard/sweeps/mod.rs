@@ -75,6 +75,11 @@ impl Sweeps {
         self.batch.turn_at(number).expect("it was in the batch")
     }
 
+    /// How many turns the sweep has that was queued just now.
+    pub(super) fn turns_len(&self) -> usize {
+        self.batch.turns()
+    }
+
     /// How many bytes the turns of the present sweep have.
     #[inline]
     pub(super) fn bytes(&self) -> usize {

@@ -1,0 +1,464 @@
+//! The feed of changes: what has become of runs and parts, told after it is durable.
+//!
+//! ```text
+//!   sweep ── commit ──► its changes, at once ──► ring [ 17 │ 18 │ … │ 90 ] ──► each feed, from where it stands
+//!                                       oldest dropped ◄─┘
+//! ```
+//!
+//! Invariants: as long as nobody has a feed open nothing is gathered and nothing is kept: a sweep asks one question. A
+//! reader that is behind loses the oldest changes, is told how many, and holds up nobody. Within the life of a ring
+//! positions have no gaps; a ring begins its life when the first feed is opened.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use millrun_core::{Host, InstanceId, RunId, Timestamp};
+use tokio::sync::Notify;
+
+use crate::inner::Inner;
+use crate::looking::find::RunStatus;
+use crate::{Runtime, StopCause};
+
+/// So many changes are kept for readers that are behind, and for those that come again.
+pub(crate) const CHANGES_LEN_MAX: usize = 8_192;
+
+/// What a change says of a reason or a message is cut behind so many bytes.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// Something that has become of a run or a part. It is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FeedChange {
+    /// Where it stands in the feed.
+    pub position: ChangePosition,
+    /// The time of the turn with which it came.
+    pub at: Timestamp,
+    /// What it is.
+    pub kind: ChangeKind,
+}
+
+/// What a change is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// A run began.
+    Started(ChangedRun),
+    /// A run ended.
+    Ended {
+        /// Which.
+        run: ChangedRun,
+        /// How.
+        status: RunStatus,
+    },
+    /// The code of a run does not run any more; its inputs are recorded.
+    Parked {
+        /// Which.
+        run: ChangedRun,
+        /// Parked or paused.
+        status: RunStatus,
+        /// Why: at most 1 KiB of it.
+        reason: String,
+    },
+    /// The code of a run that was parked runs again.
+    Resumed(ChangedRun),
+    /// A part of the runtime failed. It is restarted, or the runtime stops.
+    PartFailed {
+        /// Its [name](crate::operating::PartStatus::name).
+        part: String,
+        /// What it said: at most 1 KiB of it.
+        message: String,
+    },
+}
+
+/// The run of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangedRun {
+    /// The id of its instance.
+    pub id: InstanceId,
+    /// The run.
+    pub run: RunId,
+    /// The name of its workflow.
+    pub workflow: String,
+}
+
+impl ChangedRun {
+    pub(crate) fn new(id: InstanceId, run: RunId, workflow: String) -> Self {
+        Self { id, run, workflow }
+    }
+}
+
+/// A place in the feed. As text it has the form that it is read back from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangePosition {
+    /// Drawn when the ring began.
+    life: u64,
+    number: u64,
+}
+
+impl fmt::Display for ChangePosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.life, self.number)
+    }
+}
+
+/// A text is no [position](ChangePosition): take one from a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangePositionError;
+
+impl fmt::Display for ChangePositionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this is no position that a feed of changes has given")
+    }
+}
+
+impl std::error::Error for ChangePositionError {}
+
+impl FromStr for ChangePosition {
+    type Err = ChangePositionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (life, number) = text.split_once('-').ok_or(ChangePositionError)?;
+        let is_hex = life.len() == 16 && life.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+        let life = u64::from_str_radix(life, 16).ok().filter(|_| is_hex);
+        let number = number.parse().ok().filter(|_| is_number);
+        let (life, number) = life.zip(number).ok_or(ChangePositionError)?;
+        Ok(Self { life, number })
+    }
+}
+
+/// What a feed has given at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changes {
+    /// In the order in which they became durable, for each shard.
+    pub changes: Vec<FeedChange>,
+    /// What was lost before the first of them.
+    pub lost: Lost,
+}
+
+/// How many changes a reader has missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lost {
+    /// None.
+    #[default]
+    Nothing,
+    /// So many: the reader was behind by more than are kept.
+    Counted(u64),
+    /// Nobody knows: no feed was open for a while, or the runtime was started anew, since the position that it goes on
+    /// from.
+    Unknown,
+}
+
+/// The feed of changes of a runtime, see [`Runtime::changes`]. It keeps the runtime alive, as a handle does.
+#[must_use = "changes are gathered as long as it is open"]
+pub struct ChangeFeed {
+    inner: Arc<Inner>,
+    reader: FeedReader,
+}
+
+impl fmt::Debug for ChangeFeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangeFeed")
+            .field("position", &self.position())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Opens a feed of changes: runs that start, end, are parked and resumed, and parts that fail, each once it is
+    /// durable. It begins with what comes from now on; with `behind`, behind that position of an earlier feed: what is
+    /// still kept of it comes first, and [`Changes::lost`] says what is not.
+    ///
+    /// 8,192 changes are kept, of all feeds together, as long as one is open. A reader that is behind by more loses the
+    /// oldest and is told how many; it holds up nobody. As long as no feed is open nothing is gathered.
+    ///
+    /// # Ordering
+    /// The changes of one run are in order. What a caller was told when it asked may come here a little later, or before.
+    ///
+    /// ```
+    /// use millrun::operating::ChangeKind;
+    /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+    /// let mut feed = runtime.changes(None);
+    /// runtime.start(DOUBLE, "d", 21).await?;
+    /// let first = feed.next(1).await?;
+    /// assert!(matches!(&first.changes[0].kind, ChangeKind::Started(run) if run.id.as_str() == "d"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn changes(&self, behind: Option<ChangePosition>) -> ChangeFeed {
+        let inner = Arc::clone(self.inner());
+        let shared = &inner.shared;
+        let reader = shared.feed.open(behind, shared.host.random());
+        ChangeFeed { inner, reader }
+    }
+}
+
+impl ChangeFeed {
+    /// Waits for changes, and gives up to `len_max` of them (at least one).
+    ///
+    /// # Errors
+    /// Why the runtime has stopped, when all changes before that were given.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self, len_max: usize) -> Result<Changes, StopCause> {
+        loop {
+            let feed = Arc::clone(&self.reader.feed);
+            let mut told = Box::pin(feed.news.notified());
+            // Listed before it is looked, so that nothing comes between.
+            told.as_mut().enable();
+            if let Some(changes) = self.try_next(len_max) {
+                return Ok(changes);
+            }
+            let mut stopped = Box::pin(self.inner.stop.stopped());
+            let cause = poll_fn(|cx| match told.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => stopped.as_mut().poll(cx).map(Some),
+            });
+            if let Some(cause) = cause.await {
+                return self.try_next(len_max).ok_or(cause);
+            }
+        }
+    }
+
+    /// Changes that are there, or news of a loss, without waiting; `None` if there are none.
+    pub fn try_next(&mut self, len_max: usize) -> Option<Changes> {
+        self.reader.take(len_max.max(1))
+    }
+
+    /// Behind which position the feed goes on.
+    #[must_use]
+    pub fn position(&self) -> ChangePosition {
+        self.reader.position()
+    }
+}
+
+/// What the shards and the tree tell, and readers take.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    readers_len: AtomicUsize,
+    ring: Mutex<ChangeRing>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct ChangeRing {
+    life: u64,
+    /// The number of the first that is kept.
+    first: u64,
+    changes: VecDeque<(Timestamp, ChangeKind)>,
+}
+
+/// Where a reader stands.
+#[derive(Debug)]
+struct FeedReader {
+    feed: Arc<Feed>,
+    life: u64,
+    /// The number of the next that it takes.
+    next: u64,
+    /// It has missed some, and nobody knows how many.
+    has_unknown_gap: bool,
+}
+
+impl Feed {
+    /// Whether anybody reads.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.readers_len.load(Ordering::Relaxed) > 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ChangeRing> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what is durable, all at once.
+    pub(crate) fn tell(&self, changes: impl IntoIterator<Item = (Timestamp, ChangeKind)>) {
+        let mut ring = self.lock();
+        if !self.is_open() {
+            return;
+        }
+        for change in changes {
+            if ring.changes.len() == CHANGES_LEN_MAX {
+                ring.changes.pop_front();
+                ring.first += 1;
+            }
+            ring.changes.push_back(change);
+        }
+        drop(ring);
+        self.news.notify_waiters();
+    }
+
+    /// A part has failed.
+    pub(crate) fn part_failed(&self, part: &str, message: &str, host: &dyn Host) {
+        if self.is_open() {
+            let (part, message) = (part.to_owned(), cut(message.to_owned()));
+            self.tell([(host.now(), ChangeKind::PartFailed { part, message })]);
+        }
+    }
+
+    /// A reader; the first of all begins a life of the ring, which is named so.
+    fn open(self: &Arc<Self>, behind: Option<ChangePosition>, life: u64) -> FeedReader {
+        let mut ring = self.lock();
+        if self.readers_len.fetch_add(1, Ordering::Relaxed) == 0 {
+            (ring.life, ring.first) = (life, 1);
+        }
+        let end = ring.end();
+        let is_known = |position: &ChangePosition| position.life == ring.life && position.number < end;
+        let (next, has_unknown_gap) = match behind {
+            None => (end, false),
+            Some(position) if is_known(&position) => (position.number + 1, false),
+            Some(_) => (ring.first, true),
+        };
+        FeedReader {
+            feed: Arc::clone(self),
+            life: ring.life,
+            next,
+            has_unknown_gap,
+        }
+    }
+}
+
+impl ChangeRing {
+    /// The number of the next change.
+    fn end(&self) -> u64 {
+        self.first + self.changes.len() as u64
+    }
+}
+
+impl FeedReader {
+    fn take(&mut self, len_max: usize) -> Option<Changes> {
+        let ring = self.feed.lock();
+        let missed = ring.first.saturating_sub(self.next);
+        let lost = match (std::mem::take(&mut self.has_unknown_gap), missed) {
+            (true, _) => Lost::Unknown,
+            (false, 0) => Lost::Nothing,
+            (false, missed) => Lost::Counted(missed),
+        };
+        let from = self.next.max(ring.first);
+        let skipped = usize::try_from(from - ring.first).unwrap_or(usize::MAX);
+        let kept = ring.changes.iter().skip(skipped).take(len_max);
+        let life = self.life;
+        let changes: Vec<_> = (from..)
+            .zip(kept)
+            .map(|(number, (at, kind))| FeedChange {
+                position: ChangePosition { life, number },
+                at: *at,
+                kind: kind.clone(),
+            })
+            .collect();
+        drop(ring);
+        self.next = from + changes.len() as u64;
+        (!changes.is_empty() || lost != Lost::Nothing).then_some(Changes { changes, lost })
+    }
+
+    fn position(&self) -> ChangePosition {
+        ChangePosition {
+            life: self.life,
+            number: self.next - 1,
+        }
+    }
+}
+
+impl Drop for FeedReader {
+    fn drop(&mut self) {
+        let mut ring = self.feed.lock();
+        if self.feed.readers_len.fetch_sub(1, Ordering::Relaxed) == 1 {
+            ring.changes = VecDeque::new();
+        }
+    }
+}
+
+/// The beginning of a text, if it is long.
+pub(crate) fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+        text.truncate(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(number: usize) -> (Timestamp, ChangeKind) {
+        let (part, message) = (number.to_string(), String::new());
+        (Timestamp::EPOCH, ChangeKind::PartFailed { part, message })
+    }
+
+    fn parts(changes: &Changes) -> Vec<usize> {
+        let names = changes.changes.iter().map(|change| match &change.kind {
+            ChangeKind::PartFailed { part, .. } => part.parse().unwrap(),
+            other => panic!("{other:?}"),
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn a_reader_that_is_behind_loses_the_oldest_and_is_told_how_many() {
+        let feed = Arc::new(Feed::default());
+        let (mut quick, mut slow) = (feed.open(None, 1), feed.open(None, 2));
+        feed.tell((0..10).map(part));
+        assert_eq!(parts(&quick.take(4).unwrap()), [0, 1, 2, 3]);
+        assert_eq!(parts(&quick.take(100).unwrap()), [4, 5, 6, 7, 8, 9]);
+        assert_eq!(quick.take(100), None);
+        feed.tell((10..CHANGES_LEN_MAX + 5).map(part));
+        let late = slow.take(2).unwrap();
+        assert_eq!((late.lost, parts(&late)), (Lost::Counted(5), vec![5, 6]));
+        assert_eq!(slow.take(1).unwrap().lost, Lost::Nothing);
+        assert_eq!(parts(&quick.take(1).unwrap()), [10]);
+    }
+
+    #[test]
+    fn a_reader_that_comes_again_goes_on_behind_its_position_while_another_reads() {
+        let feed = Arc::new(Feed::default());
+        let (stays, mut goes) = (feed.open(None, 1), feed.open(None, 2));
+        feed.tell((0..3).map(part));
+        let position = goes.take(2).unwrap().changes[1].position;
+        assert_eq!(goes.position(), position);
+        assert_eq!(position.to_string().parse(), Ok(position));
+        drop(goes);
+        feed.tell((3..5).map(part));
+        let mut again = feed.open(Some(position), 3);
+        let changes = again.take(10).unwrap();
+        assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![2, 3, 4]));
+        drop((stays, again));
+        // Nobody has kept anything meanwhile.
+        feed.tell((5..7).map(part));
+        assert!(!feed.is_open() && feed.lock().changes.is_empty());
+        let mut again = feed.open(Some(position), 3);
+        assert_eq!(again.take(10).unwrap().lost, Lost::Unknown);
+        feed.tell([part(7)]);
+        let changes = again.take(10).unwrap();
+        assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![7]));
+    }
+
+    #[test]
+    fn a_text_that_is_no_position_is_refused() {
+        for text in [
+            "",
+            "-",
+            "0-1",
+            "000000000000000g-1",
+            "0000000000000000-",
+            "0000000000000000-+1",
+        ] {
+            assert_eq!(text.parse::<ChangePosition>(), Err(ChangePositionError), "{text}");
+        }
+    }
+}

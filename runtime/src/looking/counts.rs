@@ -1,0 +1,157 @@
+//! How many runs there are of each workflow, and what they do: kept as runs begin, end and are parked, so that looking
+//! costs nothing but reading.
+//!
+//! ```text
+//!   shard: rows of its own ── once in a sweep, what has changed ──► row of the workflow ──► Runtime::counts
+//! ```
+//!
+//! Invariant: a row's gauges hold what each shard has told last; a shard that goes takes its share back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millrun_workflow::OutcomeKind;
+
+use crate::code::workflows::is_reserved;
+use crate::shared::ShardShared;
+
+/// So many workflows have a row of their own: the first that have runs. The others are counted together.
+pub(crate) const WORKFLOWS_COUNTED_MAX: usize = 256;
+
+/// How many runs there are, by workflow and by what they do: see [`Runtime::counts`](crate::Runtime::counts).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunCounts {
+    /// Of each workflow that has had runs since the runtime was started, in the order of their names: of the first 256.
+    pub workflows: Vec<WorkflowCounts>,
+    /// Of all other workflows together; its name is empty. Of these it is not told which are registered.
+    pub others: WorkflowCounts,
+}
+
+/// How many runs of a workflow there are. The first four are live, and counted now; the others have ended since the
+/// runtime was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkflowCounts {
+    /// The name of the workflow.
+    pub workflow: String,
+    /// Those that run, or wait for something.
+    pub running: u64,
+    /// Those whose code does not run, but for those that are paused.
+    pub parked: u64,
+    /// Those that are parked because somebody asked for it.
+    pub paused: u64,
+    /// All that are live, if the workflow is not registered.
+    pub not_registered: u64,
+    /// Those that ended with a value.
+    pub completed: u64,
+    /// Those that ended with an error.
+    pub failed: u64,
+    /// Those that ended with their answer to a request to cancel.
+    pub cancelled: u64,
+    /// Those that were terminated.
+    pub terminated: u64,
+    /// Those that went on in another run.
+    pub continued: u64,
+}
+
+impl WorkflowCounts {
+    /// How many are live.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.running + self.parked + self.paused + self.not_registered
+    }
+
+    fn of(tally: &WorkflowTally, is_registered: bool) -> Self {
+        let gauge = |gauge: &AtomicU64| {
+            // Shards tell of a run that moves between them one after the other.
+            let told = gauge.load(Ordering::Relaxed);
+            if told > u64::MAX / 2 { 0 } else { told }
+        };
+        let ended = |outcome| tally.ended[at(outcome)].load(Ordering::Relaxed);
+        let (live, parked, paused) = (gauge(&tally.live), gauge(&tally.parked), gauge(&tally.paused));
+        let [running, parked, paused, not_registered] = if is_registered {
+            [live.saturating_sub(parked + paused), parked, paused, 0]
+        } else {
+            [0, 0, 0, live]
+        };
+        Self {
+            workflow: tally.workflow.clone(),
+            running,
+            parked,
+            paused,
+            not_registered,
+            completed: ended(OutcomeKind::Completed),
+            failed: ended(OutcomeKind::Failed),
+            cancelled: ended(OutcomeKind::Cancelled),
+            terminated: ended(OutcomeKind::Terminated),
+            continued: ended(OutcomeKind::Continued),
+        }
+    }
+}
+
+/// The place of an outcome in [`WorkflowTally::ended`].
+#[inline]
+pub(crate) const fn at(outcome: OutcomeKind) -> usize {
+    match outcome {
+        OutcomeKind::Completed => 0,
+        OutcomeKind::Failed => 1,
+        OutcomeKind::Cancelled => 2,
+        OutcomeKind::Terminated => 3,
+        OutcomeKind::Continued => 4,
+    }
+}
+
+/// The counts of one workflow, of all shards.
+#[derive(Debug, Default)]
+pub(crate) struct WorkflowTally {
+    workflow: String,
+    pub(crate) live: AtomicU64,
+    pub(crate) parked: AtomicU64,
+    pub(crate) paused: AtomicU64,
+    pub(crate) ended: [AtomicU64; OutcomeKind::ALL.len()],
+}
+
+/// The counts of all workflows.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies {
+    /// In the order in which they came.
+    rows: Mutex<Vec<Arc<WorkflowTally>>>,
+    others: Arc<WorkflowTally>,
+}
+
+impl Tallies {
+    /// The row of a workflow, and whether it is its own.
+    pub(crate) fn row(&self, workflow: &str) -> (Arc<WorkflowTally>, bool) {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(row) = rows.iter().find(|row| row.workflow == workflow) {
+            return (Arc::clone(row), true);
+        }
+        if rows.len() == WORKFLOWS_COUNTED_MAX {
+            return (Arc::clone(&self.others), false);
+        }
+        let row = Arc::new(WorkflowTally {
+            workflow: workflow.to_owned(),
+            ..WorkflowTally::default()
+        });
+        rows.push(Arc::clone(&row));
+        (row, true)
+    }
+}
+
+impl ShardShared {
+    /// What all shards have told.
+    pub(crate) fn counts(&self) -> RunCounts {
+        let rows = self.tallies.rows.lock();
+        let rows = rows.unwrap_or_else(PoisonError::into_inner).clone();
+        let of =
+            |row: &Arc<WorkflowTally>| WorkflowCounts::of(row, self.workflows.have(row.workflow.as_str()));
+        let shown = rows.iter().filter(|row| !is_reserved(&row.workflow));
+        let mut workflows: Vec<_> = shown.map(of).collect();
+        workflows.sort_by(|one, other| one.workflow.cmp(&other.workflow));
+        RunCounts {
+            workflows,
+            others: WorkflowCounts::of(&self.tallies.others, true),
+        }
+    }
+}

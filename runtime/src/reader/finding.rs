@@ -1,0 +1,155 @@
+//! Searches among the finished runs, for those who look on.
+//!
+//! ```text
+//!   journal: the latest closed, by times and by how they ended ──► first records ──► workflow, id ──► page
+//! ```
+//!
+//! How a run ended and when is known without its records; its id and its workflow stand in the first one. So a search by
+//! these reads many records, and stops behind some of them: the next page goes on.
+
+use millrun_core::{InstanceId, RunId, Sequence};
+use millrun_persistence::{
+    FinishedHead, FinishedSearch, HistoryPage, ReadError, RecordKinds, ToRead, WasRead,
+};
+use millrun_workflow::{Event, OutcomeKind, Started, wire};
+
+use super::{Reader, decode, kept_of, of_finished};
+use crate::RunError;
+use crate::code::workflows::is_reserved;
+use crate::looking::find::{RunSearch, RunStatus, RunSummary};
+
+/// The first records of so many runs are read for one page.
+const READ_LEN_MAX: usize = 2_048;
+
+/// So many are read together, and no more than so many bytes of them; larger ones one by one.
+const TOGETHER_LEN: usize = 256;
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
+
+/// The journal is asked so often for one page: it examines a bounded number of runs each time.
+const SEARCHES_LEN_MAX: usize = 16;
+
+/// What a search has found, and where it goes on.
+#[derive(Debug, Default)]
+pub(crate) struct FoundFinished {
+    pub(crate) runs: Vec<RunSummary>,
+    pub(crate) next: Option<RunId>,
+    pub(crate) unreadable: u64,
+}
+
+impl Reader {
+    /// The latest ended of the finished runs that are looked for and ended before this one.
+    pub(super) fn find(
+        &self,
+        filter: &RunSearch,
+        before: Option<RunId>,
+        len_max: usize,
+    ) -> Result<FoundFinished, RunError> {
+        let mut search = FinishedSearch::new();
+        search.before = before;
+        search.kinds = kinds_of(filter);
+        (search.started, search.closed) = (filter.started_millis(), filter.ended);
+        let picks = filter.workflow.is_some() || !filter.id_prefix.is_empty();
+        let (mut found, mut read) = (FoundFinished::default(), 0);
+        for _ in 0..SEARCHES_LEN_MAX {
+            let wanted = len_max - found.runs.len();
+            let wanted = if picks {
+                TOGETHER_LEN
+            } else {
+                wanted.min(TOGETHER_LEN)
+            };
+            let page = self.shared.journal.find_finished(&search, wanted)?;
+            found.unreadable += page.unreadable;
+            let began = self.beginnings(&page.runs);
+            for (at, (head, began)) in page.runs.iter().zip(began).enumerate() {
+                match began.and_then(|(id, started)| found_run(head, id, &started)) {
+                    Ok(run) if is_found(filter, &run) => found.runs.push(run),
+                    Ok(_) | Err(RunError::NotFound | RunError::Expired) => {}
+                    Err(RunError::Read(error @ ReadError::Failed(_))) => return Err(error.into()),
+                    Err(_) => found.unreadable += 1,
+                }
+                if found.runs.len() == len_max {
+                    let is_last = at + 1 == page.runs.len() && page.next.is_none();
+                    found.next = (!is_last).then_some(head.run);
+                    return Ok(found);
+                }
+            }
+            read += page.runs.len();
+            found.next = page.next;
+            if page.next.is_none() || read >= READ_LEN_MAX {
+                break;
+            }
+            search.before = page.next;
+        }
+        Ok(found)
+    }
+
+    /// How these runs began, each with the id of its instance.
+    fn beginnings(&self, heads: &[FinishedHead]) -> Vec<Result<(InstanceId, Box<Started>), RunError>> {
+        let page_of = |head: &FinishedHead| ToRead::Page {
+            run: head.run,
+            after: Sequence::ZERO,
+            bytes_max: 0,
+        };
+        let wanted: Vec<_> = heads.iter().map(page_of).collect();
+        let mut began: Vec<_> = heads.iter().map(|_| None).collect();
+        let journal = &self.shared.journal;
+        journal.read_together(&wanted, TOGETHER_BYTES_MAX, &mut |at, was_read| {
+            began[at] = match was_read {
+                Ok(WasRead::Page(page)) => Some(beginning_of(&page)),
+                Ok(_) => None,
+                Err(error) => Some(Err(of_finished(error))),
+            };
+        });
+        let alone = |head: &FinishedHead| {
+            let page = journal.history_page(head.run, Sequence::ZERO, 0);
+            beginning_of(&page.map_err(of_finished)?)
+        };
+        let all = began.into_iter().zip(heads);
+        all.map(|(began, head)| began.unwrap_or_else(|| alone(head)))
+            .collect()
+    }
+}
+
+/// The kinds of the last events of the runs that are looked for.
+fn kinds_of(filter: &RunSearch) -> RecordKinds {
+    let outcomes = OutcomeKind::ALL.into_iter();
+    let wanted = outcomes.filter(|outcome| filter.has(RunStatus::from(*outcome)));
+    wanted.map(wire::kind_of_outcome).collect()
+}
+
+/// How a run began, by a page that begins with the first record that is there; and the id of its instance.
+pub(super) fn beginning_of(page: &HistoryPage) -> Result<(InstanceId, Box<Started>), RunError> {
+    let id = page.id.clone().ok_or(RunError::NotFound)?;
+    if let Some(trimmed) = &page.trimmed {
+        let kept = kept_of(trimmed)?;
+        let started = kept.ledger().started().ok_or(RunError::NotFound)?;
+        return Ok((id, Box::new(started.clone())));
+    }
+    let first = page.records.first().ok_or(RunError::NotFound)?;
+    match decode(first, id.as_str())? {
+        Event::Started(started) => Ok((id, Box::new(started))),
+        other => Err(RunError::History(format!("it begins with {}", other.label()))),
+    }
+}
+
+fn found_run(head: &FinishedHead, id: InstanceId, started: &Started) -> Result<RunSummary, RunError> {
+    let outcome = wire::outcome_of_kind(head.kind);
+    let outcome = outcome.ok_or_else(|| RunError::History(format!("it ends with an event {}", head.kind)))?;
+    Ok(RunSummary {
+        id,
+        run: head.run,
+        workflow: started.workflow.to_string(),
+        status: outcome.into(),
+        started_at: head.run.started(),
+        ended_at: Some(head.closed_at),
+    })
+}
+
+/// Whether a run is looked for, as far as its first record tells.
+fn is_found(filter: &RunSearch, run: &RunSummary) -> bool {
+    let is_of_workflow = filter
+        .workflow
+        .as_ref()
+        .is_none_or(|workflow| run.workflow == *workflow);
+    is_of_workflow && !is_reserved(&run.workflow) && run.id.as_str().starts_with(filter.id_prefix.as_str())
+}

@@ -1,0 +1,409 @@
+//! The runs of a shard in the order in which they began, to be walked from the latest to the earliest.
+//!
+//! ```text
+//!   earliest [ spots of 0 ms .. │ spots of 1,200 ms .. │ spots of 1,730 ms .. ] latest ◄── a run begins: one is added
+//!                 ▲ cleaned, a few spots with each that is added                ◄── a walk goes this way
+//! ```
+//!
+//! A million runs are eight megabytes here. A run that ends is not looked for: its spot [tells](Spot) that it is nobody's
+//! now, and goes when it is come across.
+//!
+//! Invariants: a chunk has the spots of all runs that began within its milliseconds, in no order; chunks are in order and
+//! have no gaps between them. While somebody walks, spots are added and none is moved.
+
+use millrun_core::RunId;
+
+use super::line::Spot;
+
+/// A chunk that has as many spots gets no later ones.
+const CHUNK_LEN: usize = 512;
+
+/// Spots that are nobody's are let be while they are no more than those of runs, and these.
+const SLACK: usize = 1_024;
+
+/// How many spots are looked at with each that is added, while too many are nobody's.
+const CLEANED_LEN: usize = 4;
+
+/// Orders runs by their beginning: the millisecond, then a random number, then the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StartKey(u128);
+
+/// The bits of a run's id that tell its partition.
+const PARTITION_BITS: u32 = 16;
+
+impl StartKey {
+    pub(crate) fn of(run: RunId) -> Self {
+        Self(run.bits().rotate_left(PARTITION_BITS))
+    }
+
+    pub(crate) fn run(self) -> RunId {
+        RunId::from_bits(self.0.rotate_right(PARTITION_BITS)).expect("it was made of a run's id")
+    }
+
+    pub(in crate::shard) fn millis(self) -> u64 {
+        millis_of(self.run())
+    }
+}
+
+fn millis_of(run: RunId) -> u64 {
+    run.started().as_millis()
+}
+
+#[derive(Debug, Default)]
+pub(in crate::shard) struct StartOrder {
+    chunks: Vec<Chunk>,
+    /// How many spots there are in all.
+    len: usize,
+    /// The chunk and the spot that are cleaned next.
+    cleaned: (usize, usize),
+    /// How many walks are under way.
+    walks: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// It has the runs that began in this millisecond and later, up to the next chunk's.
+    from: u64,
+    /// None began later.
+    to: u64,
+    spots: Vec<Spot>,
+    /// It is divided when it has as many spots.
+    divided_at: usize,
+}
+
+impl Chunk {
+    fn new(from: u64) -> Self {
+        Self {
+            from,
+            to: from,
+            spots: Vec::new(),
+            divided_at: 2 * CHUNK_LEN,
+        }
+    }
+}
+
+/// How far a walk has come.
+#[derive(Debug)]
+pub(in crate::shard) struct StartWalk {
+    /// How many chunks are left, the one that is being walked included.
+    chunks_left: usize,
+    /// How many spots of that one have been visited.
+    visited: usize,
+}
+
+/// What a walk has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shard) enum Walked {
+    /// There is more in the chunk.
+    Some,
+    /// A chunk is through: all runs that are left began before those that were visited.
+    Chunk,
+    /// There are no more.
+    All,
+}
+
+impl StartOrder {
+    /// Adds a run that stands there. `run_at` gives the run of a spot, if that is still there.
+    #[inline]
+    pub(in crate::shard) fn push(
+        &mut self,
+        spot: Spot,
+        run: RunId,
+        live_len: usize,
+        run_at: impl Fn(Spot) -> Option<RunId>,
+    ) {
+        let millis = millis_of(run);
+        self.len += 1;
+        match self.chunks.last_mut() {
+            Some(last) if millis >= last.from && (millis <= last.to || last.spots.len() < CHUNK_LEN) => {
+                last.to = last.to.max(millis);
+                last.spots.push(spot);
+                if last.spots.len() >= last.divided_at {
+                    self.divide(self.chunks.len() - 1, run_at);
+                    return;
+                }
+            }
+            _ => self.push_elsewhere(spot, millis, &run_at),
+        }
+        if self.len > 2 * live_len + SLACK {
+            self.clean(run_at);
+        }
+    }
+
+    /// Adds a run that is not of the last chunk.
+    fn push_elsewhere(&mut self, spot: Spot, millis: u64, run_at: &impl Fn(Spot) -> Option<RunId>) {
+        let behind = self.chunks.partition_point(|chunk| chunk.from <= millis);
+        let Some(at) = behind.checked_sub(1) else {
+            // The first of all, whenever those began that follow.
+            let mut first = Chunk::new(0);
+            first.to = millis;
+            first.spots.push(spot);
+            self.chunks.push(first);
+            return;
+        };
+        if behind == self.chunks.len() && millis > self.chunks[at].to {
+            let mut last = Chunk::new(millis);
+            last.spots.push(spot);
+            self.chunks.push(last);
+            return;
+        }
+        let chunk = &mut self.chunks[at];
+        chunk.to = chunk.to.max(millis);
+        chunk.spots.push(spot);
+        if chunk.spots.len() >= chunk.divided_at {
+            self.divide(at, run_at);
+        }
+    }
+
+    /// Makes two chunks of one, if its runs began in several milliseconds.
+    #[cold]
+    fn divide(&mut self, at: usize, run_at: impl Fn(Spot) -> Option<RunId>) {
+        let chunk = &mut self.chunks[at];
+        chunk.divided_at = 2 * chunk.spots.len();
+        if self.walks > 0 {
+            return;
+        }
+        let began = chunk
+            .spots
+            .iter()
+            .filter_map(|spot| run_at(*spot).map(|run| (millis_of(run), *spot)));
+        let mut began: Vec<_> = began.collect();
+        self.len -= chunk.spots.len() - began.len();
+        began.sort_unstable_by_key(|(millis, _)| *millis);
+        let middle = began.get(began.len() / 2).map_or(0, |(millis, _)| *millis);
+        let mut middle_at = began.partition_point(|(millis, _)| *millis < middle);
+        if middle_at == 0 {
+            middle_at = began.partition_point(|(millis, _)| *millis <= middle);
+        }
+        let later = began.split_off(middle_at);
+        chunk.spots = began.iter().map(|(_, spot)| *spot).collect();
+        if let (Some((from, _)), Some((to, _))) = (later.first(), later.last()) {
+            chunk.to = began.last().map_or(chunk.from, |(millis, _)| *millis);
+            chunk.divided_at = 2 * CHUNK_LEN.max(chunk.spots.len());
+            let mut second = Chunk::new(*from);
+            second.to = *to;
+            second.spots = later.iter().map(|(_, spot)| *spot).collect();
+            second.divided_at = 2 * CHUNK_LEN.max(second.spots.len());
+            self.chunks.insert(at + 1, second);
+        }
+        self.cleaned = (0, 0);
+    }
+
+    /// Looks at a few spots, and lets go of those that are nobody's.
+    fn clean(&mut self, run_at: impl Fn(Spot) -> Option<RunId>) {
+        if self.walks > 0 {
+            return;
+        }
+        for _ in 0..CLEANED_LEN {
+            let (at, spot_at) = self.cleaned;
+            let Some(chunk) = self.chunks.get_mut(at) else {
+                self.cleaned = (0, 0);
+                return;
+            };
+            match chunk.spots.get(spot_at) {
+                Some(spot) if run_at(*spot).is_none() => {
+                    chunk.spots.swap_remove(spot_at);
+                    self.len -= 1;
+                }
+                Some(_) => self.cleaned.1 += 1,
+                None => self.cleaned = (at + self.join(at), 0),
+            }
+        }
+    }
+
+    /// A chunk has been cleaned: it takes in the next one if both are small. Gives how far the next one to be cleaned is.
+    fn join(&mut self, at: usize) -> usize {
+        let [chunk, next] = match self.chunks.get_mut(at..at + 2) {
+            Some([chunk, next]) => [chunk, next],
+            _ => return 1,
+        };
+        if chunk.spots.len() + next.spots.len() > CHUNK_LEN / 2 {
+            return 1;
+        }
+        chunk.to = chunk.to.max(next.to);
+        chunk.spots.append(&mut next.spots);
+        self.chunks.remove(at + 1);
+        // What it has taken in is cleaned with it.
+        0
+    }
+
+    /// Begins a walk over the runs that began in this millisecond or before, and perhaps some more; over all if there is
+    /// none. It has to be [ended](Self::end).
+    pub(in crate::shard) fn begin(&mut self, millis: Option<u64>) -> StartWalk {
+        self.walks += 1;
+        let chunks_left = match millis {
+            Some(millis) => self.chunks.partition_point(|chunk| chunk.from <= millis),
+            None => self.chunks.len(),
+        };
+        StartWalk {
+            chunks_left,
+            visited: 0,
+        }
+    }
+
+    /// Ends a walk.
+    pub(in crate::shard) fn end(&mut self, walk: StartWalk) {
+        let StartWalk { .. } = walk;
+        self.walks -= 1;
+    }
+
+    /// The millisecond in which the latest of the runs began, at the most, that a walk has left.
+    pub(in crate::shard) fn latest_left(&self, walk: &StartWalk) -> Option<u64> {
+        let at = walk.chunks_left.checked_sub(1)?;
+        self.chunks.get(at).map(|chunk| chunk.to)
+    }
+
+    /// Visits up to `len_max` spots of one chunk, and says how many they were.
+    pub(in crate::shard) fn walk(
+        &self,
+        walk: &mut StartWalk,
+        len_max: usize,
+        mut visit: impl FnMut(Spot),
+    ) -> (Walked, usize) {
+        let Some(chunk) = walk.chunks_left.checked_sub(1).and_then(|at| self.chunks.get(at)) else {
+            return (Walked::All, 0);
+        };
+        let left = chunk.spots.get(walk.visited..).unwrap_or_default();
+        let visited = left.len().min(len_max);
+        left[..visited].iter().for_each(|spot| visit(*spot));
+        if visited < left.len() {
+            walk.visited += visited;
+            return (Walked::Some, visited);
+        }
+        (walk.chunks_left, walk.visited) = (walk.chunks_left - 1, 0);
+        let walked = if walk.chunks_left == 0 {
+            Walked::All
+        } else {
+            Walked::Chunk
+        };
+        (walked, visited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use millrun_core::{Partition, Timestamp};
+
+    use super::*;
+
+    /// Runs in slots, as a roster has them.
+    #[derive(Default)]
+    struct World {
+        order: StartOrder,
+        slots: Vec<Option<RunId>>,
+        free: Vec<u32>,
+        live: BTreeMap<StartKey, u32>,
+    }
+
+    impl World {
+        fn begin(&mut self, run: RunId) {
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.slots.push(None);
+                u32::try_from(self.slots.len() - 1).unwrap()
+            });
+            self.slots[slot as usize] = Some(run);
+            self.live.insert(StartKey::of(run), slot);
+            let slots = &self.slots;
+            let run_at = |spot: Spot| slots[spot.slot as usize].filter(|run| spot.is_of(*run));
+            self.order
+                .push(Spot::new(slot, run), run, self.live.len(), run_at);
+        }
+
+        fn end(&mut self, key: StartKey) {
+            let slot = self.live.remove(&key).unwrap();
+            self.slots[slot as usize] = None;
+            self.free.push(slot);
+        }
+
+        /// All live runs, chunk by chunk, as a walk of so many spots at a time gives them.
+        fn walk(&self, walk: &mut StartWalk, len_max: usize) -> Vec<BTreeSet<StartKey>> {
+            let (mut chunks, mut chunk) = (Vec::new(), BTreeSet::new());
+            loop {
+                let (walked, _) = self.order.walk(walk, len_max, |spot| {
+                    let run = self.slots[spot.slot as usize].filter(|run| spot.is_of(*run));
+                    chunk.extend(run.map(StartKey::of));
+                });
+                if walked != Walked::Some {
+                    chunks.push(std::mem::take(&mut chunk));
+                }
+                if walked == Walked::All {
+                    return chunks;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_gives_live_runs_from_the_latest_on_and_holds_on_to_nothing() {
+        let mut state = 11_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut world = World::default();
+        let mut clock = 1_000_000;
+        for step in 0..60_000_u64 {
+            clock += u64::from(random(3) == 0);
+            // Seldom a run that began long ago, as one that was recovered.
+            let millis = if random(10) == 0 { random(clock) } else { clock };
+            let partition = Partition::from_index(u16::try_from(random(1_024)).unwrap()).unwrap();
+            let time = Timestamp::from_micros(millis * 1_000);
+            world.begin(RunId::new(partition, time, step << 20 | random(1 << 20)));
+            if world.live.len() > 3_000 || random(2) == 0 {
+                let at = usize::try_from(random(world.live.len() as u64)).unwrap();
+                let key = *world.live.keys().nth(at).unwrap();
+                world.end(key);
+            }
+            if step % 5_000 == 4_999 {
+                let mut walk = world.order.begin(None);
+                let walked = world.walk(&mut walk, 100);
+                world.order.end(walk);
+                let mut last: Option<StartKey> = None;
+                for chunk in &walked {
+                    let latest = chunk.last().copied();
+                    assert!(last.is_none_or(|last| latest.is_none_or(|latest| latest < last)));
+                    last = chunk.first().copied().or(last);
+                }
+                let all: BTreeSet<_> = walked.into_iter().flatten().collect();
+                assert!(all.iter().eq(world.live.keys()));
+                let middle = *world.live.keys().nth(world.live.len() / 2).unwrap();
+                let mut walk = world.order.begin(Some(middle.millis()));
+                let all: BTreeSet<_> = world.walk(&mut walk, 7).into_iter().flatten().collect();
+                world.order.end(walk);
+                assert!(world.live.range(..=middle).all(|(key, _)| all.contains(key)));
+            }
+            let spots: usize = world.order.chunks.iter().map(|chunk| chunk.spots.len()).sum();
+            assert_eq!(world.order.len, spots);
+            assert!(spots <= 3 * 3_000 + SLACK, "{spots} spots after {step} steps");
+        }
+        assert!(world.order.chunks.len() < 200);
+    }
+
+    #[test]
+    fn what_begins_during_a_walk_hides_nothing_from_it() {
+        let run = |millis: u64, number: u64| {
+            let time = Timestamp::from_micros(millis * 1_000);
+            RunId::new(Partition::of(b"p"), time, number)
+        };
+        let mut world = World::default();
+        (0..3_000).for_each(|number| world.begin(run(number / 10, number)));
+        let before: BTreeSet<_> = world.live.keys().copied().collect();
+        let mut walk = world.order.begin(None);
+        let mut seen = BTreeSet::new();
+        loop {
+            let (walked, _) = world.order.walk(&mut walk, 64, |spot| {
+                let run = world.slots[spot.slot as usize].filter(|run| spot.is_of(*run));
+                seen.extend(run.map(StartKey::of));
+            });
+            let number = 10_000 + seen.len() as u64;
+            (0..50).for_each(|more| world.begin(run(number % 300, number * 100 + more)));
+            if walked == Walked::All {
+                break;
+            }
+        }
+        world.order.end(walk);
+        assert!(before.is_subset(&seen));
+    }
+}

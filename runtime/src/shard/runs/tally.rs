@@ -1,0 +1,177 @@
+//! What a shard counts of the runs of each workflow, and tells once in a sweep: see [`counts`](crate::looking::counts).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millrun_workflow::OutcomeKind;
+use rustc_hash::FxHashMap;
+
+use super::census::tell_change;
+use super::entry::{Parking, WorkflowName};
+use crate::looking::counts::{self, WorkflowTally};
+use crate::shared::ShardShared;
+
+/// The rows of one shard.
+#[derive(Debug)]
+pub(in crate::shard) struct Rows {
+    shared: Arc<ShardShared>,
+    rows: Vec<WorkflowRow>,
+    by_name: FxHashMap<Box<str>, usize>,
+    /// The row that was wanted last, and often is next.
+    last: usize,
+    /// Those that have changed since they were told.
+    changed: Vec<usize>,
+    /// The row of the workflows that have none of their own, if there are such.
+    others: Option<usize>,
+}
+
+/// The counts of one workflow.
+#[derive(Debug)]
+struct WorkflowRow {
+    name: WorkflowName,
+    shared: Arc<WorkflowTally>,
+    live: usize,
+    parked: usize,
+    paused: usize,
+    told_live: u64,
+    told_parked: u64,
+    told_paused: u64,
+    /// Since they were told.
+    ended: [u64; OutcomeKind::ALL.len()],
+    is_changed: bool,
+}
+
+impl Rows {
+    pub(super) fn new(shared: Arc<ShardShared>) -> Self {
+        Self {
+            shared,
+            rows: Vec::new(),
+            by_name: FxHashMap::default(),
+            last: 0,
+            changed: Vec::new(),
+            others: None,
+        }
+    }
+
+    /// The row of a workflow, which changes.
+    #[inline]
+    fn row(&mut self, name: &WorkflowName) -> &mut WorkflowRow {
+        let at = match self.rows.get(self.last) {
+            Some(row) if row.name.is_named_as(name) => self.last,
+            _ => self.find(name),
+        };
+        let row = &mut self.rows[at];
+        if !std::mem::replace(&mut row.is_changed, true) {
+            self.changed.push(at);
+        }
+        row
+    }
+
+    fn find(&mut self, name: &WorkflowName) -> usize {
+        if let Some(at) = self.by_name.get(name.as_str()) {
+            self.last = *at;
+            return *at;
+        }
+        if let Some(others) = self.others {
+            return others;
+        }
+        let (shared, is_own) = self.shared.tallies.row(name.as_str());
+        let at = self.rows.len();
+        self.rows.push(WorkflowRow {
+            name: if is_own {
+                name.clone()
+            } else {
+                WorkflowName::Known("")
+            },
+            shared,
+            live: 0,
+            parked: 0,
+            paused: 0,
+            told_live: 0,
+            told_parked: 0,
+            told_paused: 0,
+            ended: [0; OutcomeKind::ALL.len()],
+            is_changed: false,
+        });
+        if is_own {
+            self.by_name.insert(name.as_str().into(), at);
+            self.last = at;
+        } else {
+            self.others = Some(at);
+        }
+        at
+    }
+
+    #[inline]
+    pub(super) fn enter(&mut self, name: &WorkflowName) {
+        self.row(name).live += 1;
+    }
+
+    #[inline]
+    pub(super) fn leave(&mut self, name: &WorkflowName) {
+        self.row(name).live -= 1;
+    }
+
+    #[inline]
+    pub(super) fn note_end(&mut self, name: &WorkflowName, outcome: OutcomeKind) {
+        let row = self.row(name);
+        row.live -= 1;
+        row.ended[counts::at(outcome)] += 1;
+    }
+
+    /// The end of a run was refused, after it had been told of.
+    pub(super) fn take_back_end(&mut self, name: &WorkflowName, outcome: OutcomeKind) {
+        let row = self.row(name);
+        row.shared.ended[counts::at(outcome)].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_parking(&mut self, name: &WorkflowName, from: Parking, to: Parking) {
+        let row = self.row(name);
+        match from {
+            Parking::Runs => {}
+            Parking::Parked => row.parked -= 1,
+            Parking::Paused => row.paused -= 1,
+        }
+        match to {
+            Parking::Runs => {}
+            Parking::Parked => row.parked += 1,
+            Parking::Paused => row.paused += 1,
+        }
+    }
+
+    /// Tells what has changed.
+    #[inline]
+    pub(super) fn tell(&mut self) {
+        while let Some(at) = self.changed.pop() {
+            self.rows[at].tell();
+        }
+    }
+
+    /// Takes back what was told of live runs.
+    pub(super) fn withdraw(&mut self) {
+        for row in &mut self.rows {
+            (row.live, row.parked, row.paused) = (0, 0, 0);
+            row.tell();
+        }
+        self.changed.clear();
+    }
+}
+
+impl WorkflowRow {
+    fn tell(&mut self) {
+        self.is_changed = false;
+        tell_change(&mut self.told_live, self.live, &self.shared.live);
+        tell_change(&mut self.told_parked, self.parked, &self.shared.parked);
+        tell_change(&mut self.told_paused, self.paused, &self.shared.paused);
+        for (count, counter) in self.ended.iter_mut().zip(&self.shared.ended) {
+            add(std::mem::take(count), counter);
+        }
+    }
+}
+
+#[inline]
+fn add(count: u64, counter: &AtomicU64) {
+    if count > 0 {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
