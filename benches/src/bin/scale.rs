@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use clap::Parser;
 use millrun_benches::scale::{
-    Row, charts, checkpoints, history, journal, payload, sustained, tables, threads, waiting,
+    Row, charts, checkpoints, finding_failed, finding_live, history, journal, payload, sustained, tables,
+    threads, waiting,
 };
 use millrun_benches::{
     BenchError, CommonArguments, Measured, Program, Progress, ThreadArguments, end_after, end_with_parent,
     exit,
 };
+use serde::de::DeserializeOwned;
 
 /// Scaling curves of durable workflows.
 #[derive(Debug, Parser)]
@@ -31,11 +33,18 @@ struct Arguments {
     /// its own, since its memory is measured.
     #[arg(long, value_name = "N")]
     waiting_level: Option<u64>,
+    /// As `--waiting-level`, of finding some among so many that live.
+    #[arg(long, value_name = "N")]
+    finding_live: Option<u64>,
+    /// As `--waiting-level`, of finding those that failed among so many that have ended.
+    #[arg(long, value_name = "N")]
+    finding_failed: Option<u64>,
 }
 
 /// The levels of each curve.
 struct Levels {
     instances: &'static [u64],
+    found: &'static [u64],
     steps: &'static [u64],
     payloads: &'static [u64],
     checkpoints: &'static [u64],
@@ -48,6 +57,7 @@ struct Levels {
 
 const QUICK: Levels = Levels {
     instances: &[1_000, 10_000],
+    found: &[10_000],
     steps: &[10, 1_000],
     payloads: &[0, 1_024, 65_536],
     checkpoints: &[50_000, 200_000],
@@ -59,6 +69,7 @@ const QUICK: Levels = Levels {
 
 const FULL: Levels = Levels {
     instances: &[1_000, 10_000, 100_000, 1_000_000],
+    found: &[10_000, 100_000, 1_000_000],
     steps: &[10, 100, 1_000, 10_000, 100_000],
     payloads: &[0, 100, 1_024, 16_384, 262_144, 1_048_000],
     checkpoints: &[1_000_000, 2_000_000, 5_000_000, 10_000_000],
@@ -81,6 +92,21 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         end_with_parent();
         end_after(CHILD_TIME_MAX);
         println!("{}", serde_json::to_string(&waiting(folder, level, workers)?)?);
+        return Ok(());
+    }
+    if let Some(folder) = &arguments.common.out
+        && (arguments.finding_live.is_some() || arguments.finding_failed.is_some())
+    {
+        end_with_parent();
+        end_after(CHILD_TIME_MAX);
+        let mut rows = Vec::new();
+        if let Some(level) = arguments.finding_live {
+            rows.extend(finding_live(folder, level, workers)?);
+        }
+        if let Some(level) = arguments.finding_failed {
+            rows.extend(finding_failed(folder, level, workers)?);
+        }
+        println!("{}", serde_json::to_string(&rows)?);
         return Ok(());
     }
     let mut program = Program::begin("scale", &arguments.common)?;
@@ -107,7 +133,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     if wanted("waiting") {
         for level in levels.instances {
             let what = format!("{level} waiting instances");
-            point(what, &|| waiting_apart(folder, *level, workers));
+            point(what, &|| apart(folder, "--waiting-level", *level, workers));
         }
     }
     if wanted("history") {
@@ -127,6 +153,20 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         for level in levels.payloads {
             let what = format!("payloads of {level} bytes");
             point(what, &|| payload(folder, *level, workers, levels.measured));
+        }
+    }
+    if wanted("finding") {
+        for level in levels.found {
+            let what = format!("finding some of {level} live instances");
+            progress.running(&what);
+            measured.keep(what, apart::<Vec<Row>>(folder, "--finding-live", *level, workers));
+            let finished = 2 * level;
+            let what = format!("finding those that failed of {finished} finished runs");
+            progress.running(&what);
+            measured.keep(
+                what,
+                apart::<Vec<Row>>(folder, "--finding-failed", finished, workers),
+            );
         }
     }
     if wanted("checkpoints") {
@@ -154,13 +194,19 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     program.finish(&rows, &tables(&rows), &charts(&rows))
 }
 
-fn waiting_apart(folder: &Path, level: u64, workers: usize) -> Result<Row, BenchError> {
+/// What such a level gives in a process of its own.
+fn apart<T: DeserializeOwned>(
+    folder: &Path,
+    option: &str,
+    level: u64,
+    workers: usize,
+) -> Result<T, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::failed("bench-scale", error);
     let output = std::env::current_exe()
         .and_then(|program| {
             Command::new(program)
                 .args([
-                    "--waiting-level",
+                    option,
                     &level.to_string(),
                     "--threads",
                     &workers.to_string(),

@@ -17,6 +17,8 @@ pub(super) const LONG: Workflow<u64, u64> = Workflow::named("scale.long");
 pub(super) const CARRY: Workflow<String, u64> = Workflow::named("scale.carry");
 /// Adds up what it is told until that is zero, and makes a checkpoint once in a hundred.
 pub(super) const FOR_EVER: Workflow<(), u64> = Workflow::named("scale.for-ever");
+/// Ends at once: well, if its input says so.
+pub(super) const ENDING: Workflow<bool, u64> = Workflow::named("scale.ending");
 pub(super) const ONE_STEP: Workflow<u64, u64> = Workflow::named("scale.one-step");
 
 pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -27,6 +29,7 @@ pub(super) fn registered(builder: RuntimeBuilder) -> RuntimeBuilder {
         .register(LONG, long)
         .register(CARRY, carry)
         .register(FOR_EVER, for_ever)
+        .register(ENDING, ending)
         .register(ONE_STEP, one_step)
 }
 
@@ -52,6 +55,13 @@ async fn long(cx: WorkflowContext, steps: u64) -> Result<u64, WorkflowError> {
 
 async fn carry(cx: WorkflowContext, payload: String) -> Result<u64, WorkflowError> {
     Ok(cx.call(ECHO, payload).await?)
+}
+
+async fn ending(_cx: WorkflowContext, is_well: bool) -> Result<u64, WorkflowError> {
+    if is_well {
+        return Ok(7);
+    }
+    Err(WorkflowError::failed("it was told to"))
 }
 
 async fn one_step(cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {

@@ -5,6 +5,7 @@
 
 mod checkpoints;
 mod definitions;
+mod finding;
 mod history;
 mod journal;
 mod payload;
@@ -14,6 +15,7 @@ mod threads;
 mod waiting;
 
 pub use checkpoints::checkpoints;
+pub use finding::{finding_failed, finding_live};
 pub use history::history;
 pub use journal::journal;
 pub use payload::payload;

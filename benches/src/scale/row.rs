@@ -7,7 +7,7 @@ use crate::{ALLOCATOR, Axis, Chart, LineChart, Table, approximate, grouped};
 /// What was measured at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which curve: `waiting`, `history`, `checkpoints`, `journal`, `threads`, `payload` or `sustained`.
+    /// Which curve: `waiting`, `finding`, `finding parked`, `finding failed`, `history`, `checkpoints`, `journal`, `threads`, `payload` or `sustained`.
     pub group: String,
     /// What grows along it, with its unit.
     pub axis: String,
@@ -24,6 +24,9 @@ pub struct Row {
     /// The same for 99 in 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
+    /// How long a shard took meanwhile to answer somebody else, for 99 in 100, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meanwhile_p99_us: Option<f64>,
     /// From opening the store again to being ready, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reopen_us: Option<f64>,
@@ -45,6 +48,7 @@ impl Row {
             median_per_s,
             p50_us: None,
             p99_us: None,
+            meanwhile_p99_us: None,
             reopen_us: None,
             resident_bytes_used: None,
             file_bytes_used: None,
@@ -70,11 +74,12 @@ fn curve(group: &str, rows: &[Row]) -> Table {
         .clone()
         .next()
         .map_or_else(String::new, |row| row.axis.clone());
-    let columns: [Column; 7] = [
+    let columns: [Column; 8] = [
         (&axis, 1.0, |row| Some(row.level as f64)),
         ("per second", 1.0, |row| Some(row.median_per_s)),
         ("p50 us", 1.0, |row| row.p50_us),
         ("p99 us", 1.0, |row| row.p99_us),
+        ("others p99 us", 1.0, |row| row.meanwhile_p99_us),
         ("reopen ms", 1e3, |row| row.reopen_us),
         ("resident MB", 1e6, |row| row.resident_bytes_used),
         ("file MB", 1e6, |row| row.file_bytes_used),
@@ -111,11 +116,17 @@ fn curve(group: &str, rows: &[Row]) -> Table {
 type Column<'a> = (&'a str, f64, fn(&Row) -> Option<f64>);
 
 /// What was done along each curve.
-const WHAT: [(&str, &str); 7] = [
+const WHAT: [(&str, &str); 10] = [
     (
         "waiting",
         "started per second, then a signal to one of them until its result, then all of them reopened",
     ),
+    (
+        "finding",
+        "pages of 100 by six filters, of which two look at all instances; others ask the shards meanwhile",
+    ),
+    ("finding parked", "pages of the ten that are parked"),
+    ("finding failed", "pages of the ten that failed, the first of all"),
     (
         "history",
         "steps per second in sequence, then the store reopened and a signal that the whole history is replayed for",

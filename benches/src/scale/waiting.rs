@@ -13,7 +13,7 @@ use crate::runs::Sample;
 use crate::{BenchError, store_in, workers};
 
 /// Clients that start the instances.
-const CLIENTS: usize = 1_024;
+pub(super) const CLIENTS: usize = 1_024;
 /// How many of them are woken and timed, one by one.
 const WAKES: u64 = 200;
 
@@ -60,7 +60,7 @@ pub fn waiting(folder: &Path, instances: u64, threads: usize) -> Result<Row, Ben
     })
 }
 
-async fn start_all(runtime: &Runtime, instances: u64) -> Result<(), BenchError> {
+pub(super) async fn start_all(runtime: &Runtime, instances: u64) -> Result<(), BenchError> {
     let mut clients = JoinSet::new();
     for client in 0..(CLIENTS as u64).min(instances) {
         let runtime = runtime.clone();
