@@ -18,13 +18,14 @@ use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
-use crate::query::{PageQuery, StreamQuery, wait, wait_or};
+use crate::query::{FindQuery, PageQuery, StreamQuery, next_of, wait, wait_or};
 use crate::router::Served;
 use crate::starts::{start_lines, start_one};
-use crate::stream::run_events;
+use crate::stream::{changes, run_events};
 use crate::topics::tail;
 use crate::view::{
-    Json, catalogue, description, finished, history, instances, object, park_reason, parts, stats, why,
+    Json, catalogue, counts, description, finished, found, history, instances, object, park_reason, parts,
+    stats, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role};
@@ -80,6 +81,16 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             let page = PageQuery::parse(query)?;
             let after = page.after.as_deref().map(run).transpose()?;
             finished(runtime.list_finished(after, page.limit + 1).await?, page.limit)
+        }
+        Action::Find => {
+            let FindQuery { filter, after, limit } = FindQuery::parse(query)?;
+            let page = runtime.find(&filter, after, limit).await?;
+            found(&page, |cursor| next_of(query, cursor))
+        }
+        Action::Counts => counts(&runtime.counts()),
+        Action::Changes => {
+            let query = StreamQuery::parse(query, &head.headers)?;
+            return changes(runtime, served.streams.take()?, &query);
         }
         Action::Stats => stats(&runtime.stats()),
         Action::Parts => parts(&runtime.parts()),

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use millrun::Timestamp;
+use millrun::operating::{RunCursor, RunCursorError, RunSearch, RunStatus, TimeRange};
+
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::problem::Problem;
@@ -27,15 +30,7 @@ impl PageQuery {
     /// Reads a query.
     pub(crate) fn parse(query: &str) -> Result<Self, Problem> {
         let [after, limit] = parameters(query, ["after", "limit"])?;
-        let limit = match limit {
-            None => LIMIT,
-            Some(limit) => {
-                let limit = number("limit", &limit)?;
-                let limit = usize::try_from(limit).ok();
-                let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
-                limit.ok_or_else(|| wrong("limit", "from 1 to 1000"))?
-            }
-        };
+        let limit = page_limit(limit)?;
         Ok(Self { after, limit })
     }
 
@@ -45,6 +40,87 @@ impl PageQuery {
             .as_deref()
             .map_or(Ok(0), |after| number("after", after))
     }
+}
+
+/// Which runs are looked for, and which page of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FindQuery {
+    pub(crate) filter: RunSearch,
+    /// Behind what the page begins.
+    pub(crate) after: Option<RunCursor>,
+    pub(crate) limit: usize,
+}
+
+impl FindQuery {
+    /// Reads a query.
+    pub(crate) fn parse(query: &str) -> Result<Self, Problem> {
+        let [
+            workflow,
+            status,
+            id_prefix,
+            started_from,
+            started_until,
+            ended_from,
+            ended_until,
+            after,
+            limit,
+        ] = parameters(
+            query,
+            [
+                "workflow",
+                "status",
+                "id_prefix",
+                "started_from_us",
+                "started_until_us",
+                "ended_from_us",
+                "ended_until_us",
+                "after",
+                "limit",
+            ],
+        )?;
+        let mut filter = RunSearch::new().id_prefix(id_prefix.unwrap_or_default());
+        filter.workflow = workflow;
+        for name in status.iter().flat_map(|status| status.split(',')) {
+            let status = RunStatus::of_name(name);
+            filter = filter.status(status.ok_or_else(|| {
+                let all: Vec<_> = RunStatus::ALL.iter().map(|status| status.name()).collect();
+                wrong("status", &format!("{name:?} is none of {}", all.join(", ")))
+            })?);
+        }
+        filter.started = times("started", started_from, started_until)?;
+        filter.ended = times("ended", ended_from, ended_until)?;
+        let after = after.map(|after| after.parse());
+        Ok(Self {
+            filter,
+            after: after
+                .transpose()
+                .map_err(|error: RunCursorError| wrong("after", &error.to_string()))?,
+            limit: page_limit(limit)?,
+        })
+    }
+}
+
+/// The times from one on and before another.
+fn times(name: &str, from: Option<String>, until: Option<String>) -> Result<TimeRange, Problem> {
+    let mut times = TimeRange::default();
+    if let Some(from) = from {
+        times.from = Timestamp::from_micros(number(&format!("{name}_from_us"), &from)?);
+    }
+    if let Some(until) = until {
+        times.until = Timestamp::from_micros(number(&format!("{name}_until_us"), &until)?);
+    }
+    Ok(times)
+}
+
+/// The same query, for the page behind this.
+pub(crate) fn next_of(query: &str, after: &str) -> String {
+    let kept = query.split('&');
+    let mut kept: Vec<_> = kept
+        .filter(|parameter| !parameter.is_empty() && !parameter.starts_with("after="))
+        .map(str::to_owned)
+        .collect();
+    kept.push(format!("after={}", encoded(after)));
+    format!("?{}", kept.join("&"))
 }
 
 /// Where a stream begins, and how long it is.
@@ -119,6 +195,16 @@ fn parameters<const N: usize>(query: &str, names: [&str; N]) -> Result<[Option<S
     Ok(values)
 }
 
+/// How much a page has.
+fn page_limit(limit: Option<String>) -> Result<usize, Problem> {
+    let Some(limit) = limit else {
+        return Ok(LIMIT);
+    };
+    let limit = usize::try_from(number("limit", &limit)?).ok();
+    let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
+    limit.ok_or_else(|| wrong("limit", "from 1 to 1000"))
+}
+
 /// The link to the page behind this one.
 pub(crate) fn next_page(after: &str, limit: usize) -> String {
     format!("?after={}&limit={limit}", encoded(after))
@@ -184,6 +270,30 @@ mod tests {
         ] {
             let page = PageQuery::parse(query).and_then(|page| page.after_number());
             assert!(page.is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_for_is_read_and_its_next_page_is_of_the_same() {
+        let query = "workflow=a%20b&status=failed,parked&id_prefix=o&started_from_us=5&limit=7";
+        let found = FindQuery::parse(query).unwrap();
+        assert_eq!(found.filter.workflow.as_deref(), Some("a b"));
+        assert_eq!(found.filter.statuses, [RunStatus::Failed, RunStatus::Parked]);
+        assert_eq!(found.filter.started.from, Timestamp::from_micros(5));
+        assert_eq!((found.filter.ended, found.limit), (TimeRange::default(), 7));
+        let next = next_of(&format!("after=f&{query}"), "f");
+        let next = FindQuery::parse(next.strip_prefix('?').unwrap()).unwrap();
+        assert_eq!((&next.filter, next.limit), (&found.filter, found.limit));
+        assert!(next.after.is_some());
+        for wrong in [
+            "status=",
+            "status=failed,",
+            "status=busy",
+            "after=x",
+            "started_from_us=x",
+            "limit=0",
+        ] {
+            assert!(FindQuery::parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) fn of(action: Action) -> Vec<(&'static str, Response)> {
                 empty("the run has ended, and the client has seen its last event"),
             ),
         ],
-        Action::Tail => vec![("200", told("text/event-stream", text()))],
+        Action::Tail | Action::Changes => vec![("200", told("text/event-stream", text()))],
         Action::Metrics => vec![("200", told(MEDIA_TYPE, text()))],
         Action::Starts => vec![("200", told("application/x-ndjson", text()))],
         action => vec![("200", told("application/json", shape(action)))],
@@ -53,6 +53,15 @@ fn shape(action: Action) -> Shape {
             ("next", or_null(text())),
         ]),
         Action::Finished => object([("runs", list(named("FinishedRun"))), ("next", or_null(text()))]),
+        Action::Find => object([
+            ("runs", list(named("RunSummary"))),
+            ("unreadable", number()),
+            ("next", or_null(text())),
+        ]),
+        Action::Counts => object([
+            ("workflows", list(named("WorkflowCounts"))),
+            ("others", named("WorkflowCounts")),
+        ]),
         Action::Stats => named("Stats"),
         Action::Parts => object([(
             "parts",
@@ -105,6 +114,6 @@ fn shape(action: Action) -> Shape {
             object([("recorded", flag())])
         }
         Action::Session => object([("role", word(["anonymous", "reader", "operator"]))]),
-        Action::Events | Action::Tail | Action::Metrics | Action::Starts => text(),
+        Action::Events | Action::Tail | Action::Changes | Action::Metrics | Action::Starts => text(),
     }
 }

@@ -5,6 +5,7 @@ use super::schema::{
     Shape, anything, flag, list, named, number, object, open_object, or_null, text, time, word,
 };
 use crate::PROBLEMS;
+use millrun::operating::RunStatus;
 
 /// All of them.
 pub(super) fn components() -> Vec<(&'static str, Shape)> {
@@ -21,6 +22,8 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("Event", event()),
         ("InstanceSummary", summary()),
         ("FinishedRun", finished_run()),
+        ("RunSummary", found_run()),
+        ("WorkflowCounts", workflow_counts()),
         ("CatalogueWorkflow", workflow()),
         ("Stats", stats()),
     ]
@@ -103,6 +106,34 @@ fn summary() -> Shape {
         ("workflow", text()),
         ("status", status()),
         ("instance", text()),
+    ])
+}
+
+fn found_run() -> Shape {
+    object([
+        ("id", text()),
+        ("run", run()),
+        ("workflow", text()),
+        ("status", word(RunStatus::ALL.map(RunStatus::name))),
+        ("started_at_us", time()),
+        ("ended_at_us", or_null(time())),
+        ("description", text()),
+        ("history", text()),
+    ])
+}
+
+fn workflow_counts() -> Shape {
+    object([
+        ("workflow", text()),
+        ("running", number()),
+        ("parked", number()),
+        ("paused", number()),
+        ("not_registered", number()),
+        ("completed", number()),
+        ("failed", number()),
+        ("cancelled", number()),
+        ("terminated", number()),
+        ("continued", number()),
     ])
 }
 

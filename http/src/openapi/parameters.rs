@@ -23,7 +23,36 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             behind("after", number(), "the number behind which the page begins"),
             limit(),
         ]),
-        Action::Events | Action::Tail => all.extend([
+        Action::Find => {
+            let times = [
+                (
+                    "started_from_us",
+                    "began at this time or later, in microseconds since 1970",
+                ),
+                ("started_until_us", "began before this time"),
+                ("ended_from_us", "ended at this time or later"),
+                ("ended_until_us", "ended before this time"),
+            ];
+            all.extend([
+                behind("workflow", text(), "the workflow of the runs"),
+                behind(
+                    "status",
+                    text(),
+                    "what they do or how they ended; several, with commas",
+                ),
+                behind("id_prefix", text(), "how the ids of their instances begin"),
+            ]);
+            all.extend(times.map(|(name, about)| behind(name, number(), about)));
+            all.extend([
+                behind(
+                    "after",
+                    pattern("^(l|f)(0[0-3][0-9a-f]{30})?$"),
+                    "the cursor of the page",
+                ),
+                limit(),
+            ]);
+        }
+        Action::Events | Action::Tail | Action::Changes => all.extend([
             behind(
                 "after",
                 text(),

@@ -9,6 +9,7 @@
 //! has sent the last ones, and only then is the source asked. So a stream holds at most what one call of its source
 //! gives. Without a runtime that tells it something, a stream does nothing but its comments.
 
+mod changes;
 mod frames;
 mod places;
 mod run_events;
@@ -26,6 +27,7 @@ use futures_util::future::{Either, select};
 use futures_util::stream::unfold;
 use millrun::host::Host;
 
+pub(crate) use changes::changes;
 pub(crate) use frames::Frames;
 pub(crate) use places::{Place, Places};
 pub(crate) use run_events::run_events;

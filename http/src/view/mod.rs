@@ -3,12 +3,14 @@
 
 mod described;
 mod event;
+mod found;
 mod json;
 mod lists;
 mod why;
 
 pub(crate) use described::{description, park_reason};
 pub(crate) use event::{history, recorded};
+pub(crate) use found::{change, counts, found};
 pub(crate) use json::{Json, list, object};
 pub(crate) use lists::{catalogue, finished, instances, parts, stats};
 pub(crate) use why::why;

@@ -6,6 +6,7 @@ mod batches;
 mod checks;
 mod client;
 mod documents;
+mod finding;
 mod keys;
 mod measuring;
 mod openapi;

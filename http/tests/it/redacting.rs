@@ -72,7 +72,7 @@ async fn all_that_is_told(runtime: &Runtime, console: Console) -> String {
     .await;
     runtime.attach(PAY, "p").unwrap().result().await.unwrap();
     let run = runtime.attach_untyped("p").unwrap().describe().await.unwrap().run;
-    let streams = ["events", "tail"];
+    let streams = ["events", "tail", "changes"];
     let mut readings = 0;
     for operation in OPERATIONS
         .iter()

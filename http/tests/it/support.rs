@@ -82,13 +82,15 @@ pub(crate) async fn get(app: &Router, path: &str) -> Answer {
     send(app, Request::get(path).body(Body::empty()).unwrap()).await
 }
 
-/// A path of this operation, with the instance and the run put in; a stream ends behind its first event.
+/// A path of this operation, with the instance and the run put in; a stream ends behind its first event, and one that would wait
+/// for it is asked for wrongly.
 pub(crate) fn path_of(operation: &Operation, id: &str, run: RunId) -> String {
     let path = operation
         .path
         .replace("{id}", id)
         .replace("{run}", &run.to_string());
     match operation.name {
+        "changes" => format!("/{path}?limit=0"),
         "events" => format!("/{path}?limit=1"),
         _ => format!("/{path}"),
     }
