@@ -22,11 +22,11 @@ const OF_EACH_OF_MANY: u32 = 16;
 
 thread_local! {
     /// The publishes in a row of this thread. Without a destructor or a beginning, so that a look is one load.
-    static ROW: Row = const { Row::new() };
+    static ROW: PublishRow = const { PublishRow::new() };
 }
 
 /// The publishes of all publishers that follow each other on a thread.
-struct Row {
+struct PublishRow {
     /// How many are left.
     left: Cell<u32>,
     /// How many publishers have had a part.
@@ -35,7 +35,7 @@ struct Row {
     number: Cell<u32>,
 }
 
-impl Row {
+impl PublishRow {
     /// The first.
     const fn new() -> Self {
         Self {
@@ -108,7 +108,7 @@ impl InARow {
     /// Begins to count anew, because other tasks run now.
     pub(super) fn begin(&mut self) {
         self.left = OF_PUBLISHER_MAX;
-        ROW.with(Row::begin);
+        ROW.with(PublishRow::begin);
     }
 }
 
