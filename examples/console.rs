@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::volatile().register(ORDER, order).start().await?;
     runtime.start(ORDER, "order-1", 1_200).await?;
 
-    // Whoever reaches the loopback address may do everything; for others there is `Access::token`.
+    // Every caller of the loopback address may do everything; `Access::token` tells callers apart.
     let console = Console::new(&runtime, Access::operator()).redact(Redaction::of(["card.number"])?);
     let app = Router::new()
         .route("/", get(|| async { "a shop" }))

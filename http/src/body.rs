@@ -59,7 +59,7 @@ pub(crate) async fn read(form: BodyForm, headers: &HeaderMap, body: Body) -> Res
     read_bytes(body, form.bytes_max).await
 }
 
-/// Reads a body of any form, of so many bytes at most.
+/// Reads a body of any form, up to the given number of bytes.
 pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
     // The error does not say by its type which of the two it is.
     let bytes = to_bytes(body, bytes_max).await.map_err(|error| {

@@ -33,10 +33,10 @@ struct Arguments {
     /// its own, since its memory is measured.
     #[arg(long, value_name = "N")]
     waiting_level: Option<u64>,
-    /// As `--waiting-level`, of finding some among so many that live.
+    /// As `--waiting-level`: the number of live runs among which some are found.
     #[arg(long, value_name = "N")]
     finding_live: Option<u64>,
-    /// As `--waiting-level`, of finding those that failed among so many that have ended.
+    /// As `--waiting-level`: the number of finished runs among which the failed ones are found.
     #[arg(long, value_name = "N")]
     finding_failed: Option<u64>,
 }

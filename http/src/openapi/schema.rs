@@ -17,7 +17,7 @@ pub(super) fn text() -> Shape {
     of(Type::String).into()
 }
 
-/// A text of so many bytes.
+/// A text with the given bounds of its length in bytes.
 pub(super) fn text_of(len_min: usize, len_max: usize) -> Shape {
     let text = of(Type::String).min_length(Some(len_min));
     text.max_length(Some(len_max)).into()

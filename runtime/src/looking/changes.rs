@@ -27,7 +27,7 @@ use crate::{Runtime, StopCause};
 /// So many changes are kept for readers that are behind, and for those that come again.
 pub(crate) const CHANGES_LEN_MAX: usize = 8_192;
 
-/// What a change says of a reason or a message is cut behind so many bytes.
+/// The most bytes that a change tells of a reason or a message.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 /// Something that has become of a run or a part. It is durable.
