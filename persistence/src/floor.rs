@@ -17,9 +17,10 @@ use millrun_core::{Host, RunId, Timestamp};
 
 use crate::batch::Batch;
 use crate::error::StoreError;
-use crate::redb::convoy::{Convoy, ConvoyDecision};
-use crate::redb::disk::Disk;
-use crate::redb::{open, slice};
+use crate::redb::commit::convoy::{Convoy, ConvoyDecision};
+use crate::redb::database::slice;
+use crate::redb::file::disk::Disk;
+use crate::redb::opening::open;
 use crate::wire::{superblock, v1};
 
 /// The journal's own first page; redb's file begins behind it.

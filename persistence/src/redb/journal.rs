@@ -6,7 +6,7 @@
 //!
 //! Invariant: the lock is held for no access to a record and for no bell.
 //!
-//! Left out: opening ([`start`](super::start)), committing ([`writer`](super::writer)), and what may wait for the disk
+//! Left out: opening ([`start`](super::opening::start)), committing ([`writer`](super::commit::writer)), and what may wait for the disk
 //! ([`reading`](super::reading)).
 
 use std::sync::MutexGuard;

@@ -10,67 +10,41 @@
 //!   Disk: Roomy ─► ZeroAhead ─► FileDisk
 //! ```
 //!
+//! Rooms, each of which uses those before it: `file` (what is below redb), `database` (redb's tables), `records` (the
+//! log), `finished` (the index of finished runs), `commit` (the writer), `opening`. One edge leads back: `database`
+//! writes the [`Piece`](commit::queued::Piece) that `commit` seals and the step of the index that `finished` prepares.
+//! `salvage` and `transfer` read and write files that no journal has open.
+//!
 //! Invariants: the log is the truth, and everything else is rebuilt from it; only the writer
 //! writes; redb's names do not leave this folder.
 
-mod age;
-mod archive;
-mod backend;
-mod claim_queue;
-mod claims;
+pub(crate) mod commit;
 mod config;
-pub(crate) mod convoy;
-mod cut_off;
-mod damaged;
-pub(crate) mod disk;
-mod filter;
-mod finished_runs;
-mod frames;
-mod guard;
-mod held;
-mod index;
+pub(crate) mod database;
+pub(crate) mod file;
+mod finished;
 mod journal;
-mod kept;
-mod lanes;
-mod listing;
-mod log;
-mod loss;
-mod moment;
-pub(crate) mod open;
-mod outline;
-mod queued;
+pub(crate) mod opening;
 mod reading;
-mod rebuild;
-mod recover;
-mod room;
-mod row;
+mod records;
 mod salvage;
-mod searching;
-mod segment;
-mod settle;
-mod settler;
 mod shared;
-pub(crate) mod slice;
-mod snapshots;
-mod start;
 mod state;
-pub(crate) mod store;
-mod system;
-mod tables;
 mod transfer;
 mod upkeep;
-mod writer;
-mod zero_ahead;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::config::{Archive, RedbConfig, StoreConfig};
-pub use self::disk::{Disk, FileDisk};
+use self::database::moment::StoreMoment;
+use self::database::store::Store;
+#[cfg(feature = "floor")]
+pub(crate) use self::database::tables::LOG_TABLE;
+pub use self::file::disk::{Disk, FileDisk};
+pub use self::file::loss::FileLoss;
 #[cfg(feature = "fuzz")]
-pub(crate) use self::frames::walk as walk_row;
-pub use self::loss::FileLoss;
-use self::moment::StoreMoment;
+pub(crate) use self::records::frames::walk as walk_row;
 #[cfg(feature = "fuzz")]
 pub(crate) use self::salvage::scan_any;
 pub use self::salvage::{
@@ -78,9 +52,6 @@ pub use self::salvage::{
 };
 use self::shared::JournalShared;
 use self::state::JournalState;
-use self::store::Store;
-#[cfg(feature = "floor")]
-pub(crate) use self::tables::LOG_TABLE;
 pub use self::transfer::{Exported, ImportError, Imported, import};
 pub use self::upkeep::{BackupError, Verified};
 use crate::error::JournalFailure;

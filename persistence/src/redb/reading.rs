@@ -10,10 +10,13 @@
 
 use millrun_core::{InstanceId, RunId, Sequence};
 
-use super::finished_runs::Lookup;
-use super::moment::StoreMoment;
+use super::RedbJournal;
+use super::database::moment::StoreMoment;
+use super::finished::finished_runs;
+use super::finished::finished_runs::Lookup;
+use super::opening::recover;
+use super::records::log;
 use super::state::JournalState;
-use super::{RedbJournal, finished_runs, log, recover};
 use crate::error::{JournalFailure, ReadError};
 use crate::finished::{Finished, IdHash, Place};
 use crate::journal::{Lane, Progress, Reads, RecoveryReport};

@@ -7,10 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockErr
 use millrun_core::{Bell, Host, Offset, PartExit};
 
 use super::config::RedbConfig;
-use super::disk::Disk;
-use super::room::Room;
+use super::database::store::Store;
+use super::file::disk::Disk;
+use super::file::room::Room;
 use super::state::JournalState;
-use super::store::Store;
 use crate::error::{FailureKind, JournalFailure};
 
 const NOT_COMPACTING: u64 = u64::MAX;

@@ -18,15 +18,15 @@ use millrun_core::{Bell, Epoch, Offset, Partition, RunId, Sequence, Timestamp};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::claim_queue::ClaimQueue;
-use super::damaged::Damaged;
-use super::finished_runs::{self, FinishedRuns};
-use super::held::HeldTrims;
-use super::lanes::LogSpan;
-use super::queued::{Piece, RingAt, TrimTurn, UNLISTED_BYTES_MAX, UNLISTED_LEN_MAX, Unlisted};
-use super::rebuild::Rebuilt;
-use super::recover::{Runs, Trims, WantedRuns};
-use super::snapshots::Snapshots;
+use super::commit::held::HeldTrims;
+use super::commit::queued::{Piece, RingAt, TrimTurn, UNLISTED_BYTES_MAX, UNLISTED_LEN_MAX, Unlisted};
+use super::commit::snapshots::Snapshots;
+use super::finished::finished_runs::{self, FinishedRuns};
+use super::opening::claim_queue::ClaimQueue;
+use super::opening::rebuild::Rebuilt;
+use super::opening::recover::{Runs, Trims, WantedRuns};
+use super::records::damaged::Damaged;
+use super::records::lanes::LogSpan;
 use crate::batch::{Batch, TurnSpan};
 use crate::claim::{Claim, ClaimRefused, Claimant};
 use crate::conditions::{Conditions, Head, narrow, rests_on_refused};

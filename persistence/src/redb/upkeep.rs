@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use millrun_core::{RunId, Sequence};
 
 use super::RedbJournal;
-use super::index::Index;
-use super::moment::{LogKey, StoreMoment};
-use super::open;
-use super::rebuild::{self, KnownFinished};
-use super::store::{CopiedRows, Store};
+use super::database::moment::{LogKey, StoreMoment};
+use super::database::store::{CopiedRows, Store};
+use super::file::system;
+use super::finished::index::Index;
+use super::opening::open;
+use super::opening::rebuild::{self, KnownFinished};
 use crate::error::{JournalFailure, ReadError, StoreError};
 
 /// How many bytes of rows a backup copies in one transaction.
@@ -112,7 +113,7 @@ impl RedbJournal {
             return Err(error);
         }
         fs::rename(&draft, path)
-            .and_then(|()| open::sync_folder(path))
+            .and_then(|()| system::sync_folder_of(path))
             .map_err(write)
     }
 

@@ -42,8 +42,9 @@ use self::scan::{Full, Rank, ScanBounds, ScanShare};
 use self::sorted::{Sorted, SortedGroup, note};
 use self::source::{Bytes, FileBytes, Window};
 use self::write::{SalvageTarget, Unwritten};
-use super::open;
 use crate::error::JournalFailure;
+use crate::redb::file::system;
+use crate::redb::opening::open;
 use crate::wire::superblock::{self, SuperblockError};
 use crate::wire::v1;
 
@@ -93,7 +94,7 @@ pub fn salvage(
     }
     let report = outcome?;
     fs::rename(&draft, to)
-        .and_then(|()| open::sync_folder(to))
+        .and_then(|()| system::sync_folder_of(to))
         .map_err(|source| {
             SalvageError::Write(crate::error::StoreError::Io {
                 path: to.to_owned(),

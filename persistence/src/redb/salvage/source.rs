@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 
-use crate::redb::system;
+use crate::redb::file::system;
 
 /// How much is read at once, unless a frame is larger.
 const WINDOW_BYTES: usize = 1 << 20;

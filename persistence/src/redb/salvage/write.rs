@@ -13,9 +13,9 @@ use super::runs::{SalvagedFrames, Whole};
 use super::source::Bytes;
 use crate::error::JournalFailure;
 use crate::finished::IdHash;
-use crate::redb::moment::OpenedCount;
-use crate::redb::queued::{Piece, Unlisted};
-use crate::redb::store::{CopiedRows, Store};
+use crate::redb::commit::queued::{Piece, Unlisted};
+use crate::redb::database::moment::OpenedCount;
+use crate::redb::database::store::{CopiedRows, Store};
 use crate::wire::inventory::Listed;
 use crate::wire::v1::{self, Frame};
 

@@ -20,10 +20,12 @@ use crate::error::{JournalFailure, ReadError, StoreError};
 use crate::finished::Place;
 use crate::journal::Reads;
 use crate::record::HistoryPage;
+use crate::redb::RedbJournal;
+use crate::redb::file::system;
+use crate::redb::opening::open;
 use crate::redb::reading::View;
 use crate::redb::state::JournalState;
 use crate::redb::upkeep::BackupError;
-use crate::redb::{RedbJournal, open};
 use crate::wire::ndjson;
 
 /// How many finished runs are listed at a time.
@@ -65,7 +67,7 @@ impl RedbJournal {
         }
         let exported = outcome?;
         fs::rename(&draft, path)
-            .and_then(|()| open::sync_folder(path))
+            .and_then(|()| system::sync_folder_of(path))
             .map_err(|error| write(path, error))?;
         Ok(exported)
     }

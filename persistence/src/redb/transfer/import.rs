@@ -22,13 +22,14 @@ use super::PAGE_BYTES;
 use crate::batch::{Batch, TurnHeader};
 use crate::error::{EnqueueError, JournalFailure, StoreError, TurnError, TurnRefused};
 use crate::record::Record;
+use crate::redb::commit::queued::Piece;
 use crate::redb::config::RedbConfig;
-use crate::redb::finished_runs::{FinishedRuns, Settled};
-use crate::redb::open;
-use crate::redb::queued::Piece;
-use crate::redb::rebuild::{KnownFinished, rebuild};
+use crate::redb::database::store::Store;
+use crate::redb::file::system;
+use crate::redb::finished::finished_runs::{FinishedRuns, Settled};
+use crate::redb::opening::open;
+use crate::redb::opening::rebuild::{KnownFinished, rebuild};
 use crate::redb::state::JournalState;
-use crate::redb::store::Store;
 use crate::wire::inventory::in_order;
 use crate::wire::ndjson::{self, LineRecord};
 
@@ -105,7 +106,7 @@ pub fn import(
     }
     let imported = outcome?;
     fs::rename(&draft, path)
-        .and_then(|()| open::sync_folder(path))
+        .and_then(|()| system::sync_folder_of(path))
         .map_err(|source| {
             ImportError::Write(StoreError::Io {
                 path: path.to_owned(),

@@ -1,0 +1,462 @@
+//! The one writer: seals what is queued, commits it, says how far the log is durable.
+//!
+//! ```text
+//!            ┌──────────── nothing queued ────────────┐
+//!            ▼                                        │
+//!   idle ── bell ──► decide ── commit ──► seal ─► commit ─► publish ─► ring ──► decide
+//!                      └── wait (convoy, window) ─► plan what the next commit takes along of
+//!                                                   settling ─► idle until bell or time
+//! ```
+//!
+//! What a commit takes along is planned while nobody waits for it, if there is such a time between
+//! two commits. Where there mostly is, a commit that follows another without a pause takes along what
+//! has been planned by then and no more, two in a row at most: a slow sync makes those behind it late, and
+//! what they would take along makes them later. Nothing that a plan rests on changes before its commit: runs leave retention only
+//! here, after a commit and before the next plan.
+//!
+//! An upkeep that is asked for takes the turns in which nothing is queued: what is due is dropped, and planned and committed
+//! until nothing is.
+//!
+//! A failed commit ends it: the disk is not asked again until the store is reopened.
+
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use millrun_core::{Bell, Next, Part, Timestamp};
+
+use super::convoy::{Convoy, ConvoyDecision};
+use super::queued::{Piece, RingAt};
+use super::settle::{self, Settling};
+use crate::config::Durability;
+use crate::error::{JournalFailure, ReadError};
+use crate::redb::database::slice::Slice;
+use crate::redb::database::store::Store;
+use crate::redb::finished::finished_runs::{self, TrimStep};
+use crate::redb::finished::settler::IndexRows;
+use crate::redb::shared::JournalShared;
+use crate::redb::state::JournalState;
+use crate::upkeep::{UpkeepNumber, UpkeepUndone};
+use crate::wire::inventory::{Listed, in_order};
+
+/// For how many runs at a time the writer looks up, under the lock, what is to be listed.
+const LISTED_AT_ONCE: usize = 256;
+/// How long a compaction waits before it looks again whether somebody reads the store.
+const COMPACT_RETRY: Duration = Duration::from_millis(10);
+/// Why the writer has its store.
+const KEPT: &str = "the store is kept until the writer ends";
+
+pub(crate) struct Writer {
+    shared: Arc<JournalShared>,
+    store: Option<Arc<Store>>,
+    convoy: Convoy,
+    settling: Settling,
+    pauses: Pauses,
+    /// Size of the last commit's turns: the next one will be as large.
+    last_bytes: usize,
+    /// When the last commit ended, on the host's clock.
+    synced_at: Duration,
+    /// When the file was seen last, on the host's clock.
+    seen_at: Duration,
+    /// When a compaction that is asked for is tried, on the host's clock.
+    compact_at: Duration,
+    /// The latest upkeep for which the archive was asked to be written.
+    archive_asked_for: UpkeepNumber,
+}
+
+/// Whether there has been time between the latest commits: a bit for each, the last one lowest.
+#[derive(Debug, Default)]
+struct Pauses(u32);
+
+impl Pauses {
+    fn note(&mut self, was_there: bool) {
+        self.0 = self.0 << 1 | u32::from(was_there);
+    }
+
+    /// Before one of the next commits there will be time, as before most of the latest, and one of the
+    /// last three: when two in a row have had none, the third does not wait for it.
+    fn will_come(&self) -> bool {
+        self.0 & 0b111 != 0 && self.0.count_ones() >= u32::BITS / 2
+    }
+}
+
+/// What the next turn is for.
+enum WriterWork {
+    Compact,
+    Commit(Arc<Piece>),
+    Upkeep(UpkeepNumber, Timestamp),
+    Plan,
+    Look,
+    Wait(Duration),
+    Idle,
+    End,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<JournalShared>, store: Arc<Store>, rows: IndexRows) -> Self {
+        let synced_at = shared.host.elapsed();
+        Self {
+            shared,
+            store: Some(store),
+            convoy: Convoy::default(),
+            settling: Settling::new(rows),
+            pauses: Pauses::default(),
+            last_bytes: 0,
+            synced_at,
+            seen_at: synced_at,
+            compact_at: synced_at,
+            archive_asked_for: UpkeepNumber::default(),
+        }
+    }
+
+    /// How long it may take until the file is looked at; `None` if nothing can happen to it.
+    fn look_within(&self, now: Duration) -> Option<Duration> {
+        let every = self.shared.config.store.file_check_every;
+        let can_be_lost = !every.is_zero() && self.store.as_ref().is_some_and(|store| store.can_be_lost());
+        can_be_lost.then(|| (self.seen_at + every).saturating_sub(now))
+    }
+
+    /// Looks whether the file is still there.
+    fn look(&mut self) -> Result<(), JournalFailure> {
+        let now = self.shared.host.elapsed();
+        if self.look_within(now).is_some() {
+            self.store.as_ref().expect(KEPT).check_file()?;
+            self.seen_at = now;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> WriterWork {
+        let now = self.shared.host.elapsed();
+        let mut state = self.shared.lock();
+        if state.failure.is_some() {
+            return WriterWork::End;
+        }
+        let compact_within = state.is_compacting.then(|| self.compact_at.saturating_sub(now));
+        if compact_within == Some(Duration::ZERO) {
+            return WriterWork::Compact;
+        }
+        let queued = state.open.len();
+        // A claim is answered, and an upkeep begun, when what was queued before it is in the store.
+        let upkeep = state.upkeeps.next();
+        let must_commit = state.is_closing || state.was_full || !state.claims.is_empty() || upkeep.is_some();
+        let has_snapshots = state.snapshots.is_waiting();
+        let is_volatile = self.shared.config.journal.durability == Durability::Volatile;
+        if queued == 0 && has_snapshots && (must_commit || !is_volatile) {
+            return WriterWork::Commit(state.seal(now));
+        }
+        if queued == 0 && state.is_closing {
+            // What is closed in good order says of all its turns twice where they stand.
+            let store = self.store.as_ref().expect(KEPT);
+            return if state.has_unlisted() && !store.is_of_earlier_format() {
+                WriterWork::Commit(state.seal(now))
+            } else {
+                WriterWork::End
+            };
+        }
+        if let Some((number, at)) = upkeep
+            && queued == 0
+            && !state.is_archive_asked
+        {
+            return WriterWork::Upkeep(number, at);
+        }
+        let look_within = self.look_within(now);
+        let decision = if queued > 0 && must_commit {
+            ConvoyDecision::Commit
+        } else {
+            self.decide(queued, state.open.bytes.len(), now)
+        };
+        let half_full = self.shared.config.journal.batch_bytes_max.div_ceil(2);
+        match decision {
+            ConvoyDecision::Commit => WriterWork::Commit(state.seal(now)),
+            ConvoyDecision::Wait { .. } | ConvoyDecision::Idle if !self.settling.is_planned() => {
+                WriterWork::Plan
+            }
+            ConvoyDecision::Wait { .. } | ConvoyDecision::Idle if look_within == Some(Duration::ZERO) => {
+                WriterWork::Look
+            }
+            ConvoyDecision::Wait { time, turns } => {
+                state.ring_at = RingAt {
+                    turns,
+                    bytes: half_full,
+                };
+                let within = [look_within, compact_within].into_iter().flatten().min();
+                WriterWork::Wait(within.map_or(time, |within| within.min(time)))
+            }
+            ConvoyDecision::Idle => {
+                state.ring_at = match self.shared.config.journal.durability {
+                    Durability::Volatile => RingAt {
+                        turns: usize::MAX,
+                        bytes: half_full,
+                    },
+                    Durability::Durable | Durability::Eventual { .. } => RingAt::FIRST,
+                };
+                compact_within.map_or(WriterWork::Idle, WriterWork::Wait)
+            }
+        }
+    }
+
+    fn decide(&self, queued: usize, bytes: usize, now: Duration) -> ConvoyDecision {
+        if queued > 0 && bytes >= self.shared.config.journal.batch_bytes_max.div_ceil(2) {
+            return ConvoyDecision::Commit;
+        }
+        match self.shared.config.journal.durability {
+            Durability::Durable => self.convoy.decide(queued, now),
+            Durability::Volatile => ConvoyDecision::Idle,
+            Durability::Eventual { .. } if queued == 0 => ConvoyDecision::Idle,
+            Durability::Eventual { window } => {
+                let time = (self.synced_at + window).saturating_sub(now);
+                if time.is_zero() {
+                    ConvoyDecision::Commit
+                } else {
+                    ConvoyDecision::Wait {
+                        time,
+                        turns: usize::MAX,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compacts the file if no reader has it just now, else leaves that for a later turn, and commits meanwhile; says
+    /// whether the writer may go on.
+    fn compact(&mut self) -> bool {
+        self.store = None;
+        let (store, outcome) = self.shared.compact();
+        self.store = store;
+        match outcome {
+            Ok(true) => true,
+            Ok(false) => {
+                self.compact_at = self.shared.host.elapsed() + COMPACT_RETRY;
+                true
+            }
+            Err(failure) => {
+                self.give_up(failure);
+                false
+            }
+        }
+    }
+
+    /// Stops the journal. What has become of the file explains more than what that has led to.
+    fn give_up(&mut self, failure: JournalFailure) {
+        let failure = self.look().err().unwrap_or(failure);
+        self.shared.fail(failure);
+    }
+
+    /// Plans a part of what the next commit takes along, while there is none to be made.
+    fn plan(&mut self) -> Result<(), JournalFailure> {
+        let store = self.store.as_ref().expect(KEPT);
+        self.settling.plan_on(store, &self.shared, self.last_bytes)
+    }
+
+    /// One transaction: the piece, and a slice of settling if one is due.
+    fn write(&mut self, store: &Store, piece: &Piece) -> Result<Option<(Slice, u64)>, JournalFailure> {
+        self.pauses.note(self.settling.is_planned());
+        let waits = self.pauses.will_come() && !self.settling.is_behind();
+        while !waits && !self.settling.is_planned() {
+            self.settling.plan_on(store, &self.shared, piece.bytes.len())?;
+        }
+        let slice = self.settling.take(&self.shared);
+        let listed = self.list(piece);
+        let removed = store.commit_listing(piece, &listed, slice.as_ref())?;
+        Ok(slice.map(|slice| (slice, removed)))
+    }
+
+    /// What is to be listed with a piece; the lock is held for some runs at a time.
+    fn list(&self, piece: &Piece) -> Vec<Listed> {
+        let Some(unlisted) = &piece.unlisted else {
+            return Vec::new();
+        };
+        let mut listed = unlisted.closed.clone();
+        for runs in unlisted.live.chunks(LISTED_AT_ONCE) {
+            self.shared.lock().list(runs, piece.end(), &mut listed);
+        }
+        in_order(listed)
+    }
+
+    /// The next step of an upkeep, which is due at `at`, while nothing is queued; says whether the writer may go on.
+    ///
+    /// First goes what has been planned: retention drops nothing while there is a plan, which would rest on it. Then
+    /// retention, the archive where that waits for it, and one commit after the other until nothing is due.
+    fn keep_up(&mut self, number: UpkeepNumber, at: Timestamp) -> bool {
+        if self.settling.has_slice() {
+            return self.commit_step();
+        }
+        let store = self.store.clone().expect(KEPT);
+        let mut state = self.shared.lock();
+        state.finished.age.see(at, self.shared.host.elapsed());
+        let now = state.finished.age.now();
+        let mut state = drop_expired(&self.shared, state, &store, now);
+        if self.shared.config.store.archive.is_some() && state.is_archive_due() {
+            let was_asked = self.archive_asked_for == number;
+            if was_asked && state.is_archive_failing {
+                let told = state.upkeeps.finish(number, Err(UpkeepUndone::Archive));
+                drop(state);
+                drop(told);
+                return true;
+            }
+            state.is_archive_asked = true;
+            let watchers = state.watchers.clone();
+            drop(state);
+            self.archive_asked_for = number;
+            watchers.iter().for_each(Bell::ring);
+            return true;
+        }
+        let is_time_wanted = state.finished.age.want_stored();
+        drop(state);
+        if let Err(failure) = self.settling.plan_upkeep(&store, &self.shared) {
+            self.give_up(failure);
+            return false;
+        }
+        if self.settling.has_slice() || is_time_wanted {
+            return self.commit_step();
+        }
+        let mut state = self.shared.lock();
+        let is_stopped = state.is_settling_blocked || state.finished.is_blocked();
+        let outcome = if is_stopped {
+            Err(UpkeepUndone::Damaged)
+        } else {
+            Ok(())
+        };
+        let told = state.upkeeps.finish(number, outcome);
+        drop(state);
+        drop(told);
+        true
+    }
+
+    /// Commits what has been planned, with whatever is queued by now.
+    fn commit_step(&mut self) -> bool {
+        let piece = self.shared.lock().seal(self.shared.host.elapsed());
+        self.commit(piece)
+    }
+
+    /// Commits a piece; says whether the writer may go on.
+    fn commit(&mut self, piece: Arc<Piece>) -> bool {
+        let store = self.store.clone().expect(KEPT);
+        self.last_bytes = piece.bytes.len();
+        let began = self.shared.host.elapsed();
+        let written = self.write(&store, &piece);
+        // What became of the file explains a failure, and forbids to acknowledge what went well.
+        let outcome = self.look().and(written);
+        let ended = self.shared.host.elapsed();
+        let took = ended.saturating_sub(began);
+        let slice = match outcome {
+            Ok(slice) => slice,
+            Err(failure) => {
+                self.shared.fail(failure);
+                return false;
+            }
+        };
+        let acknowledged = (piece.batches, piece.turns);
+        let offset = piece.offset;
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        if let Some((mut slice, removed)) = slice {
+            settle::done(&mut slice, removed, &mut state);
+        }
+        if let Some(now) = state.committed(piece, took) {
+            state = drop_expired(&shared, state, &store, now);
+        }
+        self.convoy.committed(acknowledged, state.open.len(), took, ended);
+        self.synced_at = ended;
+        self.shared.publish(offset);
+        let watchers = state.watchers.clone();
+        drop(state);
+        for bell in watchers {
+            bell.ring();
+        }
+        true
+    }
+}
+
+/// Drops what retention does not keep at `now`; lets go of the lock while it reads.
+fn drop_expired<'a>(
+    shared: &'a JournalShared,
+    mut state: MutexGuard<'a, JournalState>,
+    store: &Store,
+    now: Timestamp,
+) -> MutexGuard<'a, JournalState> {
+    while let TrimStep::Load(number) = state.trim(now) {
+        drop(state);
+        let row = store.moment().map_err(ReadError::Failed);
+        let row = row.and_then(|moment| finished_runs::row(&moment, number));
+        state = shared.lock();
+        state.finished.load(row);
+    }
+    state
+}
+
+impl Part for Writer {
+    fn turn(&mut self, now: Timestamp, _budget: usize) -> Next {
+        match self.next() {
+            WriterWork::Commit(piece) => {
+                if self.commit(piece) {
+                    return Next::Again;
+                }
+            }
+            WriterWork::Compact => {
+                if self.compact() {
+                    return Next::Again;
+                }
+            }
+            WriterWork::Upkeep(number, at) => {
+                if self.keep_up(number, at) {
+                    return Next::Again;
+                }
+            }
+            WriterWork::Plan => match self.plan() {
+                Ok(()) => return Next::Again,
+                Err(failure) => self.give_up(failure),
+            },
+            WriterWork::Look => match self.look() {
+                Ok(()) => return Next::Again,
+                Err(failure) => self.shared.fail(failure),
+            },
+            WriterWork::Wait(time) => return Next::At(now + time),
+            WriterWork::Idle => {
+                let within = self.look_within(self.shared.host.elapsed());
+                return within.map_or(Next::Idle, |within| Next::IdleUntil(now + within));
+            }
+            WriterWork::End => {
+                if let Err(failure) = self.look() {
+                    self.shared.fail(failure);
+                }
+            }
+        }
+        self.store = None;
+        self.shared.fail(JournalFailure::closed());
+        Next::Stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_waited_for_where_there_mostly_is_one_and_by_two_commits_in_a_row_at_most() {
+        let mut pauses = Pauses::default();
+        for _ in 0..15 {
+            pauses.note(true);
+            assert!(!pauses.will_come(), "there were too few to rely on");
+        }
+        pauses.note(true);
+        assert!(pauses.will_come());
+        for _ in 0..2 {
+            pauses.note(false);
+            assert!(pauses.will_come());
+        }
+        pauses.note(false);
+        assert!(!pauses.will_come(), "two have not planned, the third does");
+        pauses.note(true);
+        assert!(pauses.will_come());
+    }
+
+    #[test]
+    fn where_commits_follow_each_other_without_a_pause_none_is_waited_for() {
+        let mut pauses = Pauses::default();
+        for number in 0..200 {
+            pauses.note(number % 3 == 0);
+            assert!(!pauses.will_come());
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! redb's tables, and the moments in which they are read.
+//!
+//! Invariant: a transaction is begun and ended in this room alone.
+
+pub(crate) mod slice;
+pub(crate) mod store;
+
+pub(in crate::redb) mod guard;
+pub(in crate::redb) mod kept;
+pub(in crate::redb) mod moment;
+pub(in crate::redb) mod tables;

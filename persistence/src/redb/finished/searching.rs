@@ -1,0 +1,192 @@
+//! Searches among the finished runs of a store, see [`search`](crate::search).
+//!
+//! ```text
+//!   waiting in memory ──► settled: outlines ──► rows of the blocks that may have something
+//!     (under the lock, some at a time)            (a moment of the store)
+//! ```
+//!
+//! Invariant: the lock is held for a bounded number of runs or outlines at a time, and for no access to the disk.
+
+use millrun_core::RunId;
+
+use super::finished_runs;
+use super::outline::BLOCK_LEN;
+use crate::error::ReadError;
+use crate::finished::{Finished, Place};
+use crate::redb::RedbJournal;
+use crate::redb::database::moment::StoreMoment;
+use crate::redb::records::log;
+use crate::search::{EXAMINED_MAX, FinishedFound, FinishedHead, FinishedSearch};
+
+/// So many runs that wait in memory are looked at under the lock at a time.
+const WAITING_STEP: usize = 2_048;
+/// So many outlines are looked at under the lock at a time.
+const OUTLINES_STEP: usize = 16_384;
+/// A run whose last record has to be read counts as this many that were examined.
+const READ_COST: usize = 64;
+
+/// A search under way.
+struct Searching<'a> {
+    search: &'a FinishedSearch,
+    len_max: usize,
+    found: FinishedFound,
+    /// The run that was examined last.
+    last: Option<RunId>,
+    examined: usize,
+}
+
+impl Searching<'_> {
+    /// Whether the search is to stop before the next run; it goes on behind the last one then.
+    fn stops(&mut self) -> bool {
+        let stops = self.found.runs.len() >= self.len_max || self.examined >= EXAMINED_MAX;
+        if stops {
+            self.found.next = self.last.or(self.search.before);
+        }
+        stops
+    }
+
+    /// Examines a run; one that is looked for, as far as is known in memory, is given back.
+    fn examine(&mut self, finished: &Finished<Place>) -> bool {
+        self.last = Some(finished.run);
+        self.examined += 1;
+        let is_of_kind = finished
+            .kind
+            .is_none_or(|kind| self.search.kinds.contains(kind.get()));
+        is_of_kind && self.search.matches(finished.run, finished.closed_at)
+    }
+
+    /// Takes in a run that is looked for, if its kind is; that is read where nothing else tells it.
+    fn take(&mut self, finished: &Finished<Place>, moment: &StoreMoment) -> Result<(), ReadError> {
+        let kind = match finished.kind {
+            Some(kind) => Ok(kind.get()),
+            None => {
+                self.examined += READ_COST;
+                log::last_kind(moment, finished.run, &finished.place)
+            }
+        };
+        match kind {
+            Ok(kind) if self.search.kinds.contains(kind) => {
+                let (run, closed_at, head) = (finished.run, finished.closed_at, finished.head);
+                self.found
+                    .runs
+                    .push(FinishedHead::new(run, closed_at, head, kind));
+            }
+            Ok(_) => {}
+            Err(error @ ReadError::Failed(_)) => return Err(error),
+            Err(_) => self.found.unreadable += 1,
+        }
+        Ok(())
+    }
+}
+
+impl RedbJournal {
+    /// See [`Reads::find_finished`](crate::Reads::find_finished).
+    pub(in crate::redb) fn search_finished(
+        &self,
+        search: &FinishedSearch,
+        len_max: usize,
+    ) -> Result<FinishedFound, ReadError> {
+        let mut searching = Searching {
+            search,
+            len_max,
+            found: FinishedFound::default(),
+            last: None,
+            examined: 0,
+        };
+        let Some(mut before) = self.number_before(search.before)? else {
+            return Ok(searching.found);
+        };
+        if self.search_waiting(&mut searching, &mut before)? {
+            self.search_settled(&mut searching, before)?;
+        }
+        Ok(searching.found)
+    }
+
+    /// Before which number the search begins; `None` if all before that were dropped.
+    fn number_before(&self, before: Option<RunId>) -> Result<Option<u64>, ReadError> {
+        let Some(run) = before else {
+            return Ok(Some(u64::MAX));
+        };
+        let ((waiting, lookup), moment) = self.moment(|state| {
+            let closed = &state.finished;
+            (closed.waiting.number(run), closed.lookup())
+        })?;
+        if waiting.is_some() {
+            return Ok(waiting);
+        }
+        let settled = lookup.run(&moment, run)?;
+        let retained = settled.filter(|found| !found.is_expired);
+        Ok(retained.map(|found| found.number))
+    }
+
+    /// Searches among those that wait in memory; whether the search goes on among those that are settled.
+    fn search_waiting(&self, searching: &mut Searching<'_>, before: &mut u64) -> Result<bool, ReadError> {
+        loop {
+            let (mut stops, mut is_end) = (false, true);
+            // Taken together, so that what is to be read is where the index says.
+            let (matching, moment) = self.moment(|state| {
+                let mut matching = Vec::new();
+                for (step, (number, finished)) in state.finished.waiting.back_from(*before).enumerate() {
+                    // Those in hand count as found.
+                    stops = matching.len() + searching.found.runs.len() >= searching.len_max;
+                    if stops || step == WAITING_STEP {
+                        is_end = false;
+                        break;
+                    }
+                    *before = number;
+                    if searching.examine(finished) && !state.damaged.runs.contains_key(&finished.run) {
+                        matching.push(*finished);
+                    }
+                }
+                matching
+            })?;
+            for finished in &matching {
+                searching.take(finished, &moment)?;
+            }
+            if is_end {
+                return Ok(true);
+            }
+            if searching.stops() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Searches among the settled runs before a number.
+    fn search_settled(&self, searching: &mut Searching<'_>, before: u64) -> Result<(), ReadError> {
+        let ((first, end, damaged), moment) = self.moment(|state| {
+            let damaged: Vec<_> = state.damaged.runs.keys().copied().collect();
+            (state.finished.first(), state.finished.settled.end, damaged)
+        })?;
+        let mut before = before.min(end);
+        let blocks_max = EXAMINED_MAX / usize::try_from(BLOCK_LEN).unwrap_or(usize::MAX);
+        loop {
+            let (blocks, next) = {
+                let state = self.shared.lock();
+                let outlines = &state.finished.outlines;
+                outlines.back_from(before, searching.search, (OUTLINES_STEP, blocks_max))
+            };
+            for block in blocks {
+                let from = block.max(first);
+                let to = (block + BLOCK_LEN).min(before).max(from);
+                let mut runs = Vec::new();
+                finished_runs::each(&moment, (from, to), &mut |_, finished| {
+                    runs.push(finished);
+                    true
+                })?;
+                for finished in runs.iter().rev() {
+                    if searching.stops() {
+                        return Ok(());
+                    }
+                    if searching.examine(finished) && !damaged.contains(&finished.run) {
+                        searching.take(finished, &moment)?;
+                    }
+                }
+            }
+            match next {
+                Some(next) if next > first => before = next.min(before),
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+}

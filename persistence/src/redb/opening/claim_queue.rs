@@ -1,0 +1,45 @@
+//! The claims of an open store that wait for an answer.
+
+use std::collections::VecDeque;
+
+use millrun_core::{Bell, Epoch, Offset, Partition};
+
+use crate::claim::{Claim, ClaimRefused};
+use crate::error::JournalFailure;
+use crate::journal::Ringing;
+
+/// The claims that are not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct ClaimQueue {
+    pub(in crate::redb) waiting: VecDeque<PendingClaim>,
+    /// That of the part that reads for claims, once there is one.
+    pub(in crate::redb) reader: Option<Bell>,
+}
+
+/// A claim that has its epochs.
+#[derive(Debug)]
+pub(in crate::redb) struct PendingClaim {
+    pub(in crate::redb) claim: Claim,
+    pub(in crate::redb) given: Vec<(Partition, Epoch)>,
+    /// What is in the store from this offset on is all that was queued before the claim.
+    pub(in crate::redb) from: Offset,
+}
+
+impl ClaimQueue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(in crate::redb) fn next(&mut self, written: Offset) -> Option<PendingClaim> {
+        self.waiting.pop_front_if(|first| first.from <= written)
+    }
+
+    /// Refuses all that wait: there will be no answer.
+    pub(crate) fn refuse(&mut self, failure: &JournalFailure) -> Ringing {
+        let mut ringing = Ringing::default();
+        for pending in self.waiting.drain(..) {
+            ringing.add(pending.claim.refuse(ClaimRefused::Failed(failure.clone())));
+        }
+        ringing
+    }
+}

@@ -1,0 +1,219 @@
+//! Finds or creates a store's file, and refuses what is not ours before anything touches it.
+//!
+//! A new store is made beside its place, as `<name>.new`, synced, and renamed: after a crash
+//! there is either no store or a whole one. On a disk of the caller's it is made in place: its first page says
+//! that it is being created until it is whole, and one that was cut short is created anew.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millrun_core::{Host, Placement};
+
+use crate::error::{FailureKind, JournalFailure, StoreError};
+use crate::redb::config::StoreConfig;
+use crate::redb::database::store::Store;
+use crate::redb::file::cut_off::until_a_crash;
+use crate::redb::file::disk::{Disk, FileDisk};
+use crate::redb::file::system::sync_folder_of;
+use crate::redb::file::zero_ahead::ZeroAhead;
+use crate::wire::superblock::{self, SuperblockError};
+
+/// Opens the store at `path`, creating it if there is no file.
+pub(crate) fn open_path(path: &Path, config: &StoreConfig, host: &dyn Host) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    match FileDisk::open(path) {
+        Ok(disk) => open_disk(Arc::new(disk), path, config, host),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let draft = draft(path);
+            let store = create_anew(&draft, path, config, host)?;
+            fs::rename(&draft, path).map_err(io)?;
+            sync_folder_of(path).map_err(io)?;
+            Ok(store)
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// Creates a store in the file `draft`, of which nothing is kept, and which is then moved to `path`.
+pub(crate) fn create_anew(
+    draft: &Path,
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
+        path: draft.to_owned(),
+        source,
+    };
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::create_draft(draft, path).map_err(io)?);
+    lock(&*disk, draft)?;
+    disk.set_len(0).map_err(io)?;
+    create(disk, draft, config, host)
+}
+
+/// Opens the store on `disk`; `path` is what errors call it.
+pub(crate) fn open_disk(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    lock(&*disk, path)?;
+    let len = disk.len().map_err(io)?;
+    if len == 0 {
+        return create(disk, path, config, host);
+    }
+    let mut page = [0; superblock::BYTES];
+    let there = page.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+    disk.read(0, &mut page[..there]).map_err(io)?;
+    let superblock = match superblock::decode(&page) {
+        Err(error) if is_unfinished(error, &page, len) => {
+            disk.set_len(0).map_err(io)?;
+            return create(disk, path, config, host);
+        }
+        superblock => superblock.map_err(|error| refused(&error, path))?,
+    };
+    // Behind a sound first page there is always redb's own header; without it redb would take
+    // the file for an empty one.
+    if len <= page.len() as u64 {
+        let cause = "the file ends after its first page".to_owned();
+        return Err(StoreError::Corrupted {
+            path: path.to_owned(),
+            cause,
+        });
+    }
+    let disk = prepared(disk, path, config, host)?;
+    let store = Store::open(disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
+    Ok(store.of(superblock))
+}
+
+/// Whether the file was being created when the process or the power went: nothing was ever acknowledged in it.
+fn is_unfinished(error: SuperblockError, page: &[u8], len: u64) -> bool {
+    // The file got a length, which a store never has, and not yet the words that belong there.
+    let is_bare = len < superblock::BYTES as u64 && page.iter().all(|byte| *byte == 0);
+    error == SuperblockError::Unfinished || is_bare
+}
+
+fn create(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    disk.set_len(superblock::UNFINISHED.len() as u64).map_err(io)?;
+    disk.write(0, superblock::UNFINISHED).map_err(io)?;
+    disk.sync().map_err(io)?;
+    disk.set_len(superblock::BYTES as u64).map_err(io)?;
+    let store_disk = prepared(Arc::clone(&disk), path, config, host)?;
+    let store = Store::open(store_disk, config.cache_bytes_max).map_err(|failure| failed(&failure, path))?;
+    disk.write(0, &superblock::encode(host.random())).map_err(io)?;
+    disk.sync().map_err(io)?;
+    Ok(store)
+}
+
+/// The disk as the store writes to it: nothing comes there after a simulated crash, and the file is zeroed
+/// ahead of the writes, if the configuration says so.
+fn prepared(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Arc<dyn Disk>, StoreError> {
+    let disk = until_a_crash(disk, host);
+    if config.zero_ahead_bytes == 0 {
+        return Ok(disk);
+    }
+    zeroed_ahead(disk, path, config.zero_ahead_bytes, host)
+}
+
+/// The disk, zeroed for `bytes` ahead of its writes; `path` is what errors call it.
+pub(crate) fn zeroed_ahead(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    bytes: u64,
+    host: &dyn Host,
+) -> Result<Arc<dyn Disk>, StoreError> {
+    let wrapped = ZeroAhead::new(disk, bytes);
+    let (disk, zeroer, bell) = wrapped.map_err(|source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    // Nobody waits for the zeroer: it lets go of the file when the disk is dropped.
+    host.spawn_part(
+        "millrun-zero-ahead",
+        Placement::Thread,
+        bell,
+        Box::new(zeroer),
+        Box::new(|_| {}),
+    )?;
+    Ok(Arc::new(disk))
+}
+
+fn lock(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
+    match disk.try_lock() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(StoreError::AlreadyOpen {
+            path: path.to_owned(),
+        }),
+        Err(source) => Err(StoreError::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn refused(error: &SuperblockError, path: &Path) -> StoreError {
+    let path = path.to_owned();
+    match *error {
+        // An unfinished one is created anew, not refused.
+        SuperblockError::Foreign | SuperblockError::Unfinished => StoreError::Foreign { path },
+        SuperblockError::Newer { format } => StoreError::NewerFormat {
+            path,
+            found: format,
+            supported: superblock::FORMAT,
+        },
+        SuperblockError::Checksum => {
+            let cause = "its first page does not match its checksum".to_owned();
+            StoreError::Corrupted { path, cause }
+        }
+        SuperblockError::Partitions { found } => {
+            let cause = format!("its first page says that it has {found} partitions");
+            StoreError::Corrupted { path, cause }
+        }
+    }
+}
+
+/// What a failure of the store means for who wants to open it.
+pub(crate) fn failed(failure: &JournalFailure, path: &Path) -> StoreError {
+    let path = path.to_owned();
+    match failure.kind() {
+        FailureKind::Io(kind) => StoreError::Io {
+            path,
+            source: io::Error::new(kind, failure.clone()),
+        },
+        _ => StoreError::Corrupted {
+            path,
+            cause: failure.to_string(),
+        },
+    }
+}
+
+/// Where a file is written before it gets its name.
+pub(crate) fn draft(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    path.with_file_name(name)
+}
