@@ -127,7 +127,8 @@ pub mod builders {
 /// reports of a start and a shutdown.
 pub mod operating {
     pub use crate::bulk::{
-        BULK_FAILURES_LEN_MAX, BulkAction, BulkCount, BulkFailure, BulkHandle, BulkProgress,
+        BULK_FAILURES_LEN_MAX, BulkAction, BulkCount, BulkDescription, BulkFailure, BulkHandle, BulkProgress,
+        BulkSummary, BulksPage,
     };
     pub use crate::ending::shutdown::{LeftBehind, ShutdownReport};
     pub use crate::looking::catalogue::{Catalogue, CatalogueActivity, CatalogueSignal, CatalogueWorkflow};

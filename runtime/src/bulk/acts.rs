@@ -1,47 +1,39 @@
-//! The activities of a bulk. Both may run twice: one only looks, and what the other does has no second effect.
+//! The activity by which a bulk acts. It may run twice, and what it does has no second effect.
 //!
 //! | act | why it has none |
 //! |---|---|
-//! | cancel, resume | asking twice is asking once |
+//! | cancel | asking twice is asking once |
 //! | terminate | a run ends once |
-//! | signal | it has a request, made of the bulk's run and the index of the id |
+//! | resume | only while the run is parked as it was when it was looked at: its history tells what has come since |
+//! | signal | it has a request, made of the bulk's run and the run that is told |
 //! | start again | only in the place of the run that was found: when another has taken the id, it was done |
 
 use futures_util::future::join_all;
 use millrun_core::{RunId, Sequence};
-use millrun_workflow::{Activity, ActivityError, Event};
+use millrun_workflow::{Activity, ActivityError, Event, ParkReason};
 use serde::{Deserialize, Serialize};
 
 use super::BulkAction;
-use super::order::StoredAction;
+use super::order::{StoredAction, cut};
+use super::selecting::{BulkTarget, SeenParked, TargetRun, runtime_of};
+use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::{ActivityContext, OnConflict, RunError, Runtime, StartError, UntypedHandle};
 
-pub(super) const LOOK: Activity<Look, Vec<Option<String>>> = Activity::named("millrun.bulk.look");
 pub(super) const ACT: Activity<Act, Vec<Became>> = Activity::named("millrun.bulk.act");
 
-/// How many bytes of a failure's message are kept.
-const MESSAGE_BYTES_MAX: usize = 512;
-
-/// Which runs some ids stand for.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Look {
-    pub(super) ids: Vec<String>,
-    pub(super) action: StoredAction,
-}
+/// How many events of a run that has gone on since it was looked at are read at once.
+const EVENTS_LEN_MAX: usize = 1_000;
 
 /// What is to be done to some runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Act {
     /// The run of the bulk.
     pub(super) key: String,
-    /// The index of the first among all ids.
-    pub(super) first: u64,
-    /// The run of each id; `None` where there is none to which the action applies.
-    pub(super) runs: Vec<Option<String>>,
+    pub(super) targets: Vec<BulkTarget>,
     pub(super) action: StoredAction,
 }
 
-/// What became of an id.
+/// What became of a target.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Became {
     Done,
@@ -49,55 +41,24 @@ pub(super) enum Became {
     Failed(String),
 }
 
-/// The run of an instance, if the action applies to it.
-pub(super) async fn find(
-    runtime: &Runtime,
-    id: &str,
-    action: &BulkAction,
-) -> Result<Option<RunId>, RunError> {
-    let Ok(handle) = runtime.attach_untyped(id) else {
-        return Ok(None);
-    };
-    match handle.describe().await {
-        Ok(described) => Ok(action.applies_to(described.status).then_some(described.run)),
-        Err(RunError::NotFound | RunError::Expired | RunError::Finished) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-pub(super) async fn look(cx: ActivityContext, look: Look) -> Result<Vec<Option<String>>, ActivityError> {
-    let runtime = runtime_of(&cx)?;
-    let action = look.action.into();
-    let found = look.ids.iter().map(|id| find(&runtime, id, &action));
-    let found = join_all(found).await.into_iter().map(|found| match found {
-        Ok(run) => Ok(run.map(|run| run.to_string())),
-        Err(error @ RunError::Stopped(_)) => Err(ActivityError::retryable(error.to_string())),
-        // What is wrong with it is said by the act.
-        Err(_) => Ok(Some(String::new())),
-    });
-    found.collect()
-}
-
 pub(super) async fn act(cx: ActivityContext, act: Act) -> Result<Vec<Became>, ActivityError> {
     let runtime = runtime_of(&cx)?;
-    let Act {
-        key,
-        first,
-        runs,
-        action,
-    } = act;
-    let action = action.into();
-    let acts = (first..).zip(&runs).map(|(index, run)| {
-        let (runtime, action, request) = (&runtime, &action, format!("{key}/{index}"));
+    let Act { key, targets, action } = act;
+    let (action, key) = (action.into(), key.as_str());
+    let acts = targets.iter().map(|target| {
+        let (runtime, action) = (&runtime, &action);
         async move {
-            let Some(run) = run else {
-                return Ok(Became::PassedOver);
+            let (run, parked) = match &target.run {
+                TargetRun::Nothing => return Ok(Became::PassedOver),
+                TargetRun::Unread(message) => return Ok(Became::Failed(cut(message.clone()))),
+                TargetRun::Found { run, parked } => (run, *parked),
             };
+            let request = format!("{key}/{run}");
             let bits = u128::from_str_radix(run, 16).ok();
             let Some(run) = bits.and_then(RunId::from_bits) else {
                 return Ok(Became::Failed("it could not be read".into()));
             };
-            match act_on(runtime, run, action, &request).await {
+            match act_on(runtime, run, parked, action, &request).await {
                 Ok(became) => Ok(became),
                 Err(Undone::Stopped(message)) => Err(ActivityError::retryable(message)),
                 Err(Undone::Refused(message)) => Ok(Became::Failed(cut(message))),
@@ -105,11 +66,6 @@ pub(super) async fn act(cx: ActivityContext, act: Act) -> Result<Vec<Became>, Ac
         }
     });
     join_all(acts).await.into_iter().collect()
-}
-
-fn runtime_of(cx: &ActivityContext) -> Result<Runtime, ActivityError> {
-    cx.runtime()
-        .map_err(|cause| ActivityError::retryable(cause.to_string()))
 }
 
 /// Why something was not done.
@@ -137,7 +93,13 @@ impl From<StartError> for Undone {
     }
 }
 
-async fn act_on(runtime: &Runtime, run: RunId, action: &BulkAction, request: &str) -> Result<Became, Undone> {
+async fn act_on(
+    runtime: &Runtime,
+    run: RunId,
+    parked: Option<SeenParked>,
+    action: &BulkAction,
+    request: &str,
+) -> Result<Became, Undone> {
     let described = match runtime.describe_run(run).await {
         Ok(described) => described,
         Err(RunError::NotFound | RunError::Expired) => return Ok(Became::PassedOver),
@@ -145,9 +107,14 @@ async fn act_on(runtime: &Runtime, run: RunId, action: &BulkAction, request: &st
     };
     let handle: UntypedHandle = runtime.attach_described(&described);
     let told = match action {
+        BulkAction::Cancel { .. } if described.is_cancel_requested => Ok(()),
         BulkAction::Cancel { reason } => handle.cancel(reason).await,
         BulkAction::Terminate { reason } => handle.terminate(reason).await,
-        BulkAction::Resume => handle.resume().await,
+        BulkAction::Resume => match park_since(runtime, &described, parked).await? {
+            Park::Same => handle.resume().await,
+            Park::Left => Ok(()),
+            Park::Paused => return Ok(Became::PassedOver),
+        },
         BulkAction::Signal { name, value } => handle.signal_as(name, request, value.clone()).await,
         BulkAction::StartAgain => return start_again(runtime, run, described.id.as_str()).await,
     };
@@ -159,6 +126,80 @@ async fn act_on(runtime: &Runtime, run: RunId, action: &BulkAction, request: &st
             _ => Ok(Became::PassedOver),
         },
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What has become of a run that was parked when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Park {
+    /// It is parked since then.
+    Same,
+    /// Its code has run since, so that if it is parked again, that is another time.
+    Left,
+    /// Somebody has paused it since.
+    Paused,
+}
+
+async fn park_since(
+    runtime: &Runtime,
+    described: &InstanceDescription,
+    seen: Option<SeenParked>,
+) -> Result<Park, RunError> {
+    let Some(seen) = seen else {
+        return Ok(Park::Same);
+    };
+    if described.status == InstanceStatus::Finished {
+        return Ok(Park::Left);
+    }
+    let mut walk = ParkWalk::new(seen);
+    let mut after = Sequence::new(seen.sequence);
+    while after < described.sequence {
+        let page = runtime.history(described.run, after, EVENTS_LEN_MAX).await?;
+        let gone_before = page.trimmed_before.map_or(0, Sequence::get);
+        // A checkpoint is the code's, so that code has run.
+        if gone_before > after.get() + 1 {
+            return Ok(Park::Left);
+        }
+        let Some(last) = page.events.last() else {
+            break;
+        };
+        after = last.sequence;
+        for recorded in &page.events {
+            walk.pass(&recorded.event);
+        }
+        if walk.park != Park::Same {
+            break;
+        }
+    }
+    Ok(walk.park)
+}
+
+/// What the events of a run say that came after it was looked at.
+struct ParkWalk {
+    is_recorded: bool,
+    park: Park,
+}
+
+impl ParkWalk {
+    fn new(seen: SeenParked) -> Self {
+        Self {
+            is_recorded: seen.is_recorded,
+            park: Park::Same,
+        }
+    }
+
+    fn pass(&mut self, event: &Event) {
+        self.park = match (self.park, event) {
+            (Park::Same, Event::Resumed) => Park::Left,
+            (Park::Same, Event::Parked { reason }) => match reason {
+                ParkReason::Paused { .. } => Park::Paused,
+                _ => Park::Same,
+            },
+            // With the first thing that happens to a run whose code does not run, its history says so.
+            (Park::Same, _) if !self.is_recorded => Park::Left,
+            (park, _) => park,
+        };
+        self.is_recorded = true;
     }
 }
 
@@ -181,11 +222,87 @@ async fn start_again(runtime: &Runtime, run: RunId, id: &str) -> Result<Became, 
     Ok(Became::Done)
 }
 
-/// The beginning of a message that is too long.
-fn cut(mut message: String) -> String {
-    if message.len() > MESSAGE_BYTES_MAX {
-        let end = message.floor_char_boundary(MESSAGE_BYTES_MAX);
-        message.truncate(end);
+#[cfg(test)]
+mod tests {
+    use millrun_workflow::{Signal, Workflow, WorkflowContext, WorkflowError};
+
+    use super::super::action::ActionKind;
+    use super::super::selecting::find;
+    use super::*;
+
+    const WAIT: Workflow<(), ()> = Workflow::named("wait");
+    const GO: Signal<()> = Signal::named("go");
+
+    async fn wait(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
+        loop {
+            cx.receive(GO).await?;
+        }
     }
-    message
+
+    /// An attempt whose answer was lost is repeated when the run has been resumed by it, and paused by somebody since.
+    #[tokio::test]
+    async fn a_resume_that_is_repeated_leaves_a_run_alone_that_was_paused_meanwhile() {
+        let runtime = Runtime::volatile().register(WAIT, wait).start().await.unwrap();
+        let run = runtime.start(WAIT, "w", ()).await.unwrap();
+        run.pause("first").await.unwrap();
+        let found = find(&runtime, "w", ActionKind::Resume).await.unwrap();
+        let TargetRun::Found {
+            parked: Some(seen), ..
+        } = found
+        else {
+            panic!("{found:?}");
+        };
+        let resume = async || {
+            let run = run.run_id().unwrap();
+            let became = act_on(&runtime, run, Some(seen), &BulkAction::Resume, "r").await;
+            became.unwrap_or_else(|_| panic!("it is refused"))
+        };
+        let status = async || run.describe().await.unwrap().status;
+        run.signal(GO, ()).await.unwrap();
+        assert!(matches!(resume().await, Became::Done));
+        assert_eq!(status().await, InstanceStatus::Running);
+        assert!(matches!(resume().await, Became::Done));
+        run.pause("again").await.unwrap();
+        assert!(matches!(resume().await, Became::Done), "it was");
+        assert_eq!(status().await, InstanceStatus::Parked, "and is not again");
+        runtime.shutdown().await.unwrap();
+    }
+
+    #[test]
+    fn a_run_is_parked_as_it_was_seen_until_its_history_says_otherwise() {
+        let parked = || Event::Parked {
+            reason: ParkReason::Stuck {
+                message: "a timer of tokio".into(),
+            },
+        };
+        let paused = || Event::Parked {
+            reason: ParkReason::Paused {
+                reason: "later".into(),
+            },
+        };
+        let told = || Event::CancelRequested {
+            reason: "no".into(),
+            is_shown: false,
+        };
+        for (is_recorded, events, expected) in [
+            (true, vec![], Park::Same),
+            (true, vec![told()], Park::Same),
+            (true, vec![told(), Event::Resumed], Park::Left),
+            (true, vec![Event::Resumed, paused()], Park::Left),
+            (true, vec![paused(), Event::Resumed], Park::Paused),
+            (false, vec![parked(), told()], Park::Same),
+            (false, vec![parked(), Event::Resumed], Park::Left),
+            (false, vec![told(), parked()], Park::Left),
+            (false, vec![paused()], Park::Paused),
+        ] {
+            let mut walk = ParkWalk::new(SeenParked {
+                sequence: 3,
+                is_recorded,
+            });
+            for event in &events {
+                walk.pass(event);
+            }
+            assert_eq!(walk.park, expected, "{is_recorded}: {events:?}");
+        }
+    }
 }

@@ -1,17 +1,22 @@
 //! One thing done to many instances: asked for once, done by a durable workflow at a bounded rate.
 //!
 //! ```text
-//!   start ──► millrun.bulk:  look at some ids ──► act on the runs found ──► pause ──► the next ids … ──► progress
-//!                                │ recorded: which runs            │ recorded: what became of each
+//!   start ──► millrun.bulk:  look at some ids,    ──► act on the runs found ──► pause ──► the next … ──► progress
+//!                            or select some runs          │ recorded: what became of each
+//!                            │ recorded: which runs, and the place that the search has reached
 //! ```
 //!
-//! Invariant: each run is acted on once, whatever crashes. Which run an id stands for is durable before that is acted
-//! on, so that another run that takes the id meanwhile is left alone; and an act that is repeated has no second effect
-//! ([acts]).
+//! Invariants: each run is acted on once, whatever crashes. Which run an id stands for, or which were selected, is durable
+//! before that is acted on, so that another run that takes the id meanwhile is left alone; and an act that is repeated has
+//! no second effect ([acts]). A search goes by the times at which runs began or ended, which no act changes, so that runs
+//! that do not match any more behind an act make no gap; runs that begin after the bulk are not meant.
 
+mod action;
 mod acts;
 mod course;
+mod listing;
 mod order;
+mod selecting;
 
 use std::fmt;
 
@@ -20,11 +25,14 @@ use millrun_workflow::{Payload, Workflow, WorkflowError};
 use serde::{Deserialize, Serialize};
 
 use crate::builtin::{id_of, name_of};
-use crate::looking::describe::InstanceStatus;
+use crate::looking::find::RunSearch;
 use crate::opening::registry::{Definition, Registration};
 use crate::{QueryError, ResultError, RunError, RunHandle, Runtime, StartError};
 
+pub use action::BulkAction;
+pub use listing::{BulkSummary, BulksPage};
 use order::{CHUNK_LEN_MAX, Order};
+use selecting::TargetRun;
 
 const BULK: Workflow<Order, BulkProgress> = Workflow::named("millrun.bulk");
 
@@ -35,61 +43,26 @@ pub const BULK_FAILURES_LEN_MAX: usize = 100;
 const SPARE_BYTES: usize = 64 * CHUNK_LEN_MAX + 4_096;
 
 /// The code of bulks.
-pub(crate) fn registrations() -> [Registration; 3] {
-    let answering = BULK.query(course::PROGRESS, |progress: &BulkProgress, ()| progress.clone());
+pub(crate) fn registrations() -> [Registration; 5] {
+    let answering = BULK
+        .query(course::PROGRESS, |course: &course::Course, ()| {
+            course.progress.clone()
+        })
+        .query(course::DESCRIBED, |course, ()| course.described.clone());
     [
         Definition::bind(answering, course::bulk),
-        Definition::bind(acts::LOOK, acts::look),
+        Definition::bind(selecting::LOOK, selecting::look),
+        Definition::bind(selecting::SELECT, selecting::select),
+        Definition::bind(selecting::COUNT, selecting::count),
         Definition::bind(acts::ACT, acts::act),
     ]
-}
-
-/// What a bulk does to each instance.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum BulkAction {
-    /// Asks its run to cancel; as [`RunHandle::cancel`].
-    Cancel {
-        /// Why.
-        reason: String,
-    },
-    /// Ends its run without asking its code; as [`RunHandle::terminate`].
-    Terminate {
-        /// Why.
-        reason: String,
-    },
-    /// Lets the code of a parked run run again; as [`RunHandle::resume`].
-    Resume,
-    /// Sends it a signal, once; as [`UntypedHandle::signal_as`](crate::UntypedHandle::signal_as).
-    Signal {
-        /// The name of the signal.
-        name: String,
-        /// Its value.
-        value: Payload,
-    },
-    /// Starts another run of an instance that has finished, with the workflow and the input of that run. A run that
-    /// was trimmed has no input any more, and is a failure.
-    StartAgain,
-}
-
-impl BulkAction {
-    /// Whether there is something to be done to a run that does this.
-    fn applies_to(&self, status: InstanceStatus) -> bool {
-        match self {
-            Self::Cancel { .. } | Self::Terminate { .. } | Self::Signal { .. } => {
-                status != InstanceStatus::Finished
-            }
-            Self::Resume => status == InstanceStatus::Parked,
-            Self::StartAgain => status == InstanceStatus::Finished,
-        }
-    }
 }
 
 /// How many instances a bulk would reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkCount {
-    /// How many ids are selected.
+    /// How many ids are selected, and how many runs a filter finds to which the action applies.
     pub selected_len: u64,
     /// Of how many there is a run to which the action applies now.
     pub reached_len: u64,
@@ -99,7 +72,8 @@ pub struct BulkCount {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BulkProgress {
-    /// How many ids are selected.
+    /// How many ids are selected, and how many runs the filter has found: counted once when the bulk begins, and
+    /// corrected where more have come under it since. Of a bulk that is counting, the ids alone.
     pub selected_len: u64,
     /// To how many it has been done.
     pub done_len: u64,
@@ -112,7 +86,7 @@ pub struct BulkProgress {
 }
 
 impl BulkProgress {
-    /// How many ids have been looked at.
+    /// How many instances have been looked at.
     #[must_use]
     pub fn looked_at_len(&self) -> u64 {
         self.done_len + self.passed_over_len + self.failed_len
@@ -129,12 +103,29 @@ pub struct BulkFailure {
     pub message: String,
 }
 
+/// What a bulk was started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkDescription {
+    /// The [name](BulkAction::name) of its action.
+    pub action: String,
+    /// The reason of the action, of which at most 512 bytes are told, or the name of the signal.
+    pub about: Option<String>,
+    /// How many ids were given to it.
+    pub ids_len: u64,
+    /// The filter that was given to it.
+    pub filter: Option<RunSearch>,
+    /// How many instances it looks at in a second at most.
+    pub per_second: u32,
+}
+
 /// A bulk that is being described; made by [`Runtime::bulk`].
 #[must_use = "nothing is done before start"]
 pub struct Bulk<'a> {
     runtime: &'a Runtime,
     action: BulkAction,
     ids: Vec<String>,
+    search: Option<RunSearch>,
     per_second: u32,
 }
 
@@ -143,6 +134,7 @@ impl fmt::Debug for Bulk<'_> {
         f.debug_struct("Bulk")
             .field("action", &self.action)
             .field("ids_len", &self.ids.len())
+            .field("search", &self.search)
             .field("per_second", &self.per_second)
             .finish_non_exhaustive()
     }
@@ -155,13 +147,31 @@ impl Bulk<'_> {
         self
     }
 
+    /// Selects the runs that this filter finds, behind the [ids](Self::ids): as far as the action applies to them, and only
+    /// those that began before the bulk or in the same millisecond. Of live runs it takes the latest begun first, of
+    /// finished ones the latest ended first, and a run that does not match any more when its turn comes is left alone.
+    /// There may be any number of them. Called again, the last filter counts.
+    pub fn matching(mut self, filter: RunSearch) -> Self {
+        self.search = Some(filter);
+        self
+    }
+
     /// How many instances it looks at in a second at most: 100 unless this is called, and at least one.
     pub fn per_second(mut self, instances: u32) -> Self {
         self.per_second = instances.max(1);
         self
     }
 
-    /// How many instances it would reach if it were started now. Nothing is changed, and no run is woken.
+    /// What it would [tell](BulkHandle::describe) of itself.
+    #[must_use]
+    pub fn describe(&self) -> BulkDescription {
+        let ids = self.ids.clone();
+        let order = Order::new(&self.action, ids, self.search.as_ref(), self.per_second);
+        order.description().into()
+    }
+
+    /// How many instances it would reach if it were started now. Nothing is changed, and no run is woken. It takes as long
+    /// as it takes to find all runs that the filter looks for.
     ///
     /// # Errors
     /// When an instance cannot be read, or the runtime has stopped.
@@ -170,9 +180,15 @@ impl Bulk<'_> {
             selected_len: self.ids.len() as u64,
             reached_len: 0,
         };
+        let kind = self.action.kind();
         for id in &self.ids {
-            let found = acts::find(self.runtime, id, &self.action).await?;
-            count.reached_len += u64::from(found.is_some());
+            let found = selecting::find(self.runtime, id, kind).await?;
+            count.reached_len += u64::from(matches!(found, TargetRun::Found { .. }));
+        }
+        if let Some(search) = self.search.as_ref().and_then(|search| kind.narrowed(search)) {
+            let reached = selecting::reached(self.runtime, &search, kind).await?;
+            count.selected_len += reached;
+            count.reached_len += reached;
         }
         Ok(count)
     }
@@ -191,7 +207,12 @@ impl Bulk<'_> {
         for id in &self.ids {
             InstanceId::new(id)?;
         }
-        let input = Payload::encode(&Order::new(&self.action, self.ids, self.per_second))?;
+        let input = Payload::encode(&Order::new(
+            &self.action,
+            self.ids,
+            self.search.as_ref(),
+            self.per_second,
+        ))?;
         let bytes_max = self.runtime.inner().shared.config.limits.payload_bytes_max;
         let bytes = input.len() + SPARE_BYTES;
         if bytes > bytes_max {
@@ -229,6 +250,14 @@ impl BulkHandle {
         self.0.query(course::PROGRESS, ()).await
     }
 
+    /// What it was started with, told as [`progress`](Self::progress) is.
+    ///
+    /// # Errors
+    /// See [`QueryError`].
+    pub async fn describe(&self) -> Result<BulkDescription, QueryError> {
+        Ok(self.0.query(course::DESCRIBED, ()).await?.into())
+    }
+
     /// Waits until all are done.
     ///
     /// # Errors
@@ -247,7 +276,8 @@ impl BulkHandle {
 }
 
 impl Runtime {
-    /// Describes one thing that is to be done to many instances: which, how fast, and then
+    /// Describes one thing that is to be done to many instances: which (by [id](Bulk::ids), or by a
+    /// [filter](Bulk::matching)), how fast, and then
     /// [how many](Bulk::count) it would reach, or its [start](Bulk::start). It is a workflow of millrun's own
     /// (`millrun.bulk`), which survives a crash halfway: no instance gets its part twice. Lists and the catalogue do not
     /// have it.
@@ -279,6 +309,7 @@ impl Runtime {
             runtime: self,
             action,
             ids: Vec::new(),
+            search: None,
             per_second: 100,
         }
     }

@@ -1,18 +1,26 @@
-//! What a bulk is started with, as it is stored.
+//! What a bulk is started with and what it keeps, as it is stored.
 
+use millrun_core::Timestamp;
+use millrun_persistence::TimeRange;
 use millrun_workflow::Payload;
 use serde::{Deserialize, Serialize};
 
-use super::BulkAction;
+use super::{BulkAction, BulkDescription};
+use crate::looking::find::{RunSearch, RunStatus};
 
-/// How many ids are looked at together at most.
+/// How many instances are looked at together at most.
 pub(super) const CHUNK_LEN_MAX: usize = 64;
+
+/// How many bytes of a text are kept: the message of a failure, the reason in a description.
+const TEXT_BYTES_MAX: usize = 512;
 
 /// The input of a bulk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) action: StoredAction,
     pub(super) ids: Vec<String>,
+    #[serde(default)]
+    pub(super) search: Option<StoredSearch>,
     pub(super) per_second: u32,
 }
 
@@ -26,8 +34,33 @@ pub(super) enum StoredAction {
     StartAgain,
 }
 
+/// A [`RunSearch`] as it is stored: a status is its name, a time microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredSearch {
+    workflow: Option<String>,
+    statuses: Vec<String>,
+    id_prefix: String,
+    started_us: (u64, u64),
+    ended_us: (u64, u64),
+}
+
+/// What a bulk tells of itself. The value of a signal is no part of it: it may be as large as a payload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredDescription {
+    action: String,
+    about: Option<String>,
+    ids_len: u64,
+    search: Option<StoredSearch>,
+    per_second: u32,
+}
+
 impl Order {
-    pub(super) fn new(action: &BulkAction, ids: Vec<String>, per_second: u32) -> Self {
+    pub(super) fn new(
+        action: &BulkAction,
+        ids: Vec<String>,
+        search: Option<&RunSearch>,
+        per_second: u32,
+    ) -> Self {
         let action = match action.clone() {
             BulkAction::Cancel { reason } => StoredAction::Cancel { reason },
             BulkAction::Terminate { reason } => StoredAction::Terminate { reason },
@@ -41,14 +74,30 @@ impl Order {
         Self {
             action,
             ids,
+            search: search.map(StoredSearch::of),
             per_second,
         }
     }
 
-    /// How many ids are looked at together: those of a quarter of a second.
+    /// How many instances are looked at together: those of a quarter of a second.
     pub(super) fn chunk_len(&self) -> usize {
         let quarter = usize::try_from(self.per_second / 4).unwrap_or(CHUNK_LEN_MAX);
         quarter.clamp(1, CHUNK_LEN_MAX)
+    }
+
+    pub(super) fn description(&self) -> StoredDescription {
+        let about = match &self.action {
+            StoredAction::Cancel { reason } | StoredAction::Terminate { reason } => Some(reason),
+            StoredAction::Signal { name, .. } => Some(name),
+            StoredAction::Resume | StoredAction::StartAgain => None,
+        };
+        StoredDescription {
+            action: BulkAction::from(self.action.clone()).name().to_owned(),
+            about: about.cloned().map(cut),
+            ids_len: self.ids.len() as u64,
+            search: self.search.clone(),
+            per_second: self.per_second,
+        }
     }
 }
 
@@ -64,5 +113,88 @@ impl From<StoredAction> for BulkAction {
             },
             StoredAction::StartAgain => Self::StartAgain,
         }
+    }
+}
+
+impl StoredSearch {
+    fn of(search: &RunSearch) -> Self {
+        let times = |times: TimeRange| (times.from.as_micros(), times.until.as_micros());
+        Self {
+            workflow: search.workflow.clone(),
+            statuses: search
+                .statuses
+                .iter()
+                .map(|status| status.name().to_owned())
+                .collect(),
+            id_prefix: search.id_prefix.clone(),
+            started_us: times(search.started),
+            ended_us: times(search.ended),
+        }
+    }
+
+    /// As it is looked for; `None` if it has a status that this version does not know: without that one it might look
+    /// for runs that nobody has selected.
+    pub(super) fn search(&self) -> Option<RunSearch> {
+        let times = |(from, until)| TimeRange {
+            from: Timestamp::from_micros(from),
+            until: Timestamp::from_micros(until),
+        };
+        let statuses: Option<Vec<_>> = self
+            .statuses
+            .iter()
+            .map(|name| RunStatus::of_name(name))
+            .collect();
+        let mut search = RunSearch::new().id_prefix(self.id_prefix.as_str());
+        search.workflow.clone_from(&self.workflow);
+        search.statuses = statuses?;
+        (search.started, search.ended) = (times(self.started_us), times(self.ended_us));
+        Some(search)
+    }
+}
+
+impl From<StoredDescription> for BulkDescription {
+    fn from(stored: StoredDescription) -> Self {
+        Self {
+            action: stored.action,
+            about: stored.about,
+            ids_len: stored.ids_len,
+            filter: stored.search.and_then(|search| search.search()),
+            per_second: stored.per_second,
+        }
+    }
+}
+
+/// The beginning of a text that is too long.
+pub(super) fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+        text.truncate(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_read_back_as_it_was_or_not_at_all() {
+        let times = TimeRange {
+            from: Timestamp::from_micros(7),
+            until: Timestamp::from_micros(9),
+        };
+        let search = RunSearch::new().workflow("order").id_prefix("o-").started(times);
+        let search = RunStatus::ALL.into_iter().fold(search, RunSearch::status);
+        let stored = StoredSearch::of(&search);
+        assert_eq!(stored.search(), Some(search));
+        assert_eq!(
+            StoredSearch::of(&RunSearch::new()).search(),
+            Some(RunSearch::new())
+        );
+        let later = StoredSearch {
+            statuses: vec!["hibernating".into()],
+            ..stored
+        };
+        assert_eq!(later.search(), None, "not all runs of any status");
     }
 }

@@ -49,6 +49,8 @@ pub struct RunSearch {
     pub started: TimeRange,
     /// When it ended. If a bound is set, no live run is found.
     pub ended: TimeRange,
+    /// Runs of millrun's own workflows, and none of the user's; else the other way round.
+    pub(crate) is_of_own: bool,
 }
 
 impl RunSearch {
@@ -56,6 +58,14 @@ impl RunSearch {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Runs of one of millrun's own workflows.
+    pub(crate) fn of_own(workflow: &str) -> Self {
+        Self {
+            is_of_own: true,
+            ..Self::new().workflow(workflow)
+        }
     }
 
     /// Only runs of this workflow.

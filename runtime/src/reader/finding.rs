@@ -151,5 +151,7 @@ fn is_found(filter: &RunSearch, run: &RunSummary) -> bool {
         .workflow
         .as_ref()
         .is_none_or(|workflow| run.workflow == *workflow);
-    is_of_workflow && !is_reserved(&run.workflow) && run.id.as_str().starts_with(filter.id_prefix.as_str())
+    is_of_workflow
+        && is_reserved(&run.workflow) == filter.is_of_own
+        && run.id.as_str().starts_with(filter.id_prefix.as_str())
 }

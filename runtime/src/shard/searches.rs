@@ -265,7 +265,7 @@ impl Finding {
 /// Whether a run is one that is looked for.
 fn matches(filter: &RunSearch, known: Known<'_>, statuses: &mut Statuses<'_>) -> bool {
     !known.has_ended()
-        && !is_reserved(known.workflow.as_str())
+        && is_reserved(known.workflow.as_str()) == filter.is_of_own
         && filter
             .workflow
             .as_ref()

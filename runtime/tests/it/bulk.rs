@@ -13,10 +13,10 @@ use millrun_testkit::{SimConfig, SimHost};
 
 use crate::support::Store;
 
-const TALLY: Workflow<(), u64> = Workflow::named("tally");
-const QUICK: Workflow<u64, u64> = Workflow::named("quick");
+pub(crate) const TALLY: Workflow<(), u64> = Workflow::named("tally");
+pub(crate) const QUICK: Workflow<u64, u64> = Workflow::named("quick");
 const MORE: Signal<u64> = Signal::named("more");
-const SUM: Query<u64, (), u64> = Query::named("sum");
+pub(crate) const SUM: Query<u64, (), u64> = Query::named("sum");
 
 /// Adds up what it is sent, until it is cancelled.
 async fn tally(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
@@ -31,12 +31,12 @@ async fn quick(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> 
     Ok(number)
 }
 
-fn with_code(builder: RuntimeBuilder) -> RuntimeBuilder {
+pub(crate) fn with_code(builder: RuntimeBuilder) -> RuntimeBuilder {
     let tally_of = TALLY.signal(MORE).query(SUM, |sum, ()| *sum);
     builder.register(tally_of, tally).register(QUICK, quick)
 }
 
-fn more(value: u64) -> BulkAction {
+pub(crate) fn more(value: u64) -> BulkAction {
     BulkAction::Signal {
         name: "more".into(),
         value: Payload::encode(&value).unwrap(),

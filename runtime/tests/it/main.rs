@@ -12,6 +12,7 @@ mod asking;
 mod awaiting;
 mod beginnings;
 mod bulk;
+mod bulk_by_filter;
 mod catalogue;
 mod causes;
 mod changed_values;

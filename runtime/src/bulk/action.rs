@@ -1,0 +1,130 @@
+//! What a bulk does to each instance, and to which it applies.
+
+use millrun_workflow::Payload;
+use serde::{Deserialize, Serialize};
+
+use crate::looking::describe::InstanceStatus;
+use crate::looking::find::{RunSearch, RunStatus};
+
+/// What a bulk does to each instance.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BulkAction {
+    /// Asks its run to cancel; as [`RunHandle::cancel`](crate::RunHandle::cancel).
+    Cancel {
+        /// Why.
+        reason: String,
+    },
+    /// Ends its run without asking its code; as [`RunHandle::terminate`](crate::RunHandle::terminate).
+    Terminate {
+        /// Why.
+        reason: String,
+    },
+    /// Lets the code of a parked run run again, also of one that somebody has paused; as
+    /// [`RunHandle::resume`](crate::RunHandle::resume). A run that is paused after the bulk has looked at it stays so.
+    Resume,
+    /// Sends it a signal, once; as [`UntypedHandle::signal_as`](crate::UntypedHandle::signal_as).
+    Signal {
+        /// The name of the signal.
+        name: String,
+        /// Its value.
+        value: Payload,
+    },
+    /// Starts another run of an instance that has finished, with the workflow and the input of its latest run. A run
+    /// that was trimmed has no input any more, and is a failure.
+    StartAgain,
+}
+
+/// Which action it is, without what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum ActionKind {
+    Cancel,
+    Terminate,
+    Resume,
+    Signal,
+    StartAgain,
+}
+
+impl BulkAction {
+    /// Its name, as it is told outside of the process, in lower case and with hyphens.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Cancel { .. } => "cancel",
+            Self::Terminate { .. } => "terminate",
+            Self::Resume => "resume",
+            Self::Signal { .. } => "signal",
+            Self::StartAgain => "start-again",
+        }
+    }
+
+    pub(super) fn kind(&self) -> ActionKind {
+        match self {
+            Self::Cancel { .. } => ActionKind::Cancel,
+            Self::Terminate { .. } => ActionKind::Terminate,
+            Self::Resume => ActionKind::Resume,
+            Self::Signal { .. } => ActionKind::Signal,
+            Self::StartAgain => ActionKind::StartAgain,
+        }
+    }
+}
+
+impl ActionKind {
+    /// Whether there is something to be done to a run that does this.
+    pub(super) fn applies_to(self, status: InstanceStatus) -> bool {
+        match self {
+            Self::Cancel | Self::Terminate | Self::Signal => status != InstanceStatus::Finished,
+            Self::Resume => status == InstanceStatus::Parked,
+            Self::StartAgain => status == InstanceStatus::Finished,
+        }
+    }
+
+    /// Of which runs there can be something to be done. A run that has gone on in another is not the latest of its
+    /// instance, so it is not started again.
+    fn statuses(self) -> &'static [RunStatus] {
+        match self {
+            Self::Cancel | Self::Terminate | Self::Signal => &[
+                RunStatus::Running,
+                RunStatus::Parked,
+                RunStatus::Paused,
+                RunStatus::NotRegistered,
+            ],
+            Self::Resume => &[RunStatus::Parked, RunStatus::Paused],
+            Self::StartAgain => &[
+                RunStatus::Completed,
+                RunStatus::Failed,
+                RunStatus::Cancelled,
+                RunStatus::Terminated,
+            ],
+        }
+    }
+
+    /// A search for those of the runs looked for to which there is something to be done; `None` if there can be none.
+    pub(super) fn narrowed(self, search: &RunSearch) -> Option<RunSearch> {
+        let statuses = self.statuses().iter().copied();
+        let statuses: Vec<_> = statuses.filter(|status| search.has(*status)).collect();
+        // A search without a status is one for all.
+        (!statuses.is_empty()).then(|| RunSearch {
+            statuses,
+            ..search.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_narrowed_to_what_the_action_applies_to_and_never_widened() {
+        let failed = RunSearch::new().status(RunStatus::Failed);
+        assert_eq!(ActionKind::Cancel.narrowed(&failed), None);
+        let again = ActionKind::StartAgain.narrowed(&failed);
+        assert_eq!(again.unwrap().statuses, [RunStatus::Failed]);
+        let parked = ActionKind::Resume.narrowed(&RunSearch::new()).unwrap();
+        assert_eq!(parked.statuses, [RunStatus::Parked, RunStatus::Paused]);
+        let mixed = failed.status(RunStatus::Running);
+        let live = ActionKind::Terminate.narrowed(&mixed).unwrap();
+        assert_eq!(live.statuses, [RunStatus::Running]);
+    }
+}
