@@ -13,19 +13,20 @@ use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 use crate::body::{
     EmptyBody, PublishBody, QueryBody, ReasonBody, SessionBody, SignalBody, UpdateBody, parse, payload,
 };
+use crate::bulk::{start_bulk, told_bulk};
 use crate::keys::key_of;
 use crate::metrics::{MEDIA_TYPE, metrics};
 use crate::openapi::openapi_json;
 use crate::operations::Action;
 use crate::problem::Problem;
-use crate::query::{FindQuery, PageQuery, StreamQuery, next_of, wait, wait_or};
+use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, wait, wait_or};
 use crate::router::Served;
 use crate::starts::{start_lines, start_one};
 use crate::stream::{changes, run_events};
 use crate::topics::tail;
 use crate::view::{
-    Json, catalogue, counts, description, finished, found, history, instances, object, park_reason, parts,
-    stats, why,
+    Json, bulks, catalogue, counts, description, finished, found, history, instances, object, park_reason,
+    parts, stats, why,
 };
 use crate::waiting::within;
 use crate::{Access, Redaction, Role};
@@ -99,6 +100,7 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
         Action::DescribeInstance => description(&instance()?.describe().await?),
         Action::DescribeRun => description(&runtime.describe_run(run(value)?).await?),
         Action::Why => why(&instance()?.why().await?),
+        Action::WhyRun => why(&runtime.why_run(run(value)?).await?),
         Action::History => {
             let (run, page) = (run(value)?, PageQuery::parse(query)?);
             let after = Sequence::new(page.after_number()?);
@@ -169,6 +171,18 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
         Action::Resume => {
             let EmptyBody {} = parse(body)?;
             instance()?.resume().await?;
+            recorded()
+        }
+        Action::Bulks => {
+            let (after, limit) = bulks_page(query)?;
+            let page = runtime.bulks(after, limit).await?;
+            bulks(&page, |cursor| next_of(query, cursor))
+        }
+        Action::Bulk => told_bulk(&runtime.attach_bulk(value)?).await?,
+        Action::BulkStart => start_bulk(served, key_of(&head.headers)?, body).await?,
+        Action::BulkStop => {
+            let ReasonBody { reason } = parse(body)?;
+            runtime.attach_bulk(value)?.stop(&reason).await?;
             recorded()
         }
     };

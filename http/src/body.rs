@@ -1,5 +1,7 @@
 //! Bodies of requests: JSON of bounded length, in which values keep their exact text.
 
+use std::num::NonZeroU32;
+
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, header};
 use millrun::{OnConflict, Payload};
@@ -170,6 +172,56 @@ pub(crate) struct UpdateBody<'a> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReasonBody {
     pub(crate) reason: String,
+}
+
+/// Starts a bulk, or counts what it would reach.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkBody<'a> {
+    pub(crate) action: BulkVerb,
+    /// Of `cancel` and `terminate`.
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    /// The name of a `signal`,
+    #[serde(default)]
+    pub(crate) signal: Option<String>,
+    /// and its value.
+    #[serde(borrow, default)]
+    pub(crate) value: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) filter: Option<FilterBody>,
+    #[serde(default)]
+    pub(crate) ids: Vec<String>,
+    #[serde(default)]
+    pub(crate) per_second: Option<NonZeroU32>,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    #[serde(default)]
+    pub(crate) dry_run: bool,
+}
+
+/// What a bulk does.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BulkVerb {
+    Cancel,
+    Terminate,
+    Resume,
+    Signal,
+    StartAgain,
+}
+
+/// Which runs are meant, with the parameters of `v1/runs`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct FilterBody {
+    pub(crate) workflow: Option<String>,
+    pub(crate) status: Vec<String>,
+    pub(crate) id_prefix: String,
+    pub(crate) started_from_us: Option<u64>,
+    pub(crate) started_until_us: Option<u64>,
+    pub(crate) ended_from_us: Option<u64>,
+    pub(crate) ended_until_us: Option<u64>,
 }
 
 /// Trades a token for a cookie, or ends the cookie.

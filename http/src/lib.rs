@@ -23,6 +23,7 @@
 mod access;
 mod answers;
 mod body;
+mod bulk;
 mod console;
 mod hooks;
 mod keys;

@@ -52,6 +52,7 @@ pub(crate) enum Action {
     DescribeInstance,
     DescribeRun,
     Why,
+    WhyRun,
     History,
     Events,
     Result,
@@ -69,6 +70,10 @@ pub(crate) enum Action {
     Terminate,
     Pause,
     Resume,
+    BulkStart,
+    Bulks,
+    Bulk,
+    BulkStop,
 }
 
 /// All operations, in the order of the documents.
@@ -210,6 +215,14 @@ pub static OPERATIONS: &[Operation] = &[
         action: Action::Why,
     },
     Operation {
+        name: "why_run",
+        method: Method::GET,
+        path: "v1/runs/{run}/why",
+        role: Role::Reader,
+        about: "the same, of one run",
+        action: Action::WhyRun,
+    },
+    Operation {
         name: "history",
         method: Method::GET,
         path: "v1/runs/{run}/history",
@@ -344,5 +357,37 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Operator,
         about: "takes a paused or parked instance up again",
         action: Action::Resume,
+    },
+    Operation {
+        name: "bulks",
+        method: Method::GET,
+        path: "v1/bulk",
+        role: Role::Reader,
+        about: "the bulks: those that run, the latest begun first, then those that have ended",
+        action: Action::Bulks,
+    },
+    Operation {
+        name: "bulk",
+        method: Method::GET,
+        path: "v1/bulk/{name}",
+        role: Role::Reader,
+        about: "what a bulk does to which runs, and how far it has come",
+        action: Action::Bulk,
+    },
+    Operation {
+        name: "start_bulk",
+        method: Method::POST,
+        path: "v1/bulk",
+        role: Role::Operator,
+        about: "does one thing to all runs that a filter finds, once per `name`, or else per `Idempotency-Key`; with `dry_run` it counts them",
+        action: Action::BulkStart,
+    },
+    Operation {
+        name: "stop_bulk",
+        method: Method::POST,
+        path: "v1/bulk/{name}/stop",
+        role: Role::Operator,
+        about: "stops a bulk; what it has done stays done",
+        action: Action::BulkStop,
     },
 ];

@@ -81,23 +81,35 @@ impl FindQuery {
         let mut filter = RunSearch::new().id_prefix(id_prefix.unwrap_or_default());
         filter.workflow = workflow;
         for name in status.iter().flat_map(|status| status.split(',')) {
-            let status = RunStatus::of_name(name);
-            filter = filter.status(status.ok_or_else(|| {
-                let all: Vec<_> = RunStatus::ALL.iter().map(|status| status.name()).collect();
-                wrong("status", &format!("{name:?} is none of {}", all.join(", ")))
-            })?);
+            filter = filter.status(status_of(name).map_err(|what| wrong("status", &what))?);
         }
         filter.started = times("started", started_from, started_until)?;
         filter.ended = times("ended", ended_from, ended_until)?;
-        let after = after.map(|after| after.parse());
         Ok(Self {
             filter,
-            after: after
-                .transpose()
-                .map_err(|error: RunCursorError| wrong("after", &error.to_string()))?,
+            after: cursor(after)?,
             limit: page_limit(limit)?,
         })
     }
+}
+
+/// Which page of the bulks is asked for: its cursor, and how many there are on it.
+pub(crate) fn bulks_page(query: &str) -> Result<(Option<RunCursor>, usize), Problem> {
+    let PageQuery { after, limit } = PageQuery::parse(query)?;
+    Ok((cursor(after)?, limit))
+}
+
+fn cursor(after: Option<String>) -> Result<Option<RunCursor>, Problem> {
+    let after = after.map(|after| after.parse()).transpose();
+    after.map_err(|error: RunCursorError| wrong("after", &error.to_string()))
+}
+
+/// The status of this name, or what is wrong with it.
+pub(crate) fn status_of(name: &str) -> Result<RunStatus, String> {
+    RunStatus::of_name(name).ok_or_else(|| {
+        let all: Vec<_> = RunStatus::ALL.iter().map(|status| status.name()).collect();
+        format!("{name:?} is none of {}", all.join(", "))
+    })
 }
 
 /// The times from one on and before another.

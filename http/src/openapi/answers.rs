@@ -73,7 +73,7 @@ fn shape(action: Action) -> Shape {
         )]),
         Action::Topology => open_object([]),
         Action::DescribeInstance | Action::DescribeRun => named("Description"),
-        Action::Why => named("Why"),
+        Action::Why | Action::WhyRun => named("Why"),
         Action::History => object([
             ("run", run()),
             ("head", number()),
@@ -110,9 +110,20 @@ fn shape(action: Action) -> Shape {
             ("run", or_null(run())),
             ("history", or_null(text())),
         ]),
-        Action::Signal | Action::Cancel | Action::Terminate | Action::Pause | Action::Resume => {
-            object([("recorded", flag())])
-        }
+        Action::Signal
+        | Action::Cancel
+        | Action::Terminate
+        | Action::Pause
+        | Action::Resume
+        | Action::BulkStop => object([("recorded", flag())]),
+        Action::Bulks => object([("bulks", list(named("BulkSummary"))), ("next", or_null(text()))]),
+        Action::Bulk => named("Bulk"),
+        Action::BulkStart => object([
+            ("name", or_null(text())),
+            ("bulk", or_null(text())),
+            ("selected", or_null(number())),
+            ("reached", or_null(number())),
+        ]),
         Action::Session => object([("role", word(["anonymous", "reader", "operator"]))]),
         Action::Events | Action::Tail | Action::Changes | Action::Metrics | Action::Starts => text(),
     }

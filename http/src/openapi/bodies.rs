@@ -1,6 +1,8 @@
 //! Bodies of requests, as `body.rs` reads them.
 
-use super::schema::{Shape, anything, flag, sent, text, text_of, word};
+use millrun::operating::RunStatus;
+
+use super::schema::{Shape, anything, flag, list, number, number_between, sent, text, text_of, word};
 use crate::operations::Action;
 
 /// The body of an operation; of one with lines, a line.
@@ -20,9 +22,41 @@ pub(super) fn of(action: Action) -> Shape {
         ),
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
-        Action::Cancel | Action::Terminate | Action::Pause => sent([("reason", text())], []),
+        Action::BulkStart => bulk(),
+        Action::Cancel | Action::Terminate | Action::Pause | Action::BulkStop => {
+            sent([("reason", text())], [])
+        }
         _ => sent([], []),
     }
+}
+
+fn bulk() -> Shape {
+    let actions = ["cancel", "terminate", "resume", "signal", "start-again"];
+    let filter = sent(
+        [],
+        [
+            ("workflow", text()),
+            ("status", list(word(RunStatus::ALL.map(RunStatus::name)))),
+            ("id_prefix", text()),
+            ("started_from_us", number()),
+            ("started_until_us", number()),
+            ("ended_from_us", number()),
+            ("ended_until_us", number()),
+        ],
+    );
+    sent(
+        [("action", word(actions))],
+        [
+            ("reason", text()),
+            ("signal", name()),
+            ("value", anything()),
+            ("filter", filter),
+            ("ids", list(name())),
+            ("per_second", number_between(1, u32::MAX.into())),
+            ("name", name()),
+            ("dry_run", flag()),
+        ],
+    )
 }
 
 fn name() -> Shape {

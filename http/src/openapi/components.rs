@@ -24,6 +24,8 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("FinishedRun", finished_run()),
         ("RunSummary", found_run()),
         ("WorkflowCounts", workflow_counts()),
+        ("BulkSummary", object(bulk_summary())),
+        ("Bulk", bulk()),
         ("CatalogueWorkflow", workflow()),
         ("Stats", stats()),
     ]
@@ -119,6 +121,46 @@ fn found_run() -> Shape {
         ("ended_at_us", or_null(time())),
         ("description", text()),
         ("history", text()),
+    ])
+}
+
+fn bulk_summary() -> [(&'static str, Shape); 5] {
+    [
+        ("name", text()),
+        ("run", run()),
+        ("status", word(RunStatus::ALL.map(RunStatus::name))),
+        ("started_at_us", time()),
+        ("ended_at_us", or_null(time())),
+    ]
+}
+
+fn bulk() -> Shape {
+    let [name, run, status, started, ended] = bulk_summary();
+    let filter = object([
+        ("workflow", or_null(text())),
+        ("status", list(word(RunStatus::ALL.map(RunStatus::name)))),
+        ("id_prefix", text()),
+        ("started_from_us", or_null(time())),
+        ("started_until_us", or_null(time())),
+        ("ended_from_us", or_null(time())),
+        ("ended_until_us", or_null(time())),
+    ]);
+    object([
+        name,
+        run,
+        status,
+        started,
+        ended,
+        ("action", text()),
+        ("about", or_null(text())),
+        ("ids", number()),
+        ("filter", or_null(filter)),
+        ("per_second", number()),
+        ("selected", number()),
+        ("done", number()),
+        ("passed_over", number()),
+        ("failed", number()),
+        ("failures", list(object([("id", text()), ("message", text())]))),
     ])
 }
 

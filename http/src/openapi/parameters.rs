@@ -43,15 +43,9 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
                 behind("id_prefix", text(), "how the ids of their instances begin"),
             ]);
             all.extend(times.map(|(name, about)| behind(name, number(), about)));
-            all.extend([
-                behind(
-                    "after",
-                    pattern("^(l|f)(0[0-3][0-9a-f]{30})?$"),
-                    "the cursor of the page",
-                ),
-                limit(),
-            ]);
+            all.extend([cursor(), limit()]);
         }
+        Action::Bulks => all.extend([cursor(), limit()]),
         Action::Events | Action::Tail | Action::Changes => all.extend([
             behind(
                 "after",
@@ -65,7 +59,7 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
             let wait = number_between(0, 60_000);
             all.push(behind("wait_ms", wait, "how long the answer may wait"));
         }
-        Action::Start | Action::StartByKey | Action::Signal | Action::Update => {
+        Action::Start | Action::StartByKey | Action::Signal | Action::Update | Action::BulkStart => {
             let about = "sent again with the same key, the request has no second effect";
             all.push(header("Idempotency-Key", pattern("^[!#-~]{1,255}$"), about));
         }
@@ -83,6 +77,7 @@ fn in_path(part: &str) -> Option<Parameter> {
     let (name, shape, about) = match part {
         "{id}" => ("id", text_of(1, 255), "the id of an instance"),
         "{run}" => ("run", run(), "a run"),
+        "{name}" => ("name", text_of(1, 242), "the name of a bulk"),
         "{topic}" => ("topic", text_of(1, 255), "the name of a topic"),
         _ => return None,
     };
@@ -96,6 +91,11 @@ fn behind(name: &str, shape: Shape, about: &str) -> Parameter {
 
 fn header(name: &str, shape: Shape, about: &str) -> Parameter {
     parameter(name, ParameterIn::Header, shape, about).build()
+}
+
+fn cursor() -> Parameter {
+    let form = pattern("^(l|f)(0[0-3][0-9a-f]{30})?$");
+    behind("after", form, "the cursor of the page")
 }
 
 fn limit() -> Parameter {

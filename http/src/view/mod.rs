@@ -1,6 +1,7 @@
 //! What the runtime says, as JSON. The shapes are those of this crate: a field that is added to a description here
 //! stays there.
 
+mod bulk;
 mod described;
 mod event;
 mod found;
@@ -8,6 +9,7 @@ mod json;
 mod lists;
 mod why;
 
+pub(crate) use bulk::{bulk, bulk_started, bulk_would_reach, bulks};
 pub(crate) use described::{description, park_reason};
 pub(crate) use event::{history, recorded};
 pub(crate) use found::{change, counts, found};

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod batches;
+mod bulk;
 mod checks;
 mod client;
 mod documents;

@@ -198,6 +198,18 @@ async fn what_routes_answer_is_as_the_document_says() {
             json!({"reason": "enough"}),
         ),
         ("terminate", "v1/instances/s/terminate", json!({})),
+        (
+            "start_bulk",
+            "v1/bulk",
+            json!({"action": "resume", "filter": {"status": ["parked"]}, "dry_run": true}),
+        ),
+        (
+            "start_bulk",
+            "v1/bulk",
+            json!({"action": "signal", "signal": "end", "value": 1, "ids": ["nobody"], "name": "o"}),
+        ),
+        ("start_bulk", "v1/bulk", json!({"action": "resume"})),
+        ("stop_bulk", "v1/bulk/s/stop", json!({"reason": "enough"})),
     ] {
         let media_type = match operation {
             "starts" => "application/x-ndjson",

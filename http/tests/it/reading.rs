@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use millrun::history::Sequence;
-use millrun::operating::{Wait, WaitsFor};
+use millrun::operating::{BulkAction, Wait, WaitsFor};
 use millrun::{
     Activity, ActivityContext, ActivityError, Retry, Runtime, Workflow, WorkflowContext, WorkflowError,
 };
@@ -106,6 +106,13 @@ async fn no_get_changes_anything_and_what_a_run_waits_for_is_told() {
     let runtime = runtime().await;
     let handle = runtime.start(ORDER, "o", 5).await.unwrap();
     let waiting = handle.until_described(|run| run.awaits("paid")).await.unwrap();
+    let bulk = runtime
+        .bulk(BulkAction::Resume)
+        .ids(["nobody"])
+        .start("o")
+        .await
+        .unwrap();
+    bulk.result().await.unwrap();
     let app = router(&runtime, Access::operator());
     let before = state(&runtime).await;
     let reading = millrun_http::OPERATIONS.iter();

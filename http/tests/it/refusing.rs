@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use millrun::operating::BulkAction;
 use millrun_http::{Access, OPERATIONS, Role, router};
 
 use crate::support::{ORDER, get, path_of, runtime, send};
@@ -46,6 +47,14 @@ async fn what_is_asked_wrongly_is_told_as_a_problem() {
 async fn each_role_may_ask_for_what_the_table_says() {
     let runtime = runtime().await;
     let run = runtime.start(ORDER, "o", 5).await.unwrap().run_id().unwrap();
+    drop(
+        runtime
+            .bulk(BulkAction::Resume)
+            .ids(["nobody"])
+            .start("o")
+            .await
+            .unwrap(),
+    );
     let access = Access::by(|request| match request.headers.get("x-role") {
         Some(role) if role == "operator" => Role::Operator,
         Some(role) if role == "reader" => Role::Reader,

@@ -88,6 +88,7 @@ pub(crate) fn path_of(operation: &Operation, id: &str, run: RunId) -> String {
     let path = operation
         .path
         .replace("{id}", id)
+        .replace("{name}", id)
         .replace("{run}", &run.to_string());
     match operation.name {
         "changes" => format!("/{path}?limit=0"),
