@@ -17,24 +17,31 @@ use crate::output::{note, tell};
 /// The most that one event may have.
 const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Prints the events of a run until it ends, or the messages of a topic.
+/// Prints the events of a run until it ends, the messages of a topic, or the changes of the runs that are meant.
 pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
+    let is_of_one = options.topic.is_some() || options.run.is_some() || options.id.is_some();
+    if is_of_one && !options.which.is_empty() {
+        let why = "a filter is for what becomes of all runs\ntry: the filter alone, or an id, --run or --topic alone";
+        return Err(ClientError::Usage(why.to_owned()).into());
+    }
     let client = client(&options.at).await?;
     let (operation, value) = match (options.topic, options.run, &options.id) {
         (Some(topic), ..) => ("tail", topic),
         (_, Some(run), _) => ("events", run),
-        (.., id) => (
-            "events",
-            run_of(&client, id.as_deref().unwrap_or_default()).await?,
-        ),
+        (.., Some(id)) => ("events", run_of(&client, id).await?),
+        (.., None) => ("changes", String::new()),
     };
-    let shown = if operation == "tail" {
-        show::message
-    } else {
-        show::event
+    let shown = match operation {
+        "tail" => show::message,
+        "changes" => show::change,
+        _ => show::event,
     };
+    let is_filtered = operation == "changes" && !options.which.is_empty();
+    let mut left = options.limit.filter(|_| is_filtered);
     let after = options.after.map(|after| ("after", after));
-    let limit = options.limit.map(|limit| ("limit", limit.to_string()));
+    // Of changes that are filtered here, the program does not know how many are wanted.
+    let limit = options.limit.filter(|_| !is_filtered);
+    let limit = limit.map(|limit| ("limit", limit.to_string()));
     let ask = Ask {
         operation,
         value: &value,
@@ -48,8 +55,21 @@ pub(super) async fn tail(options: Tail) -> Result<Outcome, Box<dyn Error>> {
         events.take(frame.into_data().unwrap_or_default())?;
         while let Some(event) = events.next()? {
             match &*event.kind {
-                "" if options.jsonl => tell(&event.data)?,
-                "" => tell(shown(&Raw::parse(&event.data)?))?,
+                "" => {
+                    let message = Raw::parse(&event.data)?;
+                    if is_filtered && !options.which.has(&message) {
+                        continue;
+                    }
+                    if options.jsonl {
+                        tell(&event.data)?;
+                    } else {
+                        tell(shown(&message))?;
+                    }
+                    left = left.map(|left| left.saturating_sub(1));
+                    if left == Some(0) {
+                        return Ok(Outcome::Complete);
+                    }
+                }
                 "end" => return Ok(Outcome::Complete),
                 "problem" => {
                     let problem = Raw::parse(&event.data)?;

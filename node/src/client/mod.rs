@@ -6,8 +6,11 @@
 //!                                                                   for people: show ◄─┘
 //! ```
 
+mod bulk;
 mod error;
+mod filter;
 mod follow;
+mod moment;
 mod options;
 mod place;
 mod raw;
@@ -62,6 +65,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Resume(of) => {
             say("resume", &of.id, "{}".to_owned(), &of.at, of.form, show::fields).await
         }
+        ClientCommand::Bulk(command) => bulk::bulk(command).await,
         ClientCommand::Stats(of) => program("stats", of, show::fields).await,
         ClientCommand::Parts(of) => program("parts", of, show::parts).await,
         ClientCommand::Topology(of) => program("topology", of, show::fields).await,
@@ -128,6 +132,7 @@ async fn pages(
     client: &Client,
     (operation, value): (&str, &str),
     items_of: &str,
+    parameters: &[(&'static str, String)],
     mut after: Option<String>,
     limit: u64,
 ) -> Result<(Vec<Raw>, bool), ClientError> {
@@ -138,6 +143,7 @@ async fn pages(
             return Ok((items, true));
         }
         let mut query = vec![("limit", left.to_string())];
+        query.extend(parameters.iter().cloned());
         query.extend(after.map(|after| ("after", after)));
         let ask = Ask {
             operation,
@@ -148,10 +154,8 @@ async fn pages(
         let answer = Raw::parse(&client.ask(ask).await?)?;
         items.extend(answer.list_of(items_of));
         let next = answer.text_of("next");
-        let Some(behind) = next
-            .strip_prefix("?after=")
-            .and_then(|rest| rest.split('&').next())
-        else {
+        let mut linked = next.trim_start_matches('?').split('&');
+        let Some(behind) = linked.find_map(|parameter| parameter.strip_prefix("after=")) else {
             return Ok((items, false));
         };
         let behind = percent_encoding::percent_decode_str(behind).decode_utf8();
@@ -188,13 +192,23 @@ fn write_list(
 
 async fn list(options: List) -> Result<Outcome, Box<dyn Error>> {
     let (operation, items_of, shown): (_, _, fn(&[Raw]) -> String) = match options.finished {
+        _ if !options.filter.is_empty() => ("find", "runs", show::found),
         true => ("finished", "runs", show::finished),
         false => ("instances", "instances", show::instances),
     };
+    let parameters = options.filter.query();
     let client = client(&options.at).await?;
     loop {
         let after = options.after.clone();
-        let page = pages(&client, (operation, ""), items_of, after, options.limit).await?;
+        let page = pages(
+            &client,
+            (operation, ""),
+            items_of,
+            &parameters,
+            after,
+            options.limit,
+        )
+        .await?;
         if options.watch && std::io::stdout().is_terminal() {
             // Clears the screen, and begins at its top.
             tell(format_args!("\x1b[2J\x1b[H{}", shown(&page.0)))?;
@@ -224,7 +238,7 @@ async fn history(options: History) -> Result<Outcome, Box<dyn Error>> {
         (Some(run), _) => run,
         (None, id) => run_of(&client, id.as_deref().unwrap_or_default()).await?,
     };
-    let events = pages(&client, ("history", &run), "events", None, options.limit).await?;
+    let events = pages(&client, ("history", &run), "events", &[], None, options.limit).await?;
     let shown = if options.timeline {
         show::timeline
     } else {

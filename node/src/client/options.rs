@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::bulk::BulkCommand;
+use super::filter::{RunFilter, WhichRuns};
+
 /// Where the program is asked.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Where to ask")]
@@ -57,18 +60,21 @@ pub(crate) struct OfProgram {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Finished runs, the earliest ended first, in place of live instances.
-    #[arg(long)]
+    /// Finished runs, the earliest ended first, in place of live instances. A filter finds both, newest first.
+    #[arg(long, conflicts_with_all = ["workflow", "status", "outcome", "id_prefix", "since", "until", "ended_since", "ended_until"])]
     pub(crate) finished: bool,
     /// How many, at most.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) limit: u64,
-    /// Those behind this id, or this run where finished ones are listed.
+    /// Those behind this id, or this run where finished ones are listed. Where a filter is given, those behind the
+    /// cursor of a page, as `next` of the API tells it.
     #[arg(long, value_name = "ID")]
     pub(crate) after: Option<String>,
     /// List again and again, each second, until Ctrl-C.
     #[arg(long)]
     pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) filter: RunFilter,
     #[command(flatten)]
     pub(crate) at: At,
     #[command(flatten)]
@@ -98,7 +104,7 @@ pub(crate) struct History {
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
     /// The id of the instance, whose latest run is followed to its end.
-    #[arg(required_unless_present_any = ["run", "topic"])]
+    #[arg(required_unless_present_any = ["run", "topic", "all", "workflow", "status", "outcome", "id_prefix"])]
     pub(crate) id: Option<String>,
     /// Another run, by its 32 digits.
     #[arg(long, conflicts_with = "id")]
@@ -106,6 +112,11 @@ pub(crate) struct Tail {
     /// A topic that the program exposes (see `millrun call topics`), until Ctrl-C.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "run"])]
     pub(crate) topic: Option<String>,
+    /// What becomes of all runs, until Ctrl-C: those that start, end, are parked and resumed.
+    #[arg(long, help_heading = "Which runs", conflicts_with_all = ["id", "run", "topic"])]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) which: WhichRuns,
     /// Behind the event of this number, or the message of this id.
     #[arg(long, value_name = "ID")]
     pub(crate) after: Option<String>,
@@ -235,7 +246,7 @@ pub(crate) struct Signal {
 /// What a program that runs is asked.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
-    /// List live instances, or finished runs.
+    /// List live instances, finished runs, or the runs that a filter finds.
     List(List),
     /// Describe what an instance does and waits for.
     Describe(OfInstance),
@@ -243,7 +254,8 @@ pub(crate) enum ClientCommand {
     Why(OfInstance),
     /// Print the history of a run.
     History(History),
-    /// Print the events of a run as they become durable, until it ends, or what is published to a topic.
+    /// Print the events of a run as they become durable, until it ends; what is published to a topic; or what becomes of
+    /// the runs that a filter names.
     Tail(Tail),
     /// Print how an instance has ended: exit code 0 if it has completed, 1 if not, 3 if it has not ended.
     Result(ResultOf),
@@ -263,6 +275,9 @@ pub(crate) enum ClientCommand {
     Pause(End),
     /// Take a paused or parked instance up again.
     Resume(OfInstance),
+    /// Do one thing to all runs that a filter finds, once each.
+    #[command(subcommand)]
+    Bulk(BulkCommand),
     /// Print counts since the program was started, and sizes now.
     Stats(OfProgram),
     /// Print the parts of the runtime, and how often each was restarted.

@@ -33,6 +33,31 @@ pub(super) fn finished(items: &[Raw]) -> String {
     table.to_string()
 }
 
+/// Runs that a filter has found.
+pub(super) fn found(items: &[Raw]) -> String {
+    let mut table = Table::of([
+        "id",
+        "workflow",
+        "status",
+        "began at (UTC)",
+        "ended at (UTC)",
+        "run",
+    ]);
+    for item in items {
+        let time = |name| item.number_of(name).map_or_else(String::new, date_and_time);
+        let [id, workflow, status, run] = ["id", "workflow", "status", "run"].map(|name| item.text_of(name));
+        table.row([
+            id,
+            workflow,
+            status,
+            time("started_at_us"),
+            time("ended_at_us"),
+            run,
+        ]);
+    }
+    table.to_string()
+}
+
 /// The fields of an object, a line each; those that are null or empty are left out, and lists follow as tables.
 pub(super) fn fields(object: &Raw) -> String {
     let (mut lines, mut lists) = (Vec::new(), Vec::new());
@@ -84,7 +109,17 @@ fn shown_field(name: &str, value: &Raw) -> (String, String) {
 }
 
 /// Times whose names do not end with `_at`.
-const TIMES: [&str; 5] = ["since", "parked_since", "until", "deadline", "start_by"];
+const TIMES: [&str; 9] = [
+    "since",
+    "parked_since",
+    "until",
+    "deadline",
+    "start_by",
+    "filter.started_from",
+    "filter.started_until",
+    "filter.ended_from",
+    "filter.ended_until",
+];
 
 /// All fields of an object but these, on one line.
 fn details(item: &Raw, without: &[&str]) -> String {
@@ -122,6 +157,22 @@ pub(super) fn message(message: &Raw) -> String {
     let at = message.number_of("at_us").map_or_else(String::new, date_and_time);
     let (key, payload) = (message.text_of("key"), message.text_of("payload"));
     on_one_line(format!("{at}  {key}  {payload}").trim_end())
+}
+
+/// What has become of a run or a part.
+pub(super) fn change(change: &Raw) -> String {
+    let at = change.number_of("at_us").map_or_else(String::new, date_and_time);
+    let kind = change.text_of("kind");
+    let rest = match &*kind {
+        "part-failed" => details(change, &["at_us", "kind"]),
+        _ => {
+            let what = [change.text_of("status"), change.text_of("reason")];
+            let what: Vec<_> = what.into_iter().filter(|text| !text.is_empty()).collect();
+            let (id, workflow) = (change.text_of("id"), change.text_of("workflow"));
+            format!("{id}  {workflow}  {}", what.join(": "))
+        }
+    };
+    on_one_line(format!("{at}  {kind:8}  {rest}").trim_end())
 }
 
 fn event_row(event: &Raw) -> [String; 4] {
