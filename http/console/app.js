@@ -3,6 +3,7 @@
 import { html, nothing, render } from './vendor/lit-html.js';
 import { BASE, post } from './api.js';
 import { Broker } from './broker.js';
+import { Bulk } from './bulk.js';
 import { live } from './live.js';
 import { Overview } from './overview.js';
 import { Parts } from './parts.js';
@@ -12,7 +13,7 @@ import { Runs } from './runs.js';
 import { Tail } from './tail.js';
 import { trouble, ui } from './ui.js';
 
-const PARTS = { '': Overview, runs: Runs, instances: Run, run: Run, topics: Broker, queues: Queues, parts: Parts };
+const PARTS = { '': Overview, runs: Runs, instances: Run, run: Run, topics: Broker, queues: Queues, parts: Parts, bulk: Bulk };
 const LINKS = [['', 'Overview'], ['runs', 'Runs'], ['topics', 'Topics'], ['queues', 'Queues'], ['parts', 'Supervision']];
 
 let shown = null;
@@ -50,7 +51,7 @@ function go() {
 
 function head() {
   const at = first.split('/')[0];
-  const current = name => (at === name || (name === 'runs' && (at === 'run' || at === 'instances')) ? 'page' : nothing);
+  const current = name => (at === name || (name === 'runs' && ['run', 'instances', 'bulk'].includes(at)) ? 'page' : nothing);
   const state = live.error ? ['bad', 'no answer'] : live.stats ? ['good', 'live'] : ['', 'asking'];
   return html`<a class="brand" href="#/" title=${BASE.href}><span class="logo" aria-hidden="true">m</span> millrun</a>
     ${ui.role

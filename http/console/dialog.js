@@ -92,7 +92,7 @@ export function show(title, payload) {
 }
 
 // A dialog that gives the focus back when it is closed.
-function opened() {
+export function opened() {
   const dialog = document.createElement('dialog');
   const before = document.activeElement;
   dialog.setAttribute('aria-labelledby', 'dialog-title');

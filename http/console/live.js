@@ -3,15 +3,24 @@
 // none for requests.
 //
 //   leader ── v1/stats, each second ──► program
+//     │   v1/changes, a stream while some tab looks at runs
 //     └── BroadcastChannel ──► the other tabs
 //
 // The lock passes on when the leading tab is closed or hidden, and when the user turns to another one. Where the browser has no locks (a page that came
 // neither by https nor from this machine), each tab asks for itself.
 
 import { BASE, get } from './api.js';
+import { parse } from './exact.js';
 
 // How much of the past a tab keeps: 15 minutes.
 const PAST_LEN = 900;
+// Changes are told together: what came within so long, and no more than so many; beyond that all is read again.
+const GATHER_MS = 50;
+const GATHERED_MAX = 200;
+// How long the wish of another tab counts. It is repeated with each sample.
+const WISH_MS = 4000;
+// How long a stream that was refused is not asked for again.
+const REFUSED_MS = 5000;
 const NAME = `millrun ${BASE.href}`;
 
 class Live {
@@ -19,6 +28,10 @@ class Live {
   stats = null;
   error = null;
   leads = false;
+  wants = 0;
+  wantedUntil = 0;
+  refusedUntil = 0;
+  gathered = [];
   listeners = new Set();
   channel = new BroadcastChannel(NAME);
 
@@ -32,15 +45,54 @@ class Live {
     this.seek(document.hasFocus());
   }
 
-  // Calls `listener` with 'stats' at each sample, with 'runs' when a run has begun, ended or been parked or resumed,
-  // and with 'leads' when this tab begins or ceases to lead. Gives what ends it.
+  // Calls `listener` with 'stats' at each sample, with 'runs' when by the counts a run has begun, ended or been parked or
+  // resumed, with 'changes' and a list of those that the program has told (see `want`), and with 'leads' when this tab
+  // begins or ceases to lead. Gives what ends it.
   on(listener) {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 
-  tell(what) {
-    for (const listener of this.listeners) listener(what);
+  tell(what, detail) {
+    for (const listener of this.listeners) listener(what, detail);
+  }
+
+  // Has changes of runs told as soon as they are durable. Gives what ends it.
+  want() {
+    this.wants++;
+    if (this.leads) this.reach();
+    else this.channel.postMessage({ kind: 'want' });
+    return () => this.wants--;
+  }
+
+  // Opens the stream of changes, or closes it when no tab looks at runs any more.
+  reach(over = false) {
+    const now = Date.now();
+    if (over || (!this.wants && now > this.wantedUntil)) {
+      this.stream?.close();
+      this.stream = null;
+      return;
+    }
+    if (this.stream?.readyState === EventSource.CLOSED) {
+      this.stream = null;
+      this.refusedUntil = now + REFUSED_MS;
+    }
+    if (this.stream || now < this.refusedUntil) return;
+    this.stream = new EventSource(new URL('v1/changes', BASE));
+    this.stream.onmessage = ({ data }) => this.gather(parse(data));
+    this.stream.addEventListener('gap', () => this.gather({ kind: 'gap' }));
+  }
+
+  gather(change) {
+    if (this.gathered.length >= GATHERED_MAX) this.gathered = [{ kind: 'gap' }];
+    this.gathered.push(change);
+    this.gathering ??= setTimeout(() => {
+      const changes = this.gathered;
+      this.gathered = [];
+      this.gathering = null;
+      this.channel.postMessage({ kind: 'changes', changes });
+      this.tell('changes', changes);
+    }, GATHER_MS);
   }
 
   hear(data) {
@@ -50,7 +102,13 @@ class Live {
       this.samples = data.samples;
       this.stats = data.stats;
       this.tell('stats');
-    } else if (data.kind === 'stats') this.take(data.stats, data.at);
+    } else if (data.kind === 'stats') {
+      if (this.wants && !document.hidden) this.channel.postMessage({ kind: 'want' });
+      this.take(data.stats, data.at);
+    } else if (data.kind === 'want' && this.leads) {
+      this.wantedUntil = Date.now() + WISH_MS;
+      this.reach();
+    } else if (data.kind === 'changes') this.tell('changes', data.changes);
     else if (data.kind === 'error') this.fail(data.error);
   }
 
@@ -89,6 +147,7 @@ class Live {
     this.tell('leads');
     end.then(() => (over = true));
     while (!over) {
+      this.reach();
       try {
         const stats = await get('v1/stats');
         const at = Date.now();
@@ -102,6 +161,7 @@ class Live {
       await Promise.race([end, new Promise(wake => setTimeout(wake, this.error ? 3000 : 1000))]);
     }
     this.leads = false;
+    this.reach(true);
     this.tell('leads');
   }
 

@@ -59,7 +59,7 @@ export class Overview {
   wanting() {
     const { stats } = live;
     const all = [];
-    if (stats.parked) all.push(html`<a href="#/runs">${count(stats.parked)} parked</a>: their code does not run until somebody has looked at them`);
+    if (stats.parked) all.push(html`<a href="#/runs?status=parked">${count(stats.parked)} parked</a>: their code does not run until somebody has looked at them`);
     for (const part of this.down ?? []) all.push(html`the part <a href="#/parts">${part.name}</a> does not run`);
     for (const one of this.full ?? []) all.push(html`the inbox of <a href="#/topics">${one.name}</a> is full`);
     const { journal } = stats;
@@ -86,7 +86,7 @@ export class Overview {
         : nothing}
       <dl class="tiles">
         ${tile('Live runs', short(stats.live), `${short(stats.hot)} in memory`, '#/runs')}
-        ${tile('Parked', short(stats.parked), '', '#/runs')}
+        ${tile('Parked', short(stats.parked), '', '#/runs?status=parked')}
         ${tile('Started', rate('started'), `${short(stats.started)} in all`)}
         ${tile('Finished', rate('finished'), `${short(stats.finished)} in all`)}
         ${tile('Events', rate('events'), `${short(stats.events)} in all`)}

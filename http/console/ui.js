@@ -33,12 +33,14 @@ export const trouble = error =>
 const MARKS = {
   running: '●',
   parked: '■',
+  paused: '‖',
   'not-registered': '▲',
   finished: '○',
   completed: '✓',
   failed: '✗',
   cancelled: '⊘',
   terminated: '⊗',
+  continued: '→',
 };
 
 // A status has a mark beside its colour and its word.

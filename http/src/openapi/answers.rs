@@ -61,6 +61,7 @@ fn shape(action: Action) -> Shape {
         Action::Counts => object([
             ("workflows", list(named("WorkflowCounts"))),
             ("others", named("WorkflowCounts")),
+            ("bulks_running", number()),
         ]),
         Action::Stats => named("Stats"),
         Action::Parts => object([(

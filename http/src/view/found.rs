@@ -34,6 +34,7 @@ pub(crate) fn counts(counts: &RunCounts) -> Json {
     object([
         ("workflows", list(&counts.workflows, workflow)),
         ("others", workflow(&counts.others)),
+        ("bulks_running", counts.bulks_running.into()),
     ])
 }
 

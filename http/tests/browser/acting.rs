@@ -6,7 +6,7 @@ use crate::Scene;
 use crate::driver::{DOWN, END, ENTER, ESCAPE, TAB};
 
 /// A button of the page by its text.
-fn click(scene: &Scene, text: &str) {
+pub(crate) fn click(scene: &Scene, text: &str) {
     let found = format!(
         "[...document.querySelectorAll('button')].find(one => one.textContent.trim() === {} && !one.disabled)",
         json!(text)
@@ -16,7 +16,7 @@ fn click(scene: &Scene, text: &str) {
 }
 
 /// Presses Tab until what has the focus shows this text.
-fn tab_to(scene: &Scene, text: &str) {
+pub(crate) fn tab_to(scene: &Scene, text: &str) {
     for _ in 0..60 {
         let focused = scene.browser.run(
             "const at = document.activeElement;

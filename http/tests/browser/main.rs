@@ -9,8 +9,10 @@
 
 mod accessible;
 mod acting;
+mod bulking;
 mod driver;
 mod exact;
+mod finding;
 mod live;
 mod long;
 mod showing;

@@ -9,7 +9,13 @@ use crate::world::{GUARDED, PREFIXES, READING, TOKEN};
 pub(crate) const PARTS: &[(&str, &str)] = &[
     ("", "Runs per second"),
     ("runs", "order-1"),
-    ("runs?show=finished", "a b/c?d#e%"),
+    ("runs?status=completed", "a b/c?d#e%"),
+    (
+        "runs?workflow=order&status=running&prefix=order-",
+        "order-of-parcel-7",
+    ),
+    ("bulk", "for-nobody"),
+    ("bulk/for-nobody", "1 passed over"),
     ("instances/order-1", "waits for the signal paid"),
     ("instances/parcel-7", "waits for the child order-of-parcel-7"),
     ("instances/retrying", "the bank does not answer"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
+use millrun::operating::{BulkAction, RunSearch};
 use millrun::{
     Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, Signal, Topic, Update,
     Workflow, WorkflowContext, WorkflowError,
@@ -81,6 +82,7 @@ pub(crate) struct World {
     pub(crate) runtime: Runtime,
     pub(crate) address: String,
     asked: Arc<AtomicUsize>,
+    streamed: Arc<AtomicUsize>,
     server: JoinHandle<()>,
 }
 
@@ -120,13 +122,17 @@ impl World {
         }
         let guarded = Access::token(None, Token::new(TOKEN).unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&asked);
+        let streamed = Arc::new(AtomicUsize::new(0));
+        let (counter, streams) = (Arc::clone(&asked), Arc::clone(&streamed));
         let app = app
             .nest(READING, router(&runtime, Access::read_only()))
             .nest(GUARDED, router(&runtime, guarded))
             .layer(from_fn(move |request: Request, next: Next| {
                 if request.uri().path().ends_with("/v1/stats") {
                     counter.fetch_add(1, Ordering::Relaxed);
+                }
+                if request.uri().path().ends_with("/v1/changes") {
+                    streams.fetch_add(1, Ordering::Relaxed);
                 }
                 next.run(request)
             }));
@@ -137,6 +143,7 @@ impl World {
             runtime,
             address,
             asked,
+            streamed,
             server,
         }
     }
@@ -144,6 +151,11 @@ impl World {
     /// How often the counts were asked for.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// How often a stream of changes was asked for.
+    pub(crate) fn streamed(&self) -> usize {
+        self.streamed.load(Ordering::Relaxed)
     }
 
     /// The page under a prefix.
@@ -166,6 +178,21 @@ impl World {
         let numbers = [u64::MAX, 9_007_199_254_740_993, 1].repeat(20);
         let echo = runtime.start(ECHO, "a b/c?d#e%", numbers).await.unwrap();
         echo.result().await.unwrap();
+        let bulk = runtime.bulk(BulkAction::Resume).ids(["nobody"]);
+        let bulk = bulk.start("for-nobody").await.unwrap();
+        bulk.result().await.unwrap();
+    }
+
+    /// Starts so many orders, `many-0` and so on, each known when the one before is.
+    pub(crate) async fn many(&self, len: u64) {
+        for number in 0..len {
+            self.order(&format!("many-{number}")).await;
+        }
+    }
+
+    /// How many runs a filter finds.
+    pub(crate) async fn found(&self, filter: RunSearch) -> usize {
+        self.runtime.find(&filter, None, 1_000).await.unwrap().runs.len()
     }
 
     pub(crate) async fn order(&self, id: &str) {

@@ -34,7 +34,7 @@ pub use listing::{BulkSummary, BulksPage};
 use order::{CHUNK_LEN_MAX, Order};
 use selecting::TargetRun;
 
-const BULK: Workflow<Order, BulkProgress> = Workflow::named("millrun.bulk");
+pub(crate) const BULK: Workflow<Order, BulkProgress> = Workflow::named("millrun.bulk");
 
 /// How many failures a bulk tells by id; more are counted alone.
 pub const BULK_FAILURES_LEN_MAX: usize = 100;

@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: usize = 512;
 
 /// The input of a bulk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(crate) struct Order {
     pub(super) action: StoredAction,
     pub(super) ids: Vec<String>,
     #[serde(default)]

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_workflow::OutcomeKind;
 
+use crate::bulk::BULK;
 use crate::code::workflows::is_reserved;
 use crate::shared::ShardShared;
 
@@ -26,6 +27,8 @@ pub struct RunCounts {
     pub workflows: Vec<WorkflowCounts>,
     /// Of all other workflows together; its name is empty. Of these it is not told which are registered.
     pub others: WorkflowCounts,
+    /// How many [bulks](crate::Runtime::bulk) run.
+    pub bulks_running: u64,
 }
 
 /// How many runs of a workflow there are. The first four are live, and counted now; the others have ended since the
@@ -149,7 +152,10 @@ impl ShardShared {
         let shown = rows.iter().filter(|row| !is_reserved(&row.workflow));
         let mut workflows: Vec<_> = shown.map(of).collect();
         workflows.sort_by(|one, other| one.workflow.cmp(&other.workflow));
+        let bulks = rows.iter().filter(|row| row.workflow == BULK.name());
+        let running = bulks.map(|row| row.live.load(Ordering::Relaxed));
         RunCounts {
+            bulks_running: running.sum(),
             workflows,
             others: WorkflowCounts::of(&self.tallies.others, true),
         }

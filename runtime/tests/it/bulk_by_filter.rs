@@ -127,6 +127,7 @@ async fn a_bulk_tells_what_it_was_started_with_and_stands_in_the_list_of_bulks()
         .start("two")
         .await
         .unwrap();
+    assert_eq!(runtime.counts().bulks_running, 1);
     let page = runtime.bulks(None, 10).await.unwrap();
     let told: Vec<_> = page
         .bulks
