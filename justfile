@@ -116,6 +116,11 @@ bench-patterns *ARGS:
 bench-scale *ARGS:
     cargo run --release -p millrun-benches --bin bench-scale -- {{ARGS}}
 
+# The HTTP routes under load, beside axum's hello world and beside calls in the same process. With `--minutes 10`
+# also whether memory stays where it is.
+bench-http *ARGS:
+    cargo run --release -p millrun-benches --bin bench-http -- {{ARGS}}
+
 # The same workloads on engines that can be embedded as well, run live; each builds on its own. The
 # last table has all of them beside each other. One that does not build or fails is left out, and said.
 bench-peers *ARGS:

@@ -30,6 +30,8 @@ pub mod a2a;
 #[cfg(feature = "suites")]
 pub mod figures;
 #[cfg(feature = "suites")]
+pub mod http;
+#[cfg(feature = "suites")]
 pub mod instructions;
 #[cfg(feature = "suites")]
 pub mod journal;
@@ -49,7 +51,9 @@ pub use machine::{ALLOCATOR, Machine, locked_version};
 pub use measured::{Failure, Measured};
 pub use output::Output;
 pub use plots::{Axis, BarChart, Chart, LineChart};
-pub use process::{end_with_parent, free_bytes, resident_bytes, written_bytes};
+pub use process::{
+    end_with_parent, free_bytes, raise_file_limit, resident_bytes, resident_bytes_of, written_bytes,
+};
 pub use program::{CommonArguments, Program, ThreadArguments, exit, workers};
 pub use progress::Progress;
 pub use rounds::{Spread, Turns, each_interleaved, interleaved};

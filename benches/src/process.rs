@@ -6,10 +6,17 @@ use std::path::Path;
 /// Resident memory, in bytes; `None` where `/proc` does not tell.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
-    let kib: u64 = field("/proc/self/status", "VmRSS:")?
-        .trim_end_matches(" kB")
-        .parse()
-        .ok()?;
+    resident_bytes_in("/proc/self/status")
+}
+
+/// Resident memory of another process, in bytes; `None` where `/proc` does not tell.
+#[must_use]
+pub fn resident_bytes_of(process: u32) -> Option<u64> {
+    resident_bytes_in(&format!("/proc/{process}/status"))
+}
+
+fn resident_bytes_in(status: &str) -> Option<u64> {
+    let kib: u64 = field(status, "VmRSS:")?.trim_end_matches(" kB").parse().ok()?;
     Some(kib * 1_024)
 }
 
@@ -42,6 +49,20 @@ pub fn end_with_parent() {
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
     {
         eprintln!("this goes on if its parent is killed: {error}");
+    }
+}
+
+/// Lets this process, and those that it starts, have as many files open as the system allows it. Where it allows no
+/// more, what needs them fails and says so.
+pub fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            eprintln!("the limit of open files stays as it is: {error}");
+        }
     }
 }
 

@@ -1,0 +1,84 @@
+//! The servers that are asked, each in a process of its own.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use axum::Router;
+use axum::routing::get;
+use millrun::{Runtime, Topic};
+use millrun_http::{Access, Console, ServeConfig};
+use tokio::net::TcpListener;
+
+use crate::scale::failed;
+use crate::workflows::registered;
+use crate::{BenchError, store_in, workers};
+
+/// What is published for those who tail it.
+pub(super) const TICKS: Topic<u64> = Topic::named("bench.ticks");
+/// How many finished runs are kept, so that memory does not grow with the time under load.
+const RETAINED_LEN: usize = 100_000;
+
+/// What a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ServerKind {
+    /// axum's hello world, served as its documentation does.
+    Hello,
+    /// A durable runtime behind the routes, served by `millrun-http`.
+    Millrun,
+}
+
+/// Serves until standard input ends; the first line of standard output is the address.
+///
+/// # Errors
+/// When the server cannot be started.
+pub fn serve(kind: ServerKind, folder: &Path, threads: usize) -> Result<(), BenchError> {
+    workers(threads)?.block_on(async {
+        match kind {
+            ServerKind::Hello => {
+                let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+                println!("{}", listener.local_addr().map_err(failed)?);
+                let app = Router::new().route("/", get(|| async { "Hello, World!" }));
+                let serving = async { axum::serve(listener, app).await };
+                tokio::select! {
+                    served = serving => served.map_err(failed),
+                    ended = end_of_input() => ended,
+                }
+            }
+            ServerKind::Millrun => {
+                let store = store_in(folder)?;
+                let runtime = open(store.path()).await?;
+                let console = Console::new(&runtime, Access::operator())
+                    .expose(TICKS)
+                    .map_err(failed)?;
+                let at = "127.0.0.1:0".parse().map_err(failed)?;
+                let serving = console
+                    .at_address(at, ServeConfig::default())
+                    .await
+                    .map_err(failed)?;
+                println!("{}", serving.at().to_string().trim_start_matches("http://"));
+                end_of_input().await?;
+                serving.stop().await;
+                runtime.shutdown().await.map(drop).map_err(failed)
+            }
+        }
+    })
+}
+
+/// A durable runtime with the workflows of the suite.
+pub(super) async fn open(folder: &Path) -> Result<Runtime, BenchError> {
+    registered(Runtime::open(folder.join("store.redb")))
+        .configure(|config| config.journal.retention.len_max = RETAINED_LEN)
+        .start()
+        .await
+        .map_err(failed)
+}
+
+async fn end_of_input() -> Result<(), BenchError> {
+    io::stdout().flush().map_err(failed)?;
+    let read = || io::stdin().read_to_end(&mut Vec::new());
+    tokio::task::spawn_blocking(read)
+        .await
+        .map_err(failed)?
+        .map_err(failed)?;
+    Ok(())
+}
