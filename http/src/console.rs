@@ -3,15 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse as _;
 use millrun::broker::TopicError;
 use millrun::{Runtime, Topic};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::router::{Served, finished, routes};
+use crate::checked::CheckSites;
+use crate::router::{Served, routes};
 use crate::{Access, Redaction, Sites};
 
 /// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
@@ -100,17 +98,7 @@ impl Console {
     /// What a request whose client gives up was to change may be recorded or not. A start, and an update under the
     /// same request, may be sent again; a signal may be recorded twice then.
     pub fn router(&self) -> Router {
-        let sites = self.sites.clone();
-        routes(&self.served).layer(from_fn(move |request: Request, next: Next| {
-            let (head, body) = request.into_parts();
-            let checked = sites.check(&head);
-            async move {
-                match checked {
-                    Ok(()) => next.run(Request::from_parts(head, body)).await,
-                    Err(problem) => finished(problem.into_response()),
-                }
-            }
-        }))
+        routes(&self.served).layer(CheckSites(self.sites.clone()))
     }
 }
 

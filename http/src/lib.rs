@@ -24,6 +24,7 @@ mod access;
 mod answers;
 mod body;
 mod bulk;
+mod checked;
 mod console;
 mod hooks;
 mod keys;

@@ -1,15 +1,16 @@
 //! The router: a route for each operation of the table.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, Request};
+use axum::extract::Request;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use millrun::Runtime;
+use percent_encoding::percent_decode_str;
 
 use crate::answers::{Asked, answer};
 use crate::body::read;
@@ -27,10 +28,11 @@ pub(crate) fn routes(served: &Served) -> Router {
     let mut router = page_routes();
     for operation in OPERATIONS {
         let served = Arc::clone(&served);
-        let handler = move |values: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+        let value_at = value_at(operation);
+        let handler = move |request: Request| {
             let served = Arc::clone(&served);
             async move {
-                let answered = served.answer(operation, values, request).await;
+                let answered = served.answer(operation, value_at, request).await;
                 finished(answered.unwrap_or_else(|problem| problem.respond(&served.redaction)))
             }
         };
@@ -76,7 +78,7 @@ impl Served {
     async fn answer(
         &self,
         operation: &Operation,
-        values: Result<RawPathParams, RawPathParamsRejection>,
+        value_at: Option<usize>,
         request: Request,
     ) -> Result<Response, Problem> {
         let (request, body) = request.into_parts();
@@ -87,8 +89,7 @@ impl Served {
         if matches!(operation.action, Action::Ready) && self.is_leaving.load(Ordering::Relaxed) {
             return Err(Problem::stopping());
         }
-        let values = values.map_err(|error| Problem::new("invalid-id", error.body_text()))?;
-        let value = values.iter().last().map_or("", |(_, value)| value);
+        let value = value_of(request.uri.path(), value_at)?;
         let query = request.uri.query().unwrap_or_default();
         let body = match operation.body() {
             Some(form) => read(form, &request.headers, body).await?,
@@ -98,12 +99,26 @@ impl Served {
             head: &request,
             access: &self.access,
             role,
-            value,
+            value: &value,
             query,
             body: &body,
         };
         answer(self, operation.action, asked).await
     }
+}
+
+/// Which segment of its path an operation has its value in, counted from the last: what stands before the path, if the
+/// router is nested, has any number of them.
+fn value_at(operation: &Operation) -> Option<usize> {
+    let mut segments = operation.path.rsplit('/');
+    segments.position(|segment| segment.starts_with('{'))
+}
+
+/// The value in a path that is one of its operation.
+fn value_of(path: &str, at: Option<usize>) -> Result<Cow<'_, str>, Problem> {
+    let segment = at.and_then(|at| path.rsplit('/').nth(at)).unwrap_or_default();
+    let value = percent_decode_str(segment).decode_utf8();
+    value.map_err(|_| Problem::new("invalid-id", format!("{segment:?} in the path is no UTF-8")))
 }
 
 /// An answer as it leaves: what it says of a run may be out of date a moment later, and is never to be taken for a
