@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use millrun::operating::{AttemptStanding, InstanceStatus, PendingDescription, WaitsFor};
+use millrun::operating::{
+    AttemptStanding, BulkAction, InstanceStatus, PendingDescription, RunSearch, RunStatus, WaitsFor,
+};
 use millrun::prelude::*;
 
 const CHARGE: Activity<u64, String> = Activity::named("payments.charge");
@@ -105,6 +107,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("order-2: {}", why(&runtime, "order-2").await?);
     run.resume().await?;
     // ANCHOR_END: pause
+    run.pause("the bank asks us once more").await?;
+
+    // ANCHOR: bulk
+    let paused = RunSearch::new().workflow("order").status(RunStatus::Paused);
+    let bulk = runtime.bulk(BulkAction::Resume).matching(paused).per_second(50);
+    println!("{} paused", bulk.count().await?.reached_len);
+    let progress = bulk.start("bank-is-back").await?.result().await?;
+    println!("{} resumed, {} failed", progress.done_len, progress.failed_len);
+    // ANCHOR_END: bulk
 
     // ANCHOR: backup
     let store = runtime.store().expect("the runtime was opened by path");
