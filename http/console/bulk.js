@@ -69,6 +69,7 @@ export function bulkDialog(filter, started) {
       draw();
     }
   }
+  const mayStart = () => counted > 0 || (counted === null && error?.code === 'timeout');
   const field = (id, label, control) => html`<div class="field"><label for=${id}>${label}</label>${control}</div>`;
   const input = (name, initial, type = 'text') => html`<input id="bulk-${name}" name=${name} type=${type} required min="1"
     spellcheck="false" autocomplete="off" .defaultValue=${initial}>`;
@@ -90,13 +91,13 @@ export function bulkDialog(filter, started) {
           : nothing}
         ${field('bulk-per_second', 'How many in a second, at most', input('per_second', '100', 'number'))}
         <p role="status">${counted === null
-          ? error ? nothing : 'Counting…'
+          ? error ? (mayStart() ? 'They are too many to be counted in time; the bulk counts them when it begins.' : nothing) : 'Counting…'
           : counted ? html`<strong>${count(counted)} ${counted === 1 ? 'run' : 'runs'}</strong> would be reached now; those that begin later are left alone.`
           : 'There is no run to which it applies.'}</p>
         ${trouble(error)}
         <div class="buttons">
           <button type="button" @click=${() => dialog.close()}>Close</button>
-          <button type="submit" class="danger" ?disabled=${busy || !counted}>${label} ${counted ? count(counted) : ''}</button>
+          <button type="submit" class="danger" ?disabled=${busy || !mayStart()}>${label} ${counted ? count(counted) : ''}</button>
         </div>
       </form>`,
       dialog,

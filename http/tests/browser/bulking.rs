@@ -119,6 +119,27 @@ async fn a_bulk_is_begun_with_the_keyboard_alone_and_not_by_readers() {
     scene.is_quiet();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bulk_of_runs_that_are_too_many_to_be_counted_in_time_is_begun_all_the_same() {
+    let Some(scene) = Scene::new().await else { return };
+    scene.world.many(2).await;
+    scene.open("/millrun", "runs?prefix=many-");
+    scene.browser.until_shown("many-1");
+    scene.browser.run(
+        "const real = window.fetch;
+         const problem = { type: 'urn:millrun:problem:timeout', title: 'too long', detail: 'it was', status: 503 };
+         window.fetch = (url, init) => init?.body?.includes('dry_run')
+           ? Promise.resolve(new Response(JSON.stringify(problem), { status: 503 }))
+           : real(url, init);",
+        &[],
+    );
+    click(&scene, BUTTON);
+    scene.browser.until_shown("too many to be counted in time");
+    click(&scene, "Cancel");
+    scene.browser.until_shown("2 of 2: 2 done");
+    scene.is_quiet();
+}
+
 /// Leaves pictures of the dialog and of a bulk that runs, to be looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dialog_and_the_progress_fit_a_phone_and_a_screen() {

@@ -41,7 +41,7 @@ pub(crate) struct Reach {
     /// Only tell how many runs it would reach.
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask.
+    /// Do not ask, and do not count before it begins.
     #[arg(long, short)]
     yes: bool,
     /// The name under which it is started: started again under it, it is the same. One of its own by default.
@@ -194,16 +194,18 @@ async fn act(
         fields.push(("filter", reach.filter.json()));
     }
     let client = client(&reach.at).await?;
-    let counted = ask(&client, &fields, ("dry_run", "true")).await?;
-    let reached = Raw::parse(&counted)?.number_of("reached").unwrap_or(0);
-    if reach.dry_run {
-        write(&counted, reach.form, |_| {
-            format!("{action} would reach {}", runs(reached))
-        })?;
-        return Ok(Outcome::Complete);
-    }
-    if !reach.yes && !is_confirmed(action, reached)? {
-        return Ok(Outcome::Partial);
+    if reach.dry_run || !reach.yes {
+        let counted = ask(&client, &fields, ("dry_run", "true")).await?;
+        let reached = Raw::parse(&counted)?.number_of("reached").unwrap_or(0);
+        if reach.dry_run {
+            write(&counted, reach.form, |_| {
+                format!("{action} would reach {}", runs(reached))
+            })?;
+            return Ok(Outcome::Complete);
+        }
+        if !is_confirmed(action, reached)? {
+            return Ok(Outcome::Partial);
+        }
     }
     let name = reach.name.unwrap_or_else(|| {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

@@ -161,6 +161,18 @@ fn what_becomes_of_the_runs_that_are_meant_is_told_and_nothing_of_others() {
             (&"ended".into(), &"terminated".into())
         );
     }
+    let mut tailing = program.folder.start(&["tail", "--all", "--limit", "3"]);
+    while !tailing.has_ended() {
+        program.start(number);
+        program.run(&format!("terminate ship-{number}")).expect(0);
+        number += 1;
+    }
+    let told = tailing.ended().expect(0).out;
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(
+        told.contains("ended") && told.contains("sample-shipment"),
+        "{told}"
+    );
     let both = program.run("tail ship-1 --workflow sample-shipment").expect(2);
     assert!(both.err.contains("alone"), "{}", both.err);
 }
