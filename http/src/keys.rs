@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The task goes on when the client goes away, so that one that comes again with its key finds what became of it. An
-//! answer is kept with the key; a refusal is told to those who wait, and the key is free again.
+//! answer is kept with the key; a refusal is told to the requests that wait, and the key is free again.
 //!
 //! Left out on purpose: keeping keys on disk. A start without another id has the key as its id, and that is durable;
 //! updates and signals have the key as the name of their request, which the run remembers.

@@ -125,7 +125,7 @@ struct Known {
     /// The sum of the header that a client sends.
     sum: [u8; 32],
     cookie_name: String,
-    /// The sum of the cookie's value, which is a sum of the token in turn: whoever sees a cookie does not know the
+    /// The sum of the cookie's value, which is a sum of the token in turn: a person who sees a cookie does not know the
     /// token.
     cookie_sum: [u8; 32],
     cookie_value: String,

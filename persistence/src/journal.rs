@@ -157,7 +157,7 @@ pub trait Journal: Reads + fmt::Debug + 'static {
     fn release(&self, claimant: &Claimant, partitions: &[Partition]);
 
     /// Fences the owners of these partitions without taking their place: any owner may claim them. Gives one epoch for
-    /// all, higher than any before of each of them, under which turns are taken until somebody does.
+    /// all, higher than any before of each of them, under which turns are taken until another does.
     ///
     /// It is meant for tools and tests that are alone with a journal, and reads nothing.
     ///

@@ -74,8 +74,8 @@ pub struct RuntimeConfig {
     pub history_page_bytes_max: usize,
     /// How many callers may wait at one run with [`until`](crate::RunHandle::until) and
     /// [`until_described`](crate::RunHandle::until_described) together, 1,024 by default. At the bound
-    /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); those who wait already stay, and come again
-    /// behind each turn of the run as those who come new.
+    /// [`RunError::TooManyWatchers`](crate::RunError::TooManyWatchers); callers that wait already stay, and come again
+    /// behind each turn of the run as new ones.
     pub watchers_len_max: usize,
     /// How many results of finished runs one shard keeps at hand, 4,096 by default: enough for those
     /// who ask soon, and few enough to stay in the processor's caches. Older ones are read from the

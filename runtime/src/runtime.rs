@@ -31,7 +31,7 @@ use crate::{RunError, RunHandle, StopCause, UntypedHandle};
 ///   lets go of the file.
 /// - The end of the tokio runtime that it was started on: nothing can run any more. A caller that still holds a
 ///   handle, on another tokio runtime or on a plain thread, is told so; the file is let go of with the last
-///   handle. A current-thread runtime that nobody drives has not ended: all waits until somebody does.
+///   handle. A current-thread runtime that is not driven has not ended: everything waits until it is driven again.
 /// - A failure of the journal, or of a part that cannot or must not be restarted.
 ///
 /// Every call made after the end, and every call that waits for an answer then, gets `Stopped` with the [`StopCause`];
@@ -317,7 +317,7 @@ impl Runtime {
     /// A page of the history of a run, live or finished and retained: the events behind `after`
     /// ([`Sequence::ZERO`] for the beginning), at most `len_max` of them, and no more than
     /// [`history_page_bytes_max`](crate::RuntimeConfig::history_page_bytes_max) bytes but for a single event that is
-    /// larger. It is what is durable: the run is not woken, and nobody waits for it but those who look on too.
+    /// larger. It is what is durable: the run is not woken, and it holds up nothing but other observers.
     ///
     /// ```
     /// use millrun::history::Sequence;
@@ -427,7 +427,7 @@ impl Runtime {
 
     /// The parts of the runtime and how often each was restarted: the journal, then in the order of their
     /// names the [actors](Self::supervise) that are supervised, the pool of each task queue, the
-    /// lanes of the reader, the shards, the timers, the viewer, which reads for those who look on, and the watcher,
+    /// lanes of the reader, the shards, the timers, the viewer, which reads for observers, and the watcher,
     /// which there is unless [`turn_warn`](crate::RuntimeConfig::turn_warn) is zero. Without the journal or the timers
     /// the runtime stops; the others are restarted.
     #[must_use]

@@ -374,7 +374,7 @@ impl<E: fmt::Display + fmt::Debug> Error for CallError<E> {
 pub enum ChildError<E> {
     /// It ended with its own error.
     Failed(E),
-    /// It was cancelled, by somebody else than this run, and ended with this error.
+    /// It was cancelled, by another caller than this run, and ended with this error.
     WasCancelled(E),
     /// It was terminated.
     Terminated {

@@ -239,7 +239,7 @@ pub enum Event {
         /// The answer; or why it could not be decoded, performed or encoded.
         answer: Result<Payload, String>,
     },
-    /// Input: somebody asked the run to cancel.
+    /// Input: a caller asked the run to cancel.
     CancelRequested {
         /// Why.
         reason: String,

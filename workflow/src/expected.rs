@@ -1,4 +1,4 @@
-//! Which types of values the code of a workflow takes: for those who bring values as bytes, without the types.
+//! Which types of values the code of a workflow takes: for callers that bring values as bytes, without the types.
 
 use std::any::type_name;
 use std::fmt;
@@ -63,7 +63,7 @@ impl fmt::Debug for Expected {
     }
 }
 
-/// Decodes a value that somebody brings who may not know the type.
+/// Decodes a value of a caller that may not know the type.
 pub(crate) fn decoded<T: DeserializeOwned>(
     value: &Payload,
     taker: impl FnOnce() -> String,

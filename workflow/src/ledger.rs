@@ -476,7 +476,7 @@ impl Ledger {
         self.parked.as_ref().map(|parked| (&parked.0, parked.1))
     }
 
-    /// Whether somebody asked the run to cancel.
+    /// Whether the run was asked to cancel.
     #[must_use]
     pub fn is_cancel_requested(&self) -> bool {
         self.is_cancel_requested

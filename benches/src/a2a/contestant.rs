@@ -12,7 +12,7 @@ use crate::BenchError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// It publishes to a topic; somebody routes.
+    /// It publishes to a topic, and a broker routes.
     Brokered,
     /// It sends to an address that it holds.
     Direct,

@@ -13,7 +13,7 @@ use crate::scale::failed;
 use crate::workflows::registered;
 use crate::{BenchError, store_in, workers};
 
-/// What is published for those who tail it.
+/// What is published for its tails.
 pub(super) const TICKS: Topic<u64> = Topic::named("bench.ticks");
 /// How many finished runs are kept, so that memory does not grow with the time under load.
 const RETAINED_LEN: usize = 100_000;

@@ -1,7 +1,7 @@
 //! Rows of different programs beside each other: engines on the same workload, allocators at the same
 //! level.
 //!
-//! A row stands beside another if they agree in workload, level and place. What somebody else has
+//! A row stands beside another if they agree in workload, level and place. What another project has
 //! published was measured elsewhere, and stays with its own suite.
 
 use serde_json::{Map, Value};

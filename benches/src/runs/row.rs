@@ -133,7 +133,7 @@ impl Row {
         })
     }
 
-    /// A figure that somebody else published: seconds per run, synced on each commit.
+    /// A figure that another project published: seconds per run, synced on each commit.
     #[must_use]
     pub fn published(engine: &str, workload: String, steps: u64, machine: &str, seconds: f64) -> Self {
         let (per_s, us) = (1.0 / seconds, seconds * 1e6);

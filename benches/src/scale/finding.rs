@@ -1,4 +1,4 @@
-//! Finding runs among very many: how long a page takes, and what it costs those who want something else of the shards.
+//! Finding runs among very many: how long a page takes, and what it costs other callers of the shards.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub struct Row {
     /// The same for 99 in 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
-    /// How long a shard took meanwhile to answer somebody else, for 99 in 100, in microseconds.
+    /// How long a shard took meanwhile to answer another caller, for 99 in 100, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meanwhile_p99_us: Option<f64>,
     /// From opening the store again to being ready, in microseconds.

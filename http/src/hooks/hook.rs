@@ -57,7 +57,7 @@ impl HookPath {
     }
 
     /// Whoever reaches the path is believed: everybody who knows it can post what they like, and so can a page in
-    /// the browser of somebody who reaches it. A webhook's id is what the header `Idempotency-Key` or `webhook-id`
+    /// the browser of a person who reaches it. A webhook's id is what the header `Idempotency-Key` or `webhook-id`
     /// says; one without is always a new one.
     pub fn unsigned(self) -> SignedHook {
         SignedHook {

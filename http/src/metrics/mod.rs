@@ -4,7 +4,7 @@
 //!   GET metrics ──► Seen: stats, parts, topology, read once ──► METRICS, row by row ──► OpenMetrics text
 //! ```
 //!
-//! Nothing is registered anywhere and nothing is counted for the sake of this: all is read when somebody asks. A label
+//! Nothing is registered anywhere and nothing is counted for the sake of this: all is read when it is asked for. A label
 //! has at most [`SERIES_LEN_MAX`] values in a metric, the first by name; what the others have is added up under one
 //! more, so that a program with a topic for each of its users does not give its Prometheus a series for each.
 

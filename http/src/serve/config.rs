@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The bounds of a server: those that a router nested in somebody else's server does not have.
+/// The bounds of a server: those that a router nested in another server does not have.
 ///
 /// ```
 /// use std::time::Duration;

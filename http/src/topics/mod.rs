@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   publisher ──► topic ──► inbox, which drops its oldest ──► pump ──► ring ──┬─► tail of a client
-//!                             one per tailed topic, while somebody listens     └─► tail of a client
+//!                             one per tailed topic, while it is listened to   └─► tail of a client
 //! ```
 //!
 //! Nobody who listens holds up a publisher: what the pump does not get to in time is dropped and counted, and so is

@@ -1,4 +1,4 @@
-//! What all tails of one topic share: a ring, and the task that fills it while somebody listens, and for a minute
+//! What all tails of one topic share: a ring, and the task that fills it while a tail listens, and for a minute
 //! longer, so that a client that comes again finds what it has missed.
 
 use std::fmt;
@@ -103,7 +103,7 @@ impl Tail {
         Ok((changed, last))
     }
 
-    /// Fills the ring for as long as somebody listens.
+    /// Fills the ring for as long as a tail listens.
     async fn fill(
         self: Arc<Self>,
         mut inbox: Box<dyn Listens>,
@@ -142,7 +142,7 @@ impl Tail {
         }
     }
 
-    /// Ends listening, unless somebody has come.
+    /// Ends listening, unless a tail has come.
     fn end(&self, told: &watch::Sender<()>, published: u64) -> bool {
         let mut state = self.lock();
         if told.receiver_count() > 0 {
@@ -155,7 +155,7 @@ impl Tail {
     }
 }
 
-/// Joins those who listen, if there is a task.
+/// Joins the tails, if there is a task.
 fn joined(state: &State) -> Option<(watch::Receiver<()>, u64)> {
     let told = state.told.upgrade()?;
     Some((told.subscribe(), state.ring.last()))

@@ -27,7 +27,7 @@ pub(crate) struct Order {
     pub(crate) card: Card,
     #[serde(default)]
     pub(crate) address: Address,
-    /// Large orders wait for somebody's approval; this is what that person will say, if anything.
+    /// Large orders wait for a person's approval; this is what that person will say, if anything.
     #[serde(default)]
     pub(crate) approval: Option<Approval>,
 }

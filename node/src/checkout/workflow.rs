@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{Address, Approval, Card, Order};
 
-/// From this price on somebody has to approve.
+/// From this price on a person has to approve.
 pub(crate) const APPROVAL_FROM_CENTS: u64 = 50_000;
 
 pub(crate) const CHECKOUT: Workflow<Request, Decision> = Workflow::named("shop.checkout");
@@ -184,7 +184,7 @@ async fn sell(
     }
 }
 
-/// Waits for somebody's answer, but not for ever.
+/// Waits for a person's answer, but not for ever.
 async fn approve(cx: &WorkflowContext, within: Duration) -> Result<Option<Approval>, SignalError> {
     match cx.race(cx.receive(APPROVAL), cx.sleep(within)).await {
         Either::Left(approval) => approval.map(Some),

@@ -110,7 +110,7 @@ async fn show(options: &CrashOptions) -> Result<Outcome, Box<dyn Error>> {
         print(&verdict)?;
         return Ok(Outcome::Complete);
     }
-    // Before it is told, which may fail: this is what somebody must look at.
+    // Before it is told, which may fail: this is what the user must look at.
     folder.keep();
     print(&verdict)?;
     Ok(Outcome::Lost)
@@ -296,7 +296,7 @@ impl Folder {
         Ok(judge.conclude())
     }
 
-    /// Leaves the directory for somebody to look at.
+    /// Leaves the directory for the user to look at.
     fn keep(self) {
         if let Self::Temporary(folder) = self {
             let _kept: PathBuf = folder.keep();

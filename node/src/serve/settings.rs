@@ -36,10 +36,10 @@ pub(crate) struct ServeOptions {
     /// Whether to listen on the socket beside the store, too [default: true].
     #[arg(long, value_name = "BOOL")]
     pub(crate) socket: Option<bool>,
-    /// A file with the token of those who may do everything. Or the token itself in `MILLRUN_TOKEN`.
+    /// A file with the token of operators, who may do everything. Or the token itself in `MILLRUN_TOKEN`.
     #[arg(long, value_name = "PATH")]
     pub(crate) token_file: Option<PathBuf>,
-    /// A file with the token of those who may only look. Or the token itself in `MILLRUN_READING_TOKEN`.
+    /// A file with the token of readers, who may only look. Or the token itself in `MILLRUN_READING_TOKEN`.
     #[arg(long, value_name = "PATH")]
     pub(crate) reading_token_file: Option<PathBuf>,
     /// Names under which the address may be asked for, beside loopback ones; commas between them.

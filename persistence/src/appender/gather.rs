@@ -216,7 +216,7 @@ impl Gathering {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a batch. Says its ticket, and whether somebody must see to it that it is enqueued.
+    /// Takes a batch. Says its ticket, and whether the caller must see to it that it is enqueued.
     ///
     /// # Errors
     /// [`EnqueueError::Full`] when neither here nor in the journal there is room for it.

@@ -13,11 +13,11 @@
 //! of them at a time: those run, and append again, before the others are woken. There are two, each for
 //! half of the lists: while one wakes, other threads run what the other has woken.
 //!
-//! Invariants: a list is sorted by offset, so that those who are to be woken are its beginning, however
+//! Invariants: a list is sorted by offset, so that the appenders to wake are its beginning, however
 //! many wait behind them. When a part ends, its waiters are told so, and all that come later. What was
 //! gathered is enqueued by its part's next turn but one at the latest: in between, tasks that are ready to run
 //! may add to it. A gathering's lock is taken before the journal's.
-//! Left out on purpose: fairness among those who found the journal full.
+//! Left out on purpose: fairness among appenders that found the journal full.
 
 mod gather;
 
@@ -208,7 +208,7 @@ impl Appender {
     }
 
     /// Waits until everything up to `offset` is durable: the other half of [`append`](Self::append),
-    /// for those who call [`enqueue`](Journal::enqueue) themselves. A batch is free again once it is
+    /// for callers of [`enqueue`](Journal::enqueue) themselves. A batch is free again once it is
     /// queued, so many tasks of a thread can share one, which then stays in the processor's cache.
     ///
     /// # Errors
@@ -333,7 +333,7 @@ impl fmt::Debug for AppenderInner {
     }
 }
 
-/// Wakes those whose batch is durable, and those who wait for room; enqueues what was gathered.
+/// Wakes the appenders whose batch is durable, and those that wait for room; enqueues what was gathered.
 struct Waking {
     inner: Weak<AppenderInner>,
     /// Those of one turn, to be woken when no lock is held.

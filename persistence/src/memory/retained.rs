@@ -19,7 +19,7 @@
 //!
 //! The index tells the last run of a name, until that is forgotten. Each start asks for a run by its
 //! instance's name, so a run is entered under that when it closes, in the place of the one before; it is
-//! entered under its own when somebody asks for any by that, which few do. What is forgotten is not looked
+//! entered under its own when a caller asks for any by that, which few do. What is forgotten is not looked
 //! for in the index: its number says that it is nobody's.
 //!
 //! How much memory: at most about twice the bytes that are retained, three blocks more, 64 bytes for each

@@ -144,7 +144,7 @@ impl Journal for RedbJournal {
     }
 
     /// Nearly all ids that are asked for are new, and the filters say so. Of runs that are retained memory has a hash of the
-    /// id, also of those that wait to be settled; the id itself stands in the log, and whoever may choose ids may make two
+    /// id, also of those that wait to be settled; the id itself stands in the log, and a client that may choose ids may make two
     /// of one hash. So none is found here. One that was dropped is known by its hash alone, here and there.
     fn glance(&self, id: &InstanceId) -> Glance {
         if self.reader().is_err() {
@@ -174,7 +174,7 @@ impl Journal for RedbJournal {
 
 impl RedbJournal {
     /// Tells whom it concerns that something is queued, when what this gives is dropped: the writer if it
-    /// `rings`, and those who watch where that is all that is waited for.
+    /// `rings`, and the watchers where that is all that is waited for.
     fn queued(&self, state: MutexGuard<'_, JournalState>, offset: Offset, rings: bool) -> Ringing {
         let mut bells = Vec::new();
         if self.shared.config.journal.durability != Durability::Durable {

@@ -207,7 +207,7 @@ pub(crate) fn id_bytes(bytes: &[u8]) -> &[u8] {
 }
 
 /// Reads the run and the length of the frame at the start of `bytes` without checking it: enough
-/// to walk past frames that are somebody else's.
+/// to walk past frames of other runs.
 pub(crate) fn peek(bytes: &[u8]) -> Result<(u128, usize), FrameError> {
     let header = header(bytes)?;
     Ok((u128::from_le_bytes(array(header, RUN)), length(bytes, header)?))

@@ -151,7 +151,7 @@ impl TaskQueue {
         self.room() > 0
     }
 
-    /// Rings for those who were refused.
+    /// Rings for the shards that were refused.
     fn announce_room(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         waiting.iter().for_each(Bell::ring);

@@ -52,7 +52,7 @@ struct Running {
     is_cut_off: bool,
 }
 
-/// An attempt under way, as those who look on see it.
+/// An attempt under way, as observers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct AttemptView {
     pub(crate) number: u32,
@@ -169,7 +169,7 @@ impl PoolState {
         attempts.abort();
     }
 
-    /// An attempt is about to be queued, or waits for somebody who has its code, that must begin in
+    /// An attempt is about to be queued, or waits for a pool that has its code, that must begin in
     /// time: as the history says, or before `timeout` is over if the one before had begun.
     pub(crate) fn expect_start(&self, task: &ActivityTask, timeout: Duration) {
         let key = (task.run, task.scheduled.operation);

@@ -30,7 +30,7 @@ use crate::StopCause;
 #[derive(Debug, Default)]
 pub(crate) struct StopCell {
     cause: OnceLock<StopCause>,
-    /// As `cause`, for those who wait for it.
+    /// As `cause`, for the calls that wait for it.
     told: watch::Sender<Option<StopCause>>,
     is_closing: AtomicBool,
     /// All parts have been stopped, and none is restarted.

@@ -41,7 +41,7 @@ pub struct RunHandle<O, E = WorkflowError> {
     inner: Arc<Inner>,
     target: Target,
     id: InstanceId,
-    /// Where the end is told without another question, until somebody has waited for it there.
+    /// Where the end is told without another question, until a caller has waited for it there.
     end: Mutex<Option<End>>,
     types: PhantomData<fn() -> (O, E)>,
 }
@@ -612,7 +612,7 @@ impl<O: DeserializeOwned, E: TypedError> RunHandle<O, E> {
     ///
     /// # Errors
     /// [`ResultError::Failed`] and its kin say how the run ended without a value;
-    /// [`ResultError::Parked`] that it is not over but needs somebody to look after it.
+    /// [`ResultError::Parked`] that it is not over but needs an operator to look after it.
     pub async fn result(&self) -> Result<O, ResultError<E>> {
         match ended(self.standing().await.map_err(ResultError::Run)?) {
             Ok(value) => value.decode().map_err(ResultError::Payload),

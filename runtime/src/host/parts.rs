@@ -28,9 +28,9 @@ pub(super) struct PartNumber(u64);
 #[derive(Default)]
 pub(super) struct Parts {
     table: Mutex<Table>,
-    /// For those who wait on a thread: told when a part is removed.
+    /// For a waiter on a thread: told when a part is removed.
     removed: Condvar,
-    /// For those who wait on a task: told when the last part is removed.
+    /// For a waiter on a task: told when the last part is removed.
     empty: Notify,
 }
 

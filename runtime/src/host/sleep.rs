@@ -176,7 +176,7 @@ impl Sleepers {
                 (due, next)
             };
             due.into_values().for_each(wake);
-            // Whether the time or somebody ends the wait: the top of the loop looks.
+            // Whether the time or a waker ends the wait: the top of the loop looks.
             match next {
                 Some(at) => woken.recv_deadline(clock.instant(at)).unwrap_or_default(),
                 None => woken.recv().unwrap_or_default(),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
-/// The tasks of a host. How many there may be is bounded by those who start them.
+/// The tasks of a host. How many there may be is bounded by what starts them.
 ///
 /// A task costs two short locks more here than in bare tokio. Its slot is reserved before it is
 /// spawned, for it may have ended, and given its slot back, before the spawner holds its handle.

@@ -42,7 +42,7 @@ pub struct WorkflowCounts {
     pub running: u64,
     /// Those whose code does not run, but for those that are paused.
     pub parked: u64,
-    /// Those that are parked because somebody asked for it.
+    /// Those that are parked because an operator asked for it.
     pub paused: u64,
     /// All that are live, if the workflow is not registered.
     pub not_registered: u64,

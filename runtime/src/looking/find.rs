@@ -144,7 +144,7 @@ pub enum RunStatus {
     Running,
     /// Its code does not run; its inputs are recorded.
     Parked,
-    /// It is parked because somebody asked for it.
+    /// It is parked because an operator asked for it.
     Paused,
     /// No workflow of its name is registered; its inputs are recorded.
     NotRegistered,

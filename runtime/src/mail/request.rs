@@ -75,7 +75,7 @@ pub(crate) struct FoundLive {
 /// Where an answer goes. Sent only when everything it depends on is durable.
 pub(crate) type Reply<T, E = RunError> = oneshot::Sender<Result<T, E>>;
 
-/// How a run stands, to those who wait for its result.
+/// How a run stands, as the callers that wait for its result are told.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
     Ended(Outcome),

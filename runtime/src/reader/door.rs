@@ -85,12 +85,12 @@ impl ReadRequest {
 pub(crate) struct ReaderDoor {
     /// What runs and clients wait for.
     lanes: Lanes<ReadRequest>,
-    /// What is asked by those who look on: they hold up nobody but each other.
+    /// What is asked by observers: they hold up nobody but each other.
     views: Lanes<ReadRequest>,
 }
 
 impl ReaderDoor {
-    /// A door to `lanes_len` lanes, and to the one of those who look on.
+    /// A door to `lanes_len` lanes, and to the one of observers.
     pub(crate) fn new(lanes_len: usize) -> Self {
         Self {
             lanes: Lanes::new(lanes_len),

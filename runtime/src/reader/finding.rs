@@ -1,4 +1,4 @@
-//! Searches among the finished runs, for those who look on.
+//! Searches among the finished runs, for observers.
 //!
 //! ```text
 //!   journal: the latest closed, by times and by how they ended ──► first records ──► workflow, id ──► page

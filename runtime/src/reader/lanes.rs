@@ -144,7 +144,7 @@ impl<T: Send + 'static> Lanes<T> {
             // Refused only when the runtime has stopped.
             drop(self.requests.give_back(other));
         }
-        // Where several are taken and nothing waits, somebody is to watch this lane.
+        // Where several are taken and nothing waits, another lane is to watch this one.
         let is_to_wake = !further.is_empty() || !self.requests.is_empty();
         let next = if further.is_empty() {
             NextRead::One(first)

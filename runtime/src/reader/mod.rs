@@ -1,5 +1,5 @@
 //! Reads what is stored, off the shards' threads and the workers': histories of instances that are woken, and
-//! what callers ask about finished runs. Several [lanes] read at a time; one more, the viewer, is for those who look on,
+//! what callers ask about finished runs. Several [lanes] read at a time; one more, the viewer, is for observers,
 //! so that neither a page of a history nor a list keeps a run from being woken.
 
 pub(crate) mod door;
@@ -35,7 +35,7 @@ use lanes::{NextRead, STUCK_AFTER, Watched};
 pub(crate) enum LaneId {
     /// One of those that read what runs and clients wait for.
     Reader(usize),
-    /// The one that reads for those who look on.
+    /// The one that reads for observers.
     Viewer,
 }
 

@@ -229,7 +229,7 @@ impl Shard {
         })
     }
 
-    /// Whether somebody paused a run that is in memory: only they resume it.
+    /// Whether an operator paused a run that is in memory: only an operator resumes it.
     fn is_paused(&self, run: RunId) -> bool {
         self.entries.get(run).is_some_and(|entry| match &entry.residence {
             Residence::Hot(instance) => matches!(instance.park_reason(), Some(ParkReason::Paused { .. })),

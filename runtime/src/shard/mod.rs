@@ -15,7 +15,7 @@
 //! - A run is read from the journal only when all its turns are durable.
 //! - Nothing of what may touch the disk ([`Reads`](millrun_persistence::Reads)) is called on a shard's turn.
 //! - Nothing here waits: a full journal or too many sweeps under way stop the shard from taking
-//!   messages, which is what those who push feel.
+//!   messages, which is what senders feel.
 //!
 //! The parts of a shard, each with fields of its own that no other file reaches, and an invariant in its first lines:
 //!

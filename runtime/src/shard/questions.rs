@@ -73,7 +73,7 @@ impl Shard {
 pub(super) struct UpdateWaiters(BTreeMap<(RunId, String), Vec<UpdateReply>>);
 
 impl UpdateWaiters {
-    /// Lists a caller, and forgets those who gave up.
+    /// Lists a caller, and forgets those that gave up.
     pub(super) fn wait(&mut self, key: (RunId, String), reply: UpdateReply) {
         let waiting = self.0.entry(key).or_default();
         waiting.retain(|waiter| !waiter.is_closed());
@@ -129,7 +129,7 @@ impl UpdateWaiters {
         }
     }
 
-    /// Drops those who wait for answers of a run: they are told to ask again.
+    /// Drops the callers that wait for answers of a run: they are told to ask again.
     pub(super) fn drop_of(&mut self, run: RunId) {
         for key in self.keys_of(run) {
             self.0.remove(&key);
@@ -142,7 +142,7 @@ impl UpdateWaiters {
         of_run.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Tells those who wait for runs of these partitions that they have another owner.
+    /// Tells the callers that wait for runs of these partitions that they have another owner.
     pub(super) fn lose(&mut self, lost: &PartitionSet, moved: &mut Vec<Response>) {
         let of_lost = self
             .0

@@ -15,7 +15,7 @@ use crate::mail::{
 };
 use crate::{OnConflict, RunError, StartError};
 
-/// A beginning with what caused it, if somebody said so.
+/// A beginning with what caused it, if the caller said so.
 fn with_cause(started: Started, cause: Option<Box<Cause>>) -> Started {
     match cause {
         Some(cause) => started.caused_by(*cause),
@@ -353,7 +353,7 @@ impl Shard {
         }
     }
 
-    /// Begins a run that somebody asked for, if there is room for one.
+    /// Begins a run that a caller asked for, if there is room for one.
     fn begin_asked(
         &mut self,
         started: Started,
@@ -369,7 +369,7 @@ impl Shard {
         })
     }
 
-    /// Names a run that somebody asked for, if there is room for one.
+    /// Names a run that a caller asked for, if there is room for one.
     fn next_run(&self, id: &InstanceId, moment: Moment) -> Result<RunId, StartError> {
         let len_max = self.shared.config.live_len_max;
         if self.census.live_len() >= len_max {

@@ -253,7 +253,7 @@ impl Shard {
         }
     }
 
-    /// If a run in memory is parked and somebody waits for its result: when its code is at hand it
+    /// If a run in memory is parked and a caller waits for its result: when its code is at hand it
     /// goes on, otherwise they are told that it does not run.
     pub(super) fn answer_if_parked(&mut self, run: RunId, moment: Moment) {
         let is_parked = |entry: &Entry| match &entry.residence {

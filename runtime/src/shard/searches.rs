@@ -30,7 +30,7 @@ use crate::shared::ShardShared;
 const RUNS_EXAMINED_MAX: usize = 8_192;
 
 /// The searches that are under way, each with the way of its answer. [How many](crate::looking::find::SEARCHES_MAX) there
-/// are is bounded by those who ask.
+/// are is bounded by what asks.
 #[derive(Debug, Default)]
 pub(super) struct Searches(VecDeque<Search>);
 

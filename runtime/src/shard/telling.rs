@@ -1,4 +1,4 @@
-//! What a sweep changes that those who look on are told, once it is durable: see [`changes`](crate::looking::changes).
+//! What a sweep changes that observers are told, once it is durable: see [`changes`](crate::looking::changes).
 //!
 //! It is read from the turns of the sweep when they are queued, and only while a feed is open.
 

@@ -99,7 +99,7 @@ impl Drop for Trigger {
     }
 }
 
-/// A value of somebody else's type, whose own code may panic as it is dropped: that ends here, so that
+/// A value of a user's type, whose own code may panic as it is dropped: that ends here, so that
 /// of several none is dropped while another's panic unwinds.
 struct Given<V>(Option<V>);
 

@@ -5,7 +5,7 @@
 //! ├── journal (thread)    failure stops the runtime
 //! ├── timers              failure stops the runtime
 //! ├── reader n (thread)   restarted
-//! ├── viewer (thread)     restarted: the reader's lane for those who look on
+//! ├── viewer (thread)     restarted: the reader's lane for observers
 //! ├── watcher (thread)    restarted
 //! ├── shard 0 ..          restarted: claims its partitions anew, and gets its runs with them
 //! ├── pool <queue> ..     restarted: what runs goes on
@@ -305,7 +305,7 @@ impl Tree {
 
     /// Stops all parts, and restarts none, and all activities.
     pub(crate) fn abandon(&self) {
-        // A thread cannot be stopped: its code is told, so that those who wait for it need not wait long.
+        // A thread cannot be stopped: its code is told, so that what waits for it need not wait long.
         for pool in &self.shared.pools {
             pool.cut_off();
         }

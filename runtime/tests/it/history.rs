@@ -170,7 +170,7 @@ async fn what_has_no_history_is_an_error_that_says_so() {
     );
 }
 
-/// A page of a history that is slow to read holds up those who look on, and no run.
+/// A page of a history that is slow to read holds up observers, and no run.
 #[tokio::test]
 async fn those_who_look_on_hold_up_no_run() {
     let inner = MemoryJournal::new(JournalConfig::default()).unwrap();

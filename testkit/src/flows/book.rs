@@ -147,7 +147,7 @@ impl Book {
         Vec::new()
     }
 
-    /// Adds somebody to be woken when something has ended.
+    /// Adds a waker to be woken when something has ended.
     pub(super) fn call_back(&mut self, waker: &Waker) {
         if !self.settling.iter().any(|held| held.will_wake(waker)) {
             self.settling.push(waker.clone());

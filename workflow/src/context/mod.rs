@@ -151,7 +151,7 @@ impl WorkflowContext {
 
     /// Ends this run and goes on in another of the same instance, which begins with this argument
     /// and an empty history, in the same commit. Signals that were not taken go with it, and so do
-    /// those who wait for the result. Operations that are outstanding are cancelled.
+    /// callers that wait for the result. Operations that are outstanding are cancelled.
     ///
     /// What it gives reads as the result, since that of the next run is the result of this one, and both are
     /// of one type; but the code does not come so far. The future is ready only if the run cannot go on, with
@@ -248,7 +248,7 @@ impl WorkflowContext {
     /// value is not published again, unless it was known to wait for room. Where the crash came between the
     /// commit of the decision and that of its outcome, nobody knows whether the topic had taken the value; the
     /// run is told so by [`PublishOutcome::Unknown`](crate::PublishOutcome::Unknown), and goes on. Publish
-    /// again what must arrive, and have those who read pass over what they have had.
+    /// again what must arrive, and have readers pass over what they have had.
     ///
     /// ```
     /// use millrun_workflow::{PublishOutcome, Topic, WorkflowContext, WorkflowError};
@@ -397,7 +397,7 @@ impl WorkflowContext {
         self.sleep(Duration::ZERO).until(deadline)
     }
 
-    /// Waits for a signal that somebody sends to this run, and takes it. Signals of one name are
+    /// Waits for a signal that is sent to this run, and takes it. Signals of one name are
     /// buffered from the run's start and taken in the order of their arrival. If several branches
     /// wait for the same name, the one that is polled first takes it.
     #[track_caller]

@@ -51,7 +51,7 @@ impl Shared {
     }
 
     /// Lets go of everything but memory, for [`renew`](Self::renew). `false` if that is much, or
-    /// somebody still holds a waker.
+    /// a waker is still held.
     pub(crate) fn clear(&mut self, operations_max: usize) -> bool {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         table.clear();
@@ -361,7 +361,7 @@ impl Table {
         }
     }
 
-    /// The machine delivers a signal; those who wait for its name are all woken, in their order:
+    /// The machine delivers a signal; the waits for its name are all woken, in their order:
     /// one that nobody polls any more must not keep it from the others.
     fn deliver(&mut self, name: &Name, value: Payload) -> Vec<Waker> {
         self.signals_len += 1;
@@ -372,7 +372,7 @@ impl Table {
         waiting.map(|waiter| waiter.waker.clone()).collect()
     }
 
-    /// What signals and those who wait for them hold, in bytes.
+    /// What signals and the waits for them hold, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         const NAME_BYTES: usize = 192;
         let values = self.signals_len * size_of::<Payload>() + self.signals_bytes;

@@ -18,7 +18,7 @@ pub enum Awaited {
     Signal {
         /// Its name.
         name: String,
-        /// Since when the first of those who wait for it waits.
+        /// Since when the first wait for it waits.
         since: Timestamp,
         /// Where in the code that one waits.
         at: &'static Location<'static>,
@@ -112,7 +112,7 @@ impl Waiters {
     }
 }
 
-/// The signals of one name that were not taken, and those who wait for more.
+/// The signals of one name that were not taken, and the waits for more.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) values: VecDeque<Payload>,

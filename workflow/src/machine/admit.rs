@@ -356,7 +356,7 @@ pub(super) fn check_name(name: &str) -> Result<(), InputRefused> {
     Ok(())
 }
 
-/// A timer fired that is not due: the clock was set back since somebody saw that it was. It is started
+/// A timer fired that is not due: the clock was set back since a timer part saw that it was. It is started
 /// anew, or nobody would fire it again.
 fn ask_again(
     operation: OperationId,

@@ -68,7 +68,7 @@ impl Instance {
         instance
     }
 
-    /// Drops all but memory. `false` if somebody else still holds a part of it.
+    /// Drops all but memory. `false` if a part of it is still held elsewhere.
     fn clear(&mut self) -> bool {
         const OPERATIONS_MAX: usize = 16;
         const CODE_BYTES_MAX: usize = 1_024;

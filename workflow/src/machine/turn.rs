@@ -120,9 +120,9 @@ pub enum Command {
         /// When.
         at: Timestamp,
     },
-    /// The code does not run until it is resumed: tell those who wait for the result.
+    /// The code does not run until it is resumed: tell the callers that wait for the result.
     Park(ParkReason),
-    /// The run has ended: tell those who wait for the result.
+    /// The run has ended: tell the callers that wait for the result.
     Close(Outcome),
 }
 

@@ -19,7 +19,7 @@ const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new(LOG_TABLE);
 /// Segments that are kept to be used again.
 const SPARE_MAX: usize = 2;
 
-/// A stretch of the log, and those who wait for it.
+/// A stretch of the log, and the runs that wait for it.
 #[derive(Default)]
 pub(super) struct Segment {
     /// Where it begins in the log.

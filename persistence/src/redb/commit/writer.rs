@@ -40,7 +40,7 @@ use crate::wire::inventory::{Listed, in_order};
 
 /// For how many runs at a time the writer looks up, under the lock, what is to be listed.
 const LISTED_AT_ONCE: usize = 256;
-/// How long a compaction waits before it looks again whether somebody reads the store.
+/// How long a compaction waits before it looks again whether the store is read.
 const COMPACT_RETRY: Duration = Duration::from_millis(10);
 /// Why the writer has its store.
 const KEPT: &str = "the store is kept until the writer ends";

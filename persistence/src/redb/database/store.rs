@@ -221,7 +221,7 @@ impl Store {
         StoreMoment::of(&self.db, Arc::clone(&self.kept_moments))
     }
 
-    /// Whether somebody still reads a moment of the store: it cannot be compacted then.
+    /// Whether a reader still holds a moment of the store: it cannot be compacted then.
     pub(crate) fn is_being_read(&self) -> bool {
         Arc::strong_count(&self.kept_moments) > 1
     }

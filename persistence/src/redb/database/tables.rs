@@ -18,7 +18,7 @@
 //!
 //! Invariants: every table has its name and its types here and nowhere else; a new store has all of them
 //! from its first opening on ([`count_open`](super::store::Store::count_open)). What the rows mean is
-//! said in `wire` and by those who write them.
+//! said in `wire` and where they are written.
 
 use redb::TableDefinition;
 

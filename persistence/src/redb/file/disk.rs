@@ -50,7 +50,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// What the device says. Nothing may be assumed of unsynced writes afterwards.
     fn sync(&self) -> io::Result<()>;
 
-    /// Takes the file for this process alone until the disk is dropped; `false` if somebody else
+    /// Takes the file for this process alone until the disk is dropped; `false` if another process
     /// has it. Never waits.
     ///
     /// # Errors

@@ -408,7 +408,7 @@ pub(crate) fn each(
 }
 
 impl From<ReadError> for JournalFailure {
-    /// For those who can go on no further.
+    /// For a caller that cannot go on.
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Failed(failure) => failure,

@@ -1,4 +1,4 @@
-//! Opens a store: finds its file, rebuilds what is known of its runs, and hands their records to those who claim them.
+//! Opens a store: finds its file, rebuilds what is known of its runs, and hands their records to their claimants.
 //!
 //! Invariant: no claim is granted before everything that the store holds was checked.
 

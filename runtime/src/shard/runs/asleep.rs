@@ -3,7 +3,7 @@
 //! ```text
 //!   Entry (112 bytes, its id apart) ── unloaded, nobody waits for it ──► Sleeper (32 bytes in all)
 //!         ▲                                                                 │
-//!         └───────────────────────── somebody wants it ─────────────────────┘
+//!         └───────────────────────── a message wants it ─────────────────────┘
 //! ```
 //!
 //! A million that wait are a million of these: a short id stands in place, and of the workflow's name

@@ -18,7 +18,7 @@ pub(in crate::shard) struct Entry {
     pub(in crate::shard) id: InstanceId,
     pub(in crate::shard) workflow: WorkflowName,
     pub(in crate::shard) residence: Residence,
-    /// The first of those who wait for the result: seldom is there another.
+    /// The first caller that waits for the result: seldom is there another.
     waiter: Option<Reply<Standing>>,
     rare: Option<Box<Rare>>,
     /// The number of the sweep with its last turn.
@@ -76,7 +76,7 @@ pub(in crate::shard) enum Residence {
 pub(in crate::shard) enum Parking {
     Runs,
     Parked,
-    /// Parked because somebody asked for it.
+    /// Parked because an operator asked for it.
     Paused,
 }
 
@@ -202,7 +202,7 @@ impl Entry {
         matches!(self.residence, Residence::Ended(_))
     }
 
-    /// Adds somebody who waits for the result, and forgets those who gave up.
+    /// Adds a caller that waits for the result, and forgets those that gave up.
     pub(in crate::shard) fn wait(&mut self, reply: Reply<Standing>) {
         if self.waiter.as_ref().is_none_or(Reply::is_closed) {
             self.waiter = Some(reply);
@@ -297,7 +297,7 @@ impl WorkflowName {
 }
 
 impl Errand {
-    /// Whether somebody waits for the answer who is not a part of the run itself: a client, or a run that signals
+    /// Whether anything waits for the answer that is not a part of the run itself: a client, or a run that signals
     /// this one.
     pub(in crate::shard) fn is_from_outside(&self) -> bool {
         match self {

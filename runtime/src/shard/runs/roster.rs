@@ -8,7 +8,7 @@
 //!
 //! A million runs that wait are a million slots here, so these stand side by side in one list, and
 //! what finds them holds four bytes for each. Those that are [asleep](super::asleep) have nothing
-//! else; a change to one wakes it. The [order](super::start_order) in which they began is kept for those who look for some:
+//! else; a change to one wakes it. The [order](super::start_order) in which they began is kept for searches:
 //! eight bytes for each run.
 
 use std::cell::Cell;

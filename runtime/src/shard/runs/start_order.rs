@@ -9,7 +9,7 @@
 //! now, and goes when it is come across.
 //!
 //! Invariants: a chunk has the spots of all runs that began within its milliseconds, in no order; chunks are in order and
-//! have no gaps between them. While somebody walks, spots are added and none is moved.
+//! have no gaps between them. While a search walks, spots are added and none is moved.
 
 use millrun_core::RunId;
 

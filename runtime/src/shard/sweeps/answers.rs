@@ -1,4 +1,4 @@
-//! What is said to those who asked, once it is durable.
+//! What callers are answered, once it is durable.
 //!
 //! ```text
 //!   durable ──► answers of a sweep ──► task of the workers ──► callers

@@ -68,7 +68,7 @@ pub(in crate::shard) struct Effects {
     pub(in crate::shard) answers: Vec<Response>,
     pub(in crate::shard) tasks: Vec<ActivityTask>,
     pub(in crate::shard) others: Vec<Effect>,
-    /// What is told to those who look on, if there are any.
+    /// What is told to observers, if there are any.
     pub(in crate::shard) changes: Option<Vec<(Timestamp, ChangeKind)>>,
     /// The run that is being worked on.
     present: Behalf,
@@ -77,7 +77,7 @@ pub(in crate::shard) struct Effects {
 }
 
 /// Names a partition, and a run there in most of the bits that are random, if it is one run's. Nobody by default. If
-/// two runs of a sweep were alike, those who asked the one would be told to ask again when a turn of the other is
+/// two runs of a sweep were alike, the callers of the one would be told to ask again when a turn of the other is
 /// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::shard) struct Behalf(u64);
