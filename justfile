@@ -73,6 +73,12 @@ loom:
 deny:
     cargo deny check
 
+# Requests that schemathesis makes of the OpenAPI document, for SECONDS, with this SEED, against the program
+# (`.ci/setup-schemathesis FOLDER` installs it; FOLDER/bin must be in the PATH).
+api SECONDS="60" SEED="1":
+    cargo build --release -p millrun-node
+    .ci/check-api {{SECONDS}} {{SEED}}
+
 # Exactly what the build machine runs.
 ci:
     .ci/run
