@@ -88,7 +88,7 @@ impl BulkAsked {
         let wanted = bulk.describe();
         let handle = bulk.start(&name).await?;
         if handle.describe().await? != wanted {
-            let detail = format!("there is a bulk {name:?} that was started with another action or filter");
+            let detail = format!("there is a bulk {name:?} that was started with something else");
             return Err(Problem::new("key-reused", detail));
         }
         Ok(bulk_started(&name))

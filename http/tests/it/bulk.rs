@@ -106,6 +106,13 @@ async fn a_bulk_is_counted_started_and_told_with_its_progress() {
 
     // The same again is the same, another under its name is refused.
     assert_eq!(post(&app, "/v1/bulk", None, &body).await.json(), started);
+    body["value"] = 6.into();
+    assert_eq!(
+        post(&app, "/v1/bulk", None, &body).await.code(),
+        "key-reused",
+        "another value"
+    );
+    body["value"] = 5.into();
     body["filter"]["id_prefix"] = "i-1".into();
     assert_eq!(post(&app, "/v1/bulk", None, &body).await.code(), "key-reused");
 

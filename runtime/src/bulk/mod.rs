@@ -117,6 +117,9 @@ pub struct BulkDescription {
     pub filter: Option<RunSearch>,
     /// How many instances it looks at in a second at most.
     pub per_second: u32,
+    /// A sum of all that it was started with, ids and values included: tells it from another that is started
+    /// under its name.
+    pub sum: u64,
 }
 
 /// A bulk that is being described; made by [`Runtime::bulk`].

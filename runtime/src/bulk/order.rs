@@ -6,6 +6,7 @@ use millrun_workflow::Payload;
 use serde::{Deserialize, Serialize};
 
 use super::{BulkAction, BulkDescription};
+use crate::looking::changes::cut_to;
 use crate::looking::find::{RunSearch, RunStatus};
 
 /// How many instances are looked at together at most.
@@ -52,6 +53,7 @@ pub(super) struct StoredDescription {
     ids_len: u64,
     search: Option<StoredSearch>,
     per_second: u32,
+    sum: u64,
 }
 
 impl Order {
@@ -97,7 +99,17 @@ impl Order {
             ids_len: self.ids.len() as u64,
             search: self.search.clone(),
             per_second: self.per_second,
+            sum: self.sum(),
         }
+    }
+
+    /// A sum of all that stands in it (FNV-1a of 64 bits): tells it from another that is started under its name.
+    fn sum(&self) -> u64 {
+        // It was encoded when it was started.
+        let encoded = Payload::encode(self).ok();
+        let bytes = encoded.iter().flat_map(|payload| payload.as_bytes());
+        let next = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        bytes.fold(0xcbf2_9ce4_8422_2325, next)
     }
 }
 
@@ -160,17 +172,14 @@ impl From<StoredDescription> for BulkDescription {
             ids_len: stored.ids_len,
             filter: stored.search.and_then(|search| search.search()),
             per_second: stored.per_second,
+            sum: stored.sum,
         }
     }
 }
 
 /// The beginning of a text that is too long.
-pub(super) fn cut(mut text: String) -> String {
-    if text.len() > TEXT_BYTES_MAX {
-        let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-        text.truncate(end);
-    }
-    text
+pub(super) fn cut(text: String) -> String {
+    cut_to(text, TEXT_BYTES_MAX)
 }
 
 #[cfg(test)]

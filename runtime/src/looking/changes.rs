@@ -383,10 +383,15 @@ impl Drop for FeedReader {
     }
 }
 
-/// The beginning of a text, if it is long.
-pub(crate) fn cut(mut text: String) -> String {
-    if text.len() > TEXT_BYTES_MAX {
-        let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+/// The beginning of a text, if it is longer than a change tells of it.
+pub(crate) fn cut(text: String) -> String {
+    cut_to(text, TEXT_BYTES_MAX)
+}
+
+/// The beginning of a text, if it is longer than so many bytes.
+pub(crate) fn cut_to(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let end = text.floor_char_boundary(bytes_max);
         text.truncate(end);
     }
     text
