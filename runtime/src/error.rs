@@ -26,6 +26,10 @@ pub enum StopCause {
         "the tokio runtime or other host that it ran on has ended; what was acknowledged is safe, start it again on one that lasts"
     )]
     HostEnded,
+    /// Nothing has stopped: the store was opened [only to be read](crate::store::ClosedStore), and what was asked for
+    /// needs the code of workflows, or would change something. Ask the program that the store belongs to.
+    #[error("the store was opened only to be read; start the program that it belongs to, and ask that")]
+    ReadOnly,
     /// A part of the runtime failed, and could not or must not be restarted.
     #[error("{part} failed and is not restarted: {message}")]
     Part {
@@ -34,6 +38,16 @@ pub enum StopCause {
         /// What it said.
         message: Arc<str>,
     },
+}
+
+impl StopCause {
+    /// What the caller of a runtime is told.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::ReadOnly => self.to_string(),
+            cause => format!("the runtime has stopped: {cause}"),
+        }
+    }
 }
 
 /// Why a runtime could not be started.
@@ -196,7 +210,7 @@ pub enum StartError {
     },
     /// The runtime has stopped. Whether the instance was started is not known: start it again
     /// under the same id.
-    #[error("the runtime has stopped: {0}")]
+    #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
@@ -210,7 +224,7 @@ pub enum ClaimError {
     #[error(transparent)]
     Refused(#[from] millrun_persistence::ClaimRefused),
     /// The runtime has stopped.
-    #[error("the runtime has stopped: {0}")]
+    #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
@@ -304,7 +318,7 @@ impl StartError {
         matches!(
             self,
             Self::TooManyLive { .. } | Self::Moved { .. } | Self::Stopped(_)
-        )
+        ) && !matches!(self, Self::Stopped(StopCause::ReadOnly))
     }
 }
 
@@ -462,7 +476,7 @@ pub enum RunError {
         partition: Partition,
     },
     /// The runtime has stopped. Whether the message was taken is not known.
-    #[error("the runtime has stopped: {0}")]
+    #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
@@ -476,7 +490,7 @@ impl RunError {
                 | Self::Moved { .. }
                 | Self::TooManyWatchers { .. }
                 | Self::Refused(InputRefused::TooManySignals { .. })
-        )
+        ) && !matches!(self, Self::Stopped(StopCause::ReadOnly))
     }
 
     /// All [codes](Self::code).

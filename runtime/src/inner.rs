@@ -85,10 +85,19 @@ impl Inner {
         }
     }
 
+    /// Why no request of this kind is taken.
+    #[inline]
+    pub(crate) fn refusal(&self, request: &Request) -> Option<StopCause> {
+        if self.stop.is_closing() {
+            return Some(StopCause::Shutdown);
+        }
+        (self.shared.is_read_only && !request.only_reads()).then_some(StopCause::ReadOnly)
+    }
+
     /// Sends a request to the shard behind this door, which may mean waiting for room.
     pub(crate) async fn push_at(&self, door: &ShardDoor, request: Request) -> Result<(), StopCause> {
-        if self.stop.is_closing() {
-            return Err(StopCause::Shutdown);
+        if let Some(cause) = self.refusal(&request) {
+            return Err(cause);
         }
         // The message is large, and is moved once more for each future that holds it.
         let is_pushed = match door.try_push(request) {

@@ -161,14 +161,15 @@ pub mod history {
 
 /// Where histories are kept: journals and their settings, backup, export, import, archive and salvage.
 pub mod store {
+    pub use crate::opening::closed_store::ClosedStore;
     pub use crate::upkeep::{StoreHandle, UpkeepError};
     pub use millrun_core::{Epoch, Offset, Partition, Sequence};
     pub use millrun_persistence::{
         Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedFound, FinishedHead,
         FinishedRun, FinishedSearch, Glance, ImportError, Imported, Journal, JournalConfig, JournalFailure,
-        MemoryJournal, NotWhole, Reads, RecordKinds, RedbConfig, RedbJournal, Retention, SalvageError,
-        SalvageOptions, SalvageProgress, SalvageReport, StoreConfig, StoreError, UpkeepUndone, Verified,
-        WithoutOwner, import, salvage,
+        MemoryJournal, NotWhole, READ_ONLY_BYTES_MAX, Reads, RecordKinds, RedbConfig, RedbJournal, Retention,
+        SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreConfig, StoreError, UpkeepUndone,
+        Verified, WithoutOwner, import, salvage,
     };
 }
 

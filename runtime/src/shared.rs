@@ -9,7 +9,7 @@ use millrun_persistence::Journal;
 use crate::RuntimeConfig;
 use crate::activity::{PoolState, TaskQueues};
 use crate::code::changed_values::ChangedValues;
-use crate::code::workflows::Workflows;
+use crate::code::workflows::{Beginning, Workflows};
 use crate::looking::changes::Feed;
 use crate::looking::counts::Tallies;
 use crate::ownership::claims::Claims;
@@ -27,6 +27,9 @@ pub(crate) struct ShardShared {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) config: RuntimeConfig,
     pub(crate) workflows: Workflows,
+    /// The store was opened only to be read: no code is known, nothing that its runs wait for is done, and requests that
+    /// would change something are refused.
+    pub(crate) is_read_only: bool,
     pub(crate) topics: Topics,
     pub(crate) queues: Arc<TaskQueues>,
     pub(crate) pools: Vec<Arc<PoolState>>,
@@ -44,6 +47,12 @@ pub(crate) struct ShardShared {
 }
 
 impl ShardShared {
+    /// Whether there is code for a run that began so. Of a store that is only read nobody knows, and it passes for
+    /// registered.
+    pub(crate) fn is_registered<'a>(&self, beginning: impl Into<Beginning<'a>>) -> bool {
+        self.is_read_only || self.workflows.have(beginning)
+    }
+
     /// The pool of a task queue.
     pub(crate) fn pool(&self, queue: &str) -> Option<&Arc<PoolState>> {
         let mut pools = self.queues.all().iter().zip(&self.pools);

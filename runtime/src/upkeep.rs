@@ -34,7 +34,7 @@ pub enum UpkeepError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// The runtime has stopped. A file that was being written is not at its place.
-    #[error("the runtime has stopped: {0}")]
+    #[error("{}", .0.told())]
     Stopped(#[from] StopCause),
 }
 
@@ -129,8 +129,12 @@ impl StoreHandle {
     }
 
     /// Asks for free space at the end of the file to be given back to the file system, and returns at once;
-    /// as [`RedbJournal::begin_compact`](crate::store::RedbJournal::begin_compact). Nothing is committed meanwhile.
+    /// as [`RedbJournal::begin_compact`](crate::store::RedbJournal::begin_compact). Nothing is committed meanwhile. Of a
+    /// store that is [only read](crate::store::ClosedStore) nothing is given back.
     pub fn begin_compact(&self) {
+        if self.inner.shared.is_read_only {
+            return;
+        }
         self.own().journal.begin_compact();
     }
 
@@ -144,6 +148,9 @@ impl StoreHandle {
     /// # Errors
     /// When the archive cannot be written, something is damaged that would have to go, or the runtime has stopped.
     pub async fn upkeep(&self) -> Result<(), UpkeepError> {
+        if self.inner.shared.is_read_only {
+            return Err(StopCause::ReadOnly.into());
+        }
         let own = self.own();
         let _place = self.place().await?;
         let (bell, finished) = (Bell::new(), Arc::new(Notify::new()));

@@ -115,6 +115,7 @@ fn activity(wait: &ActivityWait) -> Json {
 fn standing(standing: &AttemptStanding) -> Json {
     match standing {
         AttemptStanding::NotRegistered => object([("kind", "not-registered".into())]),
+        AttemptStanding::NotOpen => object([("kind", "not-open".into())]),
         AttemptStanding::BackingOff { until, .. } => {
             object([("kind", "backing-off".into()), ("until_us", (*until).into())])
         }

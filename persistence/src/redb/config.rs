@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::JournalConfig;
+use crate::config::{JournalConfig, Retention};
 use crate::error::StoreError;
 
 /// All bounds of a [`RedbJournal`](crate::RedbJournal): those that every journal has, and those of its file.
@@ -51,6 +51,23 @@ impl From<(JournalConfig, StoreConfig)> for RedbConfig {
 }
 
 impl RedbConfig {
+    /// The same for a store of which nothing is to change: nothing is dropped, archived or moved.
+    pub(crate) fn for_reading(mut self) -> Self {
+        self.journal.retention = Retention {
+            age_max: Duration::MAX,
+            len_max: usize::MAX,
+            bytes_max: u64::MAX,
+            ..self.journal.retention
+        };
+        self.store.archive = None;
+        self.store.zero_ahead_bytes = 0;
+        self.store.file_check_every = Duration::ZERO;
+        self.store.disk_full_wait_max = Duration::ZERO;
+        // Beyond any log, and far from an overflow.
+        self.store.dead_bytes_max = u64::MAX / 4;
+        self
+    }
+
     /// Checks both parts; the journal calls this when it is opened.
     ///
     /// # Errors

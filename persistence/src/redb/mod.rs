@@ -43,6 +43,7 @@ use self::database::store::Store;
 pub(crate) use self::database::tables::LOG_TABLE;
 pub use self::file::disk::{Disk, FileDisk};
 pub use self::file::loss::FileLoss;
+pub use self::file::overlay::READ_ONLY_BYTES_MAX;
 #[cfg(feature = "fuzz")]
 pub(crate) use self::records::frames::walk as walk_row;
 #[cfg(feature = "fuzz")]

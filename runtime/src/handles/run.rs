@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrun_core::{Cause, InstanceId, RunId};
-use millrun_workflow::{Outcome, Payload, Query, RunFailure, Signal, TypedError, Update, WorkflowError};
+use millrun_workflow::{
+    Outcome, ParkReason, Payload, Query, RunFailure, Signal, TypedError, Update, WorkflowError,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
@@ -559,9 +561,20 @@ impl<O, E> RunHandle<O, E> {
         }
     }
 
+    /// Why the run is parked, in a store that is only read: its shard, which brings no code back, does not tell.
+    async fn known_as_parked(&self) -> Result<Option<ParkReason>, RunError> {
+        if !self.inner.shared.is_read_only {
+            return Ok(None);
+        }
+        Ok(self.describe().await?.parked)
+    }
+
     pub(crate) async fn standing(&self) -> Result<Standing, RunError> {
         if let Some(standing) = self.told_end().await {
             return Ok(standing);
+        }
+        if let Some(reason) = self.known_as_parked().await? {
+            return Ok(Standing::Parked(reason));
         }
         let mut target = self.target.clone();
         loop {

@@ -148,7 +148,7 @@ impl ShardShared {
         let rows = self.tallies.rows.lock();
         let rows = rows.unwrap_or_else(PoisonError::into_inner).clone();
         let of =
-            |row: &Arc<WorkflowTally>| WorkflowCounts::of(row, self.workflows.have(row.workflow.as_str()));
+            |row: &Arc<WorkflowTally>| WorkflowCounts::of(row, self.is_registered(row.workflow.as_str()));
         let shown = rows.iter().filter(|row| !is_reserved(&row.workflow));
         let mut workflows: Vec<_> = shown.map(of).collect();
         workflows.sort_by(|one, other| one.workflow.cmp(&other.workflow));

@@ -182,6 +182,7 @@ impl ShardShared {
         is_parked: bool,
     ) -> Option<InstanceDescription> {
         let is_known = |pending: &Pending| match pending {
+            _ if self.is_read_only => true,
             Pending::Activity(activity) => self
                 .queues
                 .number_for(&activity.scheduled, &mut LastActivity::default())
@@ -203,7 +204,7 @@ impl ShardShared {
     pub(crate) fn status(&self, workflow: &str, has_ended: bool, is_parked: bool) -> InstanceStatus {
         if has_ended {
             InstanceStatus::Finished
-        } else if !self.workflows.have(workflow) {
+        } else if !self.is_registered(workflow) {
             InstanceStatus::NotRegistered
         } else if is_parked {
             InstanceStatus::Parked

@@ -106,6 +106,22 @@ pub(crate) struct OnDisk {
 }
 
 impl Request {
+    /// Whether it asks for something that is known without code and changes nothing.
+    pub(crate) fn only_reads(&self) -> bool {
+        match self {
+            Self::Await { .. }
+            | Self::Describe { .. }
+            | Self::Watch { .. }
+            | Self::List { .. }
+            | Self::Find(_) => true,
+            Self::Start(_)
+            | Self::StartWith(_)
+            | Self::Tell { .. }
+            | Self::Query { .. }
+            | Self::Update { .. } => false,
+        }
+    }
+
     /// The partition that it is for; `None` if it is for all.
     #[inline]
     pub(crate) fn partition(&self) -> Option<Partition> {

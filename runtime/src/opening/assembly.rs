@@ -40,6 +40,8 @@ pub(crate) struct Code {
     pub(crate) queues: BTreeSet<String>,
     pub(crate) topics: Vec<Publisher>,
     pub(crate) named_topics: Vec<NamedPublisher>,
+    /// The store is only read: there is no code.
+    pub(crate) is_read_only: bool,
 }
 
 impl Code {
@@ -120,6 +122,7 @@ pub(crate) fn assemble(
         journal: Arc::clone(&opened.journal),
         config,
         workflows: code.workflows,
+        is_read_only: code.is_read_only,
         topics,
         queues,
         pools: pools.iter().map(|(_, state)| Arc::clone(state)).collect(),
@@ -156,7 +159,7 @@ pub(crate) fn assemble(
     for (index, runs) in opened.shards.into_iter().enumerate() {
         let unregistered = runs
             .iter()
-            .filter(|run| !shared.workflows.have(&*run.workflow))
+            .filter(|run| !shared.is_registered(&*run.workflow))
             .count();
         report.not_registered += unregistered as u64;
         for run in runs.iter().filter(|run| is_clash(&run.workflow, run.id.as_str())) {

@@ -34,6 +34,7 @@ pub struct RuntimeBuilder {
     topics: Vec<Publisher>,
     named_topics: Vec<NamedPublisher>,
     broker: Option<Broker>,
+    is_read_only: bool,
 }
 
 impl Runtime {
@@ -75,6 +76,15 @@ impl RuntimeBuilder {
             topics: Vec::new(),
             named_topics: Vec::new(),
             broker: None,
+            is_read_only: false,
+        }
+    }
+
+    /// A runtime without code over a store that is only read.
+    pub(crate) fn reading(path: PathBuf) -> Self {
+        Self {
+            is_read_only: true,
+            ..Self::new(Some(path))
         }
     }
 
@@ -354,6 +364,11 @@ impl RuntimeBuilder {
     pub async fn start(self) -> Result<Runtime, OpenError> {
         self.config.check()?;
         let mut code = collect(self.registrations)?;
+        code.is_read_only = self.is_read_only;
+        if self.is_read_only {
+            // Workflows of millrun's own do not go on either.
+            code.workflows = Workflows::default();
+        }
         if self.queues.len() > self.config.named_queues_len_max {
             let problem = format!(
                 "must be at least {}, as many queues as are named",
@@ -385,6 +400,7 @@ impl RuntimeBuilder {
             config: self.config.clone(),
             host: Arc::clone(&host),
             news_bell: Bell::new(),
+            is_read_only: self.is_read_only,
         };
         let opened = store::open(opener).await?;
         assembly::assemble(host, tokio_host, self.config, code, self.broker, opened)
@@ -398,6 +414,7 @@ fn collect(registrations: Vec<Registration>) -> Result<Code, OpenError> {
         queues: BTreeSet::new(),
         topics: Vec::new(),
         named_topics: Vec::new(),
+        is_read_only: false,
     };
     for Registration(registered) in registrations {
         let (kind, name) = match &registered {

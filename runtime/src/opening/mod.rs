@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod builder;
+pub(crate) mod closed_store;
 pub(crate) mod registry;
 
 pub(crate) mod assembly;

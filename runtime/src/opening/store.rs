@@ -35,6 +35,8 @@ pub(crate) struct Opener {
     pub(crate) config: RuntimeConfig,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) news_bell: Bell,
+    /// No byte of the file is changed.
+    pub(crate) is_read_only: bool,
 }
 
 /// An open store whose partitions have been claimed.
@@ -127,7 +129,11 @@ impl Opener {
             (None, Some(path)) => {
                 let config = (self.config.journal.clone(), self.config.store.clone());
                 let host = Arc::clone(&self.host);
-                let journal = RedbJournal::open_claiming(&path, config, host, claim, &mut recovery::tell)?;
+                let open = match self.is_read_only {
+                    true => RedbJournal::open_read_only,
+                    false => RedbJournal::open_claiming,
+                };
+                let journal = open(&path, config, host, claim, &mut recovery::tell)?;
                 let journal = Arc::new(journal);
                 store = Some(OwnStore::new(Arc::clone(&journal), path));
                 journal

@@ -363,6 +363,9 @@ impl Shard {
         let parking = Parking::of(parked.as_ref().map(|(reason, _)| reason));
         self.census.set_parking(&mut entry, parking);
         self.entries.insert(entry);
+        if self.shared.is_read_only {
+            return;
+        }
         self.resume_operations(run, &id, &pending, seeding);
         if let Some((reason, since)) = parked
             && is_registered

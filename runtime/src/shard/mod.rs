@@ -179,6 +179,9 @@ impl Shard {
 
     /// Takes in what recovery found after a predecessor of this opening had failed.
     pub(crate) fn succeed(&mut self, runs: Vec<RecoveredRun>, now: Timestamp) {
+        if self.shared.is_read_only {
+            return self.begin_with(runs, now);
+        }
         self.dispatch.succeed();
         self.drop_left();
         self.take_over_publishes(&runs);
@@ -202,8 +205,10 @@ impl Shard {
         repeats_publishes: bool,
         now: Timestamp,
     ) {
-        self.alarms.want(TimerCommand::Begin(begun.to_vec()));
-        self.announce_awaited(&runs, begun);
+        if !self.shared.is_read_only {
+            self.alarms.want(TimerCommand::Begin(begun.to_vec()));
+            self.announce_awaited(&runs, begun);
+        }
         let mut seeding = Seeding::new(now, repeats_publishes);
         for run in runs {
             self.seed_run(run, &mut seeding);

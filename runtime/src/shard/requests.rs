@@ -548,6 +548,8 @@ impl Shard {
                 entry.wait(reply);
                 self.answer_if_parked(run, moment);
             }
+            // No code will ever say more than its history.
+            Residence::Cold if self.shared.is_read_only => entry.wait(reply),
             Residence::Cold
                 if entry.is_parked() || !self.shared.workflows.have((entry.workflow.as_str(), &entry.id)) =>
             {
@@ -564,6 +566,7 @@ impl Shard {
     fn on_describe(&mut self, target: &Target, wake: Wake, reply: Reply<Described>, moment: Moment) {
         let on_disk = match wake {
             Wake::Never => self.find_on_disk(target),
+            Wake::First if self.shared.is_read_only => self.find_on_disk(target),
             Wake::First => None,
         };
         match on_disk {

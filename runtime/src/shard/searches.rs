@@ -292,7 +292,7 @@ impl<'a> Statuses<'a> {
         let is_registered = match &self.last {
             Some((last, is_registered)) if last == workflow => *is_registered,
             _ => {
-                let is_registered = self.shared.workflows.have(workflow);
+                let is_registered = self.shared.is_registered(workflow);
                 self.last = Some((workflow.to_owned(), is_registered));
                 is_registered
             }

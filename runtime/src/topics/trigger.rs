@@ -142,9 +142,11 @@ impl Handling {
     fn stopped(runtime: &Runtime, cause: &StopCause) -> Self {
         match cause {
             StopCause::Part { .. } if runtime.stop_cause().is_none() => Self::Later,
-            StopCause::Part { .. } | StopCause::Shutdown | StopCause::Journal(_) | StopCause::HostEnded => {
-                Self::Stopped
-            }
+            StopCause::Part { .. }
+            | StopCause::Shutdown
+            | StopCause::Journal(_)
+            | StopCause::HostEnded
+            | StopCause::ReadOnly => Self::Stopped,
         }
     }
 }

@@ -18,6 +18,7 @@ mod causes;
 mod changed_values;
 mod changes;
 mod clocks;
+mod closed_store;
 mod codecs;
 mod crashes;
 mod damaged;

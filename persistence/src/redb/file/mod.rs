@@ -7,6 +7,7 @@ pub(crate) mod disk;
 pub(in crate::redb) mod backend;
 pub(in crate::redb) mod cut_off;
 pub(in crate::redb) mod loss;
+pub(crate) mod overlay;
 pub(in crate::redb) mod room;
 pub(in crate::redb) mod system;
 pub(in crate::redb) mod zero_ahead;

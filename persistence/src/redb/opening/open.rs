@@ -16,6 +16,7 @@ use crate::redb::config::StoreConfig;
 use crate::redb::database::store::Store;
 use crate::redb::file::cut_off::until_a_crash;
 use crate::redb::file::disk::{Disk, FileDisk};
+use crate::redb::file::overlay::OverlayDisk;
 use crate::redb::file::system::sync_folder_of;
 use crate::redb::file::zero_ahead::ZeroAhead;
 use crate::wire::superblock::{self, SuperblockError};
@@ -37,6 +38,38 @@ pub(crate) fn open_path(path: &Path, config: &StoreConfig, host: &dyn Host) -> R
         }
         Err(error) => Err(io(error)),
     }
+}
+
+/// Opens the store at `path` without a change to its file.
+pub(crate) fn open_path_read_only(
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let disk = OverlayDisk::open(path).map_err(io)?;
+    lock(&disk, path)?;
+    let len = disk.len().map_err(io)?;
+    // Such a file would be taken for one in which a store is to be made.
+    if len <= superblock::BYTES as u64 || is_being_created(&disk).map_err(io)? {
+        return Err(StoreError::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    open_disk(Arc::new(disk), path, config, host)
+}
+
+/// Whether the first page says that a store is being created here; the file is longer than that.
+fn is_being_created(disk: &dyn Disk) -> io::Result<bool> {
+    let mut page = [0; superblock::BYTES];
+    disk.read(0, &mut page)?;
+    Ok(matches!(
+        superblock::decode(&page),
+        Err(SuperblockError::Unfinished)
+    ))
 }
 
 /// Creates a store in the file `draft`, of which nothing is kept, and which is then moved to `path`.

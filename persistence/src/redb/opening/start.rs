@@ -75,13 +75,51 @@ impl RedbJournal {
         path: impl AsRef<Path>,
         config: impl Into<RedbConfig>,
         host: Arc<dyn Host>,
-        mut claim: Claim,
+        claim: Claim,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, StoreError> {
         let config = config.into();
         config.check()?;
         let (path, at) = (path.as_ref(), host.elapsed());
         let store = open::open_path(path, &config.store, &*host)?;
+        Self::start_claiming(store, (path, at), config, host, claim, progress)
+    }
+
+    /// As [`open_claiming`](Self::open_claiming), of a store that no process has open, and of whose file no byte is
+    /// changed: what opening it writes (the repair of a store that was not closed, an index of finished runs that is
+    /// made anew), and all that is appended, stays in memory, [`READ_ONLY_BYTES_MAX`](crate::READ_ONLY_BYTES_MAX) at
+    /// most, and is gone with the journal. Neither the file nor its folder needs to be writable. Nothing is dropped of
+    /// age or number and nothing archived, whatever the configuration says; a record that is appended is acknowledged,
+    /// and not durable.
+    ///
+    /// The file is locked together with others who only read it: a process that wants to open it for writing meanwhile
+    /// gets [`StoreError::AlreadyOpen`].
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`StoreError::Foreign`] for a file in which no store has been made yet. A file that is
+    /// not there is [`StoreError::Io`]: none is created.
+    pub fn open_read_only(
+        path: impl AsRef<Path>,
+        config: impl Into<RedbConfig>,
+        host: Arc<dyn Host>,
+        claim: Claim,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, StoreError> {
+        let config = config.into().for_reading();
+        config.check()?;
+        let (path, at) = (path.as_ref(), host.elapsed());
+        let store = open::open_path_read_only(path, &config.store, &*host)?;
+        Self::start_claiming(store, (path, at), config, host, claim, progress)
+    }
+
+    fn start_claiming(
+        store: Store,
+        (path, at): (&Path, Duration),
+        config: RedbConfig,
+        host: Arc<dyn Host>,
+        mut claim: Claim,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, StoreError> {
         let mut reported = host.elapsed();
         let mut now_and_then = |so_far: Progress| {
             if so_far.bytes_done == so_far.bytes_total

@@ -81,7 +81,7 @@ impl<'a, H> Starting<'a, H> {
         let (request, end) = asked.request(on_conflict, reply);
         let waiting = Waiting { id, workflow, end };
         let request = Request::Start(request);
-        let refused = if inner.stop.is_closing() {
+        let refused = if inner.refusal(&request).is_some() {
             request
         } else {
             let door = inner.doors.of(waiting.id.partition());

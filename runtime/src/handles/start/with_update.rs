@@ -172,8 +172,8 @@ impl Inner {
 
     /// Sends a request to the shard of an id, which may mean waiting for room.
     async fn send(&self, id: &InstanceId, request: Request) -> Result<(), StartError> {
-        if self.stop.is_closing() {
-            return Err(crate::StopCause::Shutdown.into());
+        if let Some(cause) = self.refusal(&request) {
+            return Err(cause.into());
         }
         let door = self.doors.of(id.partition());
         if door.push(request).await {

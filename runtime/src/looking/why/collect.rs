@@ -244,6 +244,7 @@ impl Inner {
             (None, Some(until)) if *until > self.shared.host.now() => {
                 AttemptStanding::BackingOff { until: *until }
             }
+            (None, _) if self.shared.is_read_only => AttemptStanding::NotOpen,
             (None, _) => {
                 let queues = &self.shared.queues;
                 let of_queue = queues

@@ -158,6 +158,9 @@ pub struct ActivityWait {
 pub enum AttemptStanding {
     /// Its activity, or one on its queue, is not registered in this program.
     NotRegistered,
+    /// The store is [only read](crate::store::ClosedStore): a program that opens it makes the attempt. One may have been
+    /// under way when the last one ended.
+    NotOpen,
     /// The one before failed, and a pause is kept.
     BackingOff {
         /// Until then.

@@ -160,6 +160,7 @@ impl Sentence<'_> {
                     "has no code: it, or one on the queue {queue}, is not registered in this program"
                 )
             }
+            AttemptStanding::NotOpen => f.write_str("is made when a program opens the store"),
             AttemptStanding::BackingOff { until } => write!(f, "comes in {}", self.until(*until)),
             AttemptStanding::Queued {
                 queued_len,
