@@ -8,6 +8,7 @@ use millrun_workflow::{Event, wire};
 
 use super::Shard;
 use super::runs::entry::Parking;
+use crate::code::workflows::is_reserved;
 use crate::looking::changes::{ChangeKind, ChangedRun, cut};
 use crate::looking::find::RunStatus;
 
@@ -24,6 +25,9 @@ impl Shard {
             let Some(known) = self.entries.known(turn.run()) else {
                 continue;
             };
+            if is_reserved(known.workflow.as_str()) {
+                continue; // A workflow of millrun's own stands in no list either.
+            }
             let id = InstanceId::new(known.id).expect("it is the id of an instance");
             let run = ChangedRun::new(id, turn.run(), known.workflow.as_str().to_owned());
             let kinds = changes_of(&turn, &run);

@@ -1,6 +1,6 @@
 //! The feed of changes.
 
-use millrun::operating::{ChangeKind, FeedChange, Lost, RunStatus};
+use millrun::operating::{BulkAction, ChangeKind, FeedChange, Lost, RunStatus};
 use millrun::{
     OnConflict, Runtime, RuntimeBuilder, Signal, StopCause, Workflow, WorkflowContext, WorkflowError,
 };
@@ -73,6 +73,27 @@ fn what_becomes_of_runs_is_told_when_a_caller_can_know_it() {
             assert_eq!(again.next(100).await.unwrap().changes, all[2..]);
             runtime.shutdown().await.unwrap();
             assert!(matches!(feed.next(1).await, Err(StopCause::Shutdown)));
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_bulk_tells_of_the_runs_it_acts_on_and_not_of_itself() {
+    let world = SimHost::new(SimConfig::seeded(5));
+    world
+        .block_on(async {
+            let runtime = builder(&world).start().await.unwrap();
+            runtime.start(WAIT, "a", ()).await.unwrap();
+            let mut feed = runtime.changes(None);
+            let action = BulkAction::Terminate {
+                reason: "enough".into(),
+            };
+            let bulk = runtime.bulk(action).ids(["a"]).start("end-a").await.unwrap();
+            bulk.result().await.unwrap();
+            let seen: Vec<_> = feed.next(10).await.unwrap().changes.iter().map(told).collect();
+            assert_eq!(seen, ["a terminated"]);
+            assert_eq!(feed.try_next(10), None);
+            runtime.shutdown().await.unwrap();
         })
         .unwrap();
 }
