@@ -10,6 +10,7 @@
 mod accessible;
 mod acting;
 mod bulking;
+mod crowded;
 mod driver;
 mod exact;
 mod finding;

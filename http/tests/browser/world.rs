@@ -13,7 +13,7 @@ use millrun::{
 };
 use millrun_http::{Access, Console, Token, router};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Where the console is in the program, each with its role.
 pub(crate) const PREFIXES: [&str; 3] = ["", "/millrun", "/deep/er/admin"];
@@ -34,6 +34,7 @@ const PARCEL: Workflow<String, u64> = Workflow::named("parcel");
 const RETRYING: Workflow<(), ()> = Workflow::named("retrying");
 const BROKEN: Workflow<(), ()> = Workflow::named("broken");
 const LONG: Workflow<u64, u64> = Workflow::named("long");
+const WAITING: Workflow<(), u64> = Workflow::named("waiting");
 const ECHO: Workflow<Vec<u64>, Vec<u64>> = Workflow::named("echo");
 
 async fn charge(_cx: ActivityContext, cents: u64) -> Result<u64, ActivityError> {
@@ -78,6 +79,13 @@ async fn long(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
     Ok(cx.receive(PAID).await?)
 }
 
+async fn waiting(cx: WorkflowContext, (): ()) -> Result<u64, WorkflowError> {
+    Ok(cx.receive(PAID).await?)
+}
+
+/// How many runs of a crowd are started at a time.
+const CROWD_AT_ONCE: usize = 256;
+
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
     pub(crate) address: String,
@@ -107,6 +115,7 @@ impl World {
             .register(RETRYING, retrying)
             .register(BROKEN, broken)
             .register(LONG, long)
+            .register(WAITING, waiting)
             .register(ECHO, async |_cx, numbers| Ok(numbers))
             .start()
             .await
@@ -187,6 +196,22 @@ impl World {
     pub(crate) async fn many(&self, len: u64) {
         for number in 0..len {
             self.order(&format!("many-{number}")).await;
+        }
+    }
+
+    /// Starts so many runs that wait, `w-0` and so on, many at a time.
+    pub(crate) async fn crowd(&self, len: u64) {
+        let mut starting = JoinSet::new();
+        for first in 0..CROWD_AT_ONCE as u64 {
+            let runtime = self.runtime.clone();
+            starting.spawn(async move {
+                for number in (first..len).step_by(CROWD_AT_ONCE) {
+                    runtime.start(WAITING, &format!("w-{number}"), ()).await.unwrap();
+                }
+            });
+        }
+        while let Some(started) = starting.join_next().await {
+            started.unwrap();
         }
     }
 
