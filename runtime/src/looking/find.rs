@@ -78,7 +78,10 @@ impl RunSearch {
     /// Also runs of which this holds, and no others but those of which it was said before.
     #[must_use]
     pub fn status(mut self, status: RunStatus) -> Self {
-        self.statuses.push(status);
+        // Each run that is examined is compared with all of them, so a request that repeats one must not make them many.
+        if !self.statuses.contains(&status) {
+            self.statuses.push(status);
+        }
         self
     }
 
@@ -301,8 +304,10 @@ impl Runtime {
     /// to `len_max` runs, at least one and at most 1,000. Live runs come first, the latest begun first, then finished ones
     /// that are retained, the latest ended first. No run is woken.
     ///
-    /// Runs of workflows of millrun's own are not found. A run that ends between two pages may be in both. Live runs of partitions that this runtime does not own are not
-    /// found.
+    /// Runs of workflows of millrun's own are not found, nor are live runs of partitions that this runtime does not own. A
+    /// run that ends while its pages are asked for may be found twice, as a live one and as a finished one, also in one
+    /// page. A cursor behind a finished run that is not retained any more leads to an empty last page: the runs that ended
+    /// before it are not retained either.
     ///
     /// ```
     /// use millrun::operating::{RunSearch, RunStatus};
@@ -428,6 +433,13 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_that_is_said_again_adds_nothing() {
+        let said = [RunStatus::Failed, RunStatus::Parked, RunStatus::Failed];
+        let filter = said.into_iter().fold(RunSearch::new(), RunSearch::status);
+        assert_eq!(filter.statuses, [RunStatus::Failed, RunStatus::Parked]);
+    }
 
     #[test]
     fn a_cursor_is_read_back_from_its_text_and_nothing_else_is() {
