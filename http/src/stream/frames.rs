@@ -39,8 +39,9 @@ impl Frames {
     }
 
     fn data(&mut self, json: &str) {
-        // JSON may have line breaks between its parts, which are the same as spaces there.
-        for line in json.lines() {
+        // JSON may have line breaks between its parts, which are the same as spaces there. To a client of a stream a
+        // carriage return alone is a line break, too.
+        for line in json.split(['\n', '\r']).filter(|line| !line.is_empty()) {
             self.field("data", &line);
         }
         self.0.push('\n');
@@ -62,6 +63,17 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What stood behind a carriage return was a line without a field to the client, which then had half of the JSON.
+    #[test]
+    fn json_is_whole_however_its_lines_end() {
+        let mut frames = Frames::default();
+        frames.message(&7, "[\r1,\n\r2,\r\n3]");
+        assert_eq!(
+            frames.into_text(),
+            "id: 7\ndata: [\ndata: 1,\ndata: 2,\ndata: 3]\n\n"
+        );
+    }
 
     #[test]
     fn an_event_has_its_fields_on_lines_of_their_own_and_an_empty_line_behind() {
