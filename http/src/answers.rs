@@ -31,8 +31,8 @@ use crate::view::{
 use crate::waiting::within;
 use crate::{Access, Redaction, Role};
 
-/// How long a publish waits for room if the request does not say.
-const PUBLISH_WAIT_MS: u64 = 5_000;
+/// How long a publish waits for room if the request does not say, and that of a webhook always.
+pub(crate) const PUBLISH_WAIT_MS: u64 = 5_000;
 
 /// What a request says.
 pub(crate) struct Asked<'a> {

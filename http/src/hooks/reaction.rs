@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::time::Duration;
 
 use millrun::{InstanceId, RunHandle, RunId, Runtime, Signal, Topic, Workflow};
 use serde::Serialize;
 
+use crate::answers::PUBLISH_WAIT_MS;
 use crate::problem::Problem;
+use crate::waiting::within;
 
 /// Why a closure takes no webhook like this.
 #[derive(Debug, thiserror::Error)]
@@ -137,16 +140,22 @@ impl Reaction {
         })
     }
 
-    /// Publishes to a topic. Topics are in memory and know no requests: a webhook that is sent again is published
-    /// again.
+    /// Publishes to a topic, and waits for room there for five seconds at most; without room the webhook is answered 503,
+    /// by which most senders send it again. Topics are in memory and know no requests: a webhook that is sent again is
+    /// published again.
     pub fn publish<T: Send + Sync + 'static>(topic: Topic<T>, value: T) -> Self {
         Self::new(move |runtime, webhook| async move {
             let topic = runtime.broker().topic::<T>(topic.name());
             let topic = topic.map_err(|error| Problem::new("topic", error.to_string()))?;
             let headers = millrun::broker::Headers::new().key(webhook);
-            let published = topic.publish_with(headers, value).await;
-            published.map_err(|error| Problem::new("topic-full", error.to_string()).retryable())?;
-            Ok(Done::Published)
+            let full = |detail: String| Problem::new("topic-full", detail).retryable();
+            let wait = Duration::from_millis(PUBLISH_WAIT_MS);
+            let publishing = topic.publish_with(headers, value);
+            match within(runtime.host().as_ref(), wait, publishing).await {
+                Some(Ok(_)) => Ok(Done::Published),
+                Some(Err(error)) => Err(full(error.to_string())),
+                None => Err(full(format!("there was no room for {PUBLISH_WAIT_MS} ms"))),
+            }
         })
     }
 

@@ -352,6 +352,34 @@ async fn a_webhook_is_published_byte_for_byte() {
     assert_eq!((envelope.payload(), envelope.key()), (&sent.1, Some("n-1")));
 }
 
+/// A webhook for a topic without room waited for as long as its sender did, and each that was sent again waited beside it
+/// with its body.
+#[test]
+fn a_webhook_that_finds_no_room_at_its_topic_is_refused_in_time() {
+    let world = SimHost::new(SimConfig::seeded(5));
+    let builder = code(Runtime::volatile()).host(world.host());
+    world
+        .block_on(async {
+            let runtime = builder.start().await.unwrap();
+            let app = app(&runtime);
+            let mut config = SubscriptionConfig::default();
+            config.inbox.capacity = 1;
+            let inbox = runtime.broker().subscribe::<String>("shop.news", config).unwrap();
+            let sent = (vec![("webhook-id", "n-1".to_owned())], "first".to_owned());
+            let told = post(&app, "/hooks/news", &sent).await;
+            assert_eq!(told.json(), json!({"published": true}));
+            let began = runtime.host().now();
+            let told = post(&app, "/hooks/news", &sent).await;
+            assert_eq!(told.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(told.json()["type"], "urn:millrun:problem:topic-full");
+            let waited = runtime.host().now().saturating_since(began);
+            assert_eq!(waited.as_secs(), 5, "by the host's clock");
+            drop(inbox);
+            runtime.shutdown().await.unwrap();
+        })
+        .unwrap();
+}
+
 #[tokio::test]
 async fn a_webhook_signals_once_however_often_it_is_sent_and_starts_what_it_is_for() {
     let runtime = code(Runtime::volatile()).start().await.unwrap();
