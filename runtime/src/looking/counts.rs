@@ -16,7 +16,8 @@ use crate::bulk::BULK;
 use crate::code::workflows::is_reserved;
 use crate::shared::ShardShared;
 
-/// So many workflows have a row of their own: the first that have runs. The others are counted together.
+/// How many workflows of the user have a row of their own: the first that have runs. The others are counted together, and
+/// bulks have a row in any case.
 pub(crate) const WORKFLOWS_COUNTED_MAX: usize = 256;
 
 /// How many runs there are, by workflow and by what they do: see [`Runtime::counts`](crate::Runtime::counts).
@@ -115,38 +116,72 @@ pub(crate) struct WorkflowTally {
     pub(crate) ended: [AtomicU64; OutcomeKind::ALL.len()],
 }
 
+impl WorkflowTally {
+    fn named(workflow: &str) -> Arc<Self> {
+        Arc::new(Self {
+            workflow: workflow.to_owned(),
+            ..Self::default()
+        })
+    }
+
+    /// The name of the workflow; empty if it is the row of several.
+    pub(crate) fn workflow(&self) -> &str {
+        &self.workflow
+    }
+}
+
 /// The counts of all workflows.
-#[derive(Debug, Default)]
+///
+/// Invariant: no row goes, and none comes once there are as many as there may be. So it stays as it is which workflows have
+/// a row of their own, and a shard may remember it.
+#[derive(Debug)]
 pub(crate) struct Tallies {
-    /// In the order in which they came.
+    /// That of bulks, then those of the user's workflows in the order in which they came.
     rows: Mutex<Vec<Arc<WorkflowTally>>>,
     others: Arc<WorkflowTally>,
 }
 
+impl Default for Tallies {
+    fn default() -> Self {
+        Self {
+            rows: Mutex::new(vec![WorkflowTally::named(BULK.name())]),
+            others: Arc::default(),
+        }
+    }
+}
+
 impl Tallies {
-    /// The row of a workflow, and whether it is its own.
-    pub(crate) fn row(&self, workflow: &str) -> (Arc<WorkflowTally>, bool) {
+    /// The row of a workflow's own; `None` if it is counted with the [others](Self::others).
+    pub(crate) fn row(&self, workflow: &str) -> Option<Arc<WorkflowTally>> {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(row) = rows.iter().find(|row| row.workflow == workflow) {
-            return (Arc::clone(row), true);
+            return Some(Arc::clone(row));
         }
-        if rows.len() == WORKFLOWS_COUNTED_MAX {
-            return (Arc::clone(&self.others), false);
+        // Bulks have one beside these.
+        if rows.len() > WORKFLOWS_COUNTED_MAX {
+            return None;
         }
-        let row = Arc::new(WorkflowTally {
-            workflow: workflow.to_owned(),
-            ..WorkflowTally::default()
-        });
+        let row = WorkflowTally::named(workflow);
         rows.push(Arc::clone(&row));
-        (row, true)
+        Some(row)
+    }
+
+    /// All rows of workflows of their own.
+    pub(crate) fn rows(&self) -> Vec<Arc<WorkflowTally>> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.clone()
+    }
+
+    /// The row of the workflows that have none of their own.
+    pub(crate) fn others(&self) -> Arc<WorkflowTally> {
+        Arc::clone(&self.others)
     }
 }
 
 impl ShardShared {
     /// What all shards have told.
     pub(crate) fn counts(&self) -> RunCounts {
-        let rows = self.tallies.rows.lock();
-        let rows = rows.unwrap_or_else(PoisonError::into_inner).clone();
+        let rows = self.tallies.rows();
         let of =
             |row: &Arc<WorkflowTally>| WorkflowCounts::of(row, self.is_registered(row.workflow.as_str()));
         let shown = rows.iter().filter(|row| !is_reserved(&row.workflow));

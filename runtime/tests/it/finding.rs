@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millrun::operating::{RunSearch, RunStatus, RunSummary, TimeRange, WorkflowCounts};
+use millrun::operating::{BulkAction, RunSearch, RunStatus, RunSummary, TimeRange, WorkflowCounts};
 use millrun::{
     InstanceId, OnConflict, RunError, Runtime, RuntimeBuilder, RuntimeConfig, Signal, Timestamp, Workflow,
     WorkflowContext, WorkflowError,
@@ -421,6 +421,41 @@ fn workflows_beyond_the_bound_are_counted_together() {
             let counts = runtime.counts();
             assert_eq!((counts.workflows.len(), counts.others.live()), (256, 44));
             assert_eq!(counts.workflows[0].not_registered, 1);
+            runtime.shutdown().await.unwrap();
+        })
+        .unwrap();
+}
+
+/// A shard that had counted some workflow with the others did so with all that were new to it, also with those that have a
+/// row of their own since another shard has asked for one; and a bulk that came behind 256 workflows was not counted.
+#[test]
+fn a_workflow_is_counted_in_one_row_by_all_shards_and_bulks_have_theirs() {
+    let world = SimHost::new(SimConfig::seeded(3));
+    let builder = Runtime::volatile().host(world.host());
+    let builder = builder.configure(|config| config.shards_len = 4);
+    world
+        .block_on(async {
+            let runtime = builder.start().await.unwrap();
+            for round in 0..4 {
+                for number in 0..260 {
+                    let (name, id) = (format!("w-{number}"), format!("i-{round}-{number}"));
+                    let start = runtime.start_untyped(&name, &id, millrun::Payload::encode(&()).unwrap());
+                    start.await.unwrap();
+                }
+            }
+            let cancel = BulkAction::Cancel {
+                reason: "the shop has closed".into(),
+            };
+            let bulk = runtime.bulk(cancel).ids(["a", "b", "c"]).per_second(1);
+            let bulk = bulk.start("slow").await.unwrap();
+            let counts = runtime.counts();
+            assert_eq!((counts.workflows.len(), counts.others.live()), (256, 16));
+            for row in &counts.workflows {
+                assert_eq!(row.live(), 4, "{}", row.workflow);
+            }
+            assert_eq!(counts.bulks_running, 1);
+            bulk.result().await.unwrap();
+            assert_eq!(runtime.counts().bulks_running, 0);
             runtime.shutdown().await.unwrap();
         })
         .unwrap();

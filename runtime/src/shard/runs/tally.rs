@@ -75,14 +75,35 @@ impl Rows {
         if let Some(others) = self.others {
             return others;
         }
-        let (shared, is_own) = self.shared.tallies.row(name.as_str());
-        let at = self.rows.len();
+        if let Some(shared) = self.shared.tallies.row(name.as_str()) {
+            self.last = self.add(name.clone(), shared);
+            return self.last;
+        }
+        // All rows are taken. This shard may still get runs of a workflow whose row another shard has asked for, so it
+        // takes in all of them before it counts the rest together.
+        for shared in self.shared.tallies.rows() {
+            if !self.by_name.contains_key(shared.workflow()) {
+                let name = WorkflowName::new(shared.workflow().to_owned().into(), None);
+                self.add(name, shared);
+            }
+        }
+        let others = self.shared.tallies.others();
+        let others = self.push(WorkflowName::Known(""), others);
+        self.others = Some(others);
+        others
+    }
+
+    /// Adds the row of a workflow's own; its place.
+    fn add(&mut self, name: WorkflowName, shared: Arc<WorkflowTally>) -> usize {
+        let key = name.as_str().into();
+        let at = self.push(name, shared);
+        self.by_name.insert(key, at);
+        at
+    }
+
+    fn push(&mut self, name: WorkflowName, shared: Arc<WorkflowTally>) -> usize {
         self.rows.push(WorkflowRow {
-            name: if is_own {
-                name.clone()
-            } else {
-                WorkflowName::Known("")
-            },
+            name,
             shared,
             live: 0,
             parked: 0,
@@ -93,13 +114,7 @@ impl Rows {
             ended: [0; OutcomeKind::ALL.len()],
             is_changed: false,
         });
-        if is_own {
-            self.by_name.insert(name.as_str().into(), at);
-            self.last = at;
-        } else {
-            self.others = Some(at);
-        }
-        at
+        self.rows.len() - 1
     }
 
     #[inline]
