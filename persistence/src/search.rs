@@ -13,7 +13,7 @@ use millrun_core::{RunId, Sequence, Timestamp};
 use crate::error::ReadError;
 use crate::journal::Reads;
 
-/// One call examines about this many runs at most that it cannot pass over: 65,536.
+/// About how many runs one call examines at most, without those that are passed over by their outlines: 65,536.
 pub(crate) const EXAMINED_MAX: usize = 1 << 16;
 
 /// Which finished runs are looked for. The default is all.
@@ -37,7 +37,7 @@ impl FinishedSearch {
         Self::default()
     }
 
-    /// Whether a run is looked for, its kind apart.
+    /// Whether the times of a run are those that are looked for; the kind of its last record is not looked at.
     pub(crate) fn matches(&self, run: RunId, closed_at: Timestamp) -> bool {
         self.closed.contains(closed_at) && self.started.contains(run.started())
     }
@@ -46,9 +46,9 @@ impl FinishedSearch {
 /// A time from `from` on, and before `until`. The default is any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The first.
+    /// The first time in the range.
     pub from: Timestamp,
-    /// Behind the last.
+    /// The first time behind the range.
     pub until: Timestamp,
 }
 

@@ -48,7 +48,7 @@ impl Hook {
 }
 
 impl HookPath {
-    /// Only webhooks that are signed so are taken.
+    /// Takes only webhooks that are signed by this scheme.
     pub fn verify(self, scheme: Scheme) -> SignedHook {
         SignedHook {
             path: self.0,
@@ -56,8 +56,8 @@ impl HookPath {
         }
     }
 
-    /// Whoever reaches the path is believed: everybody who knows it can post what they like, and so can a page in
-    /// the browser of a person who reaches it. A webhook's id is what the header `Idempotency-Key` or `webhook-id`
+    /// Takes every webhook, signed or not: every program that reaches the path can post what it likes, and so can any page
+    /// in the browser of a person who reaches it. A webhook's id is what the header `Idempotency-Key` or `webhook-id`
     /// says; one without is always a new one.
     pub fn unsigned(self) -> SignedHook {
         SignedHook {

@@ -107,7 +107,7 @@ impl Scheme {
         Ok(Self { kind, secrets })
     }
 
-    /// The id of a webhook that is signed so, and now.
+    /// The id of a webhook, if it is signed by this scheme and its time is about now.
     pub(super) fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<String, Problem> {
         match self.kind {
             Kind::Standard => {
@@ -172,7 +172,7 @@ struct Identified {
     id: String,
 }
 
-/// The id of a webhook that nobody has signed: what its sender says, or a new one.
+/// The id of an unsigned webhook: the one that its sender gives it, or else a new one.
 pub(super) fn unsigned_id(headers: &HeaderMap, host: &dyn Host) -> String {
     let told = ["idempotency-key", "webhook-id"].iter();
     let told = told.filter_map(|name| one(headers, name).ok());

@@ -24,7 +24,7 @@ use crate::inner::Inner;
 use crate::looking::find::RunStatus;
 use crate::{Runtime, StopCause};
 
-/// So many changes are kept for readers that are behind, and for those that come again.
+/// How many changes are kept for readers that are behind, and for those that come again.
 pub(crate) const CHANGES_LEN_MAX: usize = 8_192;
 
 /// The most bytes that a change tells of a reason or a message.

@@ -25,7 +25,7 @@ use crate::{RunError, Runtime};
 /// The longest page.
 pub(crate) const PAGE_LEN_MAX: usize = 1_000;
 
-/// So many searches among live runs are under way at a time; others wait for their turn.
+/// How many searches among live runs are under way at a time; further callers wait for their turn.
 pub(crate) const SEARCHES_MAX: usize = 16;
 
 /// Which runs are looked for, see [`Runtime::find`]: those for which all that is said holds. The default is all.
@@ -41,13 +41,13 @@ pub(crate) const SEARCHES_MAX: usize = 16;
 pub struct RunSearch {
     /// The name of the workflow that the run is of.
     pub workflow: Option<String>,
-    /// What the run does, or how it ended: one of these. Any if there are none.
+    /// What the run does, or how it ended, is one of these. If the list is empty, a run of any status is looked for.
     pub statuses: Vec<RunStatus>,
     /// How the id of its instance begins.
     pub id_prefix: String,
-    /// When it began, to the millisecond.
+    /// When the run began, to the millisecond.
     pub started: TimeRange,
-    /// When it ended. If a bound is set, no live run is found.
+    /// When the run ended. If a bound is set, no live run is found.
     pub ended: TimeRange,
     /// Runs of millrun's own workflows, and none of the user's; else the other way round.
     pub(crate) is_of_own: bool,
@@ -75,7 +75,7 @@ impl RunSearch {
         Self { workflow, ..self }
     }
 
-    /// Also runs of which this holds, and no others but those of which it was said before.
+    /// Only runs of this status, and of those statuses for which this was called before.
     #[must_use]
     pub fn status(mut self, status: RunStatus) -> Self {
         // Each run that is examined is compared with all of them, so a request that repeats one must not make them many.
@@ -240,7 +240,7 @@ pub struct RunsPage {
     /// Live runs, the latest begun first, then finished ones, the latest ended first.
     pub runs: Vec<RunSummary>,
     /// Where the next page begins; `None` if this is the last. A page may have fewer runs than were asked for, even none,
-    /// and yet have a next: of finished runs so many records are read for one page, and no more.
+    /// and yet have a next: a bounded number of records of finished runs is read for one page.
     pub next: Option<RunCursor>,
     /// How many finished runs were passed over because they cannot be read.
     pub unreadable: u64,

@@ -18,14 +18,14 @@ use crate::RunError;
 use crate::code::workflows::is_reserved;
 use crate::looking::find::{RunSearch, RunStatus, RunSummary};
 
-/// The first records of so many runs are read for one page.
+/// Of about how many runs the first record is read for one page at most.
 const READ_LEN_MAX: usize = 2_048;
 
-/// So many are read together, and no more than so many bytes of them; larger ones one by one.
+/// How many first records are read together, and how many bytes of them; a larger record is read alone.
 const TOGETHER_LEN: usize = 256;
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
-/// The journal is asked so often for one page: it examines a bounded number of runs each time.
+/// How often the journal is asked for one page at most. It examines a bounded number of runs each time.
 const SEARCHES_LEN_MAX: usize = 16;
 
 /// What a search has found, and where it goes on.

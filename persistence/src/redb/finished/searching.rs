@@ -18,11 +18,11 @@ use crate::redb::database::moment::StoreMoment;
 use crate::redb::records::log;
 use crate::search::{EXAMINED_MAX, FinishedFound, FinishedHead, FinishedSearch};
 
-/// So many runs that wait in memory are looked at under the lock at a time.
+/// How many of the runs that wait in memory are examined each time that the lock is taken.
 const WAITING_STEP: usize = 2_048;
-/// So many outlines are looked at under the lock at a time.
+/// How many outlines are looked at each time that the lock is taken.
 const OUTLINES_STEP: usize = 16_384;
-/// A run whose last record has to be read counts as this many that were examined.
+/// A run whose last record has to be read from the disk counts as this many examined runs.
 const READ_COST: usize = 64;
 
 /// A search under way.
@@ -45,7 +45,7 @@ impl Searching<'_> {
         stops
     }
 
-    /// Examines a run; one that is looked for, as far as is known in memory, is given back.
+    /// Examines a run. Whether it is looked for, as far as is known without reading its last record.
     fn examine(&mut self, finished: &Finished<Place>) -> bool {
         self.last = Some(finished.run);
         self.examined += 1;
@@ -55,7 +55,7 @@ impl Searching<'_> {
         is_of_kind && self.search.matches(finished.run, finished.closed_at)
     }
 
-    /// Takes in a run that is looked for, if its kind is; that is read where nothing else tells it.
+    /// Adds a run to what was found if its last record has one of the kinds; the record is read if the kind is not in memory.
     fn take(&mut self, finished: &Finished<Place>, moment: &StoreMoment) -> Result<(), ReadError> {
         let kind = match finished.kind {
             Some(kind) => Ok(kind.get()),
@@ -102,7 +102,8 @@ impl RedbJournal {
         Ok(searching.found)
     }
 
-    /// Before which number the search begins; `None` if all before that were dropped.
+    /// The number of the run that the search begins before; `None` if that run is not retained. Then no earlier one is:
+    /// retention drops runs in the order of their numbers.
     fn number_before(&self, before: Option<RunId>) -> Result<Option<u64>, ReadError> {
         let Some(run) = before else {
             return Ok(Some(u64::MAX));
@@ -119,7 +120,7 @@ impl RedbJournal {
         Ok(retained.map(|found| found.number))
     }
 
-    /// Searches among those that wait in memory; whether the search goes on among those that are settled.
+    /// Searches among the runs that wait in memory. Whether the search goes on among the settled runs.
     fn search_waiting(&self, searching: &mut Searching<'_>, before: &mut u64) -> Result<bool, ReadError> {
         loop {
             let (mut stops, mut is_end) = (false, true);
@@ -127,7 +128,7 @@ impl RedbJournal {
             let (matching, moment) = self.moment(|state| {
                 let mut matching = Vec::new();
                 for (step, (number, finished)) in state.finished.waiting.back_from(*before).enumerate() {
-                    // Those in hand count as found.
+                    // The matching runs of this step count as found.
                     stops = matching.len() + searching.found.runs.len() >= searching.len_max;
                     if stops || step == WAITING_STEP {
                         is_end = false;
