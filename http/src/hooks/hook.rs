@@ -58,7 +58,7 @@ impl HookPath {
 
     /// Takes every webhook, signed or not: every program that reaches the path can post what it likes, and so can any page
     /// in the browser of a person who reaches it. A webhook's id is what the header `Idempotency-Key` or `webhook-id`
-    /// says; one without is always a new one.
+    /// says, of 1 to 255 bytes: another is refused, as the problem `webhook`. One without is always a new one.
     pub fn unsigned(self) -> SignedHook {
         SignedHook {
             path: self.0,

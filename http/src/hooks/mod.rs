@@ -134,7 +134,7 @@ async fn answer(runtime: &Runtime, hook: &Hook, request: Request<Body>) -> Resul
     let body = read_bytes(body, BODY_BYTES_MAX).await?;
     let id = match &hook.scheme {
         Some(scheme) => scheme.verify(&head.headers, &body, runtime.host().now())?,
-        None => scheme::unsigned_id(&head.headers, runtime.host().as_ref()),
+        None => scheme::unsigned_id(&head.headers, runtime.host().as_ref())?,
     };
     let webhook = Webhook::new(&id, &head.headers, &body);
     let reaction = (hook.then)(&webhook).map_err(|refused| Problem::new("webhook", refused.to_string()))?;

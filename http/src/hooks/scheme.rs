@@ -172,13 +172,15 @@ struct Identified {
     id: String,
 }
 
-/// The id of an unsigned webhook: the one that its sender gives it, or else a new one.
-pub(super) fn unsigned_id(headers: &HeaderMap, host: &dyn Host) -> String {
-    let told = ["idempotency-key", "webhook-id"].iter();
-    let told = told.filter_map(|name| one(headers, name).ok());
-    let mut told = told.filter_map(|id| as_id(id).ok());
-    told.next()
-        .unwrap_or_else(|| format!("webhook-{:016x}{:016x}", host.random(), host.random()))
+/// The id of an unsigned webhook: the one that its sender gives it, or else a new one. A sender that gives one which is no
+/// id is told so: with a new id each time, what it sends again would be done again.
+pub(super) fn unsigned_id(headers: &HeaderMap, host: &dyn Host) -> Result<String, Problem> {
+    let names = ["idempotency-key", "webhook-id"];
+    let Some(name) = names.into_iter().find(|name| headers.contains_key(*name)) else {
+        return Ok(format!("webhook-{:016x}{:016x}", host.random(), host.random()));
+    };
+    let wrong = |_| Problem::new("webhook", format!("it has not one header {name} of text"));
+    as_id(one(headers, name).map_err(wrong)?)
 }
 
 /// The value of a header that is there once.

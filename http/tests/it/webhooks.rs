@@ -352,6 +352,20 @@ async fn a_webhook_is_published_byte_for_byte() {
     assert_eq!((envelope.payload(), envelope.key()), (&sent.1, Some("n-1")));
 }
 
+/// Its sender had named it, and it was done again each time that it was sent.
+#[tokio::test]
+async fn a_webhook_whose_id_is_none_is_refused_and_not_taken_for_a_new_one() {
+    let runtime = code(Runtime::volatile()).start().await.unwrap();
+    let app = app(&runtime);
+    let id = |id: &str| ("idempotency-key", id.to_owned());
+    for headers in [vec![id("")], vec![id(&"x".repeat(256))], vec![id("a"), id("a")]] {
+        let refused = post(&app, "/hooks/open", &(headers, r#"{"number": 4}"#.to_owned())).await;
+        assert_eq!(refused.json()["type"], "urn:millrun:problem:webhook");
+    }
+    assert_eq!(runtime.stats().started, 0);
+    runtime.shutdown().await.unwrap();
+}
+
 /// A webhook for a topic without room waited for as long as its sender did, and each that was sent again waited beside it
 /// with its body.
 #[test]
