@@ -77,8 +77,8 @@ pub use memory::MemoryJournal;
 pub use owners::OwnerTable;
 pub use record::{FinishedRun, History, HistoryPage, Record, RecordView, Snapshot, Trimmed};
 pub use redb::{
-    Archive, BackupError, Disk, Exported, FileDisk, FileLoss, ImportError, Imported, READ_ONLY_BYTES_MAX,
-    RedbConfig, RedbJournal, StoreConfig, Verified, import,
+    Archive, BackupError, Compacted, Disk, Exported, FileDisk, FileLoss, ImportError, Imported,
+    READ_ONLY_BYTES_MAX, RedbConfig, RedbJournal, StoreConfig, Verified, compact, import,
 };
 pub use redb::{
     NotWhole, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, WithoutOwner, salvage,

@@ -165,11 +165,11 @@ pub mod store {
     pub use crate::upkeep::{StoreHandle, UpkeepError};
     pub use millrun_core::{Epoch, Offset, Partition, Sequence};
     pub use millrun_persistence::{
-        Archive, BackupError, ClaimRefused, Durability, Exported, FailureKind, FinishedFound, FinishedHead,
-        FinishedRun, FinishedSearch, Glance, ImportError, Imported, Journal, JournalConfig, JournalFailure,
-        MemoryJournal, NotWhole, READ_ONLY_BYTES_MAX, Reads, RecordKinds, RedbConfig, RedbJournal, Retention,
-        SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreConfig, StoreError, UpkeepUndone,
-        Verified, WithoutOwner, import, salvage,
+        Archive, BackupError, ClaimRefused, Compacted, Durability, Exported, FailureKind, FinishedFound,
+        FinishedHead, FinishedRun, FinishedSearch, Glance, ImportError, Imported, Journal, JournalConfig,
+        JournalFailure, MemoryJournal, NotWhole, READ_ONLY_BYTES_MAX, Reads, RecordKinds, RedbConfig,
+        RedbJournal, Retention, SalvageError, SalvageOptions, SalvageProgress, SalvageReport, StoreConfig,
+        StoreError, UpkeepUndone, Verified, WithoutOwner, compact, import, salvage,
     };
 }
 

@@ -97,6 +97,12 @@ impl StoreHandle {
         &self.own().path
     }
 
+    /// The format of the store's file; 0 when the store has been closed.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        self.own().journal.format().unwrap_or(0)
+    }
+
     /// Reads every record of the store and checks it; as [`RedbJournal::verify`](crate::store::RedbJournal::verify).
     /// What is damaged is in the answer.
     ///

@@ -54,7 +54,7 @@ pub use self::salvage::{
 use self::shared::JournalShared;
 use self::state::JournalState;
 pub use self::transfer::{Exported, ImportError, Imported, import};
-pub use self::upkeep::{BackupError, Verified};
+pub use self::upkeep::{BackupError, Compacted, Verified, compact};
 use crate::error::JournalFailure;
 
 /// A [`Journal`](crate::Journal) in one file.

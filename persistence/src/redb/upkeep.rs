@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use millrun_core::{RunId, Sequence};
+use millrun_core::{Host, RunId, Sequence};
 
 use super::RedbJournal;
+use super::config::StoreConfig;
 use super::database::moment::{LogKey, StoreMoment};
 use super::database::store::{CopiedRows, Store};
 use super::file::system;
@@ -51,7 +53,58 @@ pub enum BackupError {
     Write(#[source] StoreError),
 }
 
+/// How long a file was, and has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compacted {
+    /// Its bytes before.
+    pub bytes_before: u64,
+    /// Its bytes now.
+    pub bytes_after: u64,
+}
+
+/// Gives the free space of a store's file that no process has open back to the file system. Nothing in the store is
+/// changed by it: no run is dropped, and no opening counted. For a store that is open there is
+/// [`RedbJournal::begin_compact`].
+///
+/// # Errors
+/// As of [`RedbJournal::open`]; none is created.
+pub fn compact(path: impl AsRef<Path>, host: &dyn Host) -> Result<Compacted, StoreError> {
+    let path = path.as_ref();
+    let config = StoreConfig {
+        zero_ahead_bytes: 0,
+        disk_full_wait_max: Duration::ZERO,
+        ..StoreConfig::default()
+    };
+    let bytes_before = len_of(path)?;
+    let mut store = open::open_path_made(path, &config, host)?;
+    store.compact().map_err(|failure| open::failed(&failure, path))?;
+    // What redb writes when it closes a file belongs to it as well.
+    drop(store);
+    let bytes_after = len_of(path)?;
+    Ok(Compacted {
+        bytes_before,
+        bytes_after,
+    })
+}
+
+fn len_of(path: &Path) -> Result<u64, StoreError> {
+    let found = fs::metadata(path).map_err(|source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(found.len())
+}
+
 impl RedbJournal {
+    /// The format of the store's file. One of an earlier release keeps its own until something is committed to it.
+    ///
+    /// # Errors
+    /// When the journal was closed.
+    pub fn format(&self) -> Result<u32, JournalFailure> {
+        Ok(self.reader()?.format())
+    }
+
     /// Reads every record of the store and checks its checksum and its place in its run. Goes on
     /// while turns are appended, and sees those that were durable when it began.
     ///

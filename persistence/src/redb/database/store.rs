@@ -101,6 +101,13 @@ impl Store {
         self.earlier().is_some()
     }
 
+    /// The format of the store, as its first page says.
+    pub(crate) fn format(&self) -> u32 {
+        self.earlier()
+            .as_ref()
+            .map_or(superblock::FORMAT, |earlier| earlier.format)
+    }
+
     fn earlier(&self) -> MutexGuard<'_, Option<Superblock>> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }

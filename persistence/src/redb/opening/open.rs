@@ -51,15 +51,42 @@ pub(crate) fn open_path_read_only(
         source,
     };
     let disk = OverlayDisk::open(path).map_err(io)?;
-    lock(&disk, path)?;
+    open_made(Arc::new(disk), path, config, host)
+}
+
+/// Opens the store at `path` for writing, and creates none.
+pub(crate) fn open_path_made(
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Store, StoreError> {
+    let disk = FileDisk::open(path).map_err(|source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    open_made(Arc::new(disk), path, config, host)
+}
+
+/// Opens the store on `disk`, in which one has been made.
+fn open_made(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    config: &StoreConfig,
+    host: &dyn Host,
+) -> Result<Store, StoreError> {
+    let io = |source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    lock(&*disk, path)?;
     let len = disk.len().map_err(io)?;
     // Such a file would be taken for one in which a store is to be made.
-    if len <= superblock::BYTES as u64 || is_being_created(&disk).map_err(io)? {
+    if len <= superblock::BYTES as u64 || is_being_created(&*disk).map_err(io)? {
         return Err(StoreError::Foreign {
             path: path.to_owned(),
         });
     }
-    open_disk(Arc::new(disk), path, config, host)
+    open_disk(disk, path, config, host)
 }
 
 /// Whether the first page says that a store is being created here; the file is longer than that.
