@@ -22,6 +22,7 @@ use crate::problem::Problem;
 use crate::query::{FindQuery, PageQuery, StreamQuery, bulks_page, next_of, wait, wait_or};
 use crate::router::Served;
 use crate::starts::{start_lines, start_one};
+use crate::store::upkeep;
 use crate::stream::{changes, run_events};
 use crate::topics::tail;
 use crate::view::{
@@ -180,6 +181,11 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
         }
         Action::Bulk => told_bulk(&runtime.attach_bulk(value)?).await?,
         Action::BulkStart => start_bulk(served, key_of(&head.headers)?, body).await?,
+        Action::Store
+        | Action::StoreVerify
+        | Action::StoreBackup
+        | Action::StoreExport
+        | Action::StoreCompact => upkeep(runtime, action, body).await?,
         Action::BulkStop => {
             let ReasonBody { reason } = parse(body)?;
             runtime.attach_bulk(value)?.stop(&reason).await?;

@@ -232,6 +232,13 @@ pub(crate) struct SessionBody {
     pub(crate) end: bool,
 }
 
+/// Has a copy of the store written under this name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyBody {
+    pub(crate) name: String,
+}
+
 /// Says nothing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

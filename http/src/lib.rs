@@ -40,6 +40,7 @@ mod router;
 mod serve;
 mod sites;
 mod starts;
+mod store;
 mod stream;
 mod token;
 mod topics;

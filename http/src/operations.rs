@@ -74,6 +74,11 @@ pub(crate) enum Action {
     Bulks,
     Bulk,
     BulkStop,
+    Store,
+    StoreVerify,
+    StoreBackup,
+    StoreExport,
+    StoreCompact,
 }
 
 /// All operations, in the order of the documents.
@@ -389,5 +394,45 @@ pub static OPERATIONS: &[Operation] = &[
         role: Role::Operator,
         about: "stops a bulk; what it has done stays done",
         action: Action::BulkStop,
+    },
+    Operation {
+        name: "store",
+        method: Method::GET,
+        path: "v1/store",
+        role: Role::Reader,
+        about: "the store: its file, its sizes, its runs, and what was found when it was opened",
+        action: Action::Store,
+    },
+    Operation {
+        name: "verify_store",
+        method: Method::POST,
+        path: "v1/store/verify",
+        role: Role::Operator,
+        about: "reads every record of the store, and tells what is damaged",
+        action: Action::StoreVerify,
+    },
+    Operation {
+        name: "backup_store",
+        method: Method::POST,
+        path: "v1/store/backup",
+        role: Role::Operator,
+        about: "writes a copy of the store beside it, which is a store",
+        action: Action::StoreBackup,
+    },
+    Operation {
+        name: "export_store",
+        method: Method::POST,
+        path: "v1/store/export",
+        role: Role::Operator,
+        about: "writes all histories beside the store, as lines of JSON with payloads as they are",
+        action: Action::StoreExport,
+    },
+    Operation {
+        name: "compact_store",
+        method: Method::POST,
+        path: "v1/store/compact",
+        role: Role::Operator,
+        about: "begins to give free space of the file back; nothing is committed meanwhile",
+        action: Action::StoreCompact,
     },
 ];

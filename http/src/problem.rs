@@ -206,6 +206,24 @@ pub static PROBLEMS: &[ProblemType] = &[
         "the detail says why; raise the bound that it names",
     ),
     problem(
+        "no-store",
+        409,
+        "the runtime has no store of its own",
+        "ask a program that has opened its runtime by the path of a store",
+    ),
+    problem(
+        "exists",
+        409,
+        "there is a file of this name",
+        "choose another name, or remove the file on the machine of the program",
+    ),
+    problem(
+        "store",
+        500,
+        "what was asked of the store was not done",
+        "the detail says why; see the room on the disk and the permissions of the store's folder",
+    ),
+    problem(
         "payload",
         400,
         "the value cannot be encoded",

@@ -2,7 +2,9 @@
 
 use millrun::operating::RunStatus;
 
-use super::schema::{Shape, anything, flag, list, number, number_between, sent, text, text_of, word};
+use super::schema::{
+    Shape, anything, flag, list, number, number_between, pattern, sent, text, text_of, word,
+};
 use crate::operations::Action;
 
 /// The body of an operation; of one with lines, a line.
@@ -23,6 +25,7 @@ pub(super) fn of(action: Action) -> Shape {
         Action::Signal => sent([("name", name())], [("value", anything()), ("request", name())]),
         Action::Update => sent([("name", name())], [("request", name()), ("input", anything())]),
         Action::BulkStart => bulk(),
+        Action::StoreBackup | Action::StoreExport => sent([("name", pattern("^[A-Za-z0-9_-]{1,64}$"))], []),
         Action::Cancel | Action::Terminate | Action::Pause | Action::BulkStop => {
             sent([("reason", text())], [])
         }

@@ -7,6 +7,7 @@ mod event;
 mod found;
 mod json;
 mod lists;
+mod store;
 mod why;
 
 pub(crate) use bulk::{bulk, bulk_started, bulk_would_reach, bulks};
@@ -15,4 +16,5 @@ pub(crate) use event::{history, recorded};
 pub(crate) use found::{change, counts, found};
 pub(crate) use json::{Json, list, object};
 pub(crate) use lists::{catalogue, finished, instances, parts, stats};
+pub(crate) use store::{copied, store_told, verified};
 pub(crate) use why::why;

@@ -18,6 +18,7 @@ mod redacting;
 mod refusing;
 #[cfg(feature = "serve")]
 mod serving;
+mod store;
 mod streaming;
 mod support;
 mod tailing;

@@ -134,7 +134,8 @@ async fn what_routes_answer_is_as_the_document_says() {
             *sum += number;
             *sum
         });
-    let builder = Runtime::volatile()
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Runtime::open(folder.path().join("app.redb"))
         .register(answering, sum)
         .register(CHARGE, crate::support::charge);
     let runtime = builder
@@ -156,6 +157,11 @@ async fn what_routes_answer_is_as_the_document_says() {
     let mut asked = BTreeSet::new();
     for (operation, path, body) in [
         ("session", "v1/session", json!({})),
+        ("verify_store", "v1/store/verify", json!({})),
+        ("backup_store", "v1/store/backup", json!({"name": "a"})),
+        ("backup_store", "v1/store/backup", json!({"name": "a"})),
+        ("export_store", "v1/store/export", json!({"name": "a"})),
+        ("compact_store", "v1/store/compact", json!({})),
         ("query", "v1/instances/s/query", json!({"name": "total"})),
         ("query", "v1/instances/s/query", json!({"name": "none"})),
         ("publish", "v1/topics/shop.prices/publish", json!({"value": 7})),
