@@ -24,7 +24,7 @@ Exit codes:
   2    the command line is wrong
   3    it was done, except for files that could not be read, lines that are no orders, or runs that
        are not whole; or the result that was asked for is not there yet
-  4    no program answers at the URL, the socket or beside the store
+  4    no program answers at the URL, the socket or beside the store, and the file alone is not enough
   130  it was interrupted; the same command goes on where it stopped";
 
 /// Durable workflows in one process and one file.

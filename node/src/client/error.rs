@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use millrun::OpenError;
+use millrun::store::UpkeepError;
 use millrun_http::TokenError;
 use serde::Deserialize;
 
@@ -19,12 +21,45 @@ pub(crate) enum ClientError {
         #[source]
         source: io::Error,
     },
-    /// No process has the store.
+    /// No process has the store, and what was asked for needs one.
     #[error(
-        "no process answers at the socket {}, so {} can only be read by one that opens it\ntry: millrun serve --store {}",
+        "no process answers at the socket {}, and this needs one: the file {} is only read\ntry: millrun serve --store {}, or the program that it belongs to",
         socket.display(), store.display(), store.display()
     )]
     Closed { store: PathBuf, socket: PathBuf },
+    /// A process has the store, and nobody answers for it.
+    #[error(
+        "a process has {} open, and nobody answers at the socket {}\ntry: --url or --socket of that process, or stop it first",
+        store.display(), socket.display()
+    )]
+    Taken { store: PathBuf, socket: PathBuf },
+    /// The file cannot be read as a store.
+    #[error("{} cannot be read", store.display())]
+    Unread {
+        store: PathBuf,
+        #[source]
+        source: Box<OpenError>,
+    },
+    /// A file is there that would be written over.
+    #[error("{} exists, and nothing is written over\ntry: another name", .0.display())]
+    Exists(PathBuf),
+    /// A copy was made on another machine.
+    #[error("the program has written it to {} on its own machine", .0.display())]
+    Elsewhere(PathBuf),
+    /// A copy was made beside the store, and cannot be moved from there.
+    #[error("it was written to {}, and cannot be moved to {}", from.display(), to.display())]
+    Unmoved {
+        from: PathBuf,
+        to: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// A backup is not sound.
+    #[error("{} is damaged, and was not restored\ntry: another backup, or {command}", backup.display())]
+    DamagedBackup { backup: PathBuf, command: String },
+    /// What was asked of a store was not done.
+    #[error(transparent)]
+    Upkeep(#[from] UpkeepError),
     /// There is no such store.
     #[error("there is no store {}\ntry: --store PATH for another one, or millrun serve --store {}", .0.display(), .0.display())]
     NoStore(PathBuf),
@@ -48,9 +83,21 @@ impl ClientError {
     /// The exit code that says so.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
-            Self::Problem(_) | Self::Answer(_) | Self::TooLarge(_) => 1,
+            Self::Problem(_)
+            | Self::Answer(_)
+            | Self::TooLarge(_)
+            | Self::Unread { .. }
+            | Self::Exists(_)
+            | Self::Elsewhere(_)
+            | Self::Unmoved { .. }
+            | Self::DamagedBackup { .. }
+            | Self::Upkeep(_) => 1,
             Self::Usage(_) | Self::Token(_) => 2,
-            Self::Unreachable { .. } | Self::Closed { .. } | Self::NoStore(_) | Self::Late(_) => 4,
+            Self::Unreachable { .. }
+            | Self::Closed { .. }
+            | Self::Taken { .. }
+            | Self::NoStore(_)
+            | Self::Late(_) => 4,
         }
     }
 }

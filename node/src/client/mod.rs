@@ -7,6 +7,7 @@
 //! ```
 
 mod bulk;
+mod closed;
 mod error;
 mod filter;
 mod follow;
@@ -16,6 +17,7 @@ mod place;
 mod raw;
 mod show;
 mod time;
+mod upkeep;
 mod wire;
 
 use std::error::Error;
@@ -71,6 +73,13 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Topology(of) => program("topology", of, show::fields).await,
         ClientCommand::Catalogue(of) => program("catalogue", of, show::catalogue).await,
         ClientCommand::Call(options) => call(options).await,
+        ClientCommand::Counts(of) => program("counts", of, show::counts).await,
+        ClientCommand::Inspect(of) => upkeep::inspect(of).await,
+        ClientCommand::Verify(of) => upkeep::verify(of).await,
+        ClientCommand::Backup(options) => upkeep::backup(options).await,
+        ClientCommand::Restore(options) => upkeep::restore(options).await,
+        ClientCommand::Export(options) => upkeep::export(options).await,
+        ClientCommand::Compact(of) => upkeep::compact(of).await,
     }
 }
 
@@ -250,7 +259,9 @@ async fn history(options: History) -> Result<Outcome, Box<dyn Error>> {
 
 async fn result(options: ResultOf) -> Result<Outcome, Box<dyn Error>> {
     let client = client(&options.at).await?;
-    let mut left = Duration::from_secs(options.wait);
+    // In a file nothing goes on.
+    let waited = if client.is_closed() { 0 } else { options.wait };
+    let mut left = Duration::from_secs(waited);
     loop {
         let wait = left.min(WAIT);
         left -= wait;

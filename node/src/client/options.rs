@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::bulk::BulkCommand;
 use super::filter::{RunFilter, WhichRuns};
+use super::upkeep::{Copy, Restore};
 
 /// Where the program is asked.
 #[derive(Clone, Debug, Default, Args)]
@@ -17,8 +18,8 @@ pub(crate) struct At {
     /// Ask at this socket. Or `MILLRUN_SOCKET`.
     #[arg(long, value_name = "PATH", conflicts_with = "store")]
     pub(crate) socket: Option<PathBuf>,
-    /// Ask the process that has this store, at the socket beside it. Or `MILLRUN_STORE`; millrun.redb if nothing
-    /// says where.
+    /// Ask the process that has this store, at the socket beside it; if there is none, its file is read and stays as
+    /// it is. Or `MILLRUN_STORE`; millrun.redb if nothing says where.
     #[arg(long, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
     /// A file with the token to send. Or the token itself in `MILLRUN_TOKEN`.
@@ -286,6 +287,20 @@ pub(crate) enum ClientCommand {
     Topology(OfProgram),
     /// Print what is registered: workflows, activities, task queues, topics.
     Catalogue(OfProgram),
+    /// Print how many runs there are, by workflow and by what they do.
+    Counts(OfProgram),
+    /// Tell what a store holds: its file, its runs, and whether it had to be repaired.
+    Inspect(OfProgram),
+    /// Read every record of a store, and tell what is damaged: exit code 3 if anything is.
+    Verify(OfProgram),
+    /// Write a copy of a store, which is a store, also while a process has it.
+    Backup(Copy),
+    /// Make a store of a backup, which is verified first.
+    Restore(Restore),
+    /// Write all histories of a store as lines of JSON, of which import makes a store.
+    Export(Copy),
+    /// Give free space of a store's file back.
+    Compact(OfProgram),
     /// Ask for any operation of the API, and print its answer as it is.
     Call(Call),
 }

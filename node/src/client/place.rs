@@ -7,6 +7,7 @@ use axum::http::Uri;
 use millrun_http::Token;
 use tokio::net::UnixStream;
 
+use super::closed::ClosedFile;
 use super::error::ClientError;
 use super::options::At;
 use super::wire::{Client, Place, is_nobody};
@@ -17,7 +18,7 @@ const STORE: &str = "millrun.redb";
 /// Finds the place.
 ///
 /// # Errors
-/// When the URL or the token is wrong, or no process has the store.
+/// When the URL or the token is wrong, or there is no such store.
 pub(crate) async fn client(at: &At) -> Result<Client, ClientError> {
     let token = match &at.token_file {
         Some(path) => Some(Token::from_file(path)?),
@@ -62,7 +63,7 @@ fn address(url: &str) -> Result<Place, ClientError> {
     })
 }
 
-/// The socket beside a store, if a process listens there.
+/// The socket beside a store, if a process listens there; else its file.
 async fn beside(store: &Path) -> Result<Place, ClientError> {
     let mut socket = store.as_os_str().to_owned();
     socket.push(".sock");
@@ -70,11 +71,10 @@ async fn beside(store: &Path) -> Result<Place, ClientError> {
     match UnixStream::connect(&socket).await {
         Err(error) if is_nobody(&error) => {
             let store = store.to_owned();
-            Err(if store.exists() {
-                ClientError::Closed { store, socket }
-            } else {
-                ClientError::NoStore(store)
-            })
+            match store.exists() {
+                true => Ok(Place::Closed(ClosedFile::new(store, socket))),
+                false => Err(ClientError::NoStore(store)),
+            }
         }
         // Another error is told by the request.
         _ => Ok(Place::Socket(socket)),

@@ -33,6 +33,27 @@ pub(super) fn finished(items: &[Raw]) -> String {
     table.to_string()
 }
 
+/// Counts by workflow.
+pub(super) fn counts(counts: &Raw) -> String {
+    const HEAD: [&str; 10] = [
+        "workflow",
+        "running",
+        "parked",
+        "paused",
+        "not_registered",
+        "completed",
+        "failed",
+        "cancelled",
+        "terminated",
+        "continued",
+    ];
+    let mut table = Table::of(HEAD);
+    for item in counts.list_of("workflows") {
+        table.row(HEAD.map(|name| item.text_of(name)));
+    }
+    table.to_string()
+}
+
 /// Runs that a filter has found.
 pub(super) fn found(items: &[Raw]) -> String {
     let mut table = Table::of([

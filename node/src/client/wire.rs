@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
+use super::closed::ClosedFile;
 use super::error::{ClientError, Problem};
 
 /// The most that an answer may have.
@@ -23,11 +24,12 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long an answer may take, beyond what it is asked to wait for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(40);
 
-/// Where a program is asked.
-#[derive(Clone, Debug)]
+/// Where a program is asked, or the file of one that does not run.
+#[derive(Debug)]
 pub(crate) enum Place {
     Address { authority: String, prefix: String },
     Socket(PathBuf),
+    Closed(ClosedFile),
 }
 
 impl Place {
@@ -35,6 +37,7 @@ impl Place {
         match self {
             Self::Address { authority, prefix } => format!("http://{authority}{prefix}"),
             Self::Socket(path) => path.display().to_string(),
+            Self::Closed(file) => file.path().display().to_string(),
         }
     }
 }
@@ -62,6 +65,11 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Client {
+    /// Whether a file is asked, in which nothing goes on.
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self.place, Place::Closed(_))
+    }
+
     /// Asks, and gives the text of the answer.
     ///
     /// # Errors
@@ -117,6 +125,10 @@ impl Client {
             Place::Socket(path) => {
                 let request = request(operation, &ask, "", "localhost", self.token.as_ref())?;
                 exchange(UnixStream::connect(path).await.map_err(failed)?, request).await
+            }
+            Place::Closed(file) => {
+                let request = request(operation, &ask, "", "localhost", None)?;
+                file.send(operation, request).await
             }
         }
     }
@@ -187,7 +199,7 @@ fn request(
 }
 
 /// Sends a request, and gives the answer when it has begun.
-async fn exchange(
+pub(super) async fn exchange(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Body>,
 ) -> Result<Response<Incoming>, ClientError> {

@@ -5,6 +5,7 @@
 mod bulk;
 mod checkout;
 mod client;
+mod closed;
 mod command_line;
 mod crash;
 mod curl;

@@ -44,7 +44,7 @@ fn an_order_is_found_again_after_a_kill_and_completed_by_a_signal() {
     first.kill();
     // The socket of the killed process is there, and nobody behind it.
     assert!(folder.names().contains(&"millrun.redb.sock".to_owned()));
-    let closed = folder.run(&["list"]).expect(4);
+    let closed = folder.run(&["signal", "order-1", "paid"]).expect(4);
     assert!(
         closed.err.contains("try: millrun serve --store millrun.redb"),
         "{closed:#?}"
