@@ -8,7 +8,8 @@ use std::time::Duration;
 use millrun_core::Bell;
 use millrun_persistence::contract::Author;
 use millrun_persistence::{
-    BackupError, Batch, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats, ToRead,
+    BackupError, Batch, Disk, FileDisk, Journal, Reads, RedbConfig, RedbJournal, Stats, StoreError, ToRead,
+    compact,
 };
 
 use crate::host::HandHost;
@@ -278,4 +279,34 @@ fn how_far_a_compaction_is_can_be_asked_while_it_is_under_way() {
         "{first}, {end}, {last:?}"
     );
     assert!(!last.is_compacting);
+}
+
+/// Whoever compacts a file does not know what its program retains: nothing is dropped by it.
+#[test]
+fn a_closed_file_is_made_smaller_and_holds_what_it_held() {
+    let mut world = World::new();
+    let path = world.folder.path().join("a.redb");
+    let taken = compact(&path, &*world.host).unwrap_err();
+    assert!(matches!(taken, StoreError::AlreadyOpen { .. }), "{taken}");
+    world.work(200);
+    let before = world.journal.list_finished(None, 1_000).unwrap();
+    assert_eq!(before.len(), 5);
+    world.journal.begin_close();
+    world.host.run();
+
+    let compacted = compact(&path, &*world.host).unwrap();
+    assert!(compacted.bytes_after < compacted.bytes_before, "{compacted:?}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), compacted.bytes_after);
+    let journal = open(&path, &world.host);
+    assert_eq!(journal.list_finished(None, 1_000).unwrap(), before);
+    assert_eq!(journal.stats().live_runs, world.live().count() as u64);
+    for author in world.live() {
+        assert!(journal.history(author.run).is_ok());
+    }
+    assert_eq!(journal.verify().unwrap().damaged, []);
+
+    let missing = world.folder.path().join("none.redb");
+    let error = compact(&missing, &*world.host).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    assert!(!missing.exists());
 }
