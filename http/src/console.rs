@@ -1,5 +1,6 @@
 //! The console of a runtime: its routes, and what they check.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::checked::CheckSites;
 use crate::router::{Served, routes};
-use crate::{Access, Redaction, Sites};
+use crate::{Access, Hook, Hooks, Redaction, Sites};
 
 /// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
 ///
@@ -29,6 +30,7 @@ use crate::{Access, Redaction, Sites};
 pub struct Console {
     served: Served,
     sites: Sites,
+    hooks: Vec<Arc<Hook>>,
 }
 
 impl Console {
@@ -38,6 +40,7 @@ impl Console {
         Self {
             served: Served::new(runtime, access),
             sites: Sites::default(),
+            hooks: Vec::new(),
         }
     }
 
@@ -53,6 +56,15 @@ impl Console {
     #[must_use]
     pub fn redact(mut self, redaction: Redaction) -> Self {
         self.served.redaction = redaction;
+        self
+    }
+
+    /// Also takes webhooks, at the hook's path below `hooks/`: for a console that is served by itself, as
+    /// [`Hooks`](crate::Hooks) are for an app. Who sends one needs no role, since it is signed; `Host` and `Origin` are
+    /// checked as on all routes. Its reactions reach the topics that are exposed.
+    #[must_use]
+    pub fn hook(mut self, hook: Hook) -> Self {
+        self.hooks.push(Arc::new(hook));
         self
     }
 
@@ -94,11 +106,19 @@ impl Console {
     /// each of them. Bounds of connections, of headers and of the time of a request are those of the server that
     /// the app is given to.
     ///
+    /// # Panics
+    /// When two [hooks](Self::hook) have the same path, or one has a path that is none of axum's.
+    ///
     /// # Cancel safety
     /// What a request whose client gives up was to change may be recorded or not. A start, and an update under the
     /// same request, may be sent again; a signal may be recorded twice then.
     pub fn router(&self) -> Router {
-        routes(&self.served).layer(CheckSites(self.sites.clone()))
+        let hooks = Hooks::beside(&self.served.runtime, &self.hooks, &self.served.topics);
+        let routes = match self.hooks.is_empty() {
+            true => routes(&self.served),
+            false => routes(&self.served).nest("/hooks", hooks.router()),
+        };
+        routes.layer(CheckSites(self.sites.clone()))
     }
 }
 

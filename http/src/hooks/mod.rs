@@ -11,7 +11,7 @@
 //!   it has no second effect for as long as the run is retained.
 //!
 //! The routes stand beside those of a [`Console`](crate::Console), not below it: who may send webhooks need not
-//! reach the API.
+//! reach the API. A console that is served by itself [takes hooks as well](crate::Console::hook).
 
 mod hook;
 mod reaction;
@@ -40,8 +40,9 @@ use crate::answers::result;
 use crate::body::read_bytes;
 use crate::problem::Problem;
 use crate::router::finished;
+use crate::topics::Topics;
 use crate::view::{Json, object};
-use reaction::Done;
+use reaction::{Done, ReactionReach};
 
 /// Routes for webhooks, to be nested under any path of any app. A cheap clone; it keeps the runtime alive.
 ///
@@ -81,6 +82,7 @@ use reaction::Done;
 pub struct Hooks {
     runtime: Runtime,
     hooks: Vec<Arc<Hook>>,
+    topics: Topics,
 }
 
 impl Hooks {
@@ -90,6 +92,16 @@ impl Hooks {
         Self {
             runtime: runtime.clone(),
             hooks: Vec::new(),
+            topics: Topics::default(),
+        }
+    }
+
+    /// These hooks of a console, beside the topics that it exposes.
+    pub(crate) fn beside(runtime: &Runtime, hooks: &[Arc<Hook>], topics: &Topics) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            hooks: hooks.to_vec(),
+            topics: topics.clone(),
         }
     }
 
@@ -112,12 +124,16 @@ impl Hooks {
     pub fn router(&self) -> Router {
         let mut router = Router::new();
         for hook in &self.hooks {
-            let (runtime, hook) = (self.runtime.clone(), Arc::clone(hook));
+            let hook = Arc::clone(hook);
+            let reach = ReactionReach {
+                runtime: self.runtime.clone(),
+                topics: self.topics.clone(),
+            };
             let path = format!("/{}", hook.path.trim_start_matches('/'));
             let handler = move |request: Request| {
-                let (runtime, hook) = (runtime.clone(), Arc::clone(&hook));
+                let (reach, hook) = (reach.clone(), Arc::clone(&hook));
                 async move {
-                    let answered = answer(&runtime, &hook, request).await;
+                    let answered = answer(&reach, &hook, request).await;
                     finished(answered.unwrap_or_else(Problem::into_response))
                 }
             };
@@ -129,7 +145,8 @@ impl Hooks {
     }
 }
 
-async fn answer(runtime: &Runtime, hook: &Hook, request: Request<Body>) -> Result<Response, Problem> {
+async fn answer(reach: &ReactionReach, hook: &Hook, request: Request<Body>) -> Result<Response, Problem> {
+    let runtime = &reach.runtime;
     let (head, body) = request.into_parts();
     let body = read_bytes(body, BODY_BYTES_MAX).await?;
     let id = match &hook.scheme {
@@ -138,7 +155,7 @@ async fn answer(runtime: &Runtime, hook: &Hook, request: Request<Body>) -> Resul
     };
     let webhook = Webhook::new(&id, &head.headers, &body);
     let reaction = (hook.then)(&webhook).map_err(|refused| Problem::new("webhook", refused.to_string()))?;
-    let done = reaction.perform(runtime.clone(), id).await?;
+    let done = reaction.perform(reach.clone(), id).await?;
     Ok(match done {
         Done::Nothing => StatusCode::NO_CONTENT.into_response(),
         Done::Published => object([("published", true.into())]).respond(&Redaction::everything()),

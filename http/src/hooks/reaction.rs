@@ -4,11 +4,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use millrun::{InstanceId, RunHandle, RunId, Runtime, Signal, Topic, Workflow};
+use millrun::broker::Headers;
+use millrun::{InstanceId, Payload, RunHandle, RunId, Runtime, Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::answers::PUBLISH_WAIT_MS;
 use crate::problem::Problem;
+use crate::topics::Topics;
 use crate::waiting::within;
 
 /// Why a closure takes no webhook like this.
@@ -53,7 +55,15 @@ type Performing = Pin<Box<dyn Future<Output = Result<Done, Problem>> + Send>>;
 /// leads to no second start and no second signal for as long as the run is retained: its id is the instance's, or the
 /// name of the signal's request, of which a run remembers the last 1,000.
 #[must_use = "a reaction does nothing unless a closure returns it"]
-pub struct Reaction(Box<dyn FnOnce(Runtime, String) -> Performing + Send>);
+pub struct Reaction(Box<dyn FnOnce(ReactionReach, String) -> Performing + Send>);
+
+/// What a reaction reaches.
+#[derive(Clone, Debug)]
+pub(super) struct ReactionReach {
+    pub(super) runtime: Runtime,
+    /// The topics that are exposed beside the hook.
+    pub(super) topics: Topics,
+}
 
 impl fmt::Debug for Reaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +76,9 @@ impl Reaction {
     where
         F: Future<Output = Result<Done, Problem>> + Send + 'static,
     {
-        Self(Box::new(|runtime, webhook| Box::pin(perform(runtime, webhook))))
+        Self(Box::new(|reach, webhook| {
+            Box::pin(perform(reach.runtime, webhook))
+        }))
     }
 
     /// Nothing: it is answered all the same, so that it is not sent again.
@@ -147,7 +159,7 @@ impl Reaction {
         Self::new(move |runtime, webhook| async move {
             let topic = runtime.broker().topic::<T>(topic.name());
             let topic = topic.map_err(|error| Problem::new("topic", error.to_string()))?;
-            let headers = millrun::broker::Headers::new().key(webhook);
+            let headers = Headers::new().key(webhook);
             let full = |detail: String| Problem::new("topic-full", detail).retryable();
             let wait = Duration::from_millis(PUBLISH_WAIT_MS);
             let publishing = topic.publish_with(headers, value);
@@ -159,8 +171,72 @@ impl Reaction {
         })
     }
 
-    pub(super) fn perform(self, runtime: Runtime, webhook: String) -> Performing {
-        (self.0)(runtime, webhook)
+    /// As [`start`](Self::start), or with an id as [`start_as`](Self::start_as), of the workflow of this name, with its
+    /// input as encoded. An input of another type than the workflow's is a problem, and starts nothing.
+    pub fn start_untyped(workflow: impl Into<String>, id: Option<String>, input: Payload) -> Self {
+        let workflow = workflow.into();
+        Self::new(move |runtime, webhook| async move {
+            let id = id.unwrap_or(webhook);
+            let handle = runtime.start_untyped(workflow, &id, input).await?;
+            Ok(Done::Started {
+                id: handle.id().clone(),
+                run: handle.run_id(),
+            })
+        })
+    }
+
+    /// As [`signal`](Self::signal), with the signal's name and its value as encoded.
+    pub fn signal_untyped(id: impl Into<String>, signal: impl Into<String>, value: Payload) -> Self {
+        let (id, signal) = (id.into(), signal.into());
+        Self::new(move |runtime, webhook| async move {
+            let handle = runtime.attach_untyped(&id)?;
+            handle.signal_as(&signal, &webhook, value).await?;
+            Ok(Done::Recorded)
+        })
+    }
+
+    /// As [`signal_with_start`](Self::signal_with_start), with names and values as encoded.
+    pub fn signal_with_start_untyped(
+        workflow: impl Into<String>,
+        id: impl Into<String>,
+        input: Payload,
+        signal: impl Into<String>,
+        value: Payload,
+    ) -> Self {
+        let (workflow, id, signal) = (workflow.into(), id.into(), signal.into());
+        Self::new(move |runtime, webhook| async move {
+            let start = runtime.start_untyped(workflow, &id, input);
+            let handle = start.with_signal_untyped_as(&signal, &webhook, value).await?;
+            Ok(Done::Started {
+                id: handle.id().clone(),
+                run: handle.run_id(),
+            })
+        })
+    }
+
+    /// As [`publish`](Self::publish), to a topic that the hook's [`Console`](crate::Console) exposes, with the value as
+    /// encoded. Any other topic is a problem.
+    pub fn publish_untyped(topic: impl Into<String>, value: Payload) -> Self {
+        let topic = topic.into();
+        Self(Box::new(move |reach, webhook| {
+            Box::pin(async move {
+                let carried = reach.topics.get(&topic)?.carried();
+                let publishing = carried.publish(Headers::new().key(webhook), &value);
+                let publishing = publishing.map_err(|error| Problem::new("payload", error.to_string()))?;
+                let wait = Duration::from_millis(PUBLISH_WAIT_MS);
+                match within(reach.runtime.host().as_ref(), wait, publishing).await {
+                    Some(published) => published.map(|_| Done::Published),
+                    None => {
+                        let detail = format!("there was no room for {PUBLISH_WAIT_MS} ms");
+                        Err(Problem::new("topic-full", detail).retryable())
+                    }
+                }
+            })
+        }))
+    }
+
+    pub(super) fn perform(self, reach: ReactionReach, webhook: String) -> Performing {
+        (self.0)(reach, webhook)
     }
 }
 

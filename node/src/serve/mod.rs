@@ -7,6 +7,7 @@
 //!                                    not ready ─► drained ─► runtime shut down
 //! ```
 
+mod hooks;
 mod log;
 mod sample;
 mod settings;
@@ -89,6 +90,8 @@ async fn listen(runtime: &Runtime, settings: &Settings) -> Result<Vec<Serving>, 
         .sites(settings.sites())
         .redact(redaction.clone());
     let console = sample::expose(console)?;
+    let hooks = settings.hooks.value.iter();
+    let console = hooks.fold(console, |console, hook| console.hook(hook.hook()));
     let mut servings = vec![
         console
             .at_address(settings.listen.value, settings.bounds())

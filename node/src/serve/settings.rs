@@ -14,7 +14,10 @@ use std::time::Duration;
 use clap::Args;
 use millrun_http::{Access, ServeConfig, Sites, Token, TokenError};
 use serde::Deserialize;
+use toml::Spanned;
 use tracing_subscriber::filter::Targets;
+
+use super::hooks::{HookError, HookSetting, HookTable};
 
 /// Variables of the environment with tokens in them.
 const OPERATING_TOKEN: &str = "MILLRUN_TOKEN";
@@ -89,6 +92,8 @@ struct SettingsFile {
     log: Option<LogForm>,
     log_filter: Option<String>,
     sample: Option<bool>,
+    #[serde(default)]
+    hook: Vec<Spanned<HookTable>>,
 }
 
 /// Where a value comes from.
@@ -135,6 +140,8 @@ pub(crate) struct Settings {
     pub(crate) log: Setting<LogForm>,
     pub(crate) log_filter: Setting<LogFilter>,
     pub(crate) sample: Setting<bool>,
+    /// Webhooks, which only the file can tell of.
+    pub(crate) hooks: Setting<Vec<HookSetting>>,
 }
 
 /// Why the settings are none.
@@ -151,6 +158,12 @@ pub(crate) enum SettingsError {
         path: PathBuf,
         #[source]
         source: Box<toml::de::Error>,
+    },
+    #[error("the settings file {} is wrong", path.display())]
+    Hook {
+        path: PathBuf,
+        #[source]
+        source: HookError,
     },
     #[error("{name} in the environment is wrong: {why}")]
     Environment { name: String, why: String },
@@ -172,7 +185,9 @@ impl Settings {
         let path = flags
             .config
             .or_else(|| env::var_os("MILLRUN_CONFIG").map(PathBuf::from));
-        let file = path.as_deref().map_or(Ok(SettingsFile::default()), read_file)?;
+        let (file, hooks) = path
+            .as_deref()
+            .map_or_else(|| Ok(Default::default()), read_file)?;
         let layers = Layers {
             path: path.unwrap_or_default(),
         };
@@ -210,6 +225,10 @@ impl Settings {
             log: layers.pick("log", flags.log, file.log, LogForm::Pretty)?,
             log_filter: layers.pick("log-filter", flags.log_filter, log_filter, LogFilter::info())?,
             sample: layers.pick("sample", flags.sample, file.sample, false)?,
+            hooks: Setting {
+                value: hooks,
+                origin: Origin::File(layers.path),
+            },
         })
     }
 
@@ -241,7 +260,9 @@ impl Settings {
             [name.to_owned(), value.to_string(), origin.to_string()]
         }
         let token = |token: &Option<Token>| if token.is_some() { "(set)" } else { "(none)" };
-        vec![
+        let hooks = self.hooks.value.iter();
+        let hooks = hooks.map(|hook| row(&hook.name(), hook, &self.hooks.origin));
+        let settings = [
             row("store", self.store.value.display(), &self.store.origin),
             row("listen", self.listen.value, &self.listen.origin),
             row("socket", self.socket.value, &self.socket.origin),
@@ -272,19 +293,27 @@ impl Settings {
             row("log", self.log.value, &self.log.origin),
             row("log_filter", &self.log_filter.value, &self.log_filter.origin),
             row("sample", self.sample.value, &self.sample.origin),
-        ]
+        ];
+        settings.into_iter().chain(hooks).collect()
     }
 }
 
-fn read_file(path: &Path) -> Result<SettingsFile, SettingsError> {
+/// The settings of a file, and its hooks.
+fn read_file(path: &Path) -> Result<(SettingsFile, Vec<HookSetting>), SettingsError> {
     let text = fs::read_to_string(path).map_err(|source| SettingsError::Read {
         path: path.to_owned(),
         source,
     })?;
-    toml::from_str(&text).map_err(|source| SettingsError::File {
+    let mut file: SettingsFile = toml::from_str(&text).map_err(|source| SettingsError::File {
         path: path.to_owned(),
         source: Box::new(source),
-    })
+    })?;
+    let hooks = HookSetting::all(std::mem::take(&mut file.hook), &text);
+    let hooks = hooks.map_err(|source| SettingsError::Hook {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((file, hooks))
 }
 
 impl Layers {

@@ -14,3 +14,4 @@ mod import;
 mod salvage;
 mod serve;
 mod support;
+mod webhooks;
