@@ -16,7 +16,7 @@ use crate::BenchError;
 /// How often metrics are read.
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
 /// How fast a slow client sends its headers, a byte each time.
-const BYTE_EVERY: Duration = Duration::from_millis(500);
+const BYTE_EVERY: Duration = Duration::from_secs(1);
 /// What a client has room for that does not read.
 const UNREAD_BYTES: u32 = 4_096;
 
