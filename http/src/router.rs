@@ -107,8 +107,8 @@ impl Served {
     }
 }
 
-/// Which segment of its path an operation has its value in, counted from the last: what stands before the path, if the
-/// router is nested, has any number of them.
+/// The place of the segment that holds an operation's value, counted from the last segment of the path. It is not
+/// counted from the first, because a nested router has the segments of its prefix before them.
 fn value_at(operation: &Operation) -> Option<usize> {
     let mut segments = operation.path.rsplit('/');
     segments.position(|segment| segment.starts_with('{'))

@@ -59,7 +59,7 @@ impl Beside {
         self.read_streams(at, "/v1/changes", 1).await
     }
 
-    /// Tails the topic, on so many connections.
+    /// Tails the topic on `streams` connections.
     pub(super) async fn tail(&mut self, at: SocketAddr, streams: usize) -> Result<(), BenchError> {
         let path = format!("/v1/topics/{}/tail", TICKS.name());
         self.read_streams(at, &path, streams).await

@@ -20,13 +20,13 @@ use crate::{BenchError, Measured, Progress, Spread, interleaved};
 
 /// Connections of a closed loop.
 const CONNECTIONS: usize = 256;
-/// Connections that send batches, each of so many lines.
+/// Connections that send batches, and the lines of a batch.
 const BATCH_CONNECTIONS: usize = 4;
 const BATCH_LEN: usize = 500;
 /// Streams beside starts, and how often each gets an event.
 const STREAMS: usize = 1_000;
 const EVENT_EVERY: Duration = Duration::from_millis(100);
-/// Of the events that were due so many must have come: streams that fell behind would cost nothing.
+/// The share of the events due that must have come: streams that fell behind would cost nothing.
 const EVENTS_SHARE_MIN: f64 = 0.9;
 /// Clients that misbehave.
 const SLOW: usize = 2_000;

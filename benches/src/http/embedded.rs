@@ -18,13 +18,13 @@ use crate::{BenchError, store_in, workers};
 /// What such a program does.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Embedded {
-    /// Starts runs in this process: so many clients at a time.
+    /// Starts runs in this process, by this number of clients.
     #[arg(long, value_name = "CLIENTS")]
     pub embedded: Option<usize>,
-    /// So many starts a second, in place of as many as it can.
+    /// Starts a second; without it, each client starts its next run when the last start is answered.
     #[arg(long, value_name = "RATE", requires = "embedded")]
     pub embedded_per_s: Option<f64>,
-    /// For so many milliseconds.
+    /// How long the starts go on, in milliseconds.
     #[arg(long, value_name = "TIME", default_value_t = 2_000)]
     pub embedded_ms: u64,
 }

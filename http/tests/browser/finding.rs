@@ -22,7 +22,7 @@ fn follow(scene: &Scene, text: &str) {
     scene.browser.run(&format!("{found}.click()"), &[]);
 }
 
-/// Waits until the table has so many runs.
+/// Waits until the table has `len` runs.
 fn until_len(scene: &Scene, len: usize) {
     scene.browser.until(&format!(
         "document.querySelectorAll('.list tbody tr').length === {len}"

@@ -192,14 +192,14 @@ impl World {
         bulk.result().await.unwrap();
     }
 
-    /// Starts so many orders, `many-0` and so on, each known when the one before is.
+    /// Starts `len` orders, `many-0` and so on, one after the other.
     pub(crate) async fn many(&self, len: u64) {
         for number in 0..len {
             self.order(&format!("many-{number}")).await;
         }
     }
 
-    /// Starts so many runs that wait, `w-0` and so on, many at a time.
+    /// Starts `len` runs that wait, `w-0` and so on, many at a time.
     pub(crate) async fn crowd(&self, len: u64) {
         let mut starting = JoinSet::new();
         for first in 0..CROWD_AT_ONCE as u64 {

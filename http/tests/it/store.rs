@@ -47,7 +47,7 @@ async fn a_store_is_told_verified_copied_exported_and_compacted() {
     drop(ClosedStore::open(copy).await.unwrap());
 }
 
-/// What stands outside of the store's folder, and beside it under another ending, cannot be named.
+/// A name in a request leads to no file outside of the store's folder, and to none there with another ending.
 #[tokio::test]
 async fn no_request_names_a_path() {
     let folder = tempfile::tempdir().unwrap();
