@@ -54,7 +54,7 @@ mod sync;
 mod tokio_host;
 
 pub use broker::{Broker, BrokerConfig, SubscribeError, TopicError};
-pub use envelope::{AnyEnvelope, Envelope, Headers, TraceContext};
+pub use envelope::{AnyEnvelope, Envelope, Headers};
 pub use id::{EnvelopeId, SubscriptionId, TopicId};
 pub use inbox::{Envelopes, Handling, Inbox, Receiver};
 pub use inbox::{FailurePolicy, LastResort, ServeError, Service, ServiceConfig, ServiceEnd};
@@ -70,7 +70,7 @@ pub use watch::monitor::{BrokerEvent, LongWait};
 pub use watch::tap::{AlreadyTapped, FlowEvent, InboxProbe, Tap};
 pub use watch::topology::{SubscriptionInfo, TopicInfo, Topology};
 
-pub use millrun_core::{Bell, Cause, Host, Timestamp};
+pub use millrun_core::{Bell, Cause, Host, SpanId, Timestamp, TraceContext, TraceId};
 
 /// The README's example is a test.
 #[cfg(doctest)]

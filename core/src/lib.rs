@@ -22,6 +22,7 @@ mod identity;
 mod panic;
 mod sync;
 mod time;
+mod trace;
 
 pub use bell::Bell;
 pub use cause::{Cause, CauseError};
@@ -31,6 +32,7 @@ pub use host::{
 pub use identity::{Epoch, InstanceId, InstanceIdError, Offset, Partition, RunId, Sequence};
 pub use panic::panic_message;
 pub use time::Timestamp;
+pub use trace::{SpanId, TraceContext, TraceContextError, TraceId};
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use millrun::broker::Headers;
 use millrun::history::Sequence;
 use millrun::operating::{InstanceDescription, InstanceStatus};
+use millrun::workflow::TraceContext;
 use millrun::{InstanceId, ResultError, RunError, RunId, Runtime};
 
 use crate::body::{
@@ -25,6 +26,7 @@ use crate::starts::{start_lines, start_one};
 use crate::store::upkeep;
 use crate::stream::{changes, run_events};
 use crate::topics::tail;
+use crate::traceparent::trace_of;
 use crate::view::{
     Json, bulks, catalogue, counts, description, finished, found, history, instances, object, park_reason,
     parts, stats, why,
@@ -119,9 +121,13 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             let wait = wait(query)?;
             result(runtime, runtime.describe_run(run(value)?).await?, wait).await?
         }
-        Action::Start => start_one(served, Some(value), key_of(&head.headers)?, body).await?,
-        Action::StartByKey => start_one(served, None, key_of(&head.headers)?, body).await?,
-        Action::Starts => return Ok(start_lines(runtime, body).await?.into_response()),
+        Action::Start => start_one(served, Some(value), &head.headers, body).await?,
+        Action::StartByKey => start_one(served, None, &head.headers, body).await?,
+        Action::Starts => {
+            return Ok(start_lines(runtime, trace_of(&head.headers), body)
+                .await?
+                .into_response());
+        }
         Action::Topics => served.topics.told(),
         Action::Tail => {
             let (topic, query) = (
@@ -130,7 +136,10 @@ pub(crate) async fn answer(served: &Served, action: Action, asked: Asked<'_>) ->
             );
             return tail(served, topic, query);
         }
-        Action::Publish => publish(served, value, wait_or(query, PUBLISH_WAIT_MS)?, parse(body)?).await?,
+        Action::Publish => {
+            let wait = wait_or(query, PUBLISH_WAIT_MS)?;
+            publish(served, value, wait, trace_of(&head.headers), parse(body)?).await?
+        }
         Action::Query => {
             let QueryBody { name, question } = parse(body)?;
             let answer = instance()?.query(&name, payload(question)?).await?;
@@ -219,11 +228,15 @@ async fn publish(
     served: &Served,
     topic: &str,
     wait: Duration,
+    trace: Option<TraceContext>,
     body: PublishBody<'_>,
 ) -> Result<Json, Problem> {
     let runtime = &served.runtime;
     let carried = served.topics.get(topic)?.carried();
-    let headers = body.key.map(|key| Headers::new().key(key)).unwrap_or_default();
+    let mut headers = body.key.map(|key| Headers::new().key(key)).unwrap_or_default();
+    if let Some(trace) = trace {
+        headers = headers.trace(trace);
+    }
     let publishing = carried.publish(headers, &payload(body.value)?);
     let publishing = publishing.map_err(|error| Problem::new("payload", error.to_string()))?;
     match within(runtime.host().as_ref(), wait, publishing).await {

@@ -44,6 +44,7 @@ mod store;
 mod stream;
 mod token;
 mod topics;
+mod traceparent;
 mod view;
 mod waiting;
 

@@ -6,16 +6,18 @@
 //!
 //! All lines have been read before the first start begins: a body that cannot be read to its end starts nothing.
 
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
+use millrun::workflow::TraceContext;
 use millrun::{OnConflict, Payload, Runtime};
 
 use crate::body::{StartBody, StartLine, parse, payload};
-use crate::keys::Fingerprint;
+use crate::keys::{Fingerprint, key_of};
 use crate::problem::Problem;
 use crate::router::Served;
+use crate::traceparent::trace_of;
 use crate::view::{Json, object};
 use crate::{BODY_BYTES_MAX, Redaction};
 
@@ -28,6 +30,7 @@ const STARTS_AT_ONCE: usize = 512;
 /// in its place, and is nothing to the others.
 pub(crate) async fn start_lines(
     runtime: &Runtime,
+    trace: Option<TraceContext>,
     body: &[u8],
 ) -> Result<impl IntoResponse + use<>, Problem> {
     let body = body.strip_suffix(b"\n").unwrap_or(body);
@@ -42,7 +45,12 @@ pub(crate) async fn start_lines(
     let mut text = String::new();
     loop {
         let room = STARTS_AT_ONCE - under_way.len();
-        under_way.extend(lines.by_ref().take(room).map(|line| start_line(runtime, line)));
+        under_way.extend(
+            lines
+                .by_ref()
+                .take(room)
+                .map(|line| start_line(runtime, trace, line)),
+        );
         let Some(answer) = under_way.next().await else {
             break;
         };
@@ -56,7 +64,7 @@ pub(crate) async fn start_lines(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], text))
 }
 
-async fn start_line(runtime: &Runtime, line: &[u8]) -> Result<Json, Problem> {
+async fn start_line(runtime: &Runtime, trace: Option<TraceContext>, line: &[u8]) -> Result<Json, Problem> {
     if line.len() > BODY_BYTES_MAX {
         let detail = format!(
             "the line has {} bytes, of which {BODY_BYTES_MAX} may be",
@@ -65,7 +73,7 @@ async fn start_line(runtime: &Runtime, line: &[u8]) -> Result<Json, Problem> {
         return Err(Problem::new("body-too-large", detail));
     }
     let asked = StartAsked::of_line(parse(line)?, None)?;
-    asked.start(runtime.clone(), "runs/").await
+    asked.start(runtime.clone(), trace, "runs/").await
 }
 
 /// Starts an instance of this id, or of the one that the body or the key names. A request that comes again with its
@@ -73,14 +81,15 @@ async fn start_line(runtime: &Runtime, line: &[u8]) -> Result<Json, Problem> {
 pub(crate) async fn start_one(
     served: &Served,
     id: Option<&str>,
-    key: Option<&str>,
+    headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Json, Problem> {
+    let (key, trace) = (key_of(headers)?, trace_of(headers));
     let (asked, runs) = match id {
         Some(id) => (StartAsked::new(id, parse(body)?)?, "../../runs/"),
         None => (StartAsked::of_line(parse(body)?, key)?, "runs/"),
     };
-    let start = asked.start(served.runtime.clone(), runs);
+    let start = asked.start(served.runtime.clone(), trace, runs);
     match key {
         Some(key) => {
             let fingerprint = Fingerprint::of(id.unwrap_or_default(), body);
@@ -120,8 +129,16 @@ impl StartAsked {
     }
 
     /// Starts it; `runs` leads from where it was asked for to where runs are.
-    async fn start(self, runtime: Runtime, runs: &'static str) -> Result<Json, Problem> {
-        let start = runtime.start_untyped(self.workflow, &self.id, self.input);
+    async fn start(
+        self,
+        runtime: Runtime,
+        trace: Option<TraceContext>,
+        runs: &'static str,
+    ) -> Result<Json, Problem> {
+        let mut start = runtime.start_untyped(self.workflow, &self.id, self.input);
+        if let Some(trace) = trace {
+            start = start.traced(trace);
+        }
         let handle = start.on_conflict(self.on_conflict).await?;
         let run = handle.run_id();
         Ok(object([

@@ -9,6 +9,9 @@ use millrun_workflow::Limits;
 
 use crate::OpenError;
 
+/// Of how many runs [`traced_per_million`](RuntimeConfig::traced_per_million) is a share.
+pub(crate) const MILLION: u32 = 1_000_000;
+
 /// The most threads that read.
 const READERS_LEN_MAX: usize = 64;
 
@@ -69,6 +72,11 @@ pub struct RuntimeConfig {
     /// most 64: each lane has a thread. A slow or huge one holds up its lane alone; beyond the bound wake-ups and
     /// callers wait.
     pub readers_len: usize,
+    /// Of a million runs that begin without a place in a distributed trace, how many begin a trace of their own that is
+    /// recorded; zero, the default, chooses none. The id of the run decides, and the choice stands in its first event:
+    /// children, activities and topics have it from there. Runs that are given a place
+    /// ([`Start::traced`](crate::builders::Start::traced)) are recorded as their callers say.
+    pub traced_per_million: u32,
     /// How many bytes the events of one [page](crate::Runtime::history) of a history have in all, 1 MiB by default: at
     /// the bound the page ends. It has one event at least, however large that is.
     pub history_page_bytes_max: usize,
@@ -144,6 +152,7 @@ impl Default for RuntimeConfig {
             replay_check_every: 0,
             loads_in_flight_max: 64,
             readers_len: 4,
+            traced_per_million: 0,
             history_page_bytes_max: 1 << 20,
             watchers_len_max: 1_024,
             result_cache_len_max: 4_096,
@@ -207,6 +216,12 @@ impl RuntimeConfig {
             return Err(OpenError::Config {
                 field: "shutdown_wait_max",
                 problem: "must be longer than shutdown_grace".into(),
+            });
+        }
+        if self.traced_per_million > MILLION {
+            return Err(OpenError::Config {
+                field: "traced_per_million",
+                problem: format!("must not exceed {MILLION}"),
             });
         }
         if self.readers_len > READERS_LEN_MAX {

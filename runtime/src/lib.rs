@@ -105,6 +105,7 @@ pub use millrun_workflow::{
 /// outcomes and seldom errors.
 pub mod workflow {
     pub use millrun_core::{Cause, CauseError};
+    pub use millrun_core::{SpanId, TraceContext, TraceContextError, TraceId};
     pub use millrun_workflow::{
         Awaited, Call, CancelRequest, CancelScope, Child, ContinueAsNew, ContinueError, Either, ErrorKind,
         JoinSet, Local, MakeCheckpoint, OperationId, ParentClose, Promise, PromiseToken, PromiseTokenError,

@@ -12,20 +12,9 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Cause, Timestamp};
+use millrun_core::{Cause, Timestamp, TraceContext};
 
 use crate::id::{EnvelopeId, TopicId};
-
-/// The caller's place in a distributed trace, as in the W3C `traceparent` header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceContext {
-    /// 16 bytes that all spans of the trace share.
-    pub trace_id: u128,
-    /// The span that published.
-    pub span_id: u64,
-    /// The trace flags; bit 0 says "sampled".
-    pub flags: u8,
-}
 
 /// What a publisher may say about an envelope besides its payload. The default says nothing.
 #[derive(Clone, Debug, Default)]

@@ -17,11 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{Cause, Timestamp};
+use millrun_core::{Cause, Timestamp, TraceContext};
 
 use header::Extras;
+pub use header::Headers;
 pub(crate) use header::Mark;
-pub use header::{Headers, TraceContext};
 pub(crate) use scope::Scope;
 
 use crate::id::{EnvelopeId, TopicId};

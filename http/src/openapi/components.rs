@@ -2,7 +2,7 @@
 
 use super::parameters::run;
 use super::schema::{
-    Shape, anything, flag, list, named, number, object, open_object, or_null, text, time, word,
+    Shape, anything, flag, list, named, number, object, open_object, or_null, pattern, text, time, word,
 };
 use crate::PROBLEMS;
 use millrun::operating::RunStatus;
@@ -13,6 +13,14 @@ pub(super) fn components() -> Vec<(&'static str, Shape)> {
         ("Problem", problem()),
         ("Payload", open_object([])),
         ("Cause", object([("run", run()), ("operation", number())])),
+        (
+            "Trace",
+            object([
+                ("trace_id", pattern("^[0-9a-f]{32}$")),
+                ("span_id", pattern("^[0-9a-f]{16}$")),
+                ("is_sampled", flag()),
+            ]),
+        ),
         ("Reason", object([("kind", text()), ("message", text())])),
         ("Pending", open_object([("kind", text())])),
         ("Awaited", open_object([("kind", text())])),
@@ -61,6 +69,7 @@ fn description() -> Shape {
         ("last_at_us", time()),
         ("parent", or_null(run())),
         ("cause", or_null(named("Cause"))),
+        ("trace", or_null(named("Trace"))),
         ("sequence", number()),
         ("is_cancel_requested", flag()),
         ("parked", or_null(named("Reason"))),

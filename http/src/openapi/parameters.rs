@@ -65,6 +65,14 @@ pub(super) fn of(operation: &Operation) -> Vec<Parameter> {
         }
         _ => {}
     }
+    if matches!(
+        operation.action,
+        Action::Start | Action::StartByKey | Action::Starts | Action::Publish
+    ) {
+        let about =
+            "the caller's place in a distributed trace (W3C Trace Context); passed over if it is none";
+        all.push(header("traceparent", text(), about));
+    }
     all
 }
 

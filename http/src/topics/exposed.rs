@@ -101,6 +101,7 @@ fn message<T: Serialize>(envelope: &Envelope<T>) -> String {
             ("at_us", envelope.time().into()),
             ("key", envelope.key().into()),
             ("cause", envelope.run_cause().into()),
+            ("trace", envelope.trace().into()),
             ("payload", value),
         ])
         .to_text(&Redaction::default())

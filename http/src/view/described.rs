@@ -20,6 +20,7 @@ pub(crate) fn description(run: &InstanceDescription) -> Json {
         ("last_at_us", run.last_at.into()),
         ("parent", run.parent.into()),
         ("cause", run.cause.into()),
+        ("trace", run.trace.into()),
         ("sequence", run.sequence.get().into()),
         ("is_cancel_requested", run.is_cancel_requested.into()),
         ("parked", run.parked.as_ref().map(park_reason).into()),

@@ -2,7 +2,7 @@
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use millrun::workflow::{Cause, OperationId};
+use millrun::workflow::{Cause, OperationId, TraceContext};
 use millrun::{InstanceId, Payload, RunId, Timestamp};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
@@ -161,6 +161,16 @@ impl From<OperationId> for Json {
 impl From<Cause> for Json {
     fn from(cause: Cause) -> Self {
         object([("run", cause.run.into()), ("operation", cause.operation.into())])
+    }
+}
+
+impl From<TraceContext> for Json {
+    fn from(trace: TraceContext) -> Self {
+        object([
+            ("trace_id", trace.trace_id().to_string().into()),
+            ("span_id", trace.span_id().to_string().into()),
+            ("is_sampled", trace.is_sampled().into()),
+        ])
     }
 }
 

@@ -10,9 +10,6 @@
 mod accessible;
 mod acting;
 mod bulking;
-#[path = "../shared/causes.rs"]
-mod causes;
-mod causing;
 mod crowded;
 mod driver;
 mod exact;

@@ -4,15 +4,11 @@
 
 mod batches;
 mod bulk;
-#[path = "../shared/causes.rs"]
-mod causes;
-mod causing;
 mod checks;
 mod client;
 mod documents;
 mod finding;
 mod keys;
-mod killed;
 mod measuring;
 mod openapi;
 mod page;
@@ -26,5 +22,6 @@ mod store;
 mod streaming;
 mod support;
 mod tailing;
+mod traced;
 mod webhooks;
 mod writing;

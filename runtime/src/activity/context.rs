@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Cause, Host, InstanceId, RunId};
+use millrun_core::{Cause, Host, InstanceId, RunId, TraceContext};
 use millrun_workflow::{Payload, PayloadError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -106,6 +106,19 @@ impl ActivityContext {
             run: self.task().run,
             operation: self.task().scheduled.operation.get(),
         }
+    }
+
+    /// The place of this call in a distributed trace, for what the attempt calls: hand it on as a `traceparent` header,
+    /// which is what it is as text, to [`Headers::trace`](millrun_broker::Headers::trace) of what is published, and to
+    /// [`Start::traced`](crate::builders::Start::traced) of what is started. `None` if the run has no trace: nobody
+    /// [said one](crate::builders::Start::traced) when it was started, and the runtime did not
+    /// [choose it](crate::RuntimeConfig::traced_per_million).
+    ///
+    /// Its span is that of the call, the same for each attempt and after each crash.
+    #[must_use]
+    pub fn trace(&self) -> Option<TraceContext> {
+        let trace = self.task().trace.as_deref()?;
+        Some(trace.at_operation(self.cause()))
     }
 
     /// The number of this attempt: 1 for the first. Higher than that of any earlier attempt of

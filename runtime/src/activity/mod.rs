@@ -23,7 +23,7 @@ mod samples;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
+use millrun_core::{Epoch, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{ActivityFailure, ActivityScheduled, OperationId, Payload};
 
 pub(crate) use code::ActivityImplementation;
@@ -44,6 +44,8 @@ pub(crate) struct ActivityTask {
     pub(crate) scheduled: Arc<ActivityScheduled>,
     /// What the last heartbeat of an earlier attempt said.
     pub(crate) details: Option<Box<Payload>>,
+    /// The place of the run in a distributed trace, if it has one.
+    pub(crate) trace: Option<Box<TraceContext>>,
     /// Until when it must begin, as far as the history says.
     pub(crate) start_by: Option<Timestamp>,
 }

@@ -41,6 +41,7 @@ pub(super) fn task(number: u32, input: u32) -> ActivityTask {
         attempt: 1,
         scheduled: Arc::new(scheduled),
         details: None,
+        trace: None,
         start_by: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp};
+use millrun_core::{Cause, Epoch, InstanceId, RunId, Sequence, Timestamp, TraceContext};
 use millrun_workflow::{Awaited, Ledger, OperationId, ParkReason, Payload, Pending};
 
 use crate::activity::LastActivity;
@@ -64,6 +64,8 @@ pub struct InstanceDescription {
     /// it started, say. `None` if it was started from outside and nobody said so. The run's own description
     /// tells what caused that one.
     pub cause: Option<Cause>,
+    /// Its place in a distributed trace: the span there is that of its caller, and its own if the trace begins with it.
+    pub trace: Option<TraceContext>,
     /// How many events its history has.
     pub sequence: Sequence,
     /// Whether it has been asked to cancel.
@@ -159,6 +161,7 @@ impl InstanceDescription {
             last_at: ledger.last_at(),
             parent: started.parent().map(|parent| parent.run),
             cause: started.cause(),
+            trace: started.trace().copied(),
             sequence: ledger.sequence(),
             is_cancel_requested: ledger.is_cancel_requested(),
             parked: ledger.parked().map(|(reason, _)| reason.clone()),

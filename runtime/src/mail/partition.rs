@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp, TraceContext};
 use millrun_workflow::{ChildFailure, Name, OperationId, Outcome, Parent, Payload, SignalFailure};
 
 use crate::ownership::partition_set::PartitionSet;
@@ -93,6 +93,8 @@ pub(crate) struct StartChild {
     pub(crate) input: Payload,
     /// The earliest time that it is shown, if its parent's time is ahead of the host's.
     pub(crate) not_before: Option<Timestamp>,
+    /// Its place in a distributed trace: that of the call.
+    pub(crate) trace: Option<TraceContext>,
     /// Its run, if it is known to have been started before.
     pub(crate) known: Option<RunId>,
 }

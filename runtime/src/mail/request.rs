@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId};
-use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, TraceContext};
+use millrun_workflow::{Name, OperationId, Outcome, ParkReason, Payload, Started};
 use tokio::sync::oneshot;
 
 use super::target::Target;
@@ -188,11 +188,31 @@ pub(crate) struct StartRequest {
     pub(crate) id: InstanceId,
     pub(crate) workflow: Name,
     pub(crate) input: Payload,
-    pub(crate) cause: Option<Box<Cause>>,
+    pub(crate) provenance: Option<Box<Provenance>>,
     pub(crate) on_conflict: OnConflict,
     pub(crate) reply: Reply<StartedRun, StartError>,
     /// Where the end of a run that begins with this is told.
     pub(crate) end: Reply<Standing>,
+}
+
+/// What a start stems from, as far as its caller says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Provenance {
+    pub(crate) cause: Option<Cause>,
+    pub(crate) trace: Option<TraceContext>,
+}
+
+impl Provenance {
+    /// The beginning of a run that stems from this.
+    pub(crate) fn said_of(self, mut started: Started) -> Started {
+        if let Some(cause) = self.cause {
+            started = started.caused_by(cause);
+        }
+        match self.trace {
+            Some(trace) => started.traced(trace),
+            None => started,
+        }
+    }
 }
 
 /// A start that brings a request, which goes to the run that is there if there is one.

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use millrun_core::{InstanceId, RunId, Sequence, Timestamp};
+use millrun_core::{InstanceId, RunId, Sequence, Timestamp, TraceContext};
 use millrun_persistence::{
     ClaimNews, ClaimRefused, Claimant, Fold, Granted, Progress, ReadError, RecordView, RecoveryReport,
 };
@@ -29,6 +29,8 @@ pub(crate) struct RecoveredRun {
     pub(crate) pending: Vec<(OperationId, Pending, Timestamp)>,
     pub(crate) parked: Option<(ParkReason, Timestamp)>,
     pub(crate) parent: Option<Box<Parent>>,
+    /// Its place in a distributed trace.
+    pub(crate) trace: Option<Box<TraceContext>>,
 }
 
 /// What was found in a store when it was opened.
@@ -151,6 +153,7 @@ impl RecoveredRun {
                 .collect(),
             parked: ledger.parked().map(|(reason, since)| (reason.clone(), since)),
             parent: started.parent().map(Box::new),
+            trace: started.trace().copied().map(Box::new),
         })
     }
 
@@ -172,6 +175,7 @@ impl RecoveredRun {
                 .collect(),
             parked: Some((ParkReason::Stuck { message }, Timestamp::EPOCH)),
             parent: started.and_then(Started::parent).map(Box::new),
+            trace: started.and_then(Started::trace).copied().map(Box::new),
         })
     }
 }

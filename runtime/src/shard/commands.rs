@@ -7,7 +7,7 @@
 //!   recovered run ───┘        └─► performed
 //! ```
 
-use millrun_core::{Epoch, InstanceId, RunId, Timestamp};
+use millrun_core::{Epoch, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{Command, Moment, OperationId, Pending};
 
 use super::Shard;
@@ -32,6 +32,8 @@ pub(super) struct RunLife<'a> {
     /// Under which epoch it was decided.
     pub(super) life: Epoch,
     pub(super) id: &'a InstanceId,
+    /// Its place in a distributed trace.
+    pub(super) trace: Option<&'a TraceContext>,
 }
 
 /// How recovered runs are taken in.
@@ -59,7 +61,7 @@ impl Deed {
     /// What a command of this run asks for. `None` if it concerns the run's own end or rest, which its shard keeps.
     #[inline]
     pub(super) fn of(named: RunLife<'_>, command: Command, queues: &TaskQueues) -> Option<Self> {
-        let RunLife { run, life, id } = named;
+        let RunLife { run, life, id, trace } = named;
         let effect = match command {
             Command::RunActivity {
                 scheduled,
@@ -74,6 +76,7 @@ impl Deed {
                     attempt,
                     scheduled,
                     details,
+                    trace: trace.copied().map(Box::new),
                     start_by,
                 }));
             }
@@ -84,7 +87,9 @@ impl Deed {
                     .number_of(&queue)
                     .and_then(|number| u32::try_from(number).ok()),
             }),
-            Command::Publish { scheduled, .. } => Effect::Publish(run, scheduled),
+            Command::Publish { scheduled, .. } => {
+                Effect::Publish(run, scheduled, trace.copied().map(Box::new))
+            }
             Command::CancelPublish { operation } => Effect::CancelPublish(run, operation),
             Command::SendSignal {
                 scheduled,
@@ -94,7 +99,7 @@ impl Deed {
             Command::StartChild {
                 scheduled,
                 run: known,
-            } => start_child(run, &scheduled, known),
+            } => start_child(run, &scheduled, trace, known),
             Command::CloseChild(scheduled) => close_child(run, &scheduled),
             Command::StartTimer { operation, deadline } => {
                 Effect::Timer(TimerCommand::Set(deadline, run, Alarm::Operation(operation)))
@@ -116,6 +121,7 @@ impl Shard {
         run: RunId,
         id: &InstanceId,
         pending: &[(OperationId, Pending, Timestamp)],
+        trace: Option<&TraceContext>,
         seeding: &mut Seeding,
     ) {
         let life = self.epoch_of(run);
@@ -132,10 +138,11 @@ impl Shard {
                 is_repeated,
             } = &command
             {
-                self.seed_publish(run, scheduled, !is_repeated || seeding.repeats_publishes);
+                self.seed_publish(run, scheduled, trace, !is_repeated || seeding.repeats_publishes);
                 continue;
             }
-            match Deed::of(RunLife { run, life, id }, command, &self.shared.queues) {
+            let named = RunLife { run, life, id, trace };
+            match Deed::of(named, command, &self.shared.queues) {
                 Some(Deed::Task(task)) => self.dispatch.stage(task, &self.shared),
                 Some(Deed::Effect(effect)) => self.perform(effect),
                 None => {}
@@ -154,7 +161,12 @@ impl Shard {
         let mut commands = Vec::new();
         pending.commands(operation, since, moment, true, &mut commands);
         let command = commands.into_iter().next()?;
-        let (life, id) = (self.epoch_of(run), &entry.id);
-        Deed::of(RunLife { run, life, id }, command, &self.shared.queues)
+        let named = RunLife {
+            run,
+            life: self.epoch_of(run),
+            id: &entry.id,
+            trace: entry.trace(),
+        };
+        Deed::of(named, command, &self.shared.queues)
     }
 }

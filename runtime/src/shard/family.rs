@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrun_core::{Epoch, InstanceId, Partition, RunId};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, TraceContext};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{
     ChildFailure, ChildScheduled, Input, Instance, Moment, OperationId, Origin, Outcome, Parent, ParentClose,
@@ -53,7 +53,16 @@ pub(super) fn tell_parent(parent: &Parent, outcome: &Outcome) -> Effect {
 }
 
 /// Asks for a child.
-pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<RunId>) -> Effect {
+pub(super) fn start_child(
+    run: RunId,
+    scheduled: &ChildScheduled,
+    trace: Option<&TraceContext>,
+    known: Option<RunId>,
+) -> Effect {
+    let call = Cause {
+        run,
+        operation: scheduled.operation.get(),
+    };
     let request = StartChild {
         parent: Parent {
             run,
@@ -64,6 +73,7 @@ pub(super) fn start_child(run: RunId, scheduled: &ChildScheduled, known: Option<
         workflow: scheduled.workflow.clone(),
         input: scheduled.input.clone(),
         not_before: scheduled.not_before,
+        trace: trace.map(|trace| trace.at_operation(call)),
         known,
     };
     let message = PartitionMessage::StartChild(Box::new(request));
@@ -228,11 +238,13 @@ impl Shard {
             workflow,
             input,
             not_before,
+            trace,
             ..
         } = request;
         let run = RunId::new(id.partition(), moment.now, self.shared.host.random());
         let origin = Origin {
             parent: Some(parent),
+            trace,
             ..Origin::default()
         };
         let mut started = Started::new(workflow, id, input);

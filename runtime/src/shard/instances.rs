@@ -351,6 +351,7 @@ impl Shard {
             pending,
             parked,
             parent,
+            trace,
         } = recovered;
         let code = self.shared.workflows.code_of((&*workflow, &id));
         let is_registered = code.is_some();
@@ -366,7 +367,7 @@ impl Shard {
         if self.shared.is_read_only {
             return;
         }
-        self.resume_operations(run, &id, &pending, seeding);
+        self.resume_operations(run, &id, &pending, trace.as_deref(), seeding);
         if let Some((reason, since)) = parked
             && is_registered
             && !matches!(reason, ParkReason::Paused { .. })

@@ -274,7 +274,7 @@ impl Shard {
             }
             Effect::ForgetCall(run, operation) => self.calls.forget(run, operation),
             Effect::ForgetCalls(run) => self.calls.forget_all(run),
-            Effect::Publish(run, scheduled) => self.publish(run, &scheduled),
+            Effect::Publish(run, scheduled, trace) => self.publish(run, &scheduled, trace.as_deref()),
             Effect::CancelPublish(run, operation) => self.cancel_publish(run, operation),
             Effect::ForgetPublish(run, operation) => self.forget_publish(run, operation),
             Effect::CancelActivity(call) => self.dispatch.cancel(call),

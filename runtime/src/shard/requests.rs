@@ -1,25 +1,38 @@
 //! What a shard does with each message.
 
-use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Sequence};
+use millrun_core::{Epoch, InstanceId, Partition, RunId, Sequence, SpanId, TraceContext};
 use millrun_persistence::{ReadError, TurnError};
 use millrun_workflow::{Input, Instance, Moment, Name, Outcome, Parent, Started, Turn};
 
 use super::Shard;
 use super::runs::entry::{Entry, Errand, Residence, WorkflowName};
 use super::sweeps::answers::Response;
+use crate::code::workflows::is_reserved;
+use crate::config::MILLION;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
-    Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Reply, Request, ShardMessage, Standing,
-    StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply, UpdateRequest, Wake,
-    check_workflow,
+    Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Provenance, Reply, Request,
+    ShardMessage, Standing, StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply,
+    UpdateRequest, Wake, check_workflow,
 };
 use crate::{OnConflict, RunError, StartError};
 
-/// A beginning with what caused it, if the caller said so.
-fn with_cause(started: Started, cause: Option<Box<Cause>>) -> Started {
-    match cause {
-        Some(cause) => started.caused_by(*cause),
+/// A beginning with what it stems from, if the caller said so.
+fn with_provenance(started: Started, provenance: Option<Box<Provenance>>) -> Started {
+    match provenance {
+        Some(provenance) => provenance.said_of(started),
         None => started,
+    }
+}
+
+/// Lets a trace begin with a run, if it is among those that are chosen and has none. The run's id decides, so that the
+/// choice falls alike wherever it is looked at.
+#[cold]
+fn begin_trace(run: RunId, started: &mut Started, per_million: u32) {
+    let is_chosen = SpanId::of_run(run).bits() % u64::from(MILLION) < u64::from(per_million);
+    if is_chosen && started.trace().is_none() && !is_reserved(&started.workflow) {
+        let origin = started.origin.get_or_insert_default();
+        origin.trace = Some(TraceContext::beginning_with(run));
     }
 }
 
@@ -238,7 +251,7 @@ impl Shard {
             id,
             workflow,
             input,
-            cause,
+            provenance,
             on_conflict: _,
             reply,
             end,
@@ -246,7 +259,7 @@ impl Shard {
         let answer = match way {
             Ok(None) => {
                 let started = Started::new(workflow, id, input);
-                self.begin_asked(with_cause(started, cause), end, moment)
+                self.begin_asked(with_provenance(started, provenance), end, moment)
             }
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
@@ -269,7 +282,7 @@ impl Shard {
             id,
             workflow,
             input,
-            cause,
+            provenance,
             on_conflict: _,
             reply,
             end,
@@ -278,7 +291,7 @@ impl Shard {
             Ok(Some(attached)) => attached,
             Err(error) => return self.answer_start(reply, Err(error)),
             Ok(None) => {
-                let started = with_cause(Started::new(workflow, id, input), cause);
+                let started = with_provenance(Started::new(workflow, id, input), provenance);
                 match with {
                     FirstRequest::Signal {
                         name,
@@ -324,7 +337,7 @@ impl Shard {
                 let signal = Tell::Signal {
                     name,
                     value,
-                    cause,
+                    cause: provenance.and_then(|stems| stems.cause).map(Box::new),
                     request,
                     is_by_name,
                 };
@@ -356,11 +369,11 @@ impl Shard {
     /// Begins a run that a caller asked for, if there is room for one.
     fn begin_asked(
         &mut self,
-        started: Started,
+        mut started: Started,
         end: Reply<Standing>,
         moment: Moment,
     ) -> Result<StartedRun, StartError> {
-        let run = self.next_run(&started.id, moment)?;
+        let run = self.next_run(&mut started, moment)?;
         self.begin(run, started, Some(end), moment)
             .map_err(|error| StartError::Turn(error.to_string()))?;
         Ok(StartedRun {
@@ -369,26 +382,31 @@ impl Shard {
         })
     }
 
-    /// Names a run that a caller asked for, if there is room for one.
-    fn next_run(&self, id: &InstanceId, moment: Moment) -> Result<RunId, StartError> {
-        let len_max = self.shared.config.live_len_max;
+    /// Names a run that a caller asked for, if there is room for one. A trace may begin with it.
+    fn next_run(&self, started: &mut Started, moment: Moment) -> Result<RunId, StartError> {
+        let config = &self.shared.config;
+        let len_max = config.live_len_max;
         if self.census.live_len() >= len_max {
             return Err(StartError::TooManyLive { len_max });
         }
-        Ok(RunId::new(id.partition(), moment.now, self.shared.host.random()))
+        let run = RunId::new(started.id.partition(), moment.now, self.shared.host.random());
+        if config.traced_per_million > 0 {
+            begin_trace(run, started, config.traced_per_million);
+        }
+        Ok(run)
     }
 
     /// Begins a run and updates it in the same turn. `None` if it refused the update, whose sender has been
     /// told then, and nothing has begun.
     fn begin_updated(
         &mut self,
-        started: Started,
+        mut started: Started,
         end: Reply<Standing>,
         update: UpdateRequest,
         reply: UpdateReply,
         moment: Moment,
     ) -> Option<Result<StartedRun, StartError>> {
-        let run = match self.next_run(&started.id, moment) {
+        let run = match self.next_run(&mut started, moment) {
             Ok(run) => run,
             Err(error) => return Some(Err(error)),
         };

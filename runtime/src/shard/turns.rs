@@ -141,8 +141,13 @@ impl Shard {
                     }
                 }
                 command => {
-                    let id = &entry.id;
-                    match Deed::of(RunLife { run, life, id }, command, &self.shared.queues) {
+                    let named = RunLife {
+                        run,
+                        life,
+                        id: &entry.id,
+                        trace: entry.trace(),
+                    };
+                    match Deed::of(named, command, &self.shared.queues) {
                         Some(Deed::Task(task)) => self.effects.run(task),
                         Some(Deed::Effect(effect)) => self.effects.push(effect),
                         None => {}

@@ -7,13 +7,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use millrun_broker::{Broker, Filter, Headers, PublishError, TopicError, TopicName};
-use millrun_core::Cause;
+use millrun_core::{Cause, TraceContext};
 use millrun_workflow::{Name, Payload, PublishOutcome, Topic};
 use serde::de::DeserializeOwned;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<PublishOutcome, String>> + Send>>;
 
-type Begin = dyn Fn(&Payload, Cause) -> Result<Publishing, String> + Send + Sync;
+type Begin = dyn Fn(&Payload, Cause, Option<TraceContext>) -> Result<Publishing, String> + Send + Sync;
 
 type Connect = dyn Fn(&Broker) -> Result<Arc<Begin>, TopicError> + Send + Sync;
 
@@ -45,21 +45,25 @@ fn connect<T: DeserializeOwned + Send + Sync + 'static>(
     name: &str,
 ) -> Result<Arc<Begin>, TopicError> {
     let topic = broker.topic::<T>(name)?;
-    let begin = move |value: &Payload, cause: Cause| -> Result<Publishing, String> {
-        let value: T = value.decode().map_err(|error| error.to_string())?;
-        let topic = topic.clone();
-        let headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
-        Ok(Box::pin(async move {
-            let published = topic.publish_with(headers, value).await;
-            if let Err(PublishError::Closed(_)) = published {
-                // The runtime stops. Nobody has the value, and the next process decides about it.
-                return std::future::pending().await;
+    let begin =
+        move |value: &Payload, cause: Cause, trace: Option<TraceContext>| -> Result<Publishing, String> {
+            let value: T = value.decode().map_err(|error| error.to_string())?;
+            let topic = topic.clone();
+            let mut headers = Headers::new().key(cause.to_string()).caused_by_run(cause);
+            if let Some(trace) = trace {
+                headers = headers.trace(trace);
             }
-            published
-                .map(|_| PublishOutcome::Taken)
-                .map_err(|error| error.to_string())
-        }))
-    };
+            Ok(Box::pin(async move {
+                let published = topic.publish_with(headers, value).await;
+                if let Err(PublishError::Closed(_)) = published {
+                    // The runtime stops. Nobody has the value, and the next process decides about it.
+                    return std::future::pending().await;
+                }
+                published
+                    .map(|_| PublishOutcome::Taken)
+                    .map_err(|error| error.to_string())
+            }))
+        };
     Ok(Arc::new(begin))
 }
 

@@ -23,13 +23,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use millrun_broker::{Envelope, Inbox, Receiver, SubscribeError, SubscriptionConfig};
-use millrun_core::{Cause, Host, TaskHandle, panic_message};
+use millrun_core::{Host, TaskHandle, panic_message};
 use millrun_workflow::{Signal, Topic, Workflow};
 use serde::Serialize;
 
 use crate::builders::Start;
 use crate::ending::stop::StopCell;
 use crate::inner::Inner;
+use crate::mail::Provenance;
 use crate::{OnConflict, RunError, Runtime, StartError, StartWithSignalError, StopCause};
 
 /// How many envelopes are started or signalled at once.
@@ -116,14 +117,17 @@ impl<V> Drop for Given<V> {
 /// What is asked for because of one envelope.
 struct Asked<V> {
     value: Given<V>,
-    /// The run that published the envelope, if one did.
-    cause: Option<Cause>,
+    /// The run that published the envelope, if one did, and the place in a distributed trace that it names.
+    stems: Provenance,
 }
 
-/// The start with what causes it, if that is known.
-fn with_cause<H>(start: Start<'_, H>, cause: Option<Cause>) -> Start<'_, H> {
-    match cause {
-        Some(cause) => start.caused_by(cause),
+/// The start with what it stems from, as far as that is known.
+fn with_provenance<H>(mut start: Start<'_, H>, stems: Provenance) -> Start<'_, H> {
+    if let Some(cause) = stems.cause {
+        start = start.caused_by(cause);
+    }
+    match stems.trace {
+        Some(trace) => start.traced(trace),
         None => start,
     }
 }
@@ -244,10 +248,10 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         F: Fn(&Envelope<T>) -> (String, I) + Send + Sync + 'static,
     {
         let on_conflict = self.on_conflict;
-        self.trigger(make, move |runtime, id, input: I, cause| {
+        self.trigger(make, move |runtime, id, input: I, stems| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match with_cause(start, cause).await {
+                match with_provenance(start, stems).await {
                     Ok(_) => Handling::Done,
                     Err(StartError::Stopped(cause)) => Handling::stopped(&runtime, &cause),
                     Err(error) if error.is_retryable() => Handling::Later,
@@ -279,13 +283,13 @@ impl<T: Send + Sync + 'static> On<'_, T> {
         E: 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
     {
-        self.trigger(make, move |runtime, id, value: V, cause| {
+        self.trigger(make, move |runtime, id, value: V, stems| {
             Box::pin(async move {
                 let run = match runtime.attach(workflow, &id) {
                     Ok(run) => run,
                     Err(error) => return Handling::Refused(error.to_string()),
                 };
-                let sent = match cause {
+                let sent = match stems.cause {
                     Some(cause) => run.signal_caused_by(cause, signal, value).await,
                     None => run.signal(signal, value).await,
                 };
@@ -356,10 +360,10 @@ impl<T: Send + Sync + 'static> On<'_, T> {
             let (id, input, value) = make(envelope);
             (id, (input, value))
         };
-        self.trigger(make, move |runtime, id, (input, value): (I, V), cause| {
+        self.trigger(make, move |runtime, id, (input, value): (I, V), stems| {
             Box::pin(async move {
                 let start = runtime.start(workflow, &id, input).on_conflict(on_conflict);
-                match with_cause(start, cause).with_signal(signal, value).await {
+                match with_provenance(start, stems).with_signal(signal, value).await {
                     Ok(_) => Handling::Done,
                     Err(
                         StartWithSignalError::Start(StartError::Stopped(cause))
@@ -376,7 +380,7 @@ impl<T: Send + Sync + 'static> On<'_, T> {
     where
         V: Clone + Send + Sync + 'static,
         F: Fn(&Envelope<T>) -> (String, V) + Send + Sync + 'static,
-        D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
+        D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling> + Send + Sync + 'static,
     {
         let Self {
             runtime,
@@ -429,7 +433,7 @@ async fn work<T, V, F, D>(
     T: Send + Sync + 'static,
     V: Clone + Send + Sync,
     F: Fn(&Envelope<T>) -> (String, V),
-    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Handling>,
+    D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
 {
     // What is taken when a shutdown has begun comes to nobody, and lets another into its place.
     while !stop.is_closing()
@@ -448,7 +452,10 @@ async fn work<T, V, F, D>(
             match catch_unwind(AssertUnwindSafe(|| make(lent))) {
                 Ok((id, value)) => by_id.entry(id).or_default().push(Asked {
                     value: Given(Some(value)),
-                    cause: lent.run_cause(),
+                    stems: Provenance {
+                        cause: lent.run_cause(),
+                        trace: lent.trace(),
+                    },
                 }),
                 Err(panic) => {
                     let message = panic_message(panic);
@@ -482,7 +489,7 @@ async fn deliver_one<V, D>(
 ) -> bool
 where
     V: Clone,
-    D: Fn(Runtime, String, V, Option<Cause>) -> BoxFuture<'static, Handling>,
+    D: Fn(Runtime, String, V, Provenance) -> BoxFuture<'static, Handling>,
 {
     let (mut pause, pause_max) = PAUSES;
     let Some(value) = &asked.value.0 else {
@@ -490,7 +497,7 @@ where
     };
     loop {
         // The value's own code, which clones or encodes it, may panic.
-        let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone(), asked.cause).await };
+        let delivery = async { deliver(runtime.clone(), id.to_string(), value.clone(), asked.stems).await };
         let answer = AssertUnwindSafe(delivery).catch_unwind().await;
         match answer.unwrap_or_else(|panic| Handling::Refused(panic_message(panic))) {
             Handling::Done => {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp};
+use millrun_core::{Cause, Epoch, InstanceId, Partition, RunId, Timestamp, TraceContext};
 use millrun_workflow::{ChildFailure, OperationId, Parent, ParentClose, Payload, RunFailure, SignalFailure};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -61,14 +61,19 @@ fn parent() -> impl Strategy<Value = Parent> {
 fn start_child() -> impl Strategy<Value = PartitionMessage> {
     let not_before = option::of(any::<u64>().prop_map(Timestamp::from_micros));
     let known = option::of(run());
-    (parent(), id(), ".{0,20}", payload(), not_before, known).prop_map(
-        |(parent, id, workflow, input, not_before, known)| {
+    let trace = option::of((run(), operation()).prop_map(|(run, operation)| {
+        let operation = operation.get();
+        TraceContext::beginning_with(run).at_operation(Cause { run, operation })
+    }));
+    (parent(), id(), ".{0,20}", payload(), not_before, trace, known).prop_map(
+        |(parent, id, workflow, input, not_before, trace, known)| {
             PartitionMessage::StartChild(Box::new(StartChild {
                 parent,
                 id,
                 workflow: workflow.into(),
                 input,
                 not_before,
+                trace,
                 known,
             }))
         },
@@ -207,6 +212,7 @@ fn golden() -> Vec<PartitionMessage> {
             workflow: "parcel".into(),
             input: value(4),
             not_before: Some(Timestamp::from_micros(12)),
+            trace: None,
             known: Some(run(4, 8)),
         })),
         PartitionMessage::ChildStarted {

@@ -132,10 +132,12 @@ pub(super) fn encode(message: &PartitionMessage) -> Result<Vec<u8>, MessageError
                 workflow,
                 input,
                 not_before,
+                trace,
                 known,
             } = &**child;
             let origin = Origin {
                 parent: Some(*parent),
+                trace: *trace,
                 ..Origin::default()
             };
             let mut started = Started::new(workflow.clone(), id.clone(), input.clone());
@@ -264,6 +266,7 @@ pub(super) fn decode(kind: u8, body: &Bytes) -> Result<PartitionMessage, Message
                 workflow,
                 input,
                 not_before,
+                trace: origin.trace,
                 known: known.map(run_id).transpose()?,
             })))
         }

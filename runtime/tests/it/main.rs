@@ -64,6 +64,7 @@ mod supervision;
 mod support;
 mod tapped;
 mod threads;
+mod traces;
 mod trimming;
 mod unrecordable;
 mod upkeep;

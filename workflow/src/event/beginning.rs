@@ -1,6 +1,6 @@
 //! How a run began, and what it stems from: what stands in its first event.
 
-use millrun_core::{Cause, InstanceId, RunId, Timestamp};
+use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 
 use super::{Name, OperationId};
 use crate::Payload;
@@ -47,6 +47,20 @@ impl Started {
     #[must_use]
     pub fn caused_by(mut self, cause: Cause) -> Self {
         self.origin.get_or_insert_default().cause = Some(cause);
+        self
+    }
+
+    /// The place in a distributed trace of what had the run started, if that said one.
+    #[must_use]
+    #[inline]
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.origin.as_ref()?.trace.as_ref()
+    }
+
+    /// As it is, with the place in a distributed trace of what has it started.
+    #[must_use]
+    pub fn traced(mut self, trace: TraceContext) -> Self {
+        self.origin.get_or_insert_default().trace = Some(trace);
         self
     }
 
@@ -106,6 +120,10 @@ pub struct Origin {
     /// The run, and the operation of it, that had the instance started, if it is no child. A run that
     /// continues another has that one's. Runs begun by earlier releases do not say.
     pub cause: Option<Cause>,
+    /// The place in a distributed trace of what had it started: the span there is that of the caller, of the call if it
+    /// is a child, and the run's own if its trace begins with it. A run that continues another has that one's. Runs
+    /// begun by earlier releases do not say.
+    pub trace: Option<TraceContext>,
     /// The workflow that the first run of the instance was of, if this one is of another. Runs that were
     /// continued by earlier versions do not say.
     pub began_as: Option<Name>,

@@ -311,6 +311,9 @@ mod tests {
             answers: vec![("a".into(), Ok(payload(2))), ("b".into(), Err("b".into()))],
             senders: vec![sender(9)],
             signal_requests: vec!["carried".into(), "forgotten".into()],
+            trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+                .parse()
+                .ok(),
             ..Origin::default()
         }));
         let failed = |number| Event::AttemptFailed {

@@ -369,6 +369,7 @@ impl Instance {
                 parent: former.parent(),
                 continued: Some(self.run),
                 cause: former.origin.as_ref().and_then(|origin| origin.cause),
+                trace: former.trace().copied(),
                 began_as: (began_as != workflow).then(|| began_as.clone()),
                 signals: self.shared.lock().take_signals(),
                 answers: self

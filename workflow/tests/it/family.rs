@@ -1,6 +1,6 @@
 //! Children, and runs that go on in another.
 
-use millrun_core::{Cause, InstanceId, RunId, Timestamp};
+use millrun_core::{Cause, InstanceId, RunId, Timestamp, TraceContext};
 use millrun_workflow::{
     ChildError, ChildFailure, Command, Either, Event, Implementation, Input, InputRefused, Limits, Moment,
     OperationId, Origin, Outcome, Parent, ParentClose, Payload, Pending, RunFailure, Signal, Started,
@@ -321,7 +321,7 @@ fn other_children_and_other_ways_on_are_noticed_by_a_replay() {
 }
 
 #[test]
-fn a_run_that_continues_another_has_its_cause_and_a_child_has_its_parent() {
+fn a_run_that_continues_another_has_its_cause_and_its_trace_and_a_child_has_its_parent() {
     let cause = Cause {
         run: run_id(),
         operation: 9,
@@ -336,13 +336,14 @@ fn a_run_that_continues_another_has_its_cause_and_a_child_has_its_parent() {
         now: Timestamp::from_micros(1),
         epoch: 1,
     };
-    let started = begun(id()).caused_by(cause);
+    let trace = TraceContext::beginning_with(run_id()).at_operation(cause);
+    let started = begun(id()).caused_by(cause).traced(trace);
     let mut world = World::start_as(Some(code), started, Limits::default(), moment);
     world.signal(READING, &1);
     let Some(Command::ContinueAsNew { started, .. }) = world.commands.last() else {
         panic!("the run does not go on: {:?}", world.commands);
     };
-    assert_eq!(started.cause(), Some(cause));
+    assert_eq!((started.cause(), started.trace()), (Some(cause), Some(&trace)));
 
     let mut child = begun(id());
     assert_eq!(child.cause(), None);

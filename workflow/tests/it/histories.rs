@@ -41,6 +41,7 @@ const EXPLAIN: Activity<String, ()> = Activity::named("explain");
 const SIGNALLED: Workflow<u64, String> = Workflow::named("signalled");
 const REQUESTED: Workflow<u64, u64> = Workflow::named("requested");
 const CAUSED: Workflow<u64, u64> = Workflow::named("caused");
+const TRACED: Workflow<u64, u64> = Workflow::named("traced");
 const MENDED: Workflow<u64, String> = Workflow::named("mended");
 const SENT: Topic<u64> = Topic::named("parcels.sent");
 
@@ -159,6 +160,31 @@ fn caused_implementation() -> Implementation {
             cx.continue_as_new(CAUSED, number + first + cx.receive(GO).await?)
                 .await?,
         )
+    })
+}
+
+/// A run that a caller has started from a place in a distributed trace, and that goes on in another one.
+fn traced() -> World {
+    let input = Payload::encode(&9_u64).unwrap();
+    let started = Started::new(TRACED.name(), InstanceId::new("world").unwrap(), input);
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let moment = Moment {
+        now: Timestamp::from_micros(1_000_000),
+        epoch: 1,
+    };
+    let code = Some(traced_implementation());
+    let started = started.traced(trace.parse().unwrap());
+    let mut world = World::start_as(code, started, Limits::default(), moment);
+    world.fail(1, "busy", true);
+    assert!(world.fire_next());
+    world.complete(1, &10_u64);
+    world
+}
+
+fn traced_implementation() -> Implementation {
+    Implementation::new(TRACED, async |cx: WorkflowContext, number: u64| {
+        let reserved = cx.call(RESERVE, number).await?;
+        Ok::<_, WorkflowError>(cx.continue_as_new(TRACED, reserved).await?)
     })
 }
 
@@ -715,6 +741,12 @@ pub(crate) fn recordings() -> Vec<Recording> {
             code: caused_implementation,
             make: caused,
             file: include_str!("../histories/v1-caused.txt"),
+        },
+        Recording {
+            name: "v1-traced",
+            code: traced_implementation,
+            make: traced,
+            file: include_str!("../histories/v1-traced.txt"),
         },
         Recording {
             name: "v1-requested",

@@ -16,7 +16,7 @@ mod with_update;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{Cause, InstanceId, RunId};
+use millrun_core::{Cause, InstanceId, RunId, TraceContext};
 use millrun_workflow::{
     NAME_BYTES_MAX, Name, Payload, PayloadError, RunFailure, Signal, TypedError, Update, Workflow,
 };
@@ -28,7 +28,7 @@ use crate::code::workflows::is_reserved;
 use crate::handles::run::End;
 use crate::handles::updated::Decoder;
 use crate::inner::Inner;
-use crate::mail::{Reply, Request, StartRequest, StartedRun, Target};
+use crate::mail::{Provenance, Reply, Request, StartRequest, StartedRun, Target};
 use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
 
 pub use future::Starting;
@@ -90,7 +90,7 @@ struct Asked {
     id: InstanceId,
     workflow: Name,
     input: Payload,
-    cause: Option<Box<Cause>>,
+    provenance: Option<Box<Provenance>>,
 }
 
 impl<H> fmt::Debug for Start<'_, H> {
@@ -142,7 +142,39 @@ impl<'a, H> Start<'a, H> {
     /// published.
     pub fn caused_by(mut self, cause: Cause) -> Self {
         if let Ok(asked) = &mut self.asked {
-            asked.cause = Some(Box::new(cause));
+            asked.provenance.get_or_insert_default().cause = Some(cause);
+        }
+        self
+    }
+
+    /// Says from which place in a distributed trace this start is asked for: that of the caller's own span, or the
+    /// `traceparent` header of the request that it serves. A run that begins keeps it in its first event, hands it on to
+    /// its [activities](crate::ActivityContext::trace), its children and what it publishes, and has spans under it if it
+    /// says that the trace is recorded. A [trigger](Runtime::on) says it by itself of an envelope that has one.
+    ///
+    /// ```
+    /// # use millrun::{Runtime, Workflow, WorkflowContext, WorkflowError};
+    /// # const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
+    /// # async fn double(_cx: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    /// #     Ok(number * 2)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::volatile().register(DOUBLE, double).start().await?;
+    /// let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    /// // A header that is none is passed over, as the W3C recommendation asks for.
+    /// let start = runtime.start(DOUBLE, "d", 21);
+    /// let start = match header.parse() {
+    ///     Ok(trace) => start.traced(trace),
+    ///     Err(_) => start,
+    /// };
+    /// assert_eq!(start.await?.result().await?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn traced(mut self, trace: TraceContext) -> Self {
+        if let Ok(asked) = &mut self.asked {
+            asked.provenance.get_or_insert_default().trace = Some(trace);
         }
         self
     }
@@ -372,7 +404,7 @@ impl Asked {
             id,
             workflow,
             input,
-            cause: None,
+            provenance: None,
         })
     }
 
@@ -382,14 +414,14 @@ impl Asked {
             id,
             workflow,
             input,
-            cause,
+            provenance,
         } = self;
         let (told, end) = oneshot::channel();
         let request = StartRequest {
             id,
             workflow,
             input,
-            cause,
+            provenance,
             on_conflict,
             reply,
             end: told,

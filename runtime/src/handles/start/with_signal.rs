@@ -119,7 +119,7 @@ impl<'a, H> StartWithSignal<'a, H> {
                             id.clone(),
                             Target::Run(run),
                         );
-                        let cause = asked.cause;
+                        let cause = asked.provenance.and_then(|stems| stems.cause).map(Box::new);
                         let signal = Tell::Signal {
                             name,
                             value,

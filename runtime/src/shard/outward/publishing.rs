@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
-use millrun_core::{Cause, RunId, panic_message};
+use millrun_core::{Cause, RunId, TraceContext, panic_message};
 use millrun_workflow::{Moment, Name, OperationId, Pending, PublishOutcome, PublishScheduled};
 use rustc_hash::FxHashSet;
 
@@ -92,7 +92,12 @@ impl Shard {
 
     /// Publishes a value whose decision is durable. A topic that is not registered here leaves it in
     /// its history.
-    pub(in crate::shard) fn publish(&mut self, run: RunId, scheduled: &PublishScheduled) {
+    pub(in crate::shard) fn publish(
+        &mut self,
+        run: RunId,
+        scheduled: &PublishScheduled,
+        trace: Option<&TraceContext>,
+    ) {
         let operation = scheduled.operation;
         let Some((topic, begin)) = self.shared.topics.get(&scheduled.topic) else {
             tracing::warn!(%run, topic = %scheduled.topic, "a topic is not registered: the publish waits");
@@ -116,6 +121,7 @@ impl Shard {
             run,
             operation: operation.get(),
         };
+        let trace = trace.map(|trace| trace.at_operation(cause));
         let published = move |outcome, topic: Option<Name>| LocalMessage::Published {
             run,
             operation,
@@ -127,7 +133,7 @@ impl Shard {
             Err(problem) => return self.ways.tell(run, published(Err(problem), None)),
         };
         // A value's own code, which decodes or drops it, may panic.
-        let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, cause)));
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(&scheduled.value, cause, trace)));
         let mut publishing = match begun.unwrap_or_else(|panic| Err(panic_message(panic))) {
             Ok(publishing) => publishing,
             Err(message) => return self.ways.tell(run, published(Err(message), None)),
@@ -252,10 +258,12 @@ impl Shard {
     ) {
         // Another run may by a rare chance be taken for the one that stood in line.
         let is_handed = self.handed().outcome((run, operation)).is_some();
-        let scheduled = match self.entries.get(run).map(|entry| &entry.residence) {
+        let found = match self.entries.get(run).map(|entry| (entry, &entry.residence)) {
             Some(_) if is_handed => None,
-            Some(Residence::Hot(instance)) => match instance.ledger().pending_operation(operation) {
-                Some(Pending::Publish { scheduled, .. }) => Some(Arc::clone(scheduled)),
+            Some((entry, Residence::Hot(instance))) => match instance.ledger().pending_operation(operation) {
+                Some(Pending::Publish { scheduled, .. }) => {
+                    Some((Arc::clone(scheduled), entry.trace().copied()))
+                }
                 Some(_) | None => None,
             },
             Some(_) | None => None,
@@ -264,8 +272,8 @@ impl Shard {
             backlog.is_busy = false;
             backlog.front = None;
         }
-        if let Some(scheduled) = scheduled {
-            self.publish(run, &scheduled);
+        if let Some((scheduled, trace)) = found {
+            self.publish(run, &scheduled, trace.as_ref());
         }
         let is_free = |backlog: &Backlog| !backlog.is_busy;
         if self.backlogs.by_topic.get(&topic).is_some_and(is_free) {
@@ -306,6 +314,7 @@ impl Shard {
         &mut self,
         run: RunId,
         scheduled: &PublishScheduled,
+        trace: Option<&TraceContext>,
         is_repeated: bool,
     ) {
         let operation = scheduled.operation;
@@ -315,7 +324,7 @@ impl Shard {
                 let message = LocalMessage::PublishParked { run, operation };
                 return self.ways.tell(run, message);
             }
-            None if is_repeated => return self.publish(run, scheduled),
+            None if is_repeated => return self.publish(run, scheduled, trace),
             None if !self.shared.topics.has(&scheduled.topic) => return,
             None => {
                 let outcome = Ok(PublishOutcome::Unknown);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use millrun_core::{InstanceId, RunId};
+use millrun_core::{InstanceId, RunId, TraceContext};
 use millrun_workflow::{Input, Instance, Name, OperationId, Parent, ParkReason, Payload, Started};
 
 use super::results::ResultNumber;
@@ -166,6 +166,15 @@ impl Entry {
     pub(in crate::shard) fn forget_starter(&mut self) {
         if std::mem::take(&mut self.is_waiter_starter) {
             self.waiter = None;
+        }
+    }
+
+    /// Its place in a distributed trace, if it has one and is in memory.
+    #[inline]
+    pub(in crate::shard) fn trace(&self) -> Option<&TraceContext> {
+        match &self.residence {
+            Residence::Hot(instance) => instance.ledger().started()?.trace(),
+            Residence::Cold | Residence::Loading(_) | Residence::Ended(_) => None,
         }
     }
 

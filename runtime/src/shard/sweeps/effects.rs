@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use millrun_core::{Offset, Partition, RunId, Timestamp};
+use millrun_core::{Offset, Partition, RunId, Timestamp, TraceContext};
 use millrun_persistence::Snapshot;
 use millrun_workflow::{OperationId, PublishScheduled};
 
@@ -19,7 +19,8 @@ use crate::timers::TimerCommand;
 pub(in crate::shard) enum Effect {
     /// A message to the shard that hosts the partition.
     Send(Partition, Box<PartitionMessage>),
-    Publish(RunId, Arc<PublishScheduled>),
+    /// With the place of the run in a distributed trace.
+    Publish(RunId, Arc<PublishScheduled>, Option<Box<TraceContext>>),
     CancelPublish(RunId, OperationId),
     /// The end of a child is durable in its parent's history.
     ForgetCall(RunId, OperationId),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use millrun_core::{Cause, InstanceId, RunId, Timestamp};
+use millrun_core::{Cause, InstanceId, RunId, SpanId, Timestamp, TraceContext, TraceId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes as Raw};
 
@@ -27,6 +27,8 @@ pub(super) struct OriginWire<'a> {
     began_as: Option<Cow<'a, str>>,
     #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
     cause: Option<CauseWire>,
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    trace: Option<TraceWire>,
     #[serde(rename = "s", borrow, default, skip_serializing_if = "Vec::is_empty")]
     signals: Vec<(Cow<'a, str>, &'a Raw)>,
     #[serde(rename = "a", borrow, default, skip_serializing_if = "Vec::is_empty")]
@@ -62,6 +64,33 @@ impl CauseWire {
             run: run_id(self.run)?,
             operation: self.operation,
         })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct TraceWire {
+    #[serde(rename = "t")]
+    trace: u128,
+    #[serde(rename = "s")]
+    span: u64,
+    #[serde(rename = "f")]
+    flags: u8,
+}
+
+impl TraceWire {
+    fn of(trace: &TraceContext) -> Self {
+        Self {
+            trace: trace.trace_id().bits(),
+            span: trace.span_id().bits(),
+            flags: trace.flags(),
+        }
+    }
+
+    fn into_event(self) -> Result<TraceContext, EventError> {
+        let zero = || EventError::Malformed("a trace or a span without an id".into());
+        let trace = TraceId::from_bits(self.trace).ok_or_else(zero)?;
+        let span = SpanId::from_bits(self.span).ok_or_else(zero)?;
+        Ok(TraceContext::new(trace, span, self.flags))
     }
 }
 
@@ -115,6 +144,7 @@ impl<'a> OriginWire<'a> {
             }),
             continued: origin.continued.map(RunId::bits),
             cause: origin.cause.map(CauseWire::of),
+            trace: origin.trace.as_ref().map(TraceWire::of),
             began_as: origin.began_as.as_deref().map(Cow::Borrowed),
             signals: signals
                 .map(|(name, value)| (Cow::Borrowed(&**name), raw(value)))
@@ -145,6 +175,7 @@ impl<'a> OriginWire<'a> {
             parent: parent.transpose()?,
             continued: self.continued.map(run_id).transpose()?,
             cause: self.cause.map(CauseWire::into_event).transpose()?,
+            trace: self.trace.map(TraceWire::into_event).transpose()?,
             began_as: self.began_as.map(|name| Cow::Owned(name.into_owned())),
             signals: signals
                 .map(|(name, value)| (Cow::Owned(name.into_owned()), payload(body, value)))

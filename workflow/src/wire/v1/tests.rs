@@ -117,6 +117,7 @@ fn samples() -> Vec<Event> {
                 parent: None,
                 continued: Some(run),
                 cause: None,
+                trace: None,
                 began_as: None,
                 signals: signals.clone(),
                 answers: vec![
@@ -321,6 +322,9 @@ fn samples() -> Vec<Event> {
             ..Started::new("ship", id.clone(), value.clone())
         })
     }));
+    let trace = "00-ffffffffffffffffffffffffffffffff-0000000000000001-03";
+    let traced = Started::new("bill", id.clone(), value.clone()).traced(trace.parse().unwrap());
+    events.push(Event::Started(traced));
     events.push(Event::Started(Started {
         origin: Some(Box::new(Origin {
             continued: Some(run),

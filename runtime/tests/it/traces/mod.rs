@@ -1,0 +1,3 @@
+//! Distributed traces: where runs stand in them, and what they hand on.
+
+mod context;
