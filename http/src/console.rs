@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::checked::CheckSites;
 use crate::router::{Served, routes};
+#[cfg(feature = "serve")]
+use crate::serve::Routes;
 use crate::{Access, Hook, Hooks, Redaction, Sites};
 
 /// The routes over a runtime, with what they check. A cheap clone; it keeps the runtime alive.
@@ -124,6 +126,11 @@ impl Console {
 
 #[cfg(feature = "serve")]
 impl Console {
+    /// The same routes for a server of this crate.
+    pub(crate) fn routes(&self) -> Routes {
+        Routes::new(&self.served, &self.sites, self.router())
+    }
+
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.served.runtime
     }

@@ -31,10 +31,7 @@ pub(crate) fn routes(served: &Served) -> Router {
         let value_at = value_at(operation);
         let handler = move |request: Request| {
             let served = Arc::clone(&served);
-            async move {
-                let answered = served.answer(operation, value_at, request).await;
-                finished(answered.unwrap_or_else(|problem| problem.respond(&served.redaction)))
-            }
+            async move { served.respond(operation, value_at, request).await }
         };
         let method = MethodFilter::try_from(operation.method.clone())
             .expect("the table has methods that a route can have");
@@ -75,6 +72,17 @@ impl Served {
         }
     }
 
+    /// The answer to a request for an operation, or why there is none.
+    pub(crate) async fn respond(
+        &self,
+        operation: &Operation,
+        value_at: Option<usize>,
+        request: Request,
+    ) -> Response {
+        let answered = self.answer(operation, value_at, request).await;
+        finished(answered.unwrap_or_else(|problem| problem.respond(&self.redaction)))
+    }
+
     async fn answer(
         &self,
         operation: &Operation,
@@ -109,7 +117,7 @@ impl Served {
 
 /// The place of the segment that holds an operation's value, counted from the last segment of the path. It is not
 /// counted from the first, because a nested router has the segments of its prefix before them.
-fn value_at(operation: &Operation) -> Option<usize> {
+pub(crate) fn value_at(operation: &Operation) -> Option<usize> {
     let mut segments = operation.path.rsplit('/');
     segments.position(|segment| segment.starts_with('{'))
 }

@@ -80,6 +80,11 @@ impl Sites {
     /// The problem `host` or `origin`.
     pub(crate) fn check(&self, request: &Parts) -> Result<(), Problem> {
         let host = one(request, header::HOST).map_err(|()| Problem::new("host", "there are several"))?;
+        let is_plain = host.is_some_and(|host| is_loopback(host.as_bytes()));
+        if is_plain && request.uri.authority().is_none() && !request.headers.contains_key(ORIGIN) {
+            // What nearly all programs send needs no further look.
+            return Ok(());
+        }
         let asked = match host {
             Some(host) => {
                 Some(authority(host).ok_or_else(|| Problem::new("host", format!("{host:?} is no host")))?)
@@ -124,6 +129,18 @@ impl Sites {
         host.eq_ignore_ascii_case("localhost")
             || address.is_ok_and(|address| address.is_loopback() || self.has_addresses)
             || self.hosts.iter().any(|listed| listed.eq_ignore_ascii_case(host))
+    }
+}
+
+/// Whether a host is a name that is always allowed, in its usual form, with or without a port.
+fn is_loopback(host: &[u8]) -> bool {
+    let behind = [&b"127.0.0.1"[..], b"localhost", b"[::1]"]
+        .into_iter()
+        .find_map(|name| host.strip_prefix(name));
+    match behind {
+        Some([]) => true,
+        Some([b':', port @ ..]) => (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit),
+        _ => false,
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) async fn start_one(
     match key {
         Some(key) => {
             let fingerprint = Fingerprint::of(id.unwrap_or_default(), body);
-            served.keys.once(&served.runtime, key, fingerprint, start).await
+            Box::pin(served.keys.once(&served.runtime, key, fingerprint, start)).await
         }
         None => start.await,
     }
@@ -140,11 +140,12 @@ impl StartAsked {
             start = start.traced(trace);
         }
         let handle = start.on_conflict(self.on_conflict).await?;
-        let run = handle.run_id();
+        let run = handle.run_id().map(|run| run.to_string());
+        let history = run.as_ref().map(|run| [runs, run, "/history"].concat());
         Ok(object([
             ("id", handle.id().into()),
             ("run", run.into()),
-            ("history", run.map(|run| format!("{runs}{run}/history")).into()),
+            ("history", history.into()),
         ]))
     }
 }

@@ -1,11 +1,9 @@
 //! The accept loop: connections up to a bound, and their end.
 
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper::rt::Timer as _;
 use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::ServeConfig;
 use super::connection::serve;
+use super::routes::Routes;
 use super::serving::{Drained, Ending};
 use super::silent::Silent;
 
@@ -48,14 +47,14 @@ impl Listener for TcpListener {
 /// Dropping it closes all connections at once.
 pub(super) async fn accept<L: Listener>(
     mut listener: L,
-    router: Router,
+    routes: Routes,
     config: ServeConfig,
     ending: Ending,
 ) -> Drained {
     let config = Arc::new(config);
     let silent = Silent::default();
     let mut connections = JoinSet::new();
-    let mut stopping = pin!(ending.stopping());
+    let mut stopping = ending.stopping();
     // The one connection beyond the bound, until another has ended.
     let mut beyond = None;
     loop {
@@ -63,7 +62,7 @@ pub(super) async fn accept<L: Listener>(
         match beyond.take() {
             Some(io) if !is_full => {
                 let place = silent.enter();
-                let served = serve(io, router.clone(), Arc::clone(&config), ending.clone(), place);
+                let served = serve(io, routes.clone(), Arc::clone(&config), ending.clone(), place);
                 connections.spawn(served);
                 continue;
             }
@@ -75,7 +74,7 @@ pub(super) async fn accept<L: Listener>(
         }
         tokio::select! {
             biased;
-            () = stopping.as_mut() => break,
+            () = &mut stopping => break,
             Some(_ended) = connections.join_next() => {}
             accepted = listener.accept(), if beyond.is_none() => match accepted {
                 Ok(io) => beyond = Some(io),

@@ -58,6 +58,21 @@ pub(super) fn beside(store: &Path) -> PathBuf {
     path.into()
 }
 
+/// Listens on an address. What the system has of an answer and cannot send yet is bounded as what is unsent in this
+/// process: else it takes megabytes for a client that reads nothing, and this process makes them.
+pub(super) async fn listen(address: SocketAddr, config: &ServeConfig) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await?;
+    // Connections have it from here.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    {
+        let unsent_max = u32::try_from(config.unsent_bytes_max).unwrap_or(u32::MAX);
+        socket2::SockRef::from(&listener).set_tcp_notsent_lowat(unsent_max)?;
+    }
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    let _ = config;
+    Ok(listener)
+}
+
 impl Console {
     /// Serves the routes at an address, within bounds. Port 0 is one that the system chooses. An address that others
     /// reach is for an access with tokens, or by a function that looks at the request. Addresses are among the
@@ -78,7 +93,7 @@ impl Console {
             at: ServedAt::Address(address),
             source,
         };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address, &config).await.map_err(failed)?;
         let at = ServedAt::Address(listener.local_addr().map_err(failed)?);
         let console = if is_loopback {
             self.clone()

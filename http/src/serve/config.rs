@@ -27,7 +27,9 @@ pub struct ServeConfig {
     /// streams has its bounds in the stream.
     pub request_within: Duration,
     /// How many bytes of an answer wait in memory for the client to take them; 64 KiB by default, and at least
-    /// 8 KiB, or one piece of the answer that is larger. At the bound no more of the answer is made.
+    /// 8 KiB, or one piece of the answer that is larger. At the bound no more of the answer is made. On Linux the
+    /// system has at most as many again that it cannot send yet (`TCP_NOTSENT_LOWAT`); elsewhere as many as its own
+    /// buffers take.
     pub unsent_bytes_max: usize,
     /// How long a client may take none of the bytes that wait for it; 30 s by default. Then the connection is
     /// closed.

@@ -1,7 +1,7 @@
 //! A server of our own for the routes, with bounds that a nested router leaves to its app's server.
 //!
 //! ```text
-//!   at_address, at_socket ──► accept ──► connection (a task each) ──► request ──► Console::router
+//!   at_address, at_socket ──► accept ──► connection (a task each) ──► request ──► routes
 //!          │                    │  ▲           │ unstalled: what is written must be taken
 //!          ▼                    ▼  └─ silent ◄─┘ one that has sent no request makes room
 //!       Serving ──── stage ─────┴──► told: event streams are told of the end
@@ -21,16 +21,20 @@ mod address;
 mod config;
 mod connection;
 mod request;
+mod routes;
 mod serving;
 mod silent;
 #[cfg(unix)]
 mod socket;
 #[cfg(test)]
 mod tests;
+mod timer;
 #[cfg(any(not(unix), test))]
 mod token_file;
 mod told;
 mod unstalled;
+
+pub(crate) use routes::Routes;
 
 pub use address::ServeError;
 pub use config::ServeConfig;

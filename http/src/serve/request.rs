@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::http::{Method, Request};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::rt::Timer as _;
-use hyper_util::rt::TokioTimer;
-use tower::Service as _;
 
+use super::routes::Routes;
 use super::serving::Ending;
+use super::timer::ConnectionTimer;
 use super::told::told;
 use crate::problem::Problem;
 use crate::query::wait;
@@ -21,22 +20,20 @@ use crate::router::finished;
 /// # Cancel safety
 /// As that of [`Console::router`](crate::Console::router): a request that is cut off may be recorded or not.
 pub(super) async fn answer(
-    mut router: Router,
+    routes: &Routes,
     request: Request<Incoming>,
     within: Duration,
-    ending: Ending,
+    timer: &ConnectionTimer,
+    ending: &Ending,
 ) -> Response {
     // A query that cannot be read is for the route to refuse.
     let waits = wait(request.uri().query().unwrap_or_default()).unwrap_or_default();
     let has_effect = request.method() != Method::GET && request.method() != Method::HEAD;
-    let mut answered = router.call(request);
-    let late = TokioTimer::new().sleep(within + waits);
+    let answered = routes.answer(request);
+    let late = timer.until(timer.now() + within + waits);
     tokio::select! {
         biased;
-        answer = &mut answered => match answer {
-            Ok(answer) => told(answer, ending),
-            Err(impossible) => match impossible {},
-        },
+        answer = answered => told(answer, ending),
         () = late => {
             let detail = format!("it has taken {} s", (within + waits).as_secs());
             finished(Problem::new("timeout", detail).into_response())

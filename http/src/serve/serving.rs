@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hyper::rt::Timer as _;
@@ -68,12 +70,12 @@ impl Serving {
         let (stop, ending) = ending();
         let (end, ended) = oneshot::channel();
         let unready_for = config.unready_for;
-        let router = console.router();
+        let routes = console.routes();
         let host: &Arc<dyn Host> = console.runtime().host();
         let task = host.spawn(
             "http",
             Box::pin(async move {
-                let drained = accept(listener, router, config, ending).await;
+                let drained = accept(listener, routes, config, ending).await;
                 // The one who asked for it may have given up.
                 end.send(drained).ok();
             }),
@@ -139,11 +141,45 @@ pub(super) fn ending() -> (watch::Sender<bool>, Ending) {
 
 impl Ending {
     /// Completes once the server stops, or is dropped.
-    pub(super) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(super) fn stopping(&self) -> Stopping {
         let mut ending = self.0.clone();
-        async move {
-            // An error says that nobody is left to tell it.
-            ending.wait_for(|is_stopping| *is_stopping).await.ok();
+        Stopping {
+            ending: self.0.clone(),
+            told: Box::pin(async move {
+                // An error says that nobody is left to tell it.
+                ending.wait_for(|is_stopping| *is_stopping).await.ok();
+            }),
+            waker: None,
         }
+    }
+}
+
+/// Waits for the server to stop.
+///
+/// A connection's task is polled for every request, and asking whether the channel has something new takes a lock that
+/// all connections share. So it is asked once for each waker, and then when the server stops.
+pub(super) struct Stopping {
+    ending: watch::Receiver<bool>,
+    told: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// What the channel wakes.
+    waker: Option<Waker>,
+}
+
+impl Future for Stopping {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let will_be_woken = self
+            .waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()));
+        if will_be_woken && matches!(self.ending.has_changed(), Ok(false)) {
+            return Poll::Pending;
+        }
+        if self.told.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        self.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 }

@@ -20,6 +20,8 @@ use tokio::time::Instant;
 
 use super::ServeConfig;
 use super::accept::{Listener, accept};
+#[cfg(any(target_os = "android", target_os = "linux"))]
+use super::address::listen;
 use super::serving::{Drained, ending};
 use crate::{Access, Console};
 
@@ -121,7 +123,7 @@ fn serve(change: impl FnOnce(&mut ServeConfig)) -> Server {
     let (connect, connected) = mpsc::channel(16);
     let (stop, ending) = ending();
     let mut tasks = JoinSet::new();
-    tasks.spawn(accept(Connected(connected), router, config, ending));
+    tasks.spawn(accept(Connected(connected), router.into(), config, ending));
     Server {
         connect,
         stop,
@@ -267,6 +269,19 @@ async fn read_once_closed(server: &Server, client: DuplexStream, begun: Instant)
         server.ask("").await;
     }
     all(client).await.len()
+}
+
+/// The system took megabytes of answers for a client that read none, each of which had been made for nobody.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+#[tokio::test]
+async fn the_system_holds_no_more_of_an_answer_than_the_server() {
+    let config = ServeConfig::default();
+    let listener = listen("127.0.0.1:0".parse().unwrap(), &config).await.unwrap();
+    let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+    let (connected, accepted) = tokio::join!(client, listener.accept());
+    let (_client, (stream, _)) = (connected.unwrap(), accepted.unwrap());
+    let unsent_max = socket2::SockRef::from(&stream).tcp_notsent_lowat().unwrap();
+    assert_eq!(unsent_max as usize, config.unsent_bytes_max);
 }
 
 #[tokio::test(start_paused = true)]

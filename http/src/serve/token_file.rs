@@ -4,10 +4,9 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use super::address::beside;
+use super::address::{beside, listen};
 use super::serving::{ServedAt, Serving};
 use super::{ServeConfig, ServeError};
 use crate::token::hexadecimal;
@@ -43,7 +42,7 @@ impl Console {
         let text = hexadecimal(&secret);
         let token = Token::new(&text).expect("64 digits are a token");
         let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address, &config).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         fs::write(&path, format!("http://{address}\n{text}\n")).map_err(failed)?;
         let file = TokenFile(path.clone());

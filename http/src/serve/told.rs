@@ -8,12 +8,12 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 
-use super::serving::Ending;
+use super::serving::{Ending, Stopping};
 use crate::problem::Problem;
 use crate::stream::Frames;
 
 /// An answer whose stream of server-sent events, if it is one, is told when the server stops.
-pub(super) fn told(answer: Response, ending: Ending) -> Response {
+pub(super) fn told(answer: Response, ending: &Ending) -> Response {
     let form = answer
         .headers()
         .get(header::CONTENT_TYPE)
@@ -22,7 +22,7 @@ pub(super) fn told(answer: Response, ending: Ending) -> Response {
         return answer;
     }
     answer.map(|events| {
-        let stopping = Some(Box::pin(ending.stopping()) as _);
+        let stopping = Some(ending.stopping());
         Body::new(Told { events, stopping })
     })
 }
@@ -31,7 +31,7 @@ pub(super) fn told(answer: Response, ending: Ending) -> Response {
 struct Told {
     events: Body,
     /// Until it has completed.
-    stopping: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    stopping: Option<Stopping>,
 }
 
 impl HttpBody for Told {
@@ -45,7 +45,7 @@ impl HttpBody for Told {
         let Some(stopping) = &mut self.stopping else {
             return Poll::Ready(None);
         };
-        if stopping.as_mut().poll(cx).is_ready() {
+        if Pin::new(stopping).poll(cx).is_ready() {
             self.stopping = None;
             self.events = Body::empty();
             let mut last = Frames::default();

@@ -5,22 +5,28 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::{Sleep, Timer as _};
-use hyper_util::rt::TokioTimer;
+use hyper::rt::Timer as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::timer::{ConnectionSleep, ConnectionTimer};
 
 /// A connection that is an error when bytes have waited for its client for too long, none of them taken.
 pub(super) struct Unstalled<Io> {
     io: Io,
     within: Duration,
+    timer: ConnectionTimer,
     /// Since bytes wait.
-    deadline: Option<Pin<Box<dyn Sleep>>>,
+    deadline: Option<ConnectionSleep>,
 }
 
 impl<Io: Unpin> Unstalled<Io> {
-    pub(super) fn new(io: Io, within: Duration) -> Self {
-        let deadline = None;
-        Self { io, within, deadline }
+    pub(super) const fn new(io: Io, within: Duration, timer: ConnectionTimer) -> Self {
+        Self {
+            io,
+            within,
+            timer,
+            deadline: None,
+        }
     }
 
     fn bounded<T>(
@@ -32,11 +38,11 @@ impl<Io: Unpin> Unstalled<Io> {
             self.deadline = None;
             return Poll::Ready(written);
         }
-        let within = self.within;
+        let Self { within, timer, .. } = self;
         let deadline = self
             .deadline
-            .get_or_insert_with(|| TokioTimer::new().sleep(within));
-        deadline.as_mut().poll(cx).map(|()| {
+            .get_or_insert_with(|| timer.until(timer.now() + *within));
+        Pin::new(deadline).poll(cx).map(|()| {
             let why = "the client has taken nothing for too long";
             Err(io::Error::new(io::ErrorKind::TimedOut, why))
         })

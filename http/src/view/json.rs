@@ -1,7 +1,8 @@
 //! A JSON value in which fields keep their order and payloads their exact text.
 
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
 use millrun::workflow::{Cause, OperationId, TraceContext};
 use millrun::{InstanceId, Payload, RunId, Timestamp};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -38,11 +39,10 @@ impl Json {
 
     /// The answer of this text.
     pub(crate) fn respond(&self, redaction: &Redaction) -> Response {
-        (
-            [(header::CONTENT_TYPE, "application/json")],
-            self.to_text(redaction),
-        )
-            .into_response()
+        let mut response = Response::new(Body::from(self.to_text(redaction)));
+        let media_type = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+        response
     }
 }
 
