@@ -12,8 +12,11 @@ import { link, operates, Repeat, status, trouble, ui } from './ui.js';
 const PAGE = 50;
 // A page may be empty and have a next one: so often that is asked for at once.
 const PAGES_MAX = 10;
-// Between two readings of what has changed.
-const PAUSE_MS = 500;
+// Between two readings of what has changed: some times as long as a reading takes, so that a program in which much
+// changes has most of its time for that, and so much at least and at most.
+const PAUSE_TIMES = 3;
+const PAUSE_MS_MIN = 100;
+const PAUSE_MS_MAX = 500;
 // Statuses that have a tab only where there are such runs.
 const SELDOM = ['not-registered', 'continued'];
 const ENDED = STATUSES.filter(status => !LIVE.includes(status));
@@ -39,7 +42,7 @@ export class Runs {
   // Reads again at once, or when the last reading is some time ago.
   soon() {
     if (this.waits) return;
-    const pause = Math.max(0, (this.loaded ?? 0) + PAUSE_MS - Date.now());
+    const pause = Math.max(0, (this.mayLoadFrom ?? 0) - Date.now());
     this.waits = setTimeout(() => {
       this.waits = null;
       this.repeat.now();
@@ -47,6 +50,7 @@ export class Runs {
   }
 
   async load() {
+    const began = Date.now();
     try {
       const [page, counts] = await Promise.all([this.page(), get('v1/counts')]);
       [this.rows, this.next, this.unreadable] = page;
@@ -57,7 +61,8 @@ export class Runs {
     } catch (error) {
       this.error = error;
     }
-    this.loaded = Date.now();
+    const now = Date.now();
+    this.mayLoadFrom = now + Math.min(PAUSE_MS_MAX, Math.max(PAUSE_MS_MIN, PAUSE_TIMES * (now - began)));
     ui.draw();
     // On a phone the tabs are scrolled.
     if (!this.drawn) requestAnimationFrame(() => document.querySelector('.tab[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }));
