@@ -75,7 +75,7 @@ deny:
 
 # The page over RUNS live runs, in a browser (see http/README.md): when each part can be used, its nodes and heap.
 page RUNS="1000000":
-    MILLRUN_REQUIRE=browser MILLRUN_PAGE_RUNS={{RUNS}} cargo test --release -p millrun-http --all-features --test browser -- --nocapture crowded
+    MILLRUN_REQUIRE=browser MILLRUN_PAGE_RUNS={{RUNS}} cargo test --release -p millrun-http --all-features --test browser -- --nocapture crowded soon long
 
 # Requests that schemathesis makes of the OpenAPI document, for SECONDS, with this SEED, against the program
 # (`.ci/setup-schemathesis FOLDER` installs it; FOLDER/bin must be in the PATH).

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::Scene;
+use crate::{Scene, runs_of_long_form};
 
 const LEN: u64 = 5_000;
 const NODES_MAX: u64 = 2_500;
@@ -19,7 +19,7 @@ const PARTS: [(&str, &str); 5] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn among_very_many_runs_each_part_stays_within_bounds() {
     let Some(scene) = Scene::new().await else { return };
-    let len = std::env::var("MILLRUN_PAGE_RUNS").map_or(LEN, |len| len.parse().unwrap());
+    let len = runs_of_long_form().unwrap_or(LEN);
     scene.world.crowd(len).await;
     for (part, usable) in PARTS {
         scene.open("/millrun", part);

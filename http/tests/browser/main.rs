@@ -17,12 +17,20 @@ mod finding;
 mod live;
 mod long;
 mod showing;
+mod soon;
 mod world;
 
 use tokio::sync::{Mutex, MutexGuard};
 
 use driver::Browser;
 use world::World;
+
+/// How many runs there are in a test of the page over very many, if the environment says so. Only then are times
+/// judged: a machine that does other things at once says nothing of them.
+fn runs_of_long_form() -> Option<u64> {
+    let len = std::env::var("MILLRUN_PAGE_RUNS").ok()?;
+    Some(len.parse().unwrap())
+}
 
 /// One browser at a time: each takes all that a small machine has.
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -37,9 +45,18 @@ struct Scene {
 impl Scene {
     /// `None` if there is no browser, which has been said.
     async fn new() -> Option<Self> {
+        Self::of(World::new()).await
+    }
+
+    /// The same with a program whose runs are on the disk.
+    async fn durable() -> Option<Self> {
+        Self::of(World::durable()).await
+    }
+
+    async fn of(world: impl Future<Output = World>) -> Option<Self> {
         let turn = TURN.lock().await;
         let browser = Browser::start()?;
-        let world = World::new().await;
+        let world = world.await;
         world.fill().await;
         Some(Self {
             browser,

@@ -8,10 +8,11 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use millrun::operating::{BulkAction, RunSearch};
 use millrun::{
-    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, Signal, Topic, Update,
-    Workflow, WorkflowContext, WorkflowError,
+    Activity, ActivityContext, ActivityError, OnConflict, Query, Retry, Runtime, RuntimeBuilder, Signal,
+    Topic, Update, Workflow, WorkflowContext, WorkflowError,
 };
 use millrun_http::{Access, Console, Token, router};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -92,12 +93,25 @@ pub(crate) struct World {
     asked: Arc<AtomicUsize>,
     streamed: Arc<AtomicUsize>,
     server: JoinHandle<()>,
+    /// Of the store, if there is one.
+    _folder: Option<TempDir>,
 }
 
 impl World {
-    /// Serves a runtime at a port of the system's choice.
+    /// Serves a runtime in memory at a port of the system's choice.
     pub(crate) async fn new() -> Self {
-        let runtime = Runtime::volatile()
+        Self::over(Runtime::volatile(), None).await
+    }
+
+    /// The same over a store, so that what is answered is on the disk.
+    pub(crate) async fn durable() -> Self {
+        let folder = TempDir::new().unwrap();
+        let store = Runtime::open(folder.path().join("store.redb"));
+        Self::over(store, Some(folder)).await
+    }
+
+    async fn over(runtime: RuntimeBuilder, folder: Option<TempDir>) -> Self {
+        let runtime = runtime
             .register(CHARGE, charge)
             .register(FAIL, fail)
             .topic(SHIPPED)
@@ -154,6 +168,7 @@ impl World {
             asked,
             streamed,
             server,
+            _folder: folder,
         }
     }
 
@@ -213,6 +228,11 @@ impl World {
         while let Some(started) = starting.join_next().await {
             started.unwrap();
         }
+    }
+
+    /// Starts one more of them.
+    pub(crate) async fn wait_as(&self, id: &str) {
+        self.runtime.start(WAITING, id, ()).await.unwrap();
     }
 
     /// How many runs a filter finds.
