@@ -290,6 +290,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "choose another id, or restart it with on_conflict",
     ),
     problem(
+        "not-retained",
+        409,
+        "no run of the instance is retained any more",
+        "start it under another id, or without naming the run that it is to follow",
+    ),
+    problem(
         "too-many-live",
         503,
         "there are as many live instances as there may be",

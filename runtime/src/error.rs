@@ -152,17 +152,25 @@ pub enum StartError {
     /// The first turn of the run is larger than one may be: it issues too much at once.
     #[error("the run's first turn does not fit the journal: {0}")]
     Turn(String),
-    /// An instance with this id runs, and [`OnConflict::Refuse`](crate::OnConflict) was asked for.
+    /// An instance with this id runs, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or a run
+    /// [`only_after`](crate::builders::Start::only_after) one that has finished.
     #[error("the instance is running already, as run {run}")]
     AlreadyRunning {
         /// The live run.
         run: RunId,
     },
-    /// An instance with this id has finished, and [`OnConflict::Refuse`](crate::OnConflict) was
-    /// asked for.
+    /// An instance with this id has finished, and [`OnConflict::Refuse`](crate::OnConflict) was asked for, or a run
+    /// [`only_after`](crate::builders::Start::only_after) another than this.
     #[error("the instance has finished already, as run {run}")]
     AlreadyFinished {
         /// The finished run.
+        run: RunId,
+    },
+    /// A run was to be started [`only_after`](crate::builders::Start::only_after) this one, and none of the instance's
+    /// runs is retained any more: others may have followed, so that nothing was started.
+    #[error("no run of the instance is retained: whether others have followed run {run} is not known")]
+    NotRetained {
+        /// The run that was named.
         run: RunId,
     },
     /// The id belongs to an instance of another workflow: choose another id, or, to reach that instance,
@@ -270,7 +278,7 @@ impl From<ReadError> for RunError {
 
 impl StartError {
     /// All [codes](Self::code).
-    pub const CODES: [&'static str; 16] = [
+    pub const CODES: [&'static str; 17] = [
         "id",
         "payload",
         "too-large",
@@ -280,6 +288,7 @@ impl StartError {
         "turn",
         "already-running",
         "already-finished",
+        "not-retained",
         "other-workflow",
         "too-many-live",
         "damaged",
@@ -302,6 +311,7 @@ impl StartError {
             Self::Turn(_) => "turn",
             Self::AlreadyRunning { .. } => "already-running",
             Self::AlreadyFinished { .. } => "already-finished",
+            Self::NotRetained { .. } => "not-retained",
             Self::OtherWorkflow { .. } => "other-workflow",
             Self::TooManyLive { .. } => "too-many-live",
             Self::Damaged(_) => "damaged",
@@ -734,6 +744,7 @@ mod tests {
             StartError::Turn(String::new()),
             StartError::AlreadyRunning { run },
             StartError::AlreadyFinished { run },
+            StartError::NotRetained { run },
             StartError::OtherWorkflow {
                 expected: "a".into(),
                 workflow: "b".into(),

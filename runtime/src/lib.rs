@@ -118,7 +118,7 @@ pub mod workflow {
 /// traits behind `register`. Programs use these and seldom name them.
 pub mod builders {
     pub use crate::bulk::Bulk;
-    pub use crate::handles::start::{Start, StartWithSignal, StartWithUpdate, Starting};
+    pub use crate::handles::start::{Start, StartAfter, StartWithSignal, StartWithUpdate, Starting};
     pub use crate::opening::registry::{Definition, OfActivity, OfWorkflow, Registration};
     pub use crate::topics::trigger::On;
     pub use millrun_workflow::{AnsweringWorkflow, UpdateBuilder};

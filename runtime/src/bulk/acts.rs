@@ -6,7 +6,7 @@
 //! | terminate | a run ends once |
 //! | resume | only while the run is parked as it was when it was looked at: its history tells what has come since |
 //! | signal | it has a request, made of the bulk's run and the run that is told |
-//! | start again | only in the place of the run that was found: when another has taken the id, it was done |
+//! | start again | only in the place of the run that was found, which the shard looks at as it begins the run: when another has taken the id, it was done |
 
 use futures_util::future::join_all;
 use millrun_core::{RunId, Sequence};
@@ -17,7 +17,7 @@ use super::BulkAction;
 use super::order::{StoredAction, cut};
 use super::selecting::{BulkTarget, SeenParked, TargetRun, runtime_of};
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
-use crate::{ActivityContext, OnConflict, RunError, Runtime, StartError, UntypedHandle};
+use crate::{ActivityContext, RunError, Runtime, StartError, UntypedHandle};
 
 pub(super) const ACT: Activity<Act, Vec<Became>> = Activity::named("millrun.bulk.act");
 
@@ -205,21 +205,23 @@ impl ParkWalk {
 
 /// Starts another run of an instance in the place of this one.
 async fn start_again(runtime: &Runtime, run: RunId, id: &str) -> Result<Became, Undone> {
-    let latest = runtime
-        .attach_untyped(id)
-        .map_err(|error| Undone::Refused(error.to_string()))?
-        .describe()
-        .await?;
-    if latest.run != run {
-        return Ok(Became::Done);
-    }
     let page = runtime.history(run, Sequence::ZERO, 1).await?;
     let Some(Event::Started(started)) = page.events.first().map(|first| &first.event) else {
         return Err(Undone::Refused("its input was trimmed".into()));
     };
     let start = runtime.start_untyped(started.workflow.to_string(), id, started.input.clone());
-    start.on_conflict(OnConflict::RestartFinished).await?;
-    Ok(Became::Done)
+    match start.only_after(run).await {
+        Ok(_) => Ok(Became::Done),
+        Err(StartError::AlreadyRunning { run: other } | StartError::AlreadyFinished { run: other }) => {
+            Ok(if other == run {
+                Became::PassedOver
+            } else {
+                Became::Done
+            })
+        }
+        Err(StartError::NotRetained { .. }) => Ok(Became::PassedOver),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ pub(crate) use local::{Load, LocalMessage, Story};
 pub(crate) use partition::{Ask, PartitionMessage, RunSignal, StartChild, child_end};
 pub(crate) use request::{
     Changed, Described, FindLive, FirstRequest, FoundLive, OnDisk, Provenance, Question, Reply, Request,
-    Standing, StartRequest, StartWith, StartedRun, Tell, UpdateAnswer, UpdateRefused, UpdateReply,
-    UpdateRequest, Wake,
+    Standing, StartFollowing, StartRequest, StartWith, StartedRun, Tell, UpdateAnswer, UpdateRefused,
+    UpdateReply, UpdateRequest, Wake,
 };
 pub(crate) use router::Router;
 pub(crate) use target::{Latest, Target, check_workflow};
@@ -84,7 +84,7 @@ impl ShardMessage {
     pub(crate) fn begins_run(&self) -> bool {
         matches!(
             self,
-            Self::Request(Request::Start(_) | Request::StartWith(_))
+            Self::Request(Request::Start(_) | Request::StartWith(_) | Request::StartFollowing(_))
                 | Self::Partition(PartitionMessage::StartChild(_))
         )
     }

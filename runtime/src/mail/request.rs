@@ -17,6 +17,7 @@ use crate::{OnConflict, QueryError, RunError, StartError, StopCause};
 pub(crate) enum Request {
     Start(StartRequest),
     StartWith(Box<StartWith>),
+    StartFollowing(Box<StartFollowing>),
     Tell {
         target: Target,
         what: Tell,
@@ -116,6 +117,7 @@ impl Request {
             | Self::Find(_) => true,
             Self::Start(_)
             | Self::StartWith(_)
+            | Self::StartFollowing(_)
             | Self::Tell { .. }
             | Self::Query { .. }
             | Self::Update { .. } => false,
@@ -128,6 +130,7 @@ impl Request {
         match self {
             Self::Start(start) => Some(start.id.partition()),
             Self::StartWith(with) => Some(with.start.id.partition()),
+            Self::StartFollowing(after) => Some(after.start.id.partition()),
             Self::Tell { target, .. }
             | Self::Await { target, .. }
             | Self::Describe { target, .. }
@@ -143,6 +146,7 @@ impl Request {
         let target = match self {
             Self::Start(start) => return Some(&start.id),
             Self::StartWith(with) => return Some(&with.start.id),
+            Self::StartFollowing(after) => return Some(&after.start.id),
             Self::Tell { target, .. }
             | Self::Await { target, .. }
             | Self::Describe { target, .. }
@@ -169,6 +173,9 @@ impl Request {
                     FirstRequest::Signal { reply, .. } => drop(reply.send(Err(error()))),
                     FirstRequest::Update { reply, .. } => drop(reply.send(Err(error().into()))),
                 }
+            }
+            Self::StartFollowing(after) => {
+                drop(after.start.reply.send(Err(StartError::Moved { partition })));
             }
             Self::Tell { reply, .. } => drop(reply.send(Err(error()))),
             Self::Await { reply, .. } => drop(reply.send(Err(error()))),
@@ -220,6 +227,14 @@ impl Provenance {
 pub(crate) struct StartWith {
     pub(crate) start: StartRequest,
     pub(crate) with: FirstRequest,
+}
+
+/// A start in the place of one run: of `on_conflict`, nothing counts.
+#[derive(Debug)]
+pub(crate) struct StartFollowing {
+    pub(crate) start: StartRequest,
+    /// What has to be the latest run of the instance, and finished.
+    pub(crate) run: RunId,
 }
 
 /// What a start brings, and where it is said what became of that.

@@ -12,8 +12,8 @@ use crate::config::MILLION;
 use crate::looking::describe::{InstanceDescription, InstanceStatus};
 use crate::mail::{
     Described, FirstRequest, LocalMessage, OnDisk, PartitionMessage, Provenance, Reply, Request,
-    ShardMessage, Standing, StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused, UpdateReply,
-    UpdateRequest, Wake, check_workflow,
+    ShardMessage, Standing, StartFollowing, StartRequest, StartWith, StartedRun, Target, Tell, UpdateRefused,
+    UpdateReply, UpdateRequest, Wake, check_workflow,
 };
 use crate::{OnConflict, RunError, StartError};
 
@@ -81,6 +81,7 @@ impl Shard {
         match request {
             Request::Start(request) => self.on_start(request, moment),
             Request::StartWith(request) => self.on_start_with(*request, moment),
+            Request::StartFollowing(request) => self.on_start_after(*request, moment),
             Request::Tell { target, what, reply } => {
                 self.with_target(&target, Errand::Tell(what, reply), moment);
             }
@@ -264,6 +265,31 @@ impl Shard {
             Ok(Some(attached)) => Ok(attached),
             Err(error) => Err(error),
         };
+        self.answer_start(reply, answer);
+        if !self.continuing.is_empty() {
+            self.continue_runs(moment);
+        }
+    }
+
+    /// Starts a run in the place of one that has finished, if no other has taken it.
+    fn on_start_after(&mut self, request: StartFollowing, moment: Moment) {
+        let Some(way) = self.succession(&request.start.id, request.run) else {
+            let id = request.start.id.clone();
+            return self.ask(id, Request::StartFollowing(Box::new(request)), false);
+        };
+        let StartRequest {
+            id,
+            workflow,
+            input,
+            provenance,
+            on_conflict: _,
+            reply,
+            end,
+        } = request.start;
+        let answer = way.and_then(|()| {
+            let started = Started::new(workflow, id, input);
+            self.begin_asked(with_provenance(started, provenance), end, moment)
+        });
         self.answer_start(reply, answer);
         if !self.continuing.is_empty() {
             self.continue_runs(moment);
@@ -531,6 +557,29 @@ impl Shard {
             (OnConflict::RestartFinished, false) => Ok(None),
             (OnConflict::Refuse, true) => Err(StartError::AlreadyRunning { run }),
             (OnConflict::Refuse, false) => Err(StartError::AlreadyFinished { run }),
+        })
+    }
+
+    /// Whether this run is the latest of its instance and has finished, so that another may follow it; or why not.
+    /// `None` if the disk has to be asked first.
+    fn succession(&self, id: &InstanceId, after: RunId) -> Option<Result<(), StartError>> {
+        let (run, is_live) = match self.entries.latest(id) {
+            Some(entry) => (entry.run, !entry.has_ended()),
+            None => match self.finished(id)?.finished {
+                Ok(Some(run)) => (run, false),
+                // Others may have followed it, and be dropped as well.
+                Ok(None) | Err(ReadError::Expired { .. }) => {
+                    return Some(Err(StartError::NotRetained { run: after }));
+                }
+                Err(error) => return Some(Err(error.into())),
+            },
+        };
+        Some(if is_live {
+            Err(StartError::AlreadyRunning { run })
+        } else if run == after {
+            Ok(())
+        } else {
+            Err(StartError::AlreadyFinished { run })
         })
     }
 

@@ -1,9 +1,13 @@
 //! One thing done to many instances, once each.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
+use millrun::history::{Event, Sequence};
 use millrun::operating::{BulkAction, InstanceStatus};
 use millrun::{
     OnConflict, Payload, Query, ResultError, RunError, Runtime, RuntimeBuilder, Signal, Workflow,
@@ -251,4 +255,99 @@ fn no_kill_halfway_has_an_instance_get_its_part_twice_or_not_at_all() {
         halfway.load(Ordering::SeqCst) > 8,
         "most kills came halfway: {halfway:?}"
     );
+}
+
+/// Starts the instances of a bulk again with inputs of its own, again and again, while the bulk does, and kills the
+/// process meanwhile. An act once looked which run was the latest, and started another run in a second step: others
+/// had started and ended one in between, so that the instance ran once more than it was selected for.
+#[test]
+fn what_a_bulk_starts_again_directly_follows_the_run_that_it_has_selected() {
+    const LEN: u64 = 12;
+    let followed = Arc::new(AtomicU64::new(0));
+    for seed in 1..=2_u64 {
+        let store = Store::new();
+        let inputs = Arc::new(AtomicU64::new(0));
+        for life in 0..4_u64 {
+            let mut config = SimConfig::seeded(seed * 1_000 + life);
+            // Time passes for the bulk while the others never rest.
+            config.step_time_max = Duration::from_micros(200);
+            let world = SimHost::new(config);
+            let builder = with_code(store.bare()).host(world.host());
+            let is_last = life == 3;
+            let (inputs, begun) = (Arc::clone(&inputs), Arc::clone(&inputs));
+            let followed = Arc::clone(&followed);
+            let script = async move {
+                let runtime = builder.start().await.unwrap();
+                let host = runtime.host();
+                let quick = async |id: &str| {
+                    let input = inputs.fetch_add(1, Ordering::SeqCst);
+                    let start = runtime.start(QUICK, id, input);
+                    let run = start.on_conflict(OnConflict::RestartFinished).await.unwrap();
+                    run.result().await.unwrap();
+                };
+                if life == 0 {
+                    for id in names(LEN) {
+                        quick(&id).await;
+                    }
+                    let again = runtime.bulk(BulkAction::StartAgain).ids(names(LEN));
+                    again.per_second(16).start("again").await.unwrap();
+                }
+                let bulk = runtime.attach_bulk("again").unwrap();
+                let others = names(LEN).into_iter().map(async |id| {
+                    loop {
+                        // Now and then the bulk finds the run that it has selected, and now and then another.
+                        for _ in 0..host.random() % 16 {
+                            let run = runtime.attach(QUICK, &id).unwrap();
+                            run.describe().await.unwrap();
+                        }
+                        quick(&id).await;
+                    }
+                });
+                let others = futures_util::future::join_all(others);
+                let progress = match select(pin!(bulk.result()), pin!(others)).await {
+                    Either::Left((ended, _)) => ended.unwrap(),
+                    Either::Right((never, _)) => panic!("{never:?}"),
+                };
+                assert_eq!(progress.done_len, LEN);
+                if !is_last {
+                    return std::future::pending::<()>().await;
+                }
+                // Runs of one instance are listed in the order in which they ran.
+                let mut inputs_of = BTreeMap::<String, Vec<u64>>::new();
+                for finished in runtime.list_finished(None, 10_000).await.unwrap() {
+                    let page = runtime.history(finished.run, Sequence::ZERO, 1).await.unwrap();
+                    let Event::Started(started) = &page.events[0].event else {
+                        panic!("{page:?}");
+                    };
+                    let id = finished.id.as_str().to_owned();
+                    let input = started.input.decode::<u64>().unwrap();
+                    inputs_of.entry(id).or_default().push(input);
+                }
+                for (id, inputs) in inputs_of {
+                    let mut others = inputs.clone();
+                    others.dedup();
+                    assert!(inputs.len() - others.len() <= 1, "seed {seed}: {id}: {inputs:?}");
+                    followed.fetch_add((inputs.len() - others.len()) as u64, Ordering::SeqCst);
+                    let len = others.len();
+                    others.sort_unstable();
+                    others.dedup();
+                    assert_eq!(others.len(), len, "seed {seed}: {id}: {inputs:?}");
+                }
+                runtime.shutdown().await.unwrap();
+            };
+            if is_last {
+                world.block_on(script).unwrap();
+                break;
+            }
+            let task = world.host().spawn("script", Box::pin(script));
+            let mut left = 100 + (seed * 37 + life * 91) % 300;
+            let _outcome = world.run_until(|| {
+                left -= u64::from(begun.load(Ordering::SeqCst) > LEN);
+                left == 0
+            });
+            world.crash();
+            drop(task);
+        }
+    }
+    assert!(followed.load(Ordering::SeqCst) > 4, "{followed:?}");
 }

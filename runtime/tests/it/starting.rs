@@ -641,3 +641,54 @@ async fn a_repeated_start_of_a_very_long_finished_run_does_not_read_its_history(
     assert_eq!(again.describe().await.unwrap().sequence.get(), 502);
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_run_follows_the_one_that_is_named_if_that_is_the_latest_and_has_finished() {
+    let store = Store::new();
+    // What has finished is at hand, or on disk only.
+    for (round, at_hand) in [4_096, 0].into_iter().enumerate() {
+        let builder = store.bare().register(BATCH, batch);
+        let runtime = builder
+            .configure(|config| config.result_cache_len_max = at_hand)
+            .start()
+            .await
+            .unwrap();
+        let id = format!("b-{round}");
+        let start = |len| runtime.start(BATCH, &id, len);
+        let first = start(0).await.unwrap();
+        assert_eq!(first.result().await.unwrap(), [0; 0]);
+        let first = first.run_id().unwrap();
+        let second = start(1).only_after(first).await.unwrap();
+        let second_run = second.run_id().unwrap();
+        assert_ne!(second_run, first);
+        for after in [first, second_run] {
+            let refused = start(0).only_after(after).await.unwrap_err();
+            assert!(
+                matches!(refused, StartError::AlreadyRunning { run } if run == second_run),
+                "{refused}"
+            );
+        }
+        second.signal(ITEM, 7).await.unwrap();
+        assert_eq!(second.result().await.unwrap(), [7]);
+        for policy in [OnConflict::Attach, OnConflict::RestartFinished] {
+            let refused = start(0).on_conflict(policy).only_after(first).await.unwrap_err();
+            assert!(
+                matches!(refused, StartError::AlreadyFinished { run } if run == second_run),
+                "{refused}"
+            );
+            assert!(!refused.is_retryable());
+        }
+        let third = start(0).only_after(second_run).await.unwrap();
+        assert_eq!(third.result().await.unwrap(), [0; 0]);
+        let refused = runtime
+            .start(BATCH, "none", 0)
+            .only_after(first)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(refused, StartError::NotRetained { run } if run == first),
+            "{refused}"
+        );
+        runtime.shutdown().await.unwrap();
+    }
+}

@@ -3,12 +3,14 @@
 //! ```text
 //!   start ──────────────┐              ┌─ the id is free ──► a run begins         one commit
 //!   start, with_signal ─┼─► its shard ─┤
-//!   start, with_update ─┘              └─ it is taken ─────► attach, refuse, or begin another
+//!   start, with_update ─┤              └─ it is taken ─────► attach, refuse, or begin another
+//!   start, only_after ──┘
 //! ```
 //!
 //! A run that a signal started has it in its first event, and one that an update started has both in its
 //! first turn, so that no crash comes between the two.
 
+mod after;
 mod future;
 mod with_signal;
 mod with_update;
@@ -31,6 +33,7 @@ use crate::inner::Inner;
 use crate::mail::{Provenance, Reply, Request, StartRequest, StartedRun, Target};
 use crate::{RunError, RunHandle, Runtime, StartError, UntypedHandle};
 
+pub use after::StartAfter;
 pub use future::Starting;
 pub use with_signal::StartWithSignal;
 pub use with_update::StartWithUpdate;
@@ -134,6 +137,45 @@ impl<'a, H> Start<'a, H> {
     pub const fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
         self.on_conflict = on_conflict;
         self
+    }
+
+    /// Starts a run only in the place of this one: if it is the latest run of the instance, and has finished. The
+    /// shard looks and begins in one turn, so that repeated under the same run this starts one run at most, also where
+    /// other callers start runs of the instance meanwhile. It takes the place of [`on_conflict`](Self::on_conflict).
+    ///
+    /// ```
+    /// use millrun::{Runtime, StartError, Workflow, WorkflowContext, WorkflowError};
+    ///
+    /// const REPORT: Workflow<u64, u64> = Workflow::named("report");
+    ///
+    /// async fn report(_cx: WorkflowContext, day: u64) -> Result<u64, WorkflowError> {
+    ///     Ok(day)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::volatile().register(REPORT, report).start().await?;
+    /// let first = runtime.start(REPORT, "r", 1).await?;
+    /// first.result().await?;
+    /// let run = first.run_id().expect("it was started by this handle");
+    /// let second = runtime.start(REPORT, "r", 2).only_after(run).await?;
+    /// second.result().await?;
+    /// // Repeated, it finds that another run has followed, and which.
+    /// let third = runtime.start(REPORT, "r", 2).only_after(run).await;
+    /// assert!(matches!(third, Err(StartError::AlreadyFinished { run }) if Some(run) == second.run_id()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError::AlreadyRunning`] while a run of the instance is live, this one or another;
+    /// [`StartError::AlreadyFinished`] if another has finished since, [`StartError::NotRetained`] if none is retained
+    /// any more. Each names the run. For others see [`StartError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not leave the run started.
+    pub const fn only_after(self, run: RunId) -> StartAfter<'a, H> {
+        StartAfter::new(self, run)
     }
 
     /// Says which operation of a run causes this start: a run that begins keeps it in its history, and
