@@ -241,7 +241,8 @@ impl ChangeFeed {
         self.reader.take(len_max.max(1))
     }
 
-    /// Behind which position the feed goes on.
+    /// Behind which position the feed goes on: that from which it was opened, as long as it has a loss to tell of that
+    /// nobody can count.
     #[must_use]
     pub fn position(&self) -> ChangePosition {
         self.reader.position()
@@ -271,8 +272,8 @@ struct FeedReader {
     life: u64,
     /// The number of the next that it takes.
     next: u64,
-    /// It has missed some, and nobody knows how many.
-    has_unknown_gap: bool,
+    /// Behind which it was opened, if it has missed some since, nobody knows how many, and was not told so yet.
+    unknown_since: Option<ChangePosition>,
 }
 
 impl Feed {
@@ -319,16 +320,16 @@ impl Feed {
         }
         let end = ring.end();
         let is_known = |position: &ChangePosition| position.life == ring.life && position.number < end;
-        let (next, has_unknown_gap) = match behind {
-            None => (end, false),
-            Some(position) if is_known(&position) => (position.number + 1, false),
-            Some(_) => (ring.first, true),
+        let (next, unknown_since) = match behind {
+            None => (end, None),
+            Some(position) if is_known(&position) => (position.number + 1, None),
+            Some(position) => (ring.first, Some(position)),
         };
         FeedReader {
             feed: Arc::clone(self),
             life: ring.life,
             next,
-            has_unknown_gap,
+            unknown_since,
         }
     }
 }
@@ -344,10 +345,10 @@ impl FeedReader {
     fn take(&mut self, len_max: usize) -> Option<Changes> {
         let ring = self.feed.lock();
         let missed = ring.first.saturating_sub(self.next);
-        let lost = match (std::mem::take(&mut self.has_unknown_gap), missed) {
-            (true, _) => Lost::Unknown,
-            (false, 0) => Lost::Nothing,
-            (false, missed) => Lost::Counted(missed),
+        let lost = match (self.unknown_since.take(), missed) {
+            (Some(_), _) => Lost::Unknown,
+            (None, 0) => Lost::Nothing,
+            (None, missed) => Lost::Counted(missed),
         };
         let from = self.next.max(ring.first);
         let skipped = usize::try_from(from - ring.first).unwrap_or(usize::MAX);
@@ -366,11 +367,13 @@ impl FeedReader {
         (!changes.is_empty() || lost != Lost::Nothing).then_some(Changes { changes, lost })
     }
 
+    /// One in the life of this ring would say that nothing is missing before it.
     fn position(&self) -> ChangePosition {
-        ChangePosition {
+        let here = ChangePosition {
             life: self.life,
             number: self.next - 1,
-        }
+        };
+        self.unknown_since.unwrap_or(here)
     }
 }
 
@@ -451,6 +454,33 @@ mod tests {
         feed.tell([part(7)]);
         let changes = again.take(10).unwrap();
         assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![7]));
+    }
+
+    /// A feed said that it stood at the beginning of a new ring before it had told of the gap in front of it. One that was
+    /// opened behind that position said that nothing was lost.
+    #[test]
+    fn a_reader_that_was_not_told_of_its_gap_tells_it_to_the_one_that_goes_on_from_its_position() {
+        let feed = Arc::new(Feed::default());
+        let mut first = feed.open(None, 1);
+        feed.tell([part(0)]);
+        let position = first.take(1).unwrap().changes[0].position;
+        drop(first);
+        let _stays = feed.open(None, 2);
+        feed.tell([part(1)]);
+        // It ends before anything was taken.
+        let untold = feed.open(Some(position), 3);
+        assert_eq!(untold.position(), position);
+        let position = untold.position();
+        drop(untold);
+        let mut again = feed.open(Some(position), 4);
+        let changes = again.take(1).unwrap();
+        assert_eq!((changes.lost, parts(&changes)), (Lost::Unknown, vec![1]));
+        // Told once, it is told.
+        assert_eq!(again.position(), changes.changes[0].position);
+        let mut last = feed.open(Some(again.position()), 5);
+        feed.tell([part(2)]);
+        let changes = last.take(9).unwrap();
+        assert_eq!((changes.lost, parts(&changes)), (Lost::Nothing, vec![2]));
     }
 
     /// A text that was cut kept the memory of all of it: 8,192 runs that were parked with a reason of a megabyte each held
