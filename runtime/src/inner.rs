@@ -166,6 +166,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.stop.set(StopCause::Shutdown);
+        self.stop.tell();
         self.tree.abandon();
         self.presence.abort();
         let host = self.tokio_host.get_mut().map(Option::take).unwrap_or_default();

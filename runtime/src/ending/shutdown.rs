@@ -139,6 +139,7 @@ impl Runtime {
             inner.tree.fail(StopCause::Journal(failure));
         }
         inner.stop.set(StopCause::Shutdown);
+        inner.stop.tell();
         inner.presence.abort();
         let owner = inner
             .tokio_host

@@ -39,13 +39,17 @@ pub(crate) struct StopCell {
 }
 
 impl StopCell {
-    /// Whether this is the first cause, which is the one that counts.
+    /// Whether this is the first cause, which is the one that counts. Errors name it from now on; who waits for the end
+    /// is told by [`tell`](Self::tell).
     pub(crate) fn set(&self, cause: StopCause) -> bool {
-        let is_first = self.cause.set(cause.clone()).is_ok();
-        if is_first {
-            self.told.send_replace(Some(cause));
+        self.cause.set(cause).is_ok()
+    }
+
+    /// Tells those who wait for the end that it has come, if there is a cause.
+    pub(crate) fn tell(&self) {
+        if let Some(cause) = self.cause.get() {
+            self.told.send_replace(Some(cause.clone()));
         }
-        is_first
     }
 
     pub(crate) fn get(&self) -> Option<&StopCause> {
@@ -267,5 +271,33 @@ impl Drop for Listing<'_> {
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Waiting")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::FutureExt as _;
+    use futures_util::poll;
+
+    use super::*;
+
+    /// Who waited for the end was told as soon as there was a cause, and then could still publish for a moment: the
+    /// broker was closed last.
+    #[tokio::test]
+    async fn who_waits_for_the_end_is_told_of_the_first_cause_when_all_is_shut() {
+        let cell = StopCell::default();
+        let mut stopped = Box::pin(cell.stopped());
+        assert!(cell.set(StopCause::HostEnded));
+        assert!(!cell.set(StopCause::Shutdown));
+        assert!(poll!(&mut stopped).is_pending());
+        assert!(matches!(cell.get(), Some(StopCause::HostEnded)), "errors name it");
+        cell.tell();
+        assert!(matches!(poll!(&mut stopped), Poll::Ready(StopCause::HostEnded)));
+        assert!(matches!(
+            cell.stopped().now_or_never(),
+            Some(StopCause::HostEnded)
+        ));
     }
 }

@@ -291,6 +291,8 @@ impl Tree {
             self.shared.journal.begin_close();
         }
         self.close_broker();
+        // What is asked behind this is answered in one way: the doors are shut, those of the broker among them.
+        self.stop.tell();
         // Callers that still wait do so for code that blocks its thread, or have just been told.
         self.stop.answer_nobody();
     }
