@@ -336,7 +336,8 @@ pub trait Reads: Send + Sync {
     fn finished(&self, id: &InstanceId) -> Result<Option<FinishedRun>, ReadError>;
 
     /// Up to `limit` retained finished runs, the earliest closed first, beginning behind the
-    /// run `after` (or at the beginning, also if `after` is no longer retained).
+    /// run `after` (or at the beginning, also if `after` is no longer retained). One that is known to be damaged is passed
+    /// over; [`find_finished`](Self::find_finished) counts those.
     ///
     /// # Errors
     /// As [`finished`](Self::finished).
@@ -370,8 +371,9 @@ pub trait Reads: Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// When the journal was closed, or its index cannot be read. A run whose own records cannot be read is passed over,
-    /// and [counted](FinishedFound::unreadable) if they had to be.
+    /// When the journal was closed, or its index cannot be read. A run whose own records cannot be
+    /// read is passed over and [counted](FinishedFound::unreadable); those that are known to be damaged, live ones among
+    /// them, are counted by the search that begins with the latest.
     fn find_finished(&self, search: &FinishedSearch, len_max: usize) -> Result<FinishedFound, ReadError> {
         search::by_listing(self, search, len_max)
     }

@@ -117,8 +117,20 @@ pub struct FinishedFound {
     /// The [`before`](FinishedSearch::before) of the search that goes on; `None` if there are no more. One call examines
     /// a bounded number of runs, so that it may find fewer than were asked for, even none, and yet have a next.
     pub next: Option<RunId>,
-    /// How many runs were passed over because their last record cannot be read.
-    pub unreadable: u64,
+    /// Of each run that was passed over because its records cannot be read, how many of [`runs`](Self::runs) stand before
+    /// it: a caller that takes only some of them counts what lies between those, and meets the rest with its next search.
+    pub unreadable: Vec<usize>,
+}
+
+impl FinishedFound {
+    /// How many runs were passed over before the last of the first `len` that were found; with `len` all of
+    /// [`runs`](Self::runs), also those behind it.
+    #[must_use]
+    pub fn unreadable_among(&self, len: usize) -> u64 {
+        let is_all = len >= self.runs.len();
+        let passed = self.unreadable.iter().filter(|before| is_all || **before < len);
+        passed.count() as u64
+    }
 }
 
 /// A finished run as far as it is known without its records.
@@ -191,7 +203,7 @@ pub(crate) fn by_listing(
             }
             Ok(_) => {}
             Err(error @ ReadError::Failed(_)) => return Err(error),
-            Err(_) => found.unreadable += 1,
+            Err(_) => found.unreadable.push(found.runs.len()),
         }
     }
     Ok(found)
@@ -215,6 +227,25 @@ mod tests {
         assert!(set.iter().eq(kinds));
         assert_eq!(RecordKinds::all().iter().count(), 256);
         assert_eq!(RecordKinds::from_iter([]).iter().count(), 0);
+    }
+
+    #[test]
+    fn what_is_passed_over_counts_for_the_runs_that_it_lies_between() {
+        let id: millrun_core::InstanceId = "a".parse().unwrap();
+        let run = |number| RunId::new(id.partition(), Timestamp::EPOCH, number);
+        let head = |number| FinishedHead::new(run(number), Timestamp::EPOCH, Sequence::ZERO, 1);
+        let found = FinishedFound {
+            runs: (1..4).map(head).collect(),
+            next: None,
+            unreadable: vec![0, 1, 1, 2, 3, 3],
+        };
+        let counted: Vec<_> = (0..5).map(|len| found.unreadable_among(len)).collect();
+        assert_eq!(counted, [0, 1, 3, 6, 6]);
+        let none_found = FinishedFound {
+            unreadable: vec![0, 0],
+            ..FinishedFound::default()
+        };
+        assert_eq!(none_found.unreadable_among(0), 2);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use millrun_workflow::{Payload, PromiseToken, Workflow};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::builtin::is_own_id;
 use crate::inner::Inner;
 use crate::looking::counts::RunCounts;
 use crate::looking::describe::{InstanceDescription, InstanceSummary};
@@ -288,7 +287,8 @@ impl Runtime {
     }
 
     /// Up to `len_max` finished runs that are retained, the earliest ended first, beginning
-    /// behind the run `after`. Those of workflows of millrun's own are not among them.
+    /// behind the run `after`. Those of workflows of millrun's own are not among them, nor those of which a record is
+    /// damaged: [`find`](Self::find) counts these.
     ///
     /// # Errors
     /// When the store cannot be read, or the runtime has stopped.
@@ -305,10 +305,9 @@ impl Runtime {
         loop {
             let left = len_max - listed.len();
             let page = self.inner.view(viewer.list_finished(after, left)).await?;
-            let is_last = page.len() < left;
-            after = page.last().map(|last| last.run).or(after);
-            listed.extend(page.into_iter().filter(|run| !is_own_id(run.id.as_str())));
-            if is_last || listed.len() == len_max {
+            after = page.reached.or(after);
+            listed.extend(page.runs);
+            if page.is_last || listed.len() == len_max {
                 return Ok(listed);
             }
         }

@@ -41,7 +41,7 @@ fn all(journal: &impl Reads, mut search: FinishedSearch, len_max: usize) -> Vec<
     let mut runs = Vec::new();
     loop {
         let found = journal.find_finished(&search, len_max).expect("it can be read");
-        assert!(found.runs.len() <= len_max && found.unreadable == 0);
+        assert!(found.runs.len() <= len_max && found.unreadable.is_empty());
         for finished in &found.runs {
             assert!(search.kinds.contains(finished.kind));
             runs.push(finished.run);

@@ -129,7 +129,7 @@ impl World {
         search.kinds = kinds.iter().copied().collect();
         loop {
             let found = self.journal.find_finished(&search, len_max).unwrap();
-            assert_eq!(found.unreadable, 0);
+            assert_eq!(found.unreadable, [0; 0]);
             runs.extend(found.runs.iter().map(|finished| finished.run));
             search.before = found.next;
             if search.before.is_none() {

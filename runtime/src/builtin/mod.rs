@@ -6,8 +6,8 @@
 //!   user: list, catalogue ──► without what is reserved
 //! ```
 //!
-//! Their names begin with `millrun.`, which users cannot register. An instance is one of millrun's own if its id begins
-//! with the name of its workflow and a slash. An older store may have instances of a user's workflow under such a name:
+//! Their names begin with `millrun.`, which users cannot register. An instance of such a workflow is one of millrun's own
+//! if its id begins with that name and a slash; ids of a user's own instances may begin so, too. An older store may have instances of a user's workflow under such a name:
 //! their ids begin otherwise, and they find no code, so that millrun's own never runs on a history of a user.
 
 use crate::bulk;
@@ -29,7 +29,8 @@ pub(crate) fn name_of<'a>(workflow: &str, id: &'a str) -> Option<&'a str> {
     id.strip_prefix(workflow)?.strip_prefix('/')
 }
 
-/// Whether this is the id of an instance of millrun's own.
+/// Whether this may be the id of an instance of millrun's own. A user's may have the same form: the name of its workflow
+/// decides.
 pub(crate) fn is_own_id(id: &str) -> bool {
     is_reserved(id) && id.contains('/')
 }

@@ -242,7 +242,9 @@ pub struct RunsPage {
     /// Where the next page begins; `None` if this is the last. A page may have fewer runs than were asked for, even none,
     /// and yet have a next: a bounded number of records of finished runs is read for one page.
     pub next: Option<RunCursor>,
-    /// How many finished runs were passed over because they cannot be read.
+    /// How many runs were passed over because their records are damaged or cannot be read, whatever their workflow and id:
+    /// finished ones, and with the first of these those that the store knows to be damaged, live or finished. Who walks
+    /// from page to page meets each once.
     pub unreadable: u64,
 }
 

@@ -1,12 +1,11 @@
 //! What is asked of the readers, and the door through which.
 
 use millrun_core::{Bell, RunId, Sequence};
-use millrun_persistence::FinishedRun;
 use millrun_workflow::{Name, Payload};
 use tokio::sync::oneshot;
 
 use super::LaneId;
-use super::finding::FoundFinished;
+use super::finding::{FoundFinished, ListedFinished};
 use super::lanes::Lanes;
 use crate::looking::find::RunSearch;
 use crate::looking::pages::HistoryPage;
@@ -65,7 +64,7 @@ pub(super) enum ReadRequest {
     ListFinished(
         Option<RunId>,
         usize,
-        oneshot::Sender<Result<Vec<FinishedRun>, RunError>>,
+        oneshot::Sender<Result<ListedFinished, RunError>>,
     ),
 }
 
@@ -217,7 +216,7 @@ impl ReaderDoor {
         &self,
         after: Option<RunId>,
         len_max: usize,
-    ) -> Option<Result<Vec<FinishedRun>, RunError>> {
+    ) -> Option<Result<ListedFinished, RunError>> {
         self.view(|reply| ReadRequest::ListFinished(after, len_max, reply))
             .await
     }

@@ -7,14 +7,17 @@
 //! How a run ended and when is known without its records; its id and its workflow stand in the first one. So a search by
 //! these reads many records, and stops behind some of them: the next page goes on.
 
+use std::collections::BTreeSet;
+
 use millrun_core::{InstanceId, RunId, Sequence};
 use millrun_persistence::{
-    FinishedHead, FinishedSearch, HistoryPage, ReadError, RecordKinds, ToRead, WasRead,
+    FinishedHead, FinishedRun, FinishedSearch, HistoryPage, ReadError, RecordKinds, ToRead, WasRead,
 };
 use millrun_workflow::{Event, OutcomeKind, Started, wire};
 
 use super::{Reader, decode, kept_of, of_finished};
 use crate::RunError;
+use crate::builtin::is_own_id;
 use crate::code::workflows::is_reserved;
 use crate::looking::find::{RunSearch, RunStatus, RunSummary};
 
@@ -34,6 +37,15 @@ pub(crate) struct FoundFinished {
     pub(crate) runs: Vec<RunSummary>,
     pub(crate) next: Option<RunId>,
     pub(crate) unreadable: u64,
+}
+
+/// Some of the finished runs, and how far they were looked through.
+#[derive(Debug)]
+pub(crate) struct ListedFinished {
+    pub(crate) runs: Vec<FinishedRun>,
+    /// The last that was looked at, if there was any.
+    pub(crate) reached: Option<RunId>,
+    pub(crate) is_last: bool,
 }
 
 impl Reader {
@@ -58,8 +70,8 @@ impl Reader {
                 wanted.min(TOGETHER_LEN)
             };
             let page = self.shared.journal.find_finished(&search, wanted)?;
-            found.unreadable += page.unreadable;
-            let began = self.beginnings(&page.runs);
+            let runs: Vec<_> = page.runs.iter().map(|head| head.run).collect();
+            let began = self.beginnings(&runs);
             for (at, (head, began)) in page.runs.iter().zip(began).enumerate() {
                 match began.and_then(|(id, started)| found_run(head, id, &started)) {
                     Ok(run) if is_found(filter, &run) => found.runs.push(run),
@@ -68,11 +80,16 @@ impl Reader {
                     Err(_) => found.unreadable += 1,
                 }
                 if found.runs.len() == len_max {
-                    let is_last = at + 1 == page.runs.len() && page.next.is_none();
-                    found.next = (!is_last).then_some(head.run);
+                    // What lies behind the last run is for the page that begins there.
+                    found.unreadable += page.unreadable_among(at + 1);
+                    found.next = match at + 1 == page.runs.len() {
+                        true => page.next,
+                        false => Some(head.run),
+                    };
                     return Ok(found);
                 }
             }
+            found.unreadable += page.unreadable_among(page.runs.len());
             read += page.runs.len();
             found.next = page.next;
             if page.next.is_none() || read >= READ_LEN_MAX {
@@ -83,15 +100,44 @@ impl Reader {
         Ok(found)
     }
 
+    /// Finished runs, the earliest ended first, behind this one. Those of workflows of millrun's own are left out, which
+    /// only their first records tell from a user's: any id may be a user's.
+    pub(super) fn list_finished(
+        &self,
+        after: Option<RunId>,
+        len_max: usize,
+    ) -> Result<ListedFinished, RunError> {
+        let mut runs = self.shared.journal.list_finished(after, len_max)?;
+        let listed = ListedFinished {
+            reached: runs.last().map(|last| last.run),
+            is_last: runs.len() < len_max,
+            runs: Vec::new(),
+        };
+        let own = runs.iter().filter(|finished| is_own_id(finished.id.as_str()));
+        let maybe_own: Vec<_> = own.map(|finished| finished.run).collect();
+        let mut own = BTreeSet::new();
+        for (run, began) in maybe_own.iter().zip(self.beginnings(&maybe_own)) {
+            match began {
+                Ok((_, started)) if !is_reserved(&started.workflow) => {}
+                Ok(_) | Err(RunError::NotFound | RunError::Expired) => drop(own.insert(*run)),
+                Err(RunError::Read(error @ ReadError::Failed(_))) => return Err(error.into()),
+                // It is listed, as others are whose records nobody has looked at.
+                Err(_) => {}
+            }
+        }
+        runs.retain(|finished| !own.contains(&finished.run));
+        Ok(ListedFinished { runs, ..listed })
+    }
+
     /// How these runs began, each with the id of its instance.
-    fn beginnings(&self, heads: &[FinishedHead]) -> Vec<Result<(InstanceId, Box<Started>), RunError>> {
-        let page_of = |head: &FinishedHead| ToRead::Page {
-            run: head.run,
+    fn beginnings(&self, runs: &[RunId]) -> Vec<Result<(InstanceId, Box<Started>), RunError>> {
+        let page_of = |run: &RunId| ToRead::Page {
+            run: *run,
             after: Sequence::ZERO,
             bytes_max: 0,
         };
-        let wanted: Vec<_> = heads.iter().map(page_of).collect();
-        let mut began: Vec<_> = heads.iter().map(|_| None).collect();
+        let wanted: Vec<_> = runs.iter().map(page_of).collect();
+        let mut began: Vec<_> = runs.iter().map(|_| None).collect();
         let journal = &self.shared.journal;
         journal.read_together(&wanted, TOGETHER_BYTES_MAX, &mut |at, was_read| {
             began[at] = match was_read {
@@ -100,12 +146,12 @@ impl Reader {
                 Err(error) => Some(Err(of_finished(error))),
             };
         });
-        let alone = |head: &FinishedHead| {
-            let page = journal.history_page(head.run, Sequence::ZERO, 0);
+        let alone = |run: &RunId| {
+            let page = journal.history_page(*run, Sequence::ZERO, 0);
             beginning_of(&page.map_err(of_finished)?)
         };
-        let all = began.into_iter().zip(heads);
-        all.map(|(began, head)| began.unwrap_or_else(|| alone(head)))
+        let all = began.into_iter().zip(runs);
+        all.map(|(began, run)| began.unwrap_or_else(|| alone(run)))
             .collect()
     }
 }

@@ -494,8 +494,7 @@ impl Reader {
                 drop(reply.send(self.find(&filter, before, len_max)));
             }
             ReadRequest::ListFinished(after, len_max, reply) => {
-                let listed = self.shared.journal.list_finished(after, len_max);
-                drop(reply.send(listed.map_err(RunError::from)));
+                drop(reply.send(self.list_finished(after, len_max)));
             }
         }
     }

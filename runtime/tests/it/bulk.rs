@@ -173,6 +173,12 @@ async fn a_bulk_stands_in_no_list_takes_no_signal_and_may_be_stopped() {
         .unwrap();
     let finished = runtime.list_finished(None, 1).await.unwrap();
     assert_eq!(finished[0].id.as_str(), "q", "what is hidden takes no place");
+    // An id of a user's that is spelled as one of millrun's own is not hidden: its workflow is the user's.
+    let of_user = runtime.start(QUICK, "millrun.bulk/mine", 2).await.unwrap();
+    of_user.result().await.unwrap();
+    let finished = runtime.list_finished(None, 100).await.unwrap();
+    let ids: Vec<_> = finished.iter().map(|finished| finished.id.as_str()).collect();
+    assert_eq!(ids, ["q", "millrun.bulk/mine"]);
     runtime.shutdown().await.unwrap();
 }
 

@@ -5,9 +5,11 @@
 //! again under another idempotency key. The result of a finished run that was damaged was waited for until the
 //! end of days.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use millrun::operating::RunSearch;
 use millrun::{
     OnConflict, Query, QueryError, ResultError, RunError, RunHandle, RunId, Runtime, RuntimeBuilder, Signal,
     StartError, StartWithSignalError, Update, UpdateError, Workflow, WorkflowContext, WorkflowError,
@@ -245,7 +247,7 @@ async fn damage_that_is_found_while_the_runtime_runs_is_told_and_waited_for_by_n
     runtime.shutdown().await.unwrap();
     let runtime = configured().start().await.unwrap();
 
-    flip_in_place(&store.path(), id);
+    flip_in_place(&store.path(), id, false);
     let run = runtime.attach(BASKET, "damaged").unwrap();
     for _ in 0..2 {
         let queried = run.query(LEN, ()).await;
@@ -268,12 +270,66 @@ async fn damage_that_is_found_while_the_runtime_runs_is_told_and_waited_for_by_n
 }
 
 /// As [`flip`], in the file that is open elsewhere.
-fn flip_in_place(path: &Path, run: RunId) {
+fn flip_in_place(path: &Path, run: RunId, is_first: bool) {
     use std::io::{Seek, SeekFrom, Write};
     let read = fs::read(path).unwrap();
     let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
-    for at in records(&read, run).pop().unwrap() {
+    let mut records = records(&read, run);
+    let record = if is_first {
+        records.remove(0)
+    } else {
+        records.pop().unwrap()
+    };
+    for at in record {
         file.seek(SeekFrom::Start((at + RUN) as u64)).unwrap();
         file.write_all(&[read[at + RUN] ^ 4]).unwrap();
     }
+}
+
+/// A page that ended before the journal's did counted all that the journal had passed over, and the next page counted
+/// it again. Runs that were known to be damaged were not counted at all.
+#[tokio::test]
+async fn a_walk_through_finished_runs_counts_each_damaged_one_once() {
+    const LEN: usize = 24;
+    let store = Store::new();
+    let configured = || builder(&store).configure(|config| config.store.cache_bytes_max = 0);
+    let runtime = configured().start().await.unwrap();
+    let mut runs = Vec::new();
+    for number in 0..LEN {
+        let run = runtime.start(BASKET, &format!("b-{number}"), 1).await.unwrap();
+        run.signal(ITEM, 1).await.unwrap();
+        run.result().await.unwrap();
+        runs.push(run.run_id().unwrap());
+    }
+    runtime.shutdown().await.unwrap();
+    // Known to be damaged from the opening on, or found so when it is read.
+    for number in [2, 9, 10, 23] {
+        flip(&store.path(), runs[number], false, RUN);
+    }
+    let runtime = configured().start().await.unwrap();
+    for number in [0, 11, 12] {
+        flip_in_place(&store.path(), runs[number], true);
+    }
+    for (filter, found_len) in [
+        (RunSearch::new(), LEN - 7),
+        (RunSearch::new().workflow("basket"), LEN - 7),
+        (RunSearch::new().id_prefix("b-1"), 8),
+    ] {
+        for len_max in [1, 2, 3, 5, 100] {
+            let (mut found, mut unreadable, mut after) = (Vec::new(), 0, None);
+            loop {
+                let page = runtime.find(&filter, after, len_max).await.unwrap();
+                unreadable += page.unreadable;
+                found.extend(page.runs.into_iter().map(|found| found.run));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let unique: BTreeSet<_> = found.iter().collect();
+            assert_eq!((found.len(), unique.len()), (found_len, found_len), "{filter:?}");
+            assert_eq!(unreadable, 7, "{filter:?}, {len_max} at a time");
+        }
+    }
+    runtime.shutdown().await.unwrap();
 }

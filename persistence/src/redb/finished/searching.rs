@@ -5,6 +5,9 @@
 //!     (under the lock, some at a time)            (a moment of the store)
 //! ```
 //!
+//! Runs that are known to be damaged may stand in the index or not, so they are counted where a search begins, and passed
+//! over in silence where it comes across them.
+//!
 //! Invariant: the lock is held for a bounded number of runs or outlines at a time, and for no access to the disk.
 
 use millrun_core::RunId;
@@ -73,7 +76,7 @@ impl Searching<'_> {
             }
             Ok(_) => {}
             Err(error @ ReadError::Failed(_)) => return Err(error),
-            Err(_) => self.found.unreadable += 1,
+            Err(_) => self.found.unreadable.push(self.found.runs.len()),
         }
         Ok(())
     }
@@ -93,6 +96,12 @@ impl RedbJournal {
             last: None,
             examined: 0,
         };
+        if search.before.is_none() {
+            let state = self.shared.lock();
+            let damaged = state.damaged.runs.keys();
+            let began_then = damaged.filter(|run| search.started.contains(run.started()));
+            searching.found.unreadable = vec![0; began_then.count()];
+        }
         let Some(mut before) = self.number_before(search.before)? else {
             return Ok(searching.found);
         };
