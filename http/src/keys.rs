@@ -8,6 +8,9 @@
 //! The task goes on when the client goes away, so that one that comes again with its key finds what became of it. An
 //! answer is kept with the key; a refusal is told to the requests that wait, and the key is free again.
 //!
+//! Invariant: a key whose start is under way is known. When there are too many keys, the one that was answered first is
+//! forgotten; if none is answered, a further start is refused.
+//!
 //! Left out on purpose: keeping keys on disk. A start without another id has the key as its id, and that is durable;
 //! updates and signals have the key as the name of their request, which the run remembers.
 
@@ -79,15 +82,13 @@ pub(crate) struct Keys {
 #[derive(Default)]
 struct State {
     known: BTreeMap<Arc<str>, Known>,
-    /// The keys in the order in which they came, each with its number: a key that came again stands there twice.
-    order: VecDeque<(Arc<str>, u64)>,
-    last_number: u64,
+    /// The keys that have an answer, in the order in which they had it.
+    answered: VecDeque<Arc<str>>,
 }
 
 struct Known {
     fingerprint: Fingerprint,
     outcome: watch::Receiver<Outcome>,
-    number: u64,
 }
 
 impl Default for Keys {
@@ -165,38 +166,23 @@ impl Keys {
                 )),
             };
         }
+        if state.known.len() >= self.len_max {
+            let Some(first) = state.answered.pop_front() else {
+                let detail = format!("there are {}", state.known.len());
+                return Err(Problem::new("too-many-starts", detail).retryable());
+            };
+            state.known.remove(&first);
+        }
         let (told, outcome) = watch::channel(None);
         let key: Arc<str> = key.into();
-        state.last_number += 1;
-        let number = state.last_number;
-        let known = Known {
-            fingerprint,
-            outcome,
-            number,
-        };
+        let known = Known { fingerprint, outcome };
         state.known.insert(Arc::clone(&key), known);
-        state.order.push_back((Arc::clone(&key), number));
-        while state.order.len() > self.len_max {
-            if let Some((oldest, number)) = state.order.pop_front() {
-                state.forget(&oldest, number);
-            }
-        }
         let ending = Ending {
             keys: self.clone(),
             key,
-            number,
             is_kept: false,
         };
         Ok(Entered::New(told, ending))
-    }
-}
-
-impl State {
-    /// Forgets a key, unless it has come again since.
-    fn forget(&mut self, key: &str, number: u64) {
-        if self.known.get(key).is_some_and(|known| known.number == number) {
-            self.known.remove(key);
-        }
     }
 }
 
@@ -205,11 +191,10 @@ enum Entered {
     New(watch::Sender<Outcome>, Ending),
 }
 
-/// Forgets a key that leads to nothing, when it is dropped.
+/// A start under way. When it is dropped, its key is kept with an answer, or forgotten.
 struct Ending {
     keys: Keys,
     key: Arc<str>,
-    number: u64,
     is_kept: bool,
 }
 
@@ -222,8 +207,10 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if !self.is_kept {
-            self.keys.lock().forget(&self.key, self.number);
+        let mut state = self.keys.lock();
+        match self.is_kept {
+            true => state.answered.push_back(Arc::clone(&self.key)),
+            false => drop(state.known.remove(&self.key)),
         }
     }
 }
@@ -256,6 +243,41 @@ mod tests {
         assert_eq!(enter(&keys, "c", b"3"), "new");
         assert_eq!(enter(&keys, "a", b"2"), "new", "the oldest was forgotten");
         assert_eq!(enter(&keys, "c", b"3"), "known");
+        assert_eq!(keys.lock().known.len(), 2);
+    }
+
+    /// When many more keys had come, one whose start was under way was forgotten: a client that sent it again had its
+    /// request done twice.
+    #[test]
+    fn a_key_whose_start_is_under_way_is_known_however_many_come_behind_it() {
+        let keys = Keys {
+            len_max: 3,
+            ..Keys::default()
+        };
+        let begin = |key: &str| match keys.enter(key, Fingerprint::of("x", b"1")) {
+            Ok(Entered::New(told, ending)) => (told, ending),
+            _ => panic!("{key} is new"),
+        };
+        let (_told, slow) = begin("slow");
+        for later in ["a", "b", "c", "d", "e"] {
+            assert_eq!(enter(&keys, later, b"1"), "new");
+        }
+        assert_eq!(enter(&keys, "slow", b"1"), "known");
+        assert_eq!(enter(&keys, "d", b"1"), "known");
+        assert_eq!(
+            enter(&keys, "c", b"1"),
+            "new",
+            "the one that was answered first is forgotten"
+        );
+        let others = [begin("f"), begin("g")];
+        let Err(refused) = keys.enter("h", Fingerprint::of("x", b"1")) else {
+            panic!("there are too many");
+        };
+        assert_eq!(refused.code(), "too-many-starts");
+        slow.keep();
+        assert_eq!(enter(&keys, "h", b"1"), "new");
+        drop(others);
+        assert_eq!(enter(&keys, "f", b"1"), "new", "it led to nothing");
         assert_eq!(keys.lock().known.len(), 2);
     }
 

@@ -188,6 +188,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "let tabs share a stream, or try again later",
     ),
     problem(
+        "too-many-starts",
+        503,
+        "as many starts with a key are under way as there may be",
+        "send it again later, with the same key",
+    ),
+    problem(
         "no-topic",
         404,
         "no topic of this name is exposed",
