@@ -61,7 +61,9 @@ impl fmt::Debug for Scheme {
 
 impl Scheme {
     /// As [Standard Webhooks](https://www.standardwebhooks.com) has it, with secrets like `whsec_MfKQ9r8GKYqrTwjU`. A
-    /// webhook's id is the header `webhook-id`, which is signed, as is its time.
+    /// webhook's id is the header `webhook-id`, which is signed, as is its time. An id with a dot is refused, as the
+    /// specification asks for: dots stand between id, time and body in what is signed, so that the same signature would
+    /// fit another id with another body.
     ///
     /// # Errors
     /// See [`SecretError`].
@@ -112,6 +114,11 @@ impl Scheme {
         match self.kind {
             Kind::Standard => {
                 let (id, time) = (one(headers, "webhook-id")?, one(headers, "webhook-timestamp")?);
+                if id.contains('.') {
+                    return Err(unsigned(
+                        "its id has a dot, so that what is signed could be read in two ways",
+                    ));
+                }
                 let signatures = one(headers, "webhook-signature")?.split(' ');
                 let signatures =
                     signatures.filter_map(|text| STANDARD.decode(text.strip_prefix("v1,")?).ok());
@@ -266,6 +273,29 @@ mod tests {
         }
         let other = scheme.verify(&headers, br#"{"test":2432232314}"#, at(1_614_265_330));
         assert_eq!(other.unwrap_err().code(), "signature", "each byte counts");
+    }
+
+    /// Of what was signed as the webhook `a`, whose body begins with a number and a dot, one could make the webhook `a.7`
+    /// with the rest as its body, and have it done again under that id.
+    #[test]
+    fn a_signature_fits_one_way_of_reading_what_was_signed() {
+        let scheme = Scheme::standard(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap();
+        let mut mac = Hmac::<Sha256>::new_from_slice(&scheme.secrets[0]).unwrap();
+        mac.update(b"a.7.9.{}");
+        let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+        let verified = |id, time, body: &[u8]| {
+            let headers = headers(&[
+                ("webhook-id", id),
+                ("webhook-timestamp", time),
+                ("webhook-signature", &signature),
+            ]);
+            scheme.verify(&headers, body, at(8))
+        };
+        assert_eq!(verified("a", "7", b"9.{}").unwrap(), "a");
+        for (id, time, body) in [("a.7", "9", &b"{}"[..]), ("a", "7.9", b"{}"), (".", "7", b"9.{}")] {
+            let refused = verified(id, time, body).unwrap_err();
+            assert_eq!(refused.code(), "signature", "{id} {time}");
+        }
     }
 
     /// The example of GitHub's documentation.
