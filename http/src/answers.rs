@@ -27,6 +27,7 @@ use crate::store::upkeep;
 use crate::stream::{changes, run_events};
 use crate::topics::tail;
 use crate::traceparent::trace_of;
+use crate::upkeep_time::UpkeepMark;
 use crate::view::{
     Json, bulks, catalogue, counts, description, finished, found, history, instances, object, park_reason,
     parts, stats, why,
@@ -202,11 +203,11 @@ async fn answer_other(served: &Served, action: Action, asked: Asked<'_>) -> Resu
         }
         Action::Bulk => told_bulk(&runtime.attach_bulk(value)?).await?,
         Action::BulkStart => Box::pin(start_bulk(served, key_of(&head.headers)?, body)).await?,
-        Action::Store
-        | Action::StoreVerify
-        | Action::StoreBackup
-        | Action::StoreExport
-        | Action::StoreCompact => upkeep(runtime, action, body).await?,
+        Action::Store | Action::StoreCompact => upkeep(runtime, action, body).await?,
+        Action::StoreVerify | Action::StoreBackup | Action::StoreExport => {
+            UpkeepMark::set_in(&head.extensions);
+            upkeep(runtime, action, body).await?
+        }
         Action::BulkStop => {
             let ReasonBody { reason } = parse(body)?;
             runtime.attach_bulk(value)?.stop(&reason).await?;

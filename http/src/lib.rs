@@ -45,6 +45,7 @@ mod stream;
 mod token;
 mod topics;
 mod traceparent;
+mod upkeep_time;
 mod view;
 mod waiting;
 

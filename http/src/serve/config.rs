@@ -24,8 +24,13 @@ pub struct ServeConfig {
     pub header_within: Duration,
     /// How long a request may take from its headers to the head of its answer, its body included; 30 s by default.
     /// Then the answer is the problem `timeout`. A request that may wait (`wait_ms`) has that time in addition; what
-    /// streams has its bounds in the stream.
+    /// streams has its bounds in the stream; upkeep of the store has [`upkeep_within`](Self::upkeep_within).
     pub request_within: Duration,
+    /// How long a request may take that verifies, copies or exports the store, in place of
+    /// [`request_within`](Self::request_within) if it is longer; an hour by default. Then the answer is the problem
+    /// `timeout`, and what has begun is finished all the same. A caller without the role for it, and one whose body has
+    /// not come, does not have this bound.
+    pub upkeep_within: Duration,
     /// How many bytes of an answer wait in memory for the client to take them; 64 KiB by default, and at least
     /// 8 KiB, or one piece of the answer that is larger. At the bound no more of the answer is made. On Linux the
     /// system has at most as many again that it cannot send yet (`TCP_NOTSENT_LOWAT`); elsewhere as many as its own
@@ -49,6 +54,7 @@ impl Default for ServeConfig {
             header_bytes_max: 16 * 1024,
             header_within: Duration::from_secs(5),
             request_within: Duration::from_secs(30),
+            upkeep_within: Duration::from_secs(3_600),
             unsent_bytes_max: 64 * 1024,
             unsent_within: Duration::from_secs(30),
             unready_for: Duration::ZERO,

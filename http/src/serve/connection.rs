@@ -35,13 +35,13 @@ pub(super) async fn serve<Io: AsyncRead + AsyncWrite + Unpin>(
     let has_asked = AtomicBool::new(false);
     let has_asked = &has_asked;
     let place = &place;
-    let within = config.request_within;
+    let bounds = (config.request_within, config.upkeep_within);
     let timer = ConnectionTimer::default();
     let (routes, timed, ending) = (&routes, &timer, &ending);
     let service = service_fn(|request: Request<Incoming>| {
         let is_first = !has_asked.swap(true, Ordering::Relaxed);
         let is_closed = is_first && !place.leave();
-        let answered = answer(routes, request, within, timed, ending);
+        let answered = answer(routes, request, bounds, timed, ending);
         async move {
             if is_closed {
                 return Err(io::Error::from(io::ErrorKind::ConnectionAborted));

@@ -1,4 +1,9 @@
 //! One request: the time that it may take, and what becomes of it when the server stops.
+//!
+//! ```text
+//!   request ──► request_within, and wait_ms ──┬─► timeout
+//!                                             └─ at upkeep ──► upkeep_within ──► timeout
+//! ```
 
 use std::time::Duration;
 
@@ -14,6 +19,7 @@ use super::told::told;
 use crate::problem::Problem;
 use crate::query::wait;
 use crate::router::finished;
+use crate::upkeep_time::UpkeepMark;
 
 /// Answers a request within the time that it may take.
 ///
@@ -21,21 +27,27 @@ use crate::router::finished;
 /// As that of [`Console::router`](crate::Console::router): a request that is cut off may be recorded or not.
 pub(super) async fn answer(
     routes: &Routes,
-    request: Request<Incoming>,
-    within: Duration,
+    mut request: Request<Incoming>,
+    (within, upkeep_within): (Duration, Duration),
     timer: &ConnectionTimer,
     ending: &Ending,
 ) -> Response {
     // A query that cannot be read is for the route to refuse.
     let waits = wait(request.uri().query().unwrap_or_default()).unwrap_or_default();
     let has_effect = request.method() != Method::GET && request.method() != Method::HEAD;
+    // Other requests carry nothing for it.
+    let may_be_upkeep = has_effect && request.uri().path().contains("/store/");
+    let mark = may_be_upkeep.then(UpkeepMark::default);
+    if let Some(mark) = &mark {
+        request.extensions_mut().insert(mark.clone());
+    }
     let answered = routes.answer(request);
-    let late = timer.until(timer.now() + within + waits);
+    let late = late(timer, within + waits, upkeep_within, mark.as_ref());
     tokio::select! {
         biased;
         answer = answered => told(answer, ending),
-        () = late => {
-            let detail = format!("it has taken {} s", (within + waits).as_secs());
+        taken = late => {
+            let detail = format!("it has taken {} s", taken.as_secs());
             finished(Problem::new("timeout", detail).into_response())
         }
         // What only waits is asked again elsewhere; anything else is finished.
@@ -43,7 +55,80 @@ pub(super) async fn answer(
     }
 }
 
+/// Waits until a request has taken as long as it may, and gives that time. Whether it is at upkeep is known when the
+/// time of other requests is over.
+async fn late(
+    timer: &ConnectionTimer,
+    within: Duration,
+    upkeep_within: Duration,
+    mark: Option<&UpkeepMark>,
+) -> Duration {
+    let began = timer.now();
+    timer.until(began + within).await;
+    if !mark.is_some_and(UpkeepMark::is_set) {
+        return within;
+    }
+    let longer = upkeep_within.max(within);
+    timer.until(began + longer).await;
+    longer
+}
+
 /// The server stops.
 fn stopping() -> Response {
     finished(Problem::stopping().into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::header;
+    use millrun::Runtime;
+    use tower::Service as _;
+
+    use super::*;
+    use crate::{Access, Console, OPERATIONS};
+
+    #[tokio::test]
+    async fn upkeep_of_the_store_is_marked_and_nothing_else_nor_for_a_reader() {
+        let runtime = Runtime::volatile().start().await.unwrap();
+        let upkeep = ["verify_store", "backup_store", "export_store"];
+        for (access, is_operator) in [(Access::operator(), true), (Access::read_only(), false)] {
+            let mut router = Console::new(&runtime, access).router();
+            for operation in OPERATIONS {
+                let mark = UpkeepMark::default();
+                let request = Request::builder()
+                    .method(&operation.method)
+                    .uri(format!("/{}", operation.path.replace(['{', '}'], "")))
+                    .header(header::HOST, "localhost")
+                    .header(header::CONTENT_TYPE, "application/json")
+                    .extension(mark.clone());
+                let request = request.body(Body::from(r#"{"name": "a"}"#)).unwrap();
+                drop(router.call(request).await);
+                let is_upkeep = is_operator && upkeep.contains(&operation.name);
+                assert_eq!(mark.is_set(), is_upkeep, "{}", operation.name);
+            }
+        }
+        runtime.shutdown().await.unwrap();
+    }
+
+    /// Verifying and copying a large store ended in `timeout` after thirty seconds, as any request did.
+    #[tokio::test(start_paused = true)]
+    async fn upkeep_has_a_bound_of_its_own() {
+        let seconds = Duration::from_secs;
+        for (is_upkeep, upkeep_within, expected) in [
+            (false, seconds(3_600), seconds(30)),
+            (true, seconds(3_600), seconds(3_600)),
+            (true, seconds(7), seconds(30)),
+        ] {
+            let (mark, mut extensions) = (UpkeepMark::default(), axum::http::Extensions::new());
+            extensions.insert(mark.clone());
+            if is_upkeep {
+                UpkeepMark::set_in(&extensions);
+            }
+            let begin = tokio::time::Instant::now();
+            let timer = ConnectionTimer::default();
+            let told = late(&timer, seconds(30), upkeep_within, Some(&mark)).await;
+            assert_eq!((told, begin.elapsed()), (expected, expected));
+        }
+    }
 }

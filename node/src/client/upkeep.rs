@@ -19,6 +19,8 @@ use super::{show, write};
 use crate::outcome::Outcome;
 use crate::output::{note, shown, tell};
 
+/// How long the process may take: its own bound (`upkeep_within_s`) is the one that counts.
+const ANSWER_WITHIN: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// How long the threads that worked on a store may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
@@ -41,29 +43,12 @@ pub(crate) struct Restore {
     pub(crate) to: PathBuf,
 }
 
-/// Tells what a store holds.
-pub(super) async fn inspect(of: OfProgram) -> Result<Outcome, Box<dyn Error>> {
-    let client = client(&of.at).await?;
-    let text = client.ask(asked("store", None)).await?;
-    if of.form.json || of.form.jsonl {
-        tell(text.trim_end())?;
-        return Ok(Outcome::Complete);
-    }
-    let counts = Raw::parse(&client.ask(asked("counts", None)).await?)?;
-    let state = match &client.place {
-        Place::Closed(_) => "closed: no process has it",
-        Place::Address { .. } | Place::Socket(_) => "open: a process answers",
-    };
-    tell(format_args!("state                {state}"))?;
-    tell(show::fields(&Raw::parse(&text)?))?;
-    tell(format_args!("\n{}", show::counts(&counts)))?;
-    Ok(Outcome::Complete)
-}
-
 /// Reads every record, and tells what is damaged.
 pub(super) async fn verify(of: OfProgram) -> Result<Outcome, Box<dyn Error>> {
     let client = client(&of.at).await?;
-    let text = client.ask(asked("verify_store", Some("{}".to_owned()))).await?;
+    let text = client
+        .ask(asked_at_length("verify_store", "{}".to_owned()))
+        .await?;
     write(&text, of.form, show::fields)?;
     let is_sound = Raw::parse(&text)?.text_of("is_sound") == "true";
     if !is_sound {
@@ -118,7 +103,7 @@ async fn from_process(client: &Client, operation: &str, to: &Path) -> Result<(),
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let name = format!("{}-{}", since.as_nanos(), std::process::id());
     let body = serde_json::json!({ "name": name }).to_string();
-    let answer = Raw::parse(&client.ask(asked(operation, Some(body))).await?)?;
+    let answer = Raw::parse(&client.ask(asked_at_length(operation, body)).await?)?;
     let from = PathBuf::from(answer.text_of("path"));
     if matches!(client.place, Place::Address { .. }) && !from.exists() {
         note("the copy stays on the machine of the program");
@@ -225,6 +210,14 @@ pub(super) async fn compact(of: OfProgram) -> Result<Outcome, Box<dyn Error>> {
         tell(format_args!("{before} bytes became {after}"))?;
     }
     Ok(Outcome::Complete)
+}
+
+/// Asks for what takes as long as the store is large.
+fn asked_at_length(operation: &str, body: String) -> Ask<'_> {
+    Ask {
+        wait: ANSWER_WITHIN,
+        ..asked(operation, Some(body))
+    }
 }
 
 fn asked(operation: &str, body: Option<String>) -> Ask<'_> {

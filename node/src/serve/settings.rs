@@ -57,6 +57,9 @@ pub(crate) struct ServeOptions {
     /// How many connections there may be at once [default: 8192].
     #[arg(long, value_name = "N")]
     pub(crate) connections_max: Option<usize>,
+    /// How long a request may take that verifies, copies or exports the store [default: 3600].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) upkeep_within_s: Option<u32>,
     /// How long the program says that it is not ready before it stops [default: 0].
     #[arg(long, value_name = "MILLISECONDS")]
     pub(crate) unready_for_ms: Option<u32>,
@@ -87,6 +90,7 @@ struct SettingsFile {
     origins: Option<Vec<String>>,
     redact: Option<Vec<String>>,
     connections_max: Option<usize>,
+    upkeep_within_s: Option<u32>,
     unready_for_ms: Option<u32>,
     stop_within_s: Option<u16>,
     log: Option<LogForm>,
@@ -135,6 +139,7 @@ pub(crate) struct Settings {
     pub(crate) origins: Setting<Words>,
     pub(crate) redact: Setting<Words>,
     pub(crate) connections_max: Setting<usize>,
+    pub(crate) upkeep_within_s: Setting<u32>,
     pub(crate) unready_for_ms: Setting<u32>,
     pub(crate) stop_within_s: Setting<u16>,
     pub(crate) log: Setting<LogForm>,
@@ -220,6 +225,12 @@ impl Settings {
                 file.connections_max,
                 bounds.connections_max,
             )?,
+            upkeep_within_s: layers.pick(
+                "upkeep-within-s",
+                flags.upkeep_within_s,
+                file.upkeep_within_s,
+                3_600,
+            )?,
             unready_for_ms: layers.pick("unready-for-ms", flags.unready_for_ms, file.unready_for_ms, 0)?,
             stop_within_s: layers.pick("stop-within-s", flags.stop_within_s, file.stop_within_s, 10)?,
             log: layers.pick("log", flags.log, file.log, LogForm::Pretty)?,
@@ -249,6 +260,7 @@ impl Settings {
     pub(crate) fn bounds(&self) -> ServeConfig {
         let mut bounds = ServeConfig::default();
         bounds.connections_max = self.connections_max.value;
+        bounds.upkeep_within = Duration::from_secs(self.upkeep_within_s.value.into());
         bounds.unready_for = Duration::from_millis(self.unready_for_ms.value.into());
         bounds.drain_within = Duration::from_secs(self.stop_within_s.value.into());
         bounds
@@ -279,6 +291,11 @@ impl Settings {
                 "connections_max",
                 self.connections_max.value,
                 &self.connections_max.origin,
+            ),
+            row(
+                "upkeep_within_s",
+                self.upkeep_within_s.value,
+                &self.upkeep_within_s.origin,
             ),
             row(
                 "unready_for_ms",
