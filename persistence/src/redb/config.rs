@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::{JournalConfig, Retention};
 use crate::error::StoreError;
+use crate::redb::file::overlay::READ_ONLY_BYTES_MAX;
 
 /// All bounds of a [`RedbJournal`](crate::RedbJournal): those that every journal has, and those of its file.
 ///
@@ -111,6 +112,11 @@ pub struct StoreConfig {
     /// to is written again on top of that: 32 KiB at most.
     /// Default 128 KiB.
     pub settle_bytes_max: usize,
+    /// How many changed bytes of a file that is [only read](crate::RedbJournal::open_read_only) stay in memory: what the
+    /// repair of a store and a new index of finished runs write. What is beyond that goes to a temporary file without a
+    /// name, in the folder that the system has for such files (`TMPDIR`); it has as many bytes as the store's at most, 32
+    /// bytes of memory for each 4 KiB, and is gone with the journal or its process. Default 256 MiB.
+    pub changed_bytes_max: u64,
     /// Where the histories of finished runs are written before retention drops them. Default `None`:
     /// nowhere.
     pub archive: Option<Archive>,
@@ -126,6 +132,7 @@ impl Default for StoreConfig {
             dead_bytes_max: 16 << 20,
             unsettled_len_max: 2_048,
             settle_bytes_max: 128 << 10,
+            changed_bytes_max: READ_ONLY_BYTES_MAX,
             archive: None,
         }
     }

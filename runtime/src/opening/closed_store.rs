@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use millrun_core::{InstanceIdError, RunId, Sequence};
+use millrun_persistence::StoreConfig;
 use millrun_workflow::{Payload, RunFailure};
 
 use crate::error::ResultError;
@@ -25,7 +26,7 @@ use crate::{OpenError, RunError, Runtime, RuntimeBuilder, UntypedHandle};
 
 /// A store that no process has open: its runs are found, described and explained, and not a byte of its file is
 /// changed. It works on a file and in a folder without permission to write, also after a crash: what its repair writes
-/// stays in memory.
+/// stays in memory, and beyond 256 MiB in a temporary file.
 ///
 /// No code is at hand, so nothing goes on: timers do not fire, no attempt is made, and a run that waits for a signal
 /// or a condition is shown as running without saying for what, which stands in its code alone. Every workflow passes
@@ -78,14 +79,28 @@ impl ClosedStore {
     /// # Errors
     /// [`StoreError::AlreadyOpen`](crate::store::StoreError::AlreadyOpen) when a process has it: ask that one.
     /// [`StoreError::Corrupted`](crate::store::StoreError::Corrupted) when it is damaged as a whole: it can be
-    /// [salvaged](crate::store::salvage). [`StoreError::Io`](crate::store::StoreError::Io) also when its repair writes
-    /// more than [`READ_ONLY_BYTES_MAX`](crate::store::READ_ONLY_BYTES_MAX) bytes. There are others, as of
-    /// [`RuntimeBuilder::start`].
+    /// [salvaged](crate::store::salvage). [`StoreError::Io`](crate::store::StoreError::Io) also when its repair changes
+    /// more than [`READ_ONLY_BYTES_MAX`](crate::store::READ_ONLY_BYTES_MAX) bytes and there is no room for a temporary
+    /// file. There are others, as of [`RuntimeBuilder::start`].
     ///
     /// # Cancel safety
     /// Dropping the future lets go of the file.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
-        let runtime = RuntimeBuilder::reading(path.into()).start().await?;
+        Self::open_with(path, StoreConfig::default()).await
+    }
+
+    /// As [`open`](Self::open), with other bounds than the default ones. Those that count are
+    /// [`cache_bytes_max`](StoreConfig::cache_bytes_max) and [`changed_bytes_max`](StoreConfig::changed_bytes_max), the
+    /// memory for pages as they are in the file and for those that a repair has changed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Cancel safety
+    /// As [`open`](Self::open).
+    pub async fn open_with(path: impl Into<PathBuf>, bounds: StoreConfig) -> Result<Self, OpenError> {
+        let builder = RuntimeBuilder::reading(path.into());
+        let runtime = builder.configure(|config| config.store = bounds).start().await?;
         Ok(Self { runtime })
     }
 

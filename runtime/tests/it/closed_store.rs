@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use millrun::history::Sequence;
 use millrun::operating::{AttemptStanding, InstanceStatus, RunSearch, RunStatus, WaitsFor, WorkflowCounts};
-use millrun::store::{ClosedStore, StoreError, UpkeepError};
+use millrun::store::{ClosedStore, StoreConfig, StoreError, UpkeepError};
 use millrun::{
     Activity, ActivityContext, ActivityError, OpenError, Retry, RunError, Runtime, RuntimeBuilder, Signal,
     StartError, StopCause, Workflow, WorkflowContext, WorkflowError,
@@ -257,6 +257,25 @@ async fn a_store_that_needs_repair_is_repaired_in_memory_alone() {
     assert_eq!(told(&closed).await, first);
     drop(closed);
     assert_eq!(print_of(&left), before);
+}
+
+/// A store of which more had to be repaired than there was memory for could not be looked at.
+#[tokio::test]
+async fn a_repair_that_has_no_room_in_memory_tells_the_same() {
+    let store = Store::new();
+    let left = store.path().with_extension("left");
+    killed(&store, &left).await;
+    let before = print_of(&left);
+    let first = told(&ClosedStore::open(&left).await.unwrap()).await;
+    for changed_bytes_max in [0, 8_192] {
+        let mut bounds = StoreConfig::default();
+        bounds.changed_bytes_max = changed_bytes_max;
+        let closed = ClosedStore::open_with(&left, bounds).await.unwrap();
+        assert!(closed.report().is_repaired);
+        assert_eq!(told(&closed).await, first);
+        drop(closed);
+        assert_eq!(print_of(&left), before);
+    }
 }
 
 /// A runtime that opens the store afterwards finds the same runs, with the same histories.

@@ -1,26 +1,29 @@
-//! A disk over a file that is only read: what is written to it stays in memory.
+//! A disk over a file that is only read: what is written to it stays in memory, or in a temporary file.
 //!
 //! ```text
-//!   read ──► pages in memory, where there are some ──► the file
-//!   write ─► pages in memory
+//!   read ──► changed pages, where there are some ──► the file
+//!   write ─► changed pages: in memory ── as many as may be there ──► in a temporary file
 //! ```
 //!
 //! So redb repairs a store that was not closed, and a damaged index is made anew, while the file keeps every byte.
 //!
 //! Invariants: nothing is written to the file; it is held under a shared lock, so that nobody else writes to it either;
-//! the pages in memory are bounded.
+//! the pages in memory are bounded, and those in the temporary file by the length that the file had.
+//!
+//! The temporary file has no name, so that the system frees it with its last handle, also after a kill; where a file
+//! cannot be without a name, the system is asked to remove it then.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::disk::Disk;
 use super::system;
 
-/// How many bytes of a file that is opened only to be read may stand changed in memory: what the repair of a store
-/// and a new index of finished runs write. A store that needs more is not opened so.
+/// How many bytes of a file that is opened only to be read may stand changed in memory by default, before further ones
+/// go to a temporary file: see [`StoreConfig::changed_bytes_max`](crate::StoreConfig::changed_bytes_max).
 pub const READ_ONLY_BYTES_MAX: u64 = 256 << 20;
 
 const PAGE: usize = 4_096;
@@ -30,27 +33,48 @@ const PAGE_LEN: u64 = PAGE as u64;
 #[derive(Debug)]
 pub(crate) struct OverlayDisk {
     file: File,
-    bytes_max: u64,
     pages: Mutex<OverlayPages>,
 }
 
 /// What stands above the file.
 #[derive(Debug)]
 struct OverlayPages {
-    changed: HashMap<u64, Box<[u8; PAGE]>>,
+    changed: HashMap<u64, ChangedPage>,
+    in_memory_len: u64,
+    in_memory_max: u64,
+    spill: Spill,
     /// The length that the disk seems to have.
     len: u64,
     /// Up to where the file still counts: it was cut there once, and is zero behind it.
     file_len: u64,
 }
 
+/// Where the bytes of a changed page are.
+#[derive(Debug)]
+enum ChangedPage {
+    InMemory(Box<[u8; PAGE]>),
+    /// At this place of the temporary file.
+    Spilled(u64),
+}
+
+/// The temporary file, made with the first page that has no room in memory.
+#[derive(Debug)]
+struct Spill {
+    folder: PathBuf,
+    file: Option<File>,
+    /// How many places there are, with those that are free.
+    places_len: u64,
+    places_max: u64,
+    free: Vec<u64>,
+}
+
 impl OverlayDisk {
     /// Opens a file, which must exist and need not be writable.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Self::bounded(File::open(path)?, READ_ONLY_BYTES_MAX)
+    pub(crate) fn open(path: &Path, changed_bytes_max: u64) -> io::Result<Self> {
+        Self::bounded(File::open(path)?, changed_bytes_max, std::env::temp_dir())
     }
 
-    fn bounded(file: File, bytes_max: u64) -> io::Result<Self> {
+    fn bounded(file: File, changed_bytes_max: u64, folder: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -58,12 +82,20 @@ impl OverlayDisk {
         let len = metadata.len();
         let pages = OverlayPages {
             changed: HashMap::new(),
+            in_memory_len: 0,
+            in_memory_max: changed_bytes_max / PAGE_LEN,
+            spill: Spill {
+                folder,
+                file: None,
+                places_len: 0,
+                places_max: len.div_ceil(PAGE_LEN),
+                free: Vec::new(),
+            },
             len,
             file_len: len,
         };
         Ok(Self {
             file,
-            bytes_max,
             pages: Mutex::new(pages),
         })
     }
@@ -87,6 +119,91 @@ impl OverlayPages {
     fn numbers(offset: u64, len: usize) -> std::ops::Range<u64> {
         offset / PAGE_LEN..(offset + len as u64).div_ceil(PAGE_LEN)
     }
+
+    /// Keeps a page that was not changed yet.
+    fn keep(&mut self, number: u64, page: Box<[u8; PAGE]>) -> io::Result<()> {
+        let kept = if self.in_memory_len < self.in_memory_max {
+            self.in_memory_len += 1;
+            ChangedPage::InMemory(page)
+        } else {
+            ChangedPage::Spilled(self.spill.add(&page)?)
+        };
+        self.changed.insert(number, kept);
+        Ok(())
+    }
+
+    /// Forgets the changed pages from this one on.
+    fn forget_from(&mut self, first: u64) {
+        let (spill, in_memory_len) = (&mut self.spill, &mut self.in_memory_len);
+        self.changed.retain(|number, page| {
+            let is_kept = *number < first;
+            match page {
+                _ if is_kept => {}
+                ChangedPage::InMemory(_) => *in_memory_len -= 1,
+                ChangedPage::Spilled(place) => spill.free.push(*place),
+            }
+            is_kept
+        });
+    }
+
+    /// Writes within a changed page; `false` if this one is not changed.
+    fn write_in(&mut self, number: u64, at: usize, data: &[u8]) -> io::Result<bool> {
+        match self.changed.get_mut(&number) {
+            None => return Ok(false),
+            Some(ChangedPage::InMemory(page)) => page[at..at + data.len()].copy_from_slice(data),
+            Some(ChangedPage::Spilled(place)) => self.spill.write(*place, at, data)?,
+        }
+        Ok(true)
+    }
+}
+
+impl Spill {
+    /// Writes a page, and gives its place.
+    fn add(&mut self, page: &[u8; PAGE]) -> io::Result<u64> {
+        let place = match self.free.pop() {
+            Some(free) => free,
+            None if self.places_len < self.places_max => {
+                self.places_len += 1;
+                self.places_len - 1
+            }
+            None => {
+                return Err(io::Error::other(format!(
+                    "to read it takes more than {} changed pages in a temporary file: copy the file, and open the copy for writing",
+                    self.places_max
+                )));
+            }
+        };
+        let written = self.write(place, 0, page);
+        if written.is_err() {
+            self.free.push(place);
+        }
+        written.map(|()| place)
+    }
+
+    fn write(&mut self, place: u64, at: usize, data: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let made = tempfile::tempfile_in(&self.folder);
+                none.insert(made.map_err(|error| unmade(&error, &self.folder))?)
+            }
+        };
+        system::write_all_at(file, data, place * PAGE_LEN + at as u64)
+    }
+
+    fn read(&self, place: u64, at: usize, out: &mut [u8]) -> io::Result<()> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        system::read_exact_at(file, out, place * PAGE_LEN + at as u64)
+    }
+}
+
+/// Says for what a temporary file was to be made.
+fn unmade(error: &io::Error, folder: &Path) -> io::Error {
+    let told = format!(
+        "to read it takes a temporary file, and none can be made in {}: {error}",
+        folder.display()
+    );
+    io::Error::new(error.kind(), told)
 }
 
 /// Where a page and some bytes at `offset` overlap: in the page, and in the bytes.
@@ -110,9 +227,13 @@ impl Disk for OverlayDisk {
             return Ok(());
         }
         for number in OverlayPages::numbers(offset, out.len()) {
-            if let Some(page) = pages.changed.get(&number) {
-                let (in_page, in_out) = overlap(number, offset, out.len());
-                out[in_out].copy_from_slice(&page[in_page]);
+            let (in_page, in_out) = overlap(number, offset, out.len());
+            match pages.changed.get(&number) {
+                Some(ChangedPage::InMemory(page)) => out[in_out].copy_from_slice(&page[in_page]),
+                Some(ChangedPage::Spilled(place)) => {
+                    pages.spill.read(*place, in_page.start, &mut out[in_out])?;
+                }
+                None => {}
             }
         }
         Ok(())
@@ -121,21 +242,14 @@ impl Disk for OverlayDisk {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut pages = self.pages();
         for number in OverlayPages::numbers(offset, data.len()) {
-            if !pages.changed.contains_key(&number) {
-                if (pages.changed.len() as u64 + 1) * PAGE_LEN > self.bytes_max {
-                    return Err(io::Error::other(format!(
-                        "to read it takes more than {} changed bytes in memory: copy the file, and open the copy for writing",
-                        self.bytes_max
-                    )));
-                }
-                let mut page = Box::new([0; PAGE]);
-                self.read_file(pages.file_len, number * PAGE_LEN, &mut page[..])?;
-                pages.changed.insert(number, page);
-            }
             let (in_page, in_data) = overlap(number, offset, data.len());
-            if let Some(page) = pages.changed.get_mut(&number) {
-                page[in_page].copy_from_slice(&data[in_data]);
+            if pages.write_in(number, in_page.start, &data[in_data.clone()])? {
+                continue;
             }
+            let mut page = Box::new([0; PAGE]);
+            self.read_file(pages.file_len, number * PAGE_LEN, &mut page[..])?;
+            page[in_page].copy_from_slice(&data[in_data]);
+            pages.keep(number, page)?;
         }
         Ok(())
     }
@@ -147,11 +261,9 @@ impl Disk for OverlayDisk {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut pages = self.pages();
         if len < pages.len {
-            pages.changed.retain(|number, _| number * PAGE_LEN < len);
+            pages.forget_from(len.div_ceil(PAGE_LEN));
             let (last, behind) = (len / PAGE_LEN, usize::try_from(len % PAGE_LEN).unwrap_or(0));
-            if let Some(page) = pages.changed.get_mut(&last) {
-                page[behind..].fill(0);
-            }
+            pages.write_in(last, behind, &[0; PAGE][behind..])?;
         }
         pages.file_len = pages.file_len.min(len);
         pages.len = len;
@@ -187,55 +299,94 @@ mod tests {
 
     use super::*;
 
-    /// A disk over a file of these bytes.
-    fn over(bytes: &[u8], bytes_max: u64) -> (tempfile::TempDir, OverlayDisk) {
+    /// A disk over a file of these bytes, with room for so many changed pages in memory. Temporary files are in a folder of
+    /// their own.
+    fn over(bytes: &[u8], in_memory_max: u64) -> (tempfile::TempDir, OverlayDisk) {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let (path, spilled) = (folder.path().join("file"), folder.path().join("temporary"));
         fs::write(&path, bytes).unwrap();
-        let disk = OverlayDisk::bounded(File::open(&path).unwrap(), bytes_max).unwrap();
+        fs::create_dir(&spilled).unwrap();
+        let file = File::open(&path).unwrap();
+        let disk = OverlayDisk::bounded(file, in_memory_max * PAGE_LEN, spilled).unwrap();
         (folder, disk)
     }
 
-    /// The same writes, cuts and extensions as of a file in memory give the same bytes, and the file keeps its own.
+    /// The same writes, cuts and extensions as of a file in memory give the same bytes, and the file keeps its own; where
+    /// all changed pages are in memory, where some are, and where none is.
     #[test]
     fn it_reads_as_a_file_that_was_written_to_and_the_file_is_as_it_was() {
-        let before: Vec<u8> = (0..20_000u32).map(|at| at.to_le_bytes()[0] | 1).collect();
-        let (folder, disk) = over(&before, 1 << 20);
-        let mut model = before.clone();
-        let mut dice = 7u64;
-        let mut roll = |below: u64| {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (dice >> 33) % below
-        };
-        for step in 0..500u64 {
-            if roll(10) == 0 {
-                let len = roll(40_000);
-                disk.set_len(len).unwrap();
-                model.resize(usize::try_from(len).unwrap(), 0);
-            } else if !model.is_empty() {
-                let at = roll(model.len() as u64);
-                let room = model.len() as u64 - at;
-                let len = usize::try_from(roll(room.min(9_000) + 1)).unwrap();
-                let data = vec![u8::try_from(step % 256).unwrap(); len];
-                disk.write(at, &data).unwrap();
-                let at = usize::try_from(at).unwrap();
-                model[at..at + len].copy_from_slice(&data);
+        for in_memory_max in [100, 3, 0] {
+            let before: Vec<u8> = (0..45_000u32).map(|at| at.to_le_bytes()[0] | 1).collect();
+            let (folder, disk) = over(&before, in_memory_max);
+            let mut model = before.clone();
+            let mut dice = 7u64;
+            let mut roll = |below: u64| {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (dice >> 33) % below
+            };
+            for step in 0..500u64 {
+                if roll(10) == 0 {
+                    let len = roll(45_000);
+                    disk.set_len(len).unwrap();
+                    model.resize(usize::try_from(len).unwrap(), 0);
+                } else if !model.is_empty() {
+                    let at = roll(model.len() as u64);
+                    let room = model.len() as u64 - at;
+                    let len = usize::try_from(roll(room.min(9_000) + 1)).unwrap();
+                    let data = vec![u8::try_from(step % 256).unwrap(); len];
+                    disk.write(at, &data).unwrap();
+                    let at = usize::try_from(at).unwrap();
+                    model[at..at + len].copy_from_slice(&data);
+                }
+                let mut found = vec![0; model.len()];
+                disk.read(0, &mut found).unwrap();
+                assert!(found == model, "step {step} with {in_memory_max} pages in memory");
+                assert_eq!(disk.len().unwrap(), model.len() as u64);
             }
-            let mut found = vec![0; model.len()];
-            disk.read(0, &mut found).unwrap();
-            assert!(found == model, "step {step}");
-            assert_eq!(disk.len().unwrap(), model.len() as u64);
+            assert!(fs::read(folder.path().join("file")).unwrap() == before);
+            let pages = disk.pages();
+            assert!(pages.in_memory_len <= in_memory_max);
+            assert_eq!(pages.spill.file.is_some(), in_memory_max < 100);
         }
-        assert!(fs::read(folder.path().join("file")).unwrap() == before);
+    }
+
+    /// The process may be killed at any time.
+    #[cfg(unix)]
+    #[test]
+    fn the_temporary_file_has_no_name_and_is_no_longer_than_the_file() {
+        let (folder, disk) = over(&[1; 3 * PAGE], 1);
+        disk.write(10, &[2; 20]).unwrap();
+        disk.set_len(8 * PAGE_LEN).unwrap();
+        for number in 1..4 {
+            disk.write(number * PAGE_LEN, &[3; PAGE]).unwrap();
+        }
+        let temporary = folder.path().join("temporary");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+        let refused = disk.write(5 * PAGE_LEN, &[4]).unwrap_err();
+        assert!(refused.to_string().contains("3 changed pages"), "{refused}");
+        disk.write(3 * PAGE_LEN, &[5; PAGE]).unwrap();
+        // A place is free again when its page was cut off.
+        disk.set_len(3 * PAGE_LEN).unwrap();
+        disk.set_len(8 * PAGE_LEN).unwrap();
+        disk.write(5 * PAGE_LEN, &[6]).unwrap();
+        let mut found = [0; 2];
+        disk.read(5 * PAGE_LEN, &mut found).unwrap();
+        assert_eq!(found, [6, 0]);
+        disk.read(3 * PAGE_LEN, &mut found).unwrap();
+        assert_eq!(found, [0, 0]);
+        disk.read(2 * PAGE_LEN, &mut found).unwrap();
+        assert_eq!(found, [3, 3]);
     }
 
     #[test]
-    fn what_does_not_fit_in_memory_is_refused_and_behind_the_end_nothing_is_read() {
-        let (_folder, disk) = over(&[1; 3 * PAGE], PAGE_LEN);
-        disk.write(10, &[2; 20]).unwrap();
-        disk.write(0, &[3; PAGE]).unwrap();
+    fn without_a_folder_for_temporary_files_it_says_so_and_behind_the_end_nothing_is_read() {
+        let (folder, disk) = over(&[1; 3 * PAGE], 0);
+        fs::remove_dir(folder.path().join("temporary")).unwrap();
         let refused = disk.write(PAGE_LEN, &[4]).unwrap_err();
-        assert!(refused.to_string().contains("4096 changed bytes"), "{refused}");
+        assert!(refused.to_string().contains("none can be made in"), "{refused}");
+        let mut found = [0; 1];
+        disk.read(PAGE_LEN, &mut found).unwrap();
+        assert_eq!(found, [1]);
         let error = disk.read(3 * PAGE_LEN - 1, &mut [0; 2]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
@@ -243,14 +394,14 @@ mod tests {
     #[test]
     fn several_read_one_file_and_none_while_somebody_may_write_to_it() {
         use crate::redb::file::disk::FileDisk;
-        let (folder, disk) = over(&[1; PAGE], PAGE_LEN);
+        let (folder, disk) = over(&[1; PAGE], 1);
         let path = folder.path().join("file");
-        let other = OverlayDisk::open(&path).unwrap();
+        let other = OverlayDisk::open(&path, 0).unwrap();
         let writer = FileDisk::open(&path).unwrap();
         assert!(disk.try_lock().unwrap() && other.try_lock().unwrap());
         assert!(!writer.try_lock().unwrap());
         drop((disk, other));
         assert!(writer.try_lock().unwrap());
-        assert!(!OverlayDisk::open(&path).unwrap().try_lock().unwrap());
+        assert!(!OverlayDisk::open(&path, 0).unwrap().try_lock().unwrap());
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn open_path_read_only(
         path: path.to_owned(),
         source,
     };
-    let disk = OverlayDisk::open(path).map_err(io)?;
+    let disk = OverlayDisk::open(path, config.changed_bytes_max).map_err(io)?;
     open_made(Arc::new(disk), path, config, host)
 }
 

@@ -87,8 +87,8 @@ impl RedbJournal {
 
     /// As [`open_claiming`](Self::open_claiming), of a store that no process has open, and of whose file no byte is
     /// changed: what opening it writes (the repair of a store that was not closed, an index of finished runs that is
-    /// made anew), and all that is appended, stays in memory, [`READ_ONLY_BYTES_MAX`](crate::READ_ONLY_BYTES_MAX) at
-    /// most, and is gone with the journal. Neither the file nor its folder needs to be writable. Nothing is dropped of
+    /// made anew), and all that is appended, stays in memory, or beyond
+    /// [`changed_bytes_max`](crate::StoreConfig::changed_bytes_max) in a temporary file, and is gone with the journal. Neither the file nor its folder needs to be writable. Nothing is dropped of
     /// age or number and nothing archived, whatever the configuration says; a record that is appended is acknowledged,
     /// and not durable.
     ///
