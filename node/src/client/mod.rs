@@ -11,6 +11,7 @@ mod closed;
 mod error;
 mod filter;
 mod follow;
+mod inspect;
 mod moment;
 mod options;
 mod place;
@@ -73,8 +74,8 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         ClientCommand::Topology(of) => program("topology", of, show::fields).await,
         ClientCommand::Catalogue(of) => program("catalogue", of, show::catalogue).await,
         ClientCommand::Call(options) => call(options).await,
-        ClientCommand::Counts(of) => program("counts", of, show::counts).await,
-        ClientCommand::Inspect(of) => upkeep::inspect(of).await,
+        ClientCommand::Counts(of) => inspect::counts(of).await,
+        ClientCommand::Inspect(of) => inspect::inspect(of).await,
         ClientCommand::Verify(of) => upkeep::verify(of).await,
         ClientCommand::Backup(options) => upkeep::backup(options).await,
         ClientCommand::Restore(options) => upkeep::restore(options).await,

@@ -54,6 +54,22 @@ pub(super) fn counts(counts: &Raw) -> String {
     table.to_string()
 }
 
+/// Runs at the ends of a store, each with what it is there.
+pub(super) fn ends(runs: &[(&str, &Raw)]) -> String {
+    let mut table = Table::of(["which", "id", "workflow", "began at (UTC)", "ended at (UTC)"]);
+    for (which, run) in runs {
+        let time = |name| run.number_of(name).map_or_else(String::new, date_and_time);
+        table.row([
+            which.replace('_', " "),
+            run.text_of("id"),
+            run.text_of("workflow"),
+            time("started_at_us"),
+            time("ended_at_us"),
+        ]);
+    }
+    table.to_string()
+}
+
 /// Runs that a filter has found.
 pub(super) fn found(items: &[Raw]) -> String {
     let mut table = Table::of([

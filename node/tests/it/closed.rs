@@ -57,6 +57,38 @@ fn what_a_killed_program_left_is_read_and_not_a_byte_changes() {
 }
 
 #[test]
+fn what_ended_is_counted_of_a_file_too_and_the_runs_at_either_end_are_told() {
+    let folder = Folder::new();
+    let (running, _) = serve(&folder, &[], &[]);
+    for id in ["a", "b", "c"] {
+        run(&folder, &format!("start sample-shipment {id} \"x\"")).expect(0);
+    }
+    for id in ["c", "a"] {
+        run(&folder, &format!("terminate {id} --reason enough")).expect(0);
+    }
+    run(&folder, "start sample-shipment d \"x\"").expect(0);
+    let ends_of = |inspected: &serde_json::Value| {
+        let ends = ["oldest_live", "newest_live", "earliest_ended", "latest_ended"];
+        ends.map(|end| inspected[end]["id"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(ends_of(&json(&folder, "inspect --json")), ["b", "d", "c", "a"]);
+    running.kill();
+    let inspected = json(&folder, "inspect --json");
+    assert_eq!(ends_of(&inspected), ["b", "d", "c", "a"]);
+    assert_eq!(inspected["is_all_counted"], true);
+    for counted in [&inspected, &json(&folder, "counts --json")] {
+        let shipments = &counted["workflows"][0];
+        assert_eq!(shipments["workflow"], "sample-shipment", "{counted}");
+        assert_eq!(
+            (&shipments["running"], &shipments["terminated"]),
+            (&2.into(), &2.into())
+        );
+    }
+    let told = run(&folder, "inspect").expect(0).out;
+    assert!(told.contains("earliest ended  c   sample-shipment"), "{told}");
+}
+
+#[test]
 fn what_needs_a_program_says_so_and_leaves_the_file_alone() {
     let folder = killed();
     let before = folder.read("millrun.redb");
