@@ -63,7 +63,17 @@ pub(crate) enum ClientError {
     /// There is no such store.
     #[error("there is no store {}\ntry: --store PATH for another one, or millrun serve --store {}", .0.display(), .0.display())]
     NoStore(PathBuf),
-    /// The connection ended, or what came is no answer.
+    /// The connection ended before an answer came: its process was killed just then, say.
+    #[error(
+        "the connection ended before an answer came ({why}){}",
+        if *is_change {
+            ": whether it was done is not known\ntry: millrun describe or millrun list to see, then the same again"
+        } else {
+            "\ntry: the same again"
+        }
+    )]
+    Cut { why: String, is_change: bool },
+    /// The connection ended within an answer, or what came is no answer.
     #[error("the answer cannot be read: {0}")]
     Answer(String),
     /// The answer is longer than the client takes.
@@ -97,6 +107,7 @@ impl ClientError {
             | Self::Closed { .. }
             | Self::Taken { .. }
             | Self::NoStore(_)
+            | Self::Cut { .. }
             | Self::Late(_) => 4,
         }
     }

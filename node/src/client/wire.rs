@@ -78,7 +78,7 @@ impl Client {
         let within = ANSWER_WITHIN + ask.wait;
         let asked = async {
             let id = (!ask.value.is_empty()).then(|| ask.value.to_owned());
-            let (status, bytes) = collected(self.send(ask).await?).await?;
+            let (status, bytes) = collected(self.send(&ask).await?).await?;
             let text = String::from_utf8(bytes.into());
             let text = text.map_err(|_| ClientError::Answer("it is no UTF-8".to_owned()))?;
             if status.is_success() {
@@ -97,7 +97,7 @@ impl Client {
     /// As [`ask`](Self::ask).
     pub(crate) async fn stream(&self, ask: Ask<'_>) -> Result<Incoming, ClientError> {
         let id = (!ask.value.is_empty()).then(|| ask.value.to_owned());
-        let answer = timeout(ANSWER_WITHIN, self.send(ask)).await;
+        let answer = timeout(ANSWER_WITHIN, self.send(&ask)).await;
         let answer = answer.map_err(|_| ClientError::Late(ANSWER_WITHIN.as_secs()))??;
         if answer.status().is_success() {
             return Ok(answer.into_body());
@@ -106,7 +106,16 @@ impl Client {
         Err(refused(status, &String::from_utf8_lossy(&bytes), id))
     }
 
-    async fn send(&self, ask: Ask<'_>) -> Result<Response<Incoming>, ClientError> {
+    /// Sends a request. One that only reads is sent once more if the connection ends before its answer: the process was
+    /// killed just then, say, and another has taken its place. What changes something may have been done.
+    async fn send(&self, ask: &Ask<'_>) -> Result<Response<Incoming>, ClientError> {
+        match self.send_once(ask).await {
+            Err(ClientError::Cut { is_change: false, .. }) => self.send_once(ask).await,
+            answer => answer,
+        }
+    }
+
+    async fn send_once(&self, ask: &Ask<'_>) -> Result<Response<Incoming>, ClientError> {
         let operation = operation(ask.operation)?;
         let failed = |source| ClientError::Unreachable {
             place: self.place.shown(),
@@ -114,7 +123,7 @@ impl Client {
         };
         match &self.place {
             Place::Address { authority, prefix } => {
-                let request = request(operation, &ask, prefix, authority, self.token.as_ref())?;
+                let request = request(operation, ask, prefix, authority, self.token.as_ref())?;
                 let address = if has_port(authority) {
                     authority.clone()
                 } else {
@@ -123,11 +132,11 @@ impl Client {
                 exchange(TcpStream::connect(address).await.map_err(failed)?, request).await
             }
             Place::Socket(path) => {
-                let request = request(operation, &ask, "", "localhost", self.token.as_ref())?;
+                let request = request(operation, ask, "", "localhost", self.token.as_ref())?;
                 exchange(UnixStream::connect(path).await.map_err(failed)?, request).await
             }
             Place::Closed(file) => {
-                let request = request(operation, &ask, "", "localhost", None)?;
+                let request = request(operation, ask, "", "localhost", None)?;
                 file.send(operation, request).await
             }
         }
@@ -203,7 +212,14 @@ pub(super) async fn exchange(
     io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Body>,
 ) -> Result<Response<Incoming>, ClientError> {
-    let broken = |error: hyper::Error| ClientError::Answer(with_source(&error));
+    let is_change = request.method() != Method::GET;
+    let broken = |error: hyper::Error| match error.is_parse() {
+        true => ClientError::Answer(with_source(&error)),
+        false => ClientError::Cut {
+            why: with_source(&error),
+            is_change,
+        },
+    };
     let (mut sender, connection) = handshake(TokioIo::new(io)).await.map_err(broken)?;
     // It ends with the answer's body, or with this process.
     tokio::spawn(async move {

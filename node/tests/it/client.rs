@@ -1,5 +1,8 @@
 //! The command line client against the real program.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+
 use crate::serve::serve;
 use crate::support::{Ended, Folder};
 
@@ -186,6 +189,49 @@ fn shells_complete_commands() {
             "{shell}"
         );
     }
+}
+
+/// A command that came just behind a kill reached the socket of the process that was dying, and ended with an error that
+/// told nobody what to do.
+#[test]
+fn what_only_reads_is_asked_again_when_the_connection_ends_and_what_changes_something_is_not() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.path("millrun.redb.sock")).unwrap();
+    let reads = |mut stream: &UnixStream| {
+        let mut head = [0; 4_096];
+        let len = stream.read(&mut head).unwrap();
+        String::from_utf8_lossy(&head[..len]).into_owned()
+    };
+    // The first connection of a command only asks whether somebody listens.
+    let cut = || {
+        drop(listener.accept().unwrap());
+        let (stream, _) = listener.accept().unwrap();
+        assert!(reads(&stream).contains("/v1/instances"));
+    };
+    let ended = std::thread::scope(|scope| {
+        let command = scope.spawn(|| folder.run(&["list"]));
+        cut();
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(reads(&stream).starts_with("GET /v1/instances"));
+        let body = r#"{"instances": [], "next": null}"#;
+        let len = body.len();
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n{body}").unwrap();
+        command.join().unwrap()
+    });
+    assert!(ended.expect(0).out.starts_with("ID"));
+
+    let ended = std::thread::scope(|scope| {
+        let command = scope.spawn(|| folder.run(&["signal", "i", "go"]));
+        cut();
+        command.join().unwrap()
+    });
+    let told = ended.expect(4).err;
+    assert!(
+        told.contains("not known") && told.contains("try: millrun describe"),
+        "{told}"
+    );
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "it was not sent again");
 }
 
 #[test]

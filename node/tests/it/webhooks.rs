@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
@@ -146,6 +148,96 @@ fn a_webhook_that_is_signed_starts_one_run_however_often_it_is_sent_and_any_othe
     let (status, said) = post(&address, "/hooks/open", "idempotency-key: k-1\r\n", both);
     assert_eq!(status, 200, "{said}");
     assert!(said.contains(r#""id":"77""#), "{said}");
+    assert_eq!(running.terminate(), Some(0));
+}
+
+/// A hook of GitHub that publishes, and one of Standard Webhooks that tells a result.
+const OTHERS: &str = r#"
+[[hook]]
+path = "/github"
+scheme = "github"
+secret_env = ["GITHUB_SECRET"]
+action = "publish"
+topic = "sample.sent"
+value_at = "/label"
+when_at = "/action"
+when = ["published"]
+
+[[hook]]
+path = "/standard"
+scheme = "standard-webhooks"
+secret_file = ["standard"]
+action = "start"
+workflow = "sample-order"
+input_at = "/order"
+result_within_ms = 1
+"#;
+
+fn hmac(secret: &[u8], signed: &str) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).unwrap();
+    mac.update(signed.as_bytes());
+    mac.finalize().into_bytes().to_vec()
+}
+
+#[test]
+fn a_webhook_of_github_is_published_and_one_of_standard_webhooks_is_told_the_result() {
+    let folder = Folder::new();
+    folder.write("millrun.toml", OTHERS.as_bytes());
+    let standard = b"twenty-four bytes of it!";
+    let written = format!("whsec_{}", STANDARD.encode(standard));
+    folder.write("standard", written.as_bytes());
+    let environment = [("MILLRUN_CONFIG", "millrun.toml"), ("GITHUB_SECRET", SECRET)];
+    let (running, address) = serve(&folder, &environment, &[]);
+
+    let github = |secret: &str, body: &str| {
+        let sum = hmac(secret.as_bytes(), body);
+        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let header = format!("x-hub-signature-256: sha256={sum}\r\n");
+        post(&address, "/hooks/github", &header, body)
+    };
+    let body = r#"{"action": "published", "label": "label-of-github"}"#;
+    assert_eq!(github("another", body).0, 401);
+    assert_eq!(github(SECRET, &body.replace("published", "deleted")).0, 204);
+    let wrong = r#"{"action": "published", "label": 7}"#;
+    assert!((400..500).contains(&github(SECRET, wrong).0), "it is no text");
+    // What is published before the listener is there is not told to it.
+    let mut tailing = folder.start(&["tail", "--topic", "sample.sent", "--limit", "1"]);
+    while !tailing.has_ended() {
+        let (status, said) = github(SECRET, body);
+        assert_eq!(status, 200, "{said}");
+    }
+    let tailed = tailing.ended().expect(0).out;
+    assert!(tailed.contains("\"label-of-github\""), "{tailed}");
+
+    let order = r#"{"order": {"customer": "ada", "cents": 5}}"#;
+    let standard = |id: &str| {
+        let seconds = now();
+        let sum = STANDARD.encode(hmac(standard, &format!("{id}.{seconds}.{order}")));
+        let header =
+            format!("webhook-id: {id}\r\nwebhook-timestamp: {seconds}\r\nwebhook-signature: v1,{sum}\r\n");
+        let (status, said) = post(&address, "/hooks/standard", &header, order);
+        (status, serde_json::from_str::<serde_json::Value>(&said).unwrap())
+    };
+    let (status, said) = standard("msg_1");
+    assert_eq!(
+        (status, &said["id"], &said["outcome"]),
+        (200, &"msg_1".into(), &"running".into())
+    );
+    folder
+        .run(&["terminate", "msg_1", "--reason", "enough"])
+        .expect(0);
+    let (status, again) = standard("msg_1");
+    assert_eq!(
+        (status, &again["outcome"]),
+        (200, &"terminated".into()),
+        "{again}"
+    );
+    assert_eq!(
+        (&again["run"], &again["message"]),
+        (&said["run"], &"enough".into())
+    );
+    let (status, said) = standard("msg.1");
+    assert_eq!(status, 401, "{said}");
     assert_eq!(running.terminate(), Some(0));
 }
 
