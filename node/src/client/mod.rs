@@ -18,6 +18,7 @@ mod place;
 mod raw;
 mod show;
 mod time;
+mod top;
 mod upkeep;
 mod wire;
 
@@ -70,6 +71,7 @@ pub(crate) async fn run(command: ClientCommand) -> Result<Outcome, Box<dyn Error
         }
         ClientCommand::Bulk(command) => bulk::bulk(command).await,
         ClientCommand::Stats(of) => program("stats", of, show::fields).await,
+        ClientCommand::Top(options) => top::top(options).await,
         ClientCommand::Parts(of) => program("parts", of, show::parts).await,
         ClientCommand::Topology(of) => program("topology", of, show::fields).await,
         ClientCommand::Catalogue(of) => program("catalogue", of, show::catalogue).await,

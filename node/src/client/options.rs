@@ -83,6 +83,18 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Print it once, without clearing the screen; also where the output is no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// How often it is shown.
+    #[arg(long = "every", value_name = "SECONDS", default_value_t = 1)]
+    pub(crate) every_s: u16,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct History {
     /// The id of the instance, of whose latest run the history is.
     #[arg(required_unless_present = "run")]
@@ -283,6 +295,8 @@ pub(crate) enum ClientCommand {
     Stats(OfProgram),
     /// Print the parts of the runtime, and how often each was restarted.
     Parts(OfProgram),
+    /// Show what the program does, again and again: workflows, queues, parts, commits.
+    Top(Top),
     /// Print the topics and subscriptions of the broker.
     Topology(OfProgram),
     /// Print what is registered: workflows, activities, task queues, topics.

@@ -2,6 +2,7 @@
 
 use super::raw::Raw;
 use super::time::{date_and_time, duration};
+use super::top::more;
 use crate::table::{Table, on_one_line};
 
 /// How wide a bar of a timeline is.
@@ -35,6 +36,11 @@ pub(super) fn finished(items: &[Raw]) -> String {
 
 /// Counts by workflow.
 pub(super) fn counts(counts: &Raw) -> String {
+    counts_up_to(counts, usize::MAX)
+}
+
+/// The same of so many workflows at most; the others are counted.
+pub(super) fn counts_up_to(counts: &Raw, rows_max: usize) -> String {
     const HEAD: [&str; 10] = [
         "workflow",
         "running",
@@ -48,10 +54,11 @@ pub(super) fn counts(counts: &Raw) -> String {
         "continued",
     ];
     let mut table = Table::of(HEAD);
-    for item in counts.list_of("workflows") {
+    let workflows = counts.list_of("workflows");
+    for item in workflows.iter().take(rows_max) {
         table.row(HEAD.map(|name| item.text_of(name)));
     }
-    table.to_string()
+    format!("{table}{}", more(workflows.len(), rows_max))
 }
 
 /// Runs at the ends of a store, each with what it is there.

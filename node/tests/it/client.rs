@@ -57,6 +57,11 @@ fn what_runs_is_told_in_columns_and_as_json() {
     assert!(program.run("parts").expect(0).out.contains("shard 0"));
     assert!(program.run("stats").expect(0).out.contains("started"));
     program.run("topology").expect(0);
+    let top = program.run("top --once").expect(0).out;
+    for expected in ["live 1", "sample-shipment", "default", "commits ", "restarts 0"] {
+        assert!(top.contains(expected), "{expected} is not in {top}");
+    }
+    assert!(!top.contains('\x1b'), "{top}");
 }
 
 #[test]
