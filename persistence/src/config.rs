@@ -84,6 +84,10 @@ impl JournalConfig {
 
 /// What an acknowledged turn survives. In every mode, what is found after a crash is a prefix of
 /// what was enqueued, whole turns only.
+///
+/// As long as the process lives, no mode loses anything: histories, and finished runs by their id, are read as soon as
+/// they are acknowledged. Where that comes before the commit, lists and searches of finished runs, retention, snapshots,
+/// backups and counts follow with the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {

@@ -154,7 +154,7 @@ impl Journal for RedbJournal {
         let (lookup, expired, is_damaged) = {
             let state = self.shared.lock();
             let closed = &state.finished;
-            if closed.waiting.latest(hash).is_some() {
+            if closed.waiting.latest(hash).is_some() || state.unwritten_of(hash).is_some() {
                 return Glance::Ask;
             }
             let damaged = &state.damaged;

@@ -5,12 +5,13 @@
 //!                          └ under the lock, once         └ tables and rows are opened once for all that is read in it
 //! ```
 //!
-//! Invariants: a read sees only what is durable; the lock is held for no access to the store; what is known from
-//! memory to be new costs none.
+//! Invariants: a read sees what is acknowledged, and nothing else; the lock is held for no access to the store; what is
+//! known from memory to be new costs none.
 
 use millrun_core::{InstanceId, RunId, Sequence};
 
 use super::RedbJournal;
+use super::commit::unwritten::UnwrittenRows;
 use super::database::moment::StoreMoment;
 use super::finished::finished_runs;
 use super::finished::finished_runs::Lookup;
@@ -30,7 +31,7 @@ pub(super) struct View<'a> {
     journal: &'a RedbJournal,
     moment: StoreMoment,
     lookup: Lookup,
-    /// Where the durable log ended.
+    /// Where what may be read of the log ended.
     end: u64,
 }
 
@@ -38,17 +39,25 @@ pub(super) struct View<'a> {
 struct InMemory {
     /// Where it stands, if it is live or waits to be settled.
     place: Result<Option<Place>, ReadError>,
+    /// Of its turns, those that are acknowledged and not written.
+    unwritten: UnwrittenRows,
     is_expired: bool,
     is_live: bool,
 }
 
 impl InMemory {
     fn of(state: &JournalState, run: RunId) -> Self {
+        let place = match state.damaged.runs.get(&run) {
+            Some(quarantined) => Err(quarantined.error.clone()),
+            None => Ok(state.readable_place(run)),
+        };
+        let unwritten = match &place {
+            Ok(Some(place)) => state.unwritten_rows(place),
+            Ok(None) | Err(_) => Vec::new(),
+        };
         Self {
-            place: match state.damaged.runs.get(&run) {
-                Some(quarantined) => Err(quarantined.error.clone()),
-                None => Ok(state.durable_place(run)),
-            },
+            place,
+            unwritten,
             is_expired: state.finished.is_expired(run),
             is_live: state.is_live(run),
         }
@@ -58,6 +67,8 @@ impl InMemory {
 /// What the state knows of the finished runs of an instance.
 struct OfInstance {
     waiting: Option<Finished<Place>>,
+    /// Of its turns, those that are acknowledged and not written.
+    unwritten: UnwrittenRows,
     /// One that was dropped lately.
     expired: Option<RunId>,
     /// The latest of which a record is damaged.
@@ -68,8 +79,11 @@ impl OfInstance {
     fn of(state: &JournalState, id: &InstanceId) -> Self {
         let hash = IdHash::of(id.as_str());
         let damaged = state.damaged.of_instance(hash);
+        let waiting = state.unwritten_of(hash);
+        let waiting = waiting.or_else(|| state.finished.waiting.latest(hash)).copied();
         Self {
-            waiting: state.finished.waiting.latest(hash).copied(),
+            unwritten: waiting.map_or_else(Vec::new, |finished| state.unwritten_rows(&finished.place)),
+            waiting,
             expired: state.finished.expired(hash),
             damaged: damaged.map(|(run, error)| (run, error.clone())),
         }
@@ -80,6 +94,34 @@ impl OfInstance {
 enum InState {
     Run(InMemory),
     Instance(OfInstance),
+}
+
+/// What the state knows of something, with turns that are in no store yet.
+pub(super) trait Unwritten {
+    /// Takes the turns that are acknowledged and not written.
+    fn take_unwritten(&mut self) -> UnwrittenRows;
+}
+
+impl Unwritten for InMemory {
+    fn take_unwritten(&mut self) -> UnwrittenRows {
+        std::mem::take(&mut self.unwritten)
+    }
+}
+
+impl Unwritten for OfInstance {
+    fn take_unwritten(&mut self) -> UnwrittenRows {
+        std::mem::take(&mut self.unwritten)
+    }
+}
+
+impl Unwritten for Vec<InState> {
+    fn take_unwritten(&mut self) -> UnwrittenRows {
+        let each = self.iter_mut().map(|known| match known {
+            InState::Run(known) => known.take_unwritten(),
+            InState::Instance(known) => known.take_unwritten(),
+        });
+        each.flatten().collect()
+    }
 }
 
 impl InState {
@@ -210,9 +252,13 @@ impl View<'_> {
 
 impl RedbJournal {
     /// Something of the state, and a view of the store that fits it.
-    fn view<T>(&self, read: impl FnOnce(&JournalState) -> T) -> Result<(T, View<'_>), JournalFailure> {
-        let ((known, lookup, end), moment) =
-            self.moment(|state| (read(state), state.finished.lookup(), state.durable_end()))?;
+    fn view<T: Unwritten>(
+        &self,
+        read: impl FnOnce(&JournalState) -> T,
+    ) -> Result<(T, View<'_>), JournalFailure> {
+        let ((mut known, lookup, end), mut moment) =
+            self.moment(|state| (read(state), state.finished.lookup(), state.readable_end()))?;
+        moment.add_unwritten(known.take_unwritten());
         let view = View {
             journal: self,
             moment,

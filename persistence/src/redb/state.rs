@@ -21,6 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::commit::held::HeldTrims;
 use super::commit::queued::{Piece, RingAt, TrimTurn, UNLISTED_BYTES_MAX, UNLISTED_LEN_MAX, Unlisted};
 use super::commit::snapshots::Snapshots;
+use super::commit::unwritten::{self, UnwrittenRows, UnwrittenRuns};
 use super::finished::finished_runs::{self, FinishedRuns};
 use super::opening::claim_queue::ClaimQueue;
 use super::opening::rebuild::Rebuilt;
@@ -30,9 +31,9 @@ use super::records::lanes::LogSpan;
 use crate::batch::{Batch, TurnSpan};
 use crate::claim::{Claim, ClaimRefused, Claimant};
 use crate::conditions::{Conditions, Head, narrow, rests_on_refused};
-use crate::config::JournalConfig;
+use crate::config::{Durability, JournalConfig};
 use crate::error::{EnqueueError, JournalFailure, SnapshotRefused, TurnRefused};
-use crate::finished::{Finished, Place};
+use crate::finished::{Finished, IdHash, Place};
 use crate::heads::Heads;
 use crate::journal::{Enqueued, RefusedTurn, Ringing, Stats};
 use crate::record::Snapshot;
@@ -52,6 +53,8 @@ pub(crate) struct JournalState {
     /// The highest epoch whose takeovers the store counts, with what is queued.
     counted: Epoch,
     pub(crate) finished: FinishedRuns,
+    /// Where turns are acknowledged before they are written.
+    unwritten: Option<UnwrittenRuns>,
     pub(crate) damaged: Damaged,
     pub(crate) snapshots: Snapshots,
     pub(crate) open: Piece,
@@ -61,10 +64,10 @@ pub(crate) struct JournalState {
     spare_finishing: Vec<Finished<Place>>,
     unlisted: Unlisted,
     pub(crate) ring_at: RingAt,
-    /// Somebody was told `Full` since the last commit.
+    /// A producer was told `Full` since the last commit.
     pub(crate) was_full: bool,
     pub(crate) is_closing: bool,
-    /// Somebody has asked for it.
+    /// A compaction was asked for.
     pub(crate) is_compacting: bool,
     pub(crate) compactions: u64,
     pub(crate) archived_runs: u64,
@@ -145,6 +148,7 @@ impl JournalState {
             written: Offset::ZERO,
             counted: epoch,
             finished: closed,
+            unwritten: (config.durability != Durability::Durable).then(UnwrittenRuns::default),
             damaged: rebuilt.damaged,
             snapshots,
             open: Piece {
@@ -284,6 +288,9 @@ impl JournalState {
             };
             self.unlisted.closed.push(last_turn_of(&finished));
             open.finishing.push(finished);
+            if let Some(unwritten) = &mut self.unwritten {
+                unwritten.add(finished);
+            }
         } else if back < self.unlisted.from || turn.opens {
             self.unlisted.live.push(turn.run);
         }
@@ -404,6 +411,9 @@ impl JournalState {
         for closed in &piece.finishing {
             self.live_bytes -= closed.bytes;
             self.finished.waiting.add(*closed);
+            if let Some(unwritten) = &mut self.unwritten {
+                unwritten.remove(closed);
+            }
         }
         let trimmed_at = piece.finishing.last().map(|_| self.finished.age.now());
         // A reader may hold the piece for a moment; then its memory goes with it.
@@ -589,9 +599,38 @@ impl JournalState {
             .map_or(self.open.start, |sealed| sealed.start)
     }
 
-    /// Where the run's durable records stand; `None` if it has none, or is settled.
-    pub(crate) fn durable_place(&self, run: RunId) -> Option<Place> {
+    /// Where what may be read of the log ends: all that is acknowledged stands before.
+    pub(crate) fn readable_end(&self) -> u64 {
+        match self.unwritten {
+            Some(_) => self.open.end(),
+            None => self.durable_end(),
+        }
+    }
+
+    /// The latest finished run of an instance that is acknowledged, and not written.
+    pub(crate) fn unwritten_of(&self, id: IdHash) -> Option<&Finished<Place>> {
+        self.unwritten.as_ref()?.latest(id)
+    }
+
+    /// The turns of the run at this place that are acknowledged, and not written.
+    pub(crate) fn unwritten_rows(&self, place: &Place) -> UnwrittenRows {
+        if self.unwritten.is_none() || place.last < self.durable_end() {
+            return Vec::new();
+        }
+        let sealed = self.sealed.iter().map(|sealed| &**sealed);
+        let pieces: Vec<_> = sealed.chain([&self.open]).collect();
+        unwritten::rows_of(place, &pieces)
+    }
+
+    /// Where the run's records stand that may be read; `None` if it has none, or is settled.
+    pub(crate) fn readable_place(&self, run: RunId) -> Option<Place> {
         let live = self.conditions.head(run).map(|head| &head.place);
+        if let Some(unwritten) = &self.unwritten {
+            let finished = || unwritten.run(run).or_else(|| self.finished.waiting.run(run));
+            return live
+                .or_else(|| finished().map(|finished| &finished.place))
+                .copied();
+        }
         let place = live
             .or_else(|| self.finishing(run))
             .or_else(|| self.finished.waiting.run(run).map(|finished| &finished.place))?;

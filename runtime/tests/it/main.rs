@@ -54,6 +54,7 @@ mod programs;
 mod quick;
 mod reading;
 mod refusals;
+mod relaxed;
 mod salvaged;
 mod signal_requests;
 mod signalling;

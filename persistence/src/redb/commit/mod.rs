@@ -9,4 +9,5 @@ pub(in crate::redb) mod held;
 pub(in crate::redb) mod queued;
 pub(in crate::redb) mod settle;
 pub(in crate::redb) mod snapshots;
+pub(in crate::redb) mod unwritten;
 pub(in crate::redb) mod writer;

@@ -8,7 +8,7 @@
 //! the rows mean.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ const SHARED_ROW_BYTES_MAX: usize = 256 << 10;
 /// A moment of the store that does not change.
 pub(crate) struct StoreMoment {
     shared: Option<RefCell<SharedRows>>,
+    /// Rows of the log that are acknowledged and not written, behind all that are.
+    unwritten: BTreeMap<u64, Vec<u8>>,
     pub(in crate::redb) transaction: ReadTransaction,
     /// Tells the store that there is this moment. It is dropped behind all that reads.
     _kept: Arc<()>,
@@ -72,6 +74,7 @@ impl StoreMoment {
                 transaction: db.begin_read()?,
                 _kept: kept,
                 shared: None,
+                unwritten: BTreeMap::new(),
             })
         })
     }
@@ -80,6 +83,11 @@ impl StoreMoment {
     /// memory of 16 rows, for as long as this moment is kept.
     pub(crate) fn share_rows(&mut self) {
         self.shared.get_or_insert_default();
+    }
+
+    /// Adds rows of the log that are acknowledged and not written. They stand behind those of the store.
+    pub(crate) fn add_unwritten(&mut self, rows: Vec<(u64, Vec<u8>)>) {
+        self.unwritten.extend(rows);
     }
 
     /// How often the store has been opened, and where its log begins.
@@ -241,6 +249,38 @@ impl StoreMoment {
     /// Calls `visit` with each row of the log that may hold something at or behind `from`, in
     /// order, until it says `false`.
     pub(crate) fn rows(
+        &self,
+        from: u64,
+        visit: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), JournalFailure> {
+        if self.unwritten.is_empty() {
+            return self.written_rows(from, visit);
+        }
+        let first = self
+            .unwritten
+            .range(..=from)
+            .next_back()
+            .map(|(position, _)| *position);
+        if first.is_none() {
+            let mut goes_on = true;
+            self.written_rows(from, &mut |position, row| {
+                goes_on = visit(position, row);
+                goes_on
+            })?;
+            if !goes_on {
+                return Ok(());
+            }
+        }
+        for (position, row) in self.unwritten.range(first.unwrap_or(from)..) {
+            if !visit(*position, row) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`rows`](Self::rows), of those in the store.
+    fn written_rows(
         &self,
         from: u64,
         visit: &mut dyn FnMut(u64, &[u8]) -> bool,
