@@ -30,7 +30,7 @@ const PREFIX: &str = "millrun-bench-store-";
 /// Until the lock is held.
 const NEW_PREFIX: &str = "millrun-bench-new-";
 const LOCK: &str = "lock";
-/// What a lock holds: a folder without it is somebody else's.
+/// What a lock holds: a folder without it belongs to another program.
 const MARK: &str = "A store of millrun's benchmarks. It may be removed when its process has ended.\n";
 /// The usual exit code of a program that was interrupted.
 const INTERRUPTED: i32 = 130;

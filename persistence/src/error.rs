@@ -51,7 +51,7 @@ pub enum TurnError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnRefused {
-    /// Somebody else owns the partition. The writer of this turn has been replaced and should stop.
+    /// Another owner has the partition. The writer of this turn has been replaced and should stop.
     #[error("the partition is owned under epoch {current}")]
     Fenced {
         /// The partition's epoch.

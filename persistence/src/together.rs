@@ -78,7 +78,7 @@ pub(crate) fn one_by_one<R: Reads + ?Sized>(
     }
 }
 
-/// One read of at most so many bytes; `None` if it has more.
+/// One read of at most this many bytes; `None` if it has more.
 fn read<R: Reads + ?Sized>(journal: &R, wanted: &ToRead, left: usize) -> Option<Result<WasRead, ReadError>> {
     Some(match wanted {
         ToRead::Finished(id) => journal.finished(id).map(WasRead::Finished),

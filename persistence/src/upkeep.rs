@@ -83,7 +83,7 @@ impl Upkeeps {
         (self.asked > self.finished).then_some((UpkeepNumber(self.asked), self.now))
     }
 
-    /// This one and all before it are finished. Whoever waits for one of them is told when what this gives is dropped,
+    /// This one and all before it are finished. The callers that wait for them are told when what this gives is dropped,
     /// which is done without the lock.
     pub fn finish(&mut self, number: UpkeepNumber, outcome: Result<(), UpkeepUndone>) -> Ringing {
         if number.0 <= self.finished {

@@ -183,7 +183,7 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// Prepares a run of all contestants, or of those whose name contains `only`.
+    /// Prepares a run of all contestants, or of the ones whose name contains `only`.
     #[must_use]
     pub fn new(effort: Effort, only: Option<String>) -> Self {
         Self {

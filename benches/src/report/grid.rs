@@ -19,7 +19,7 @@ const FIRST: [&str; 8] = [
 /// Results of one thing, in the order in which they are read.
 const RESULTS: [&str; 6] = ["median", "min", "max", "p50", "p99", "p999"];
 
-/// Somebody else's figures do not say how they were measured.
+/// Published figures of a peer do not say how they were measured.
 const UNKNOWN_IF_ZERO: [&str; 3] = ["completed", "rounds", "threads"];
 
 type Fields<'a> = &'a Map<String, Value>;

@@ -41,7 +41,7 @@ fn numbers(inbox: &Inbox<Envelope<u32>>) -> Vec<u32> {
     inbox.take().map(|envelope| *envelope.payload()).collect()
 }
 
-/// Alive as long as somebody holds it.
+/// Alive as long as a reference to it is held.
 struct Live(Arc<AtomicUsize>);
 
 impl Live {

@@ -73,7 +73,7 @@ impl Heads {
         self.live.get(&run).map(|head| head.last_turn.last())
     }
 
-    /// Whether the conditions of all turns of a group hold, which has so many bytes in all; otherwise what is
+    /// Whether the conditions of all turns of a group hold, which has this many bytes in all; otherwise what is
     /// wrong with those of which something is.
     pub(crate) fn judge(
         &self,

@@ -24,7 +24,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Adds a message behind so many that were dropped.
+    /// Adds a message behind this number of dropped ones.
     pub(super) fn push(&mut self, dropped: u64, text: String) {
         self.last += dropped + 1;
         self.bytes += text.len();
@@ -37,7 +37,7 @@ impl Ring {
         }
     }
 
-    /// Drops all, and counts so many as dropped that nobody listened to.
+    /// Drops all messages, and counts as dropped also this number of messages that had no listener.
     pub(super) fn begin_anew(&mut self, unheard: u64) {
         *self = Self {
             last: self.last + unheard,

@@ -69,7 +69,7 @@ async fn broken(cx: WorkflowContext, (): ()) -> Result<(), WorkflowError> {
     panic!("this code has a mistake")
 }
 
-/// Records so many numbers, a part of them in each turn, and waits.
+/// Records `len` numbers, a part of them in each turn, and waits.
 async fn long(cx: WorkflowContext, len: u64) -> Result<u64, WorkflowError> {
     for number in 0..len {
         cx.record(move || number).await?;
@@ -264,7 +264,7 @@ impl World {
             .unwrap();
     }
 
-    /// Starts a run that records so many numbers, and gives the number of its last event.
+    /// Starts a run that records `len` numbers, and gives the number of its last event.
     pub(crate) async fn long(&self, id: &str, len: u64) -> u64 {
         let run = self.runtime.start(LONG, id, len).await.unwrap();
         let described = run.until_described(|run| run.awaits(PAID.name())).await.unwrap();

@@ -64,7 +64,7 @@ pub(crate) enum Decision {
     },
     /// Nobody approved in time.
     Expired,
-    /// Somebody said no.
+    /// The customer or the shop has refused.
     Refused,
     /// The card was declined, or the provider gave up.
     NotPaid {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) u64);
 
-/// How a moment is written, for those who have written it otherwise.
+/// How a moment is written; told when one is written otherwise.
 const FORMS: &str =
     "write 90s, 15m, 2h, 7d or 2w for so long ago, or 2026-11-25, or 2026-11-25T05:30:00 in UTC";
 

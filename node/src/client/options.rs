@@ -133,7 +133,7 @@ pub(crate) struct Tail {
     /// Behind the event of this number, or the message of this id.
     #[arg(long, value_name = "ID")]
     pub(crate) after: Option<String>,
-    /// End behind so many events or messages.
+    /// End behind this number of events or messages.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]

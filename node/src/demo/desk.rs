@@ -261,7 +261,7 @@ async fn off_thread<T: Send + 'static>(
     Ok(spawn_blocking(work).await?)
 }
 
-/// Somebody waits for the work; dropping it says that nobody does any more.
+/// Held by a caller that waits for the work; its drop says that the caller has gone.
 #[derive(Debug, Default)]
 struct Interest(Arc<AtomicBool>);
 

@@ -145,7 +145,7 @@ fn what_becomes_of_the_runs_that_are_meant_is_told_and_nothing_of_others() {
         "--jsonl",
     ];
     let mut tailing = program.folder.start(&tail);
-    // What is told before somebody listens is not theirs to see: runs end until two are seen.
+    // The tail does not show what was told before it began: runs end until it has shown two.
     let mut number = 10;
     while !tailing.has_ended() {
         program.start(number);

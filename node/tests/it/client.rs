@@ -244,7 +244,7 @@ fn a_topic_is_tailed_and_a_signal_sent_twice_is_recorded_once() {
     let program = program();
     let tail = ["tail", "--topic", "sample.sent", "--limit", "1"];
     let mut tailing = program.folder.start(&tail);
-    // What is published before somebody listens is not theirs to see: publish until one is seen.
+    // The tail does not show what was published before it began: publish until it has shown one.
     while !tailing.has_ended() {
         let publish = [
             "call",

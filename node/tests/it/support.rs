@@ -134,7 +134,7 @@ impl Folder {
         while let Some(line) = lines.next() {
             heard.push(line.unwrap());
             if heard.last().is_some_and(|line| line.contains(sign)) {
-                // Somebody must go on reading, or the program would wait for room or fail.
+                // The output must be read on, or the program would wait for room or fail.
                 std::thread::spawn(move || lines.count());
                 return (running, heard);
             }

@@ -127,7 +127,7 @@ pub(crate) struct BatchTicket {
 /// What is left to do for a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GatherLeft {
-    /// Somebody whose turns are durable has not been woken yet.
+    /// A caller whose turns are durable has not been woken yet.
     pub(crate) sleepers: bool,
     /// Turns have been gathered and not enqueued.
     pub(crate) gathered: bool,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   append ──► enqueue ──► offset ──► waiting ──(watermark ≥ offset)──► Ok
-//!                                        ▲ wakes those whose batch is durable
+//!                                        ▲ wakes the tasks whose batch is durable
 //!   journal ──► bell ──► two parts "millrun-appends"
 //!                                        │ enqueues what lies there, wakes likewise
 //!   gather ──► batch of many (see `gather`) ──(64 turns)──► enqueue ──► Ok

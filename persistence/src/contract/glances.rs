@@ -27,7 +27,7 @@ struct Model {
 }
 
 impl Model {
-    /// What reading says, if so many of the finished runs are retained.
+    /// What reading says, if this number of the finished runs is retained.
     fn finished(&self, number: u64, retained: usize) -> Result<Option<RunId>, RunId> {
         let dropped = self.closed.len().saturating_sub(retained);
         let latest = self.closed.iter().rposition(|(id, _)| *id == number);

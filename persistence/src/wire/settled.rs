@@ -30,7 +30,7 @@ const CRC_AT: usize = 20;
 const VERSION: u16 = 1;
 /// Of rows of finished runs, as they are written.
 const CLOSED_VERSION: u16 = 2;
-/// In rows of finished runs, the size of a run's records has so many bits, and the kind of its last record stands
+/// In rows of finished runs, the size of a run's records has this number of bits, and the kind of its last record stands
 /// above them.
 const SIZE_BITS: u32 = 56;
 const SIZE_MAX: u64 = (1 << SIZE_BITS) - 1;

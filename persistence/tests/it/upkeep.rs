@@ -281,7 +281,7 @@ fn how_far_a_compaction_is_can_be_asked_while_it_is_under_way() {
     assert!(!last.is_compacting);
 }
 
-/// Whoever compacts a file does not know what its program retains: nothing is dropped by it.
+/// A tool that compacts a file does not know what its program retains: it drops nothing.
 #[test]
 fn a_closed_file_is_made_smaller_and_holds_what_it_held() {
     let mut world = World::new();

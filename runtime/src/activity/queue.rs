@@ -96,7 +96,7 @@ impl TaskQueue {
             let mut sent = Vec::with_capacity(taken.len().min(TASKS_LEN_MAX));
             sent.extend(taken.by_ref().take(TASKS_LEN_MAX));
             let sent_len = sent.len();
-            // There is room in the inbox, which is as large as the window. Somebody else who listens may
+            // There is room in the inbox, which is as large as the window. Another subscriber may
             // have none; and where the inbox is closed, the runtime stops, and histories know what is due.
             if let Err(error) = self.topic.try_publish(sent)
                 && error.into_refused().by().contains(&self.inbox.id())

@@ -20,7 +20,7 @@ pub enum BulkAction {
         /// Why.
         reason: String,
     },
-    /// Lets the code of a parked run run again, also of one that somebody has paused; as
+    /// Lets the code of a parked run run again, also of one that was paused by an operator; as
     /// [`RunHandle::resume`](crate::RunHandle::resume). A run that is paused after the bulk has looked at it stays so.
     Resume,
     /// Sends it a signal, once; as [`UntypedHandle::signal_as`](crate::UntypedHandle::signal_as).

@@ -136,7 +136,7 @@ enum Park {
     Same,
     /// Its code has run since, so that if it is parked again, that is another time.
     Left,
-    /// Somebody has paused it since.
+    /// It was paused since.
     Paused,
 }
 

@@ -70,7 +70,7 @@ struct Outside<'a> {
 type Key = (Timestamp, u64);
 
 /// Those who sleep outside of the host's tokio runtime. A cheap clone. How many there may be is bounded by
-/// those who wait.
+/// the tasks that wait.
 #[derive(Clone, Default)]
 pub(super) struct Sleepers(Arc<Mutex<List>>);
 

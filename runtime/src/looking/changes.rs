@@ -391,7 +391,7 @@ pub(crate) fn cut(text: String) -> String {
     cut_to(text, TEXT_BYTES_MAX)
 }
 
-/// The beginning of a text, if it is longer than so many bytes; without the memory of the rest, since the ring keeps
+/// The beginning of a text, if it is longer than `bytes_max`; without the memory of the rest, since the ring keeps
 /// thousands of texts.
 pub(crate) fn cut_to(text: String, bytes_max: usize) -> String {
     if text.len() <= bytes_max {

@@ -32,7 +32,7 @@ pub(crate) enum Request {
         wake: Wake,
         reply: Reply<Described>,
     },
-    /// Somebody wants to be told when the run goes on.
+    /// A caller wants to be told when the run goes on.
     Watch {
         target: Target,
         reply: Reply<Changed>,

@@ -75,7 +75,7 @@ impl<'a> Owed<'a> {
         self.said = Some(said);
     }
 
-    /// Somebody else is going to say it.
+    /// Another message is going to say it.
     fn forgive(mut self) {
         self.said = None;
     }

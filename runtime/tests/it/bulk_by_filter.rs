@@ -252,7 +252,7 @@ async fn resumes_and_pauses(runtime: &Runtime, id: &str) -> (usize, usize) {
     (resumes.count(), pauses.count())
 }
 
-/// Waits for the bulks, while somebody pauses again what they resume.
+/// Waits for the bulks, while an operator pauses again what they resume.
 async fn wait(runtime: &Runtime) {
     let paused = ids("paused");
     let pausing = join_all(paused.iter().map(|id| pause_again(runtime, id)));

@@ -36,7 +36,7 @@ fn open(world: &SimHost, path: &Path) -> RuntimeBuilder {
         .register(TRIP, wait)
 }
 
-/// All pages of so many runs.
+/// All pages, of `len_max` runs each.
 async fn all(runtime: &Runtime, filter: &RunSearch, len_max: usize) -> Vec<RunSummary> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

@@ -1,5 +1,5 @@
 //! A handle is of one workflow: through it nothing is done to an instance of another, wherever that is,
-//! unless somebody asks for a handle of no workflow.
+//! unless the program asks for a handle of no workflow.
 
 use millrun::builders::AnsweringWorkflow;
 use millrun::operating::InstanceStatus;

@@ -73,7 +73,7 @@ struct Story {
     /// The attempts that have been made, by their step's key and their number.
     attempts: Mutex<BTreeSet<(String, u32)>>,
     problems: Mutex<Vec<Problem>>,
-    /// Somebody else writes to runs now and then, under their owner's epoch: turns are refused.
+    /// Another writer writes to runs now and then, under their owner's epoch: turns are refused.
     has_strangers: bool,
     /// Of no id it is known without a read whether it has a finished run.
     asks_always: bool,

@@ -7,7 +7,7 @@ use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The warnings and errors with a text that somebody listens for.
+/// The warnings and errors with a text that a test listens for.
 pub(crate) type Logged = Arc<Mutex<Vec<String>>>;
 
 /// What is listened for.

@@ -14,7 +14,7 @@ const ITEM: Signal<u64> = Signal::named("item");
 const SUM: Workflow<(usize, u64), u64> = Workflow::named("sum");
 const CHAIN: Workflow<(usize, u64), u64> = Workflow::named("chain");
 
-/// Adds up so many items.
+/// Adds up this number of items.
 async fn sum(cx: WorkflowContext, (len, mut sum): (usize, u64)) -> Result<u64, WorkflowError> {
     for _ in 0..len {
         sum += cx.receive(ITEM).await?;

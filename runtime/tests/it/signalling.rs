@@ -20,7 +20,7 @@ const TOLD: Signal<u64> = Signal::named("told");
 const BALL: Signal<u64> = Signal::named("ball");
 const OTHER: Signal<String> = Signal::named("other");
 
-/// Hears so many numbers, in a new run behind each five, from a checkpoint on behind each three.
+/// Hears `len` numbers, in a new run behind each five, from a checkpoint on behind each three.
 async fn hub(cx: WorkflowContext, (len, heard): (u64, Vec<u64>)) -> Result<Vec<u64>, WorkflowError> {
     let mut heard = cx.checkpointed().transpose()?.unwrap_or(heard);
     while (heard.len() as u64) < len {
@@ -34,7 +34,7 @@ async fn hub(cx: WorkflowContext, (len, heard): (u64, Vec<u64>)) -> Result<Vec<u
     Ok(heard)
 }
 
-/// Tells the hub so many numbers from this one on, one after the other; what became of the last.
+/// Tells the hub some numbers from this one on, one after the other; what became of the last.
 async fn teller(cx: WorkflowContext, (from, len): (u64, u64)) -> Result<String, WorkflowError> {
     let mut last = "nothing to tell".to_owned();
     for number in from..from + len {

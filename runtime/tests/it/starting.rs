@@ -454,7 +454,7 @@ async fn whoever_waits_for_room_at_a_trigger_goes_on_when_the_runtime_has_stoppe
     assert_eq!(trigger.handled(), 1);
 }
 
-/// The trigger ended at once, its inbox with it, and those who were parked there were recorded as published.
+/// The trigger ended at once, its inbox with it, and the values that were parked there were recorded as published.
 #[test]
 fn publishers_parked_at_a_trigger_are_heard_after_the_next_start_however_long_a_shutdown_takes() {
     const PLACED: Topic<u64> = Topic::named("placed");

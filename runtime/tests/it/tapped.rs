@@ -1,4 +1,4 @@
-//! A journal that somebody listens in on.
+//! A journal whose traffic a test can see.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -82,7 +82,7 @@ impl Tapped {
         self.hangs_at.store(at, Ordering::SeqCst);
     }
 
-    /// From now on, an answer that rests on no turn waits for so many batches behind those that are durable.
+    /// From now on, an answer that rests on no turn waits for this many batches behind those that are durable.
     pub(crate) fn confirm_behind(&self, batches: u64) {
         self.confirms_behind.store(batches, Ordering::SeqCst);
     }
@@ -304,7 +304,7 @@ impl Reads for Tapped {
     }
 }
 
-/// Somebody else appends to a run of this batch, under its owner's epoch, or tries to, so far ahead of the run's
+/// Another writer appends to a run of this batch, under its owner's epoch, or tries to, so far ahead of the run's
 /// head. If the run has two turns here, the head of the second one fits afterwards.
 pub(crate) fn intrude(journal: &dyn Journal, batch: &Batch, ahead: u64) {
     let turns: Vec<_> = batch

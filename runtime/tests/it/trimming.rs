@@ -117,7 +117,7 @@ async fn count(runtime: &Runtime, signals: u64) -> RunId {
     run.run_id().unwrap()
 }
 
-/// Stores of earlier releases are as those whose histories were kept.
+/// Stores of earlier releases are like stores whose histories were kept.
 #[tokio::test]
 async fn with_keep_history_nothing_is_trimmed_and_without_it_the_next_checkpoint_trims() {
     let store = Store::new();

@@ -299,7 +299,7 @@ impl Table {
         }
     }
 
-    /// The machine shows an event to the code: those whom it concerns are to be woken, in order.
+    /// The machine shows an event to the code: the futures that it concerns are to be woken, in order.
     pub(crate) fn take_in(&mut self, event: &Event) -> Wakers {
         match event {
             Event::ActivityCompleted {

@@ -26,7 +26,7 @@ pub enum ParkReason {
         /// What was seen.
         message: String,
     },
-    /// Somebody paused it.
+    /// An operator paused it.
     Paused {
         /// Why.
         reason: String,

@@ -30,7 +30,7 @@ pub struct Limits {
     pub signals_len_max: usize,
     /// Of how many signals that other runs have [sent](crate::WorkflowContext::signal_instance) a run knows the
     /// senders, 4,096 by default, so that one that is sent again after a crash is not recorded again: the latest. One
-    /// that is sent again when so many others have been recorded behind it would be taken for new; so this bounds how
+    /// that is sent again when this many others have been recorded behind it would be taken for new; so this bounds how
     /// many signals should be under way to one instance at a time. Each takes 96 bytes of memory, and 20 in a
     /// [kept beginning](crate::KeptBeginning). A run that continues another knows up to
     /// [2,048](crate::SENDERS_CARRIED_LEN_MAX) of those.

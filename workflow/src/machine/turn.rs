@@ -232,7 +232,7 @@ pub enum Input {
         /// With a value, or with the text of an error.
         end: Result<Payload, String>,
     },
-    /// Somebody wants the code not to run for a while.
+    /// An operator wants the code not to run for a while.
     Pause {
         /// Why.
         reason: String,
@@ -242,7 +242,7 @@ pub enum Input {
         /// The timer, or the call whose next attempt or whose end is due.
         operation: OperationId,
     },
-    /// Somebody asks for a change of the run's [state](crate::State). The answer is an
+    /// A caller asks for a change of the run's [state](crate::State). The answer is an
     /// [`Event::UpdateAnswered`] with the same request, of this turn; of a later one only if the
     /// run is parked by it.
     Update {
@@ -254,12 +254,12 @@ pub enum Input {
         /// Its argument.
         input: Payload,
     },
-    /// Somebody asks the run to cancel.
+    /// A caller asks the run to cancel.
     Cancel {
         /// Why.
         reason: String,
     },
-    /// Somebody ends the run, without its code.
+    /// An operator ends the run, without its code.
     Terminate {
         /// Why.
         reason: String,

@@ -1,4 +1,4 @@
-//! Who is polled when: only those whose event was applied, however many wait.
+//! Which futures are polled when: only the ones whose event was applied, however many wait.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

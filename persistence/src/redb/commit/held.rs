@@ -59,7 +59,7 @@ impl HeldTrims {
         self.trims.is_empty()
     }
 
-    /// The first ones, so many at most.
+    /// The first ones, `len_max` at most.
     pub(in crate::redb) fn first(&self, len_max: usize) -> Vec<TrimTurn> {
         self.trims.iter().take(len_max).copied().collect()
     }
@@ -69,7 +69,7 @@ impl HeldTrims {
         self.trims.front().map(|trim| trim.position)
     }
 
-    /// Lets the first ones go: so many are archived, and so many damaged.
+    /// Lets the first ones go: this number is archived, and this number damaged.
     pub(in crate::redb) fn release(&mut self, archived: usize, damaged: usize) {
         let mut released = self.trims.drain(..(archived + damaged).min(self.trims.len()));
         if let Some(last) = released.next_back() {

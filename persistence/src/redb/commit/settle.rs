@@ -73,7 +73,8 @@ const INDEX_STEP_BYTES: usize = 32 << 10;
 const BEHIND: u64 = 24;
 /// How far behind a slice the ends of its runs are looked for.
 const LOOK_AHEAD_BYTES: u64 = 128 << 10;
-/// A commit of an upkeep takes along about as much of the log and the index as one that appends so many bytes may.
+/// A commit of an upkeep takes along about as much of the log and the index as one may that appends this number of
+/// bytes.
 const UPKEEP_STEP_BYTES: usize = 1 << 20;
 /// A slice of the log is larger than what is about to be appended by this part of the excess.
 const EXCESS_SHARE: u64 = 16;

@@ -41,7 +41,7 @@ impl Sought {
 }
 
 impl RunFilter {
-    /// A filter that is to hold this many hashes, with so many bits for each.
+    /// A filter that is to hold this many hashes, with this number of bits for each.
     pub(crate) fn with_capacity(hashes: usize, bits_per_hash: usize) -> Self {
         let blocks = (hashes * bits_per_hash).div_ceil(BITS_PER_BLOCK).max(1);
         Self {

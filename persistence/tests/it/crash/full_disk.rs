@@ -1,7 +1,7 @@
 //! A disk without room, and with room again.
 //!
 //! A full disk stopped the runtime silently, and only a restart brought it back, though a write that was refused
-//! for want of room has promised nothing: each request failed until somebody noticed.
+//! for want of room has promised nothing: each request failed until an operator noticed.
 
 use std::fs;
 use std::io;

@@ -61,7 +61,7 @@ fn those_who_were_gathered_are_woken_when_another_finds_the_journal_failed() {
     }
 }
 
-/// As when the host goes before those who append.
+/// As when the host goes before the tasks that append.
 #[test]
 fn when_whoever_wakes_is_gone_all_who_wait_are_told_and_all_who_come() {
     let world = World::new(JournalConfig::default());

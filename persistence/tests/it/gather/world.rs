@@ -1,4 +1,4 @@
-//! A journal in memory and those who gather for it, moved by hand: nothing happens unless a test lets
+//! A journal in memory and the tasks that gather for it, moved by hand: nothing happens unless a test lets
 //! it.
 
 use std::pin::Pin;

@@ -34,7 +34,7 @@ impl Inner {
         self.why_within(target, wake, &mut runs_left).await
     }
 
-    /// As [`why`](Self::why), with no more than so many runs described.
+    /// As [`why`](Self::why), with no more than this number of runs described.
     fn why_within<'a>(
         &'a self,
         target: Target,

@@ -124,7 +124,7 @@ pub(in crate::shard) enum Errand {
 /// Who an input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shard) enum Sender {
-    /// Somebody who gets an answer, and asks again if there is none.
+    /// A caller that gets an answer, and asks again if there is none.
     Outside,
     /// A part of the runtime, which does not send it again.
     Inside,

@@ -324,7 +324,7 @@ mod tests {
             self.free.push(slot);
         }
 
-        /// All live runs, chunk by chunk, as a walk of so many spots at a time gives them.
+        /// All live runs, chunk by chunk, as a walk of `len_max` spots at a time gives them.
         fn walk(&self, walk: &mut StartWalk, len_max: usize) -> Vec<BTreeSet<StartKey>> {
             let (mut chunks, mut chunk) = (Vec::new(), BTreeSet::new());
             loop {

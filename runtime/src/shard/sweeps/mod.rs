@@ -1,4 +1,4 @@
-//! The sweeps of a shard: the one that is being gathered, and those whose commits are under way.
+//! The sweeps of a shard: the one that is being gathered, and the ones whose commits are under way.
 //!
 //! ```text
 //!   turns ──► batch ── queued at the journal ──► in flight, with its effects ── watermark ──► durable

@@ -1,4 +1,4 @@
-//! Why a runtime has ended: logged once, told to each caller, and awaited by those who hold no handle.
+//! Why a runtime has ended: logged once, told to each caller, and awaited by code that holds no handle.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -67,7 +67,7 @@ fn whoever_waits_when_the_host_goes_is_told_and_the_file_is_let_go() {
         let (live, rest) = answers.split_at(2);
         let (finished, latest) = rest.split_at(2);
         assert!(live.iter().chain(latest).all(told), "{answers:?}");
-        // Of one that had ended somebody may have been told.
+        // A caller may have been told of one that had ended.
         assert!(
             finished
                 .iter()

@@ -16,7 +16,7 @@ pub(super) const KEEP: Activity<String, ()> = Activity::named("keep");
 pub(super) const TELL: Signal<u64> = Signal::named("tell");
 pub(super) const CHANGE: Update<Book, u64, u64> = Update::named("change");
 pub(super) const READ: Query<Book, (), Book> = Query::named("read");
-/// Collects what others note, up to so many: signalled by all others, asked for by nobody.
+/// Collects what others note, up to a number: all others signal it, and none asks for it.
 pub(super) const HUB: Workflow<(usize, Vec<String>), Vec<String>> = Workflow::named("hub");
 pub(super) const HUB_ID: &str = "hub";
 const NOTE: Signal<String> = Signal::named("note");

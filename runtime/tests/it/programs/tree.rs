@@ -19,7 +19,7 @@ pub(super) const FLOW: Workflow<Flow, u64> = Workflow::named("flow");
 /// The same code, as which a flow may go on.
 pub(super) const ONWARD: Workflow<Flow, u64> = Workflow::named("onward");
 
-/// What somebody outside shall do.
+/// What the world outside shall do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Errand {
     Signal(String),
