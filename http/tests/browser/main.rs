@@ -10,6 +10,9 @@
 mod accessible;
 mod acting;
 mod bulking;
+#[path = "../shared/causes.rs"]
+mod causes;
+mod causing;
 mod crowded;
 mod driver;
 mod exact;

@@ -4,11 +4,15 @@
 
 mod batches;
 mod bulk;
+#[path = "../shared/causes.rs"]
+mod causes;
+mod causing;
 mod checks;
 mod client;
 mod documents;
 mod finding;
 mod keys;
+mod killed;
 mod measuring;
 mod openapi;
 mod page;

@@ -97,24 +97,24 @@ enum InState {
 }
 
 /// What the state knows of something, with turns that are in no store yet.
-pub(super) trait Unwritten {
+pub(super) trait HasUnwritten {
     /// Takes the turns that are acknowledged and not written.
     fn take_unwritten(&mut self) -> UnwrittenRows;
 }
 
-impl Unwritten for InMemory {
+impl HasUnwritten for InMemory {
     fn take_unwritten(&mut self) -> UnwrittenRows {
         std::mem::take(&mut self.unwritten)
     }
 }
 
-impl Unwritten for OfInstance {
+impl HasUnwritten for OfInstance {
     fn take_unwritten(&mut self) -> UnwrittenRows {
         std::mem::take(&mut self.unwritten)
     }
 }
 
-impl Unwritten for Vec<InState> {
+impl HasUnwritten for Vec<InState> {
     fn take_unwritten(&mut self) -> UnwrittenRows {
         let each = self.iter_mut().map(|known| match known {
             InState::Run(known) => known.take_unwritten(),
@@ -252,7 +252,7 @@ impl View<'_> {
 
 impl RedbJournal {
     /// Something of the state, and a view of the store that fits it.
-    fn view<T: Unwritten>(
+    fn view<T: HasUnwritten>(
         &self,
         read: impl FnOnce(&JournalState) -> T,
     ) -> Result<(T, View<'_>), JournalFailure> {
