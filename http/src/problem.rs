@@ -140,6 +140,12 @@ pub static PROBLEMS: &[ProblemType] = &[
         "check the id; what has ended is only known for as long as retention says",
     ),
     problem(
+        "not-registered",
+        422,
+        "no workflow of this name is registered",
+        "the operation catalogue tells which are",
+    ),
+    problem(
         "other-workflow",
         409,
         "the id belongs to an instance of another workflow",

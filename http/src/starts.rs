@@ -23,6 +23,8 @@ use crate::{BODY_BYTES_MAX, Redaction};
 
 /// How many lines a request may have.
 pub const LINES_LEN_MAX: usize = 1_000;
+/// The longest name of a workflow, in bytes.
+const NAME_BYTES_MAX: usize = 255;
 /// How many starts of a request are under way at once.
 const STARTS_AT_ONCE: usize = 512;
 
@@ -99,6 +101,18 @@ pub(crate) async fn start_one(
     }
 }
 
+/// Refuses a workflow without code in this program: its run would wait, and a wrong name is more likely than a program
+/// that is to come.
+pub(crate) fn check_registered(runtime: &Runtime, workflow: &str) -> Result<(), Problem> {
+    // What is no name at all the start refuses by itself.
+    let is_name = (1..=NAME_BYTES_MAX).contains(&workflow.len());
+    if !is_name || runtime.has_workflow(workflow) {
+        return Ok(());
+    }
+    let detail = format!("there is no workflow {workflow:?} in this program");
+    Err(Problem::new("not-registered", detail))
+}
+
 /// A start whose body has been read.
 struct StartAsked {
     id: String,
@@ -135,6 +149,7 @@ impl StartAsked {
         trace: Option<TraceContext>,
         runs: &'static str,
     ) -> Result<Json, Problem> {
+        check_registered(&runtime, &self.workflow)?;
         let mut start = runtime.start_untyped(self.workflow, &self.id, self.input);
         if let Some(trace) = trace {
             start = start.traced(trace);

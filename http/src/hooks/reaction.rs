@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::answers::PUBLISH_WAIT_MS;
 use crate::problem::Problem;
+use crate::starts::check_registered;
 use crate::topics::Topics;
 use crate::waiting::within;
 
@@ -172,11 +173,13 @@ impl Reaction {
     }
 
     /// As [`start`](Self::start), or with an id as [`start_as`](Self::start_as), of the workflow of this name, with its
-    /// input as encoded. An input of another type than the workflow's is a problem, and starts nothing.
+    /// input as encoded. An input of another type than the workflow's, or a workflow that is not registered, is a problem,
+    /// and starts nothing.
     pub fn start_untyped(workflow: impl Into<String>, id: Option<String>, input: Payload) -> Self {
         let workflow = workflow.into();
         Self::new(move |runtime, webhook| async move {
             let id = id.unwrap_or(webhook);
+            check_registered(&runtime, &workflow)?;
             let handle = runtime.start_untyped(workflow, &id, input).await?;
             Ok(Done::Started {
                 id: handle.id().clone(),
@@ -205,6 +208,7 @@ impl Reaction {
     ) -> Self {
         let (workflow, id, signal) = (workflow.into(), id.into(), signal.into());
         Self::new(move |runtime, webhook| async move {
+            check_registered(&runtime, &workflow)?;
             let start = runtime.start_untyped(workflow, &id, input);
             let handle = start.with_signal_untyped_as(&signal, &webhook, value).await?;
             Ok(Done::Started {

@@ -54,6 +54,34 @@ async fn history(runtime: &Runtime, id: &str) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_workflow_that_is_not_registered_is_refused_and_nothing_begins() {
+    let runtime = summing().await;
+    let app = router(&runtime, Access::operator());
+    let line = json!({"id": "i", "workflow": "sums", "input": 1});
+    for path in ["/v1/instances/i/start", "/v1/start"] {
+        let mut body = line.clone();
+        if path.ends_with("/i/start") {
+            body.as_object_mut().unwrap().remove("id");
+        }
+        let refused = post(&app, path, body).await;
+        assert_eq!(
+            (refused.status.as_u16(), refused.code().as_str()),
+            (422, "not-registered")
+        );
+        assert!(
+            refused.json()["detail"].as_str().unwrap().contains("\"sums\""),
+            "{}",
+            refused.text
+        );
+    }
+    let lines = Request::post("/v1/starts").header("content-type", "application/x-ndjson");
+    let told = send(&app, lines.body(Body::from(format!("{line}\n"))).unwrap()).await;
+    assert!(told.text.contains("not-registered"), "{}", told.text);
+    assert_eq!(runtime.stats().started, 0);
+    assert!(runtime.has_workflow("sum") && !runtime.has_workflow("sums"));
+}
+
+#[tokio::test]
 async fn requests_leave_the_history_that_typed_calls_leave() {
     let runtime = summing().await;
     let typed = runtime.start(SUM, "by-call", 1).await.unwrap();

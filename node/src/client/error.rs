@@ -157,6 +157,7 @@ impl Problem {
         };
         match self.kind.rsplit(':').next().unwrap_or_default() {
             "not-found" => Some("millrun list".to_owned()),
+            "not-registered" => Some("millrun catalogue".to_owned()),
             "expired" => Some("millrun list --finished".to_owned()),
             "finished" | "already-finished" => of_instance("result"),
             "already-running" | "other-workflow" => of_instance("describe"),

@@ -136,6 +136,8 @@ fn a_query_is_answered_and_an_update_that_is_none_refused() {
     let order = ["start", "sample-order", "o", r#"{"customer":"ada","cents":5}"#];
     program.folder.run(&order).expect(0);
     assert!(program.run("query o status").expect(0).out.contains('r'));
+    let refused = program.run("start nonsense n").expect(1);
+    assert!(refused.err.contains("try: millrun catalogue"), "{refused:#?}");
     let refused = program.run("query o nonsense").expect(1);
     assert!(refused.err.contains("try: millrun why o"), "{refused:#?}");
     let refused = program.run("update o nonsense 1").expect(1);

@@ -128,4 +128,11 @@ impl Runtime {
     pub fn catalogue(&self) -> Catalogue {
         self.inner().shared.catalogue()
     }
+
+    /// Whether code for the workflow of this name is registered in this program. A run of one that is not waits until a
+    /// program opens its store that has the code, so a start by a name that was typed asks this first.
+    #[must_use]
+    pub fn has_workflow(&self, name: &str) -> bool {
+        self.inner().shared.is_registered(name)
+    }
 }
