@@ -246,6 +246,7 @@ fn tests_and_files_that_the_documents_name_are_there() {
         "workflow",
         "persistence",
         "runtime",
+        "http",
         "testkit",
         "node",
         "examples",

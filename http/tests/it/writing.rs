@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use crate::support::{Answer, get, send};
 
 const SUM: Workflow<u64, u64> = Workflow::named("sum");
+/// Registered beside it, so that a start can name another workflow than its instance's.
+const DOUBLE: Workflow<u64, u64> = Workflow::named("double");
 const ADD: Update<u64, u64, u64> = Update::named("add");
 const TOTAL: Query<u64, (), u64> = Query::named("total");
 const END: Signal<u64> = Signal::named("end");
@@ -19,6 +21,10 @@ async fn sum(cx: WorkflowContext, first: u64) -> Result<u64, WorkflowError> {
     let sum = cx.state(first);
     let last = cx.receive(END).await?;
     Ok(sum.read(|sum| *sum) + last)
+}
+
+async fn double(_: WorkflowContext, number: u64) -> Result<u64, WorkflowError> {
+    Ok(2 * number)
 }
 
 async fn summing() -> Runtime {
@@ -34,6 +40,7 @@ async fn summing() -> Runtime {
         });
     Runtime::volatile()
         .register(definition, sum)
+        .register(DOUBLE, double)
         .start()
         .await
         .unwrap()
@@ -285,7 +292,7 @@ async fn bodies_that_are_wrong_are_refused_and_change_nothing() {
         (
             "s/start",
             "application/json",
-            r#"{"workflow":"other","input":1}"#,
+            r#"{"workflow":"double","input":1}"#,
             409,
             "other-workflow",
         ),
