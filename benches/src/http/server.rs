@@ -16,7 +16,7 @@ use crate::{BenchError, store_in, workers};
 /// What is published for its tails.
 pub(super) const TICKS: Topic<u64> = Topic::named("bench.ticks");
 /// How many finished runs are kept, so that memory does not grow with the time under load.
-const RETAINED_LEN: usize = 100_000;
+pub(super) const RETAINED_LEN: usize = 100_000;
 
 /// What a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
