@@ -58,6 +58,7 @@ mod payload;
 mod program;
 mod registry;
 mod retry;
+mod spans;
 mod token;
 /// Events as bytes.
 pub mod wire;
@@ -90,4 +91,5 @@ pub use outstanding::Outstanding;
 pub use payload::{Payload, PayloadError};
 pub use registry::{AnsweringWorkflow, Implementation, UpdateBuilder};
 pub use retry::Retry;
+pub use spans::{RunSpan, RunSpans, SpanBounds, SpanEnd, SpanFold, SpanNote, SpanOf, SpanValue};
 pub use token::{PromiseToken, PromiseTokenError};

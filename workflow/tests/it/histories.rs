@@ -706,9 +706,9 @@ fn parked_thrice() -> World {
 
 /// A name, the code, what makes the history, and what the file says.
 pub(crate) struct Recording {
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) code: fn() -> Implementation,
-    make: fn() -> World,
+    pub(crate) make: fn() -> World,
     pub(crate) file: &'static str,
 }
 

@@ -16,6 +16,7 @@ mod recording;
 mod retrying;
 mod signalling;
 mod signals;
+mod spans;
 mod state;
 mod steps;
 mod structure;

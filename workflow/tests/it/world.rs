@@ -97,6 +97,11 @@ impl World {
         Self::start_as(code, started, limits, moment)
     }
 
+    /// What the engine kept at its checkpoints, the first one first.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Bytes> {
+        self.kept.iter().map(|(_, bytes)| bytes)
+    }
+
     /// Begins a run that stems from another.
     pub(crate) fn start_as(
         code: Option<Implementation>,
