@@ -66,6 +66,7 @@ mod shard;
 mod shared;
 mod timers;
 mod topics;
+mod traces;
 mod tree;
 mod watch;
 #[cfg(any(test, feature = "fuzz"))]
@@ -146,8 +147,13 @@ pub mod operating {
     pub use crate::opening::recovery::StartupReport;
     pub use crate::ownership::partitions::Partitions;
     pub use crate::runtime::{QueueStats, RuntimeStats};
+    #[cfg(feature = "otel")]
+    pub use crate::traces::{SpanExport, SpanExportConfig};
+    pub use crate::traces::{SpanFeed, SpanFeedConfig, SpanFeedTaken};
     pub use millrun_persistence::TimeRange;
-    pub use millrun_workflow::{Nondeterminism, ParkReason};
+    pub use millrun_workflow::{
+        Nondeterminism, ParkReason, RunSpan, RunSpans, SpanBounds, SpanEnd, SpanNote, SpanOf, SpanValue,
+    };
 }
 
 /// What a run's history is made of, as [`Runtime::history`] gives it: pages of events, and what stands in those.

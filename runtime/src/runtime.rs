@@ -68,6 +68,12 @@ pub struct RuntimeStats {
     /// Runs whose histories checkpoints do not trim, because what is to be kept of them is too large for a turn. A
     /// warning names each, once in the life of a shard.
     pub untrimmed_histories: u64,
+    /// Traced runs that have ended and whose spans a [feed](crate::Runtime::spans) has told.
+    pub traced_runs_told: u64,
+    /// Traced runs whose spans were not told, or not taken by an exporter: the feed was behind by more than
+    /// [`queue_len_max`](crate::operating::SpanFeedConfig::queue_len_max), a history could not be read, or the
+    /// collector did not take them. Runs that end while no feed is open are not counted.
+    pub traced_runs_lost: u64,
     /// Finished runs that were replayed, as
     /// [`replay_check_every`](crate::RuntimeConfig::replay_check_every) says.
     pub replay_checks: u64,
@@ -403,7 +409,10 @@ impl Runtime {
         let pools = &self.inner.shared.pools;
         let mut queues: Vec<_> = self.inner.shared.queue_stats().collect();
         queues.sort_by(|one, other| one.name.cmp(&other.name));
+        let (traced_runs_told, traced_runs_lost) = self.inner.shared.traced_ends.told_and_lost();
         RuntimeStats {
+            traced_runs_told,
+            traced_runs_lost,
             started: counters.started.load(Ordering::Relaxed),
             finished: counters.finished.load(Ordering::Relaxed),
             live: counters.live.load(Ordering::Relaxed),

@@ -18,6 +18,7 @@ use crate::runtime::QueueStats;
 use crate::timers::TimersDoor;
 use crate::topics::handed::HandedOver;
 use crate::topics::publisher::Topics;
+use crate::traces::TracedEnds;
 use crate::watch::Watch;
 
 /// What all shards share.
@@ -39,6 +40,7 @@ pub(crate) struct ShardShared {
     pub(crate) counters: Counters,
     pub(crate) tallies: Tallies,
     pub(crate) feed: Arc<Feed>,
+    pub(crate) traced_ends: TracedEnds,
     pub(crate) changed_values: ChangedValues,
     /// What each shard has handed to topics.
     pub(crate) handed: Vec<Arc<HandedOver>>,

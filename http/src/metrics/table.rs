@@ -92,6 +92,16 @@ pub static METRICS: &[Metric] = &[
     counter("millrun_runs_finished", "runs ended", |seen, samples| {
         samples.one(seen.stats.finished)
     }),
+    counter(
+        "millrun_traced_runs_told",
+        "traced runs that have ended and whose spans were told to a reader or an exporter",
+        |seen, samples| samples.one(seen.stats.traced_runs_told),
+    ),
+    counter(
+        "millrun_traced_runs_lost",
+        "traced runs whose spans were lost: the reader was behind, or the collector did not take them",
+        |seen, samples| samples.one(seen.stats.traced_runs_lost),
+    ),
     gauge(
         "millrun_instances_live",
         "instances that are alive",

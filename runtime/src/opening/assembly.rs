@@ -28,6 +28,7 @@ use crate::shard::{EpochTable, Shard};
 use crate::shared::{Counters, ShardShared};
 use crate::timers::TimersDoor;
 use crate::topics::publisher::{NamedPublisher, Publisher, Topics};
+use crate::traces::TracedEnds;
 use crate::tree::{Role, Tree};
 use crate::watch::Watch;
 use crate::{OpenError, Runtime, RuntimeConfig, StopCause};
@@ -132,6 +133,7 @@ pub(crate) fn assemble(
         counters: Counters::default(),
         tallies: Tallies::default(),
         feed: Arc::default(),
+        traced_ends: TracedEnds::default(),
         changed_values: ChangedValues::default(),
         handed: (0..shards_len).map(|_| Arc::default()).collect(),
         claims: Claims::new(opened.claimant, owned, opened.news_bell, bells),

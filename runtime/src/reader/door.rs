@@ -1,7 +1,7 @@
 //! What is asked of the readers, and the door through which.
 
 use millrun_core::{Bell, RunId, Sequence};
-use millrun_workflow::{Name, Payload};
+use millrun_workflow::{Name, Payload, RunSpans, SpanBounds};
 use tokio::sync::oneshot;
 
 use super::LaneId;
@@ -52,6 +52,11 @@ pub(super) enum ReadRequest {
         Sequence,
         usize,
         oneshot::Sender<Result<HistoryPage, RunError>>,
+    ),
+    /// The spans of a run that has ended, within these bounds, made of at most this number of its events.
+    Spans(
+        Box<(RunId, SpanBounds, usize)>,
+        oneshot::Sender<Result<Option<RunSpans>, RunError>>,
     ),
     /// So many of the finished runs that are looked for and ended before the one named.
     Find(
@@ -198,6 +203,18 @@ impl ReaderDoor {
     ) -> Option<Result<HistoryPage, RunError>> {
         self.view(|reply| ReadRequest::History(run, after, len_max, reply))
             .await
+    }
+
+    /// Asks for the spans of a run that has ended, which are `None` if it is not traced; as
+    /// [`describe`](Self::describe).
+    pub(crate) async fn spans(
+        &self,
+        run: RunId,
+        bounds: SpanBounds,
+        events_len_max: usize,
+    ) -> Option<Result<Option<RunSpans>, RunError>> {
+        let wanted = Box::new((run, bounds, events_len_max));
+        self.view(|reply| ReadRequest::Spans(wanted, reply)).await
     }
 
     /// Asks for finished runs that are looked for, the latest ended first; as [`describe`](Self::describe).

@@ -5,6 +5,7 @@
 pub(crate) mod door;
 pub(crate) mod finding;
 mod lanes;
+mod spans;
 mod together;
 
 use std::sync::Arc;
@@ -489,6 +490,10 @@ impl Reader {
             }
             ReadRequest::History(run, after, len_max, reply) => {
                 drop(reply.send(self.page(run, after, len_max)));
+            }
+            ReadRequest::Spans(wanted, reply) => {
+                let (run, bounds, events_len_max) = *wanted;
+                drop(reply.send(self.spans(run, bounds, events_len_max)));
             }
             ReadRequest::Find(filter, before, len_max, reply) => {
                 drop(reply.send(self.find(&filter, before, len_max)));

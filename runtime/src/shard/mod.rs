@@ -246,8 +246,12 @@ impl Shard {
                 answers,
                 tasks,
                 others,
+                traced_ends,
                 ..
             } = &mut sweep.effects;
+            if !traced_ends.is_empty() {
+                self.shared.traced_ends.push(traced_ends.drain(..));
+            }
             self.outbox.send(answers);
             tasks
                 .drain(..)

@@ -7,7 +7,7 @@
 //!
 //! A turn that cannot be recorded has no effects.
 
-use millrun_core::{RunId, Sequence};
+use millrun_core::{RunId, Sequence, TraceContext};
 use millrun_persistence::{Snapshot, TurnError, TurnHeader};
 use millrun_workflow::{Command, Event, Moment, Outcome, ParkReason, Turn};
 
@@ -127,6 +127,9 @@ impl Shard {
                 }
                 Command::Close(outcome) => {
                     tell_of_end(&mut self.effects, entry, &outcome);
+                    if entry.trace().is_some_and(TraceContext::is_sampled) {
+                        self.effects.traced_ends.push(run);
+                    }
                     if !self.calls.is_empty() {
                         self.effects.push(Effect::ForgetCalls(run));
                     }

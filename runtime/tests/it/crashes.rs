@@ -24,7 +24,7 @@ const SAID: Topic<u64> = Topic::named("said");
 const SAY: Workflow<u64, u64> = Workflow::named("say");
 
 /// Runs the story until its end, or for `steps` steps; then the world crashes. Returns whether it got to its end.
-fn cut_off(world: &SimHost, story: impl Future<Output = ()> + Send + 'static, steps: u64) -> bool {
+pub(crate) fn cut_off(world: &SimHost, story: impl Future<Output = ()> + Send + 'static, steps: u64) -> bool {
     let is_told = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_told);
     let story = async move {

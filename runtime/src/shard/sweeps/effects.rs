@@ -69,6 +69,8 @@ pub(in crate::shard) struct Effects {
     pub(in crate::shard) answers: Vec<Response>,
     pub(in crate::shard) tasks: Vec<ActivityTask>,
     pub(in crate::shard) others: Vec<Effect>,
+    /// Traced runs that have ended. They are told before the answers, so that a caller who knows of an end finds it told.
+    pub(in crate::shard) traced_ends: Vec<RunId>,
     /// What is told to observers, if there are any.
     pub(in crate::shard) changes: Option<Vec<(Timestamp, ChangeKind)>>,
     /// The run that is being worked on.
@@ -134,6 +136,7 @@ impl Effects {
         self.answers.retain(|_| is_kept(answers_of.next()));
         self.others.retain(|_| is_kept(others_of.next()));
         self.tasks.retain(|task| !runs.contains(&task.run));
+        self.traced_ends.retain(|run| !runs.contains(run));
     }
 
     pub(in crate::shard) fn answer(&mut self, answer: Response) {
@@ -178,15 +181,19 @@ impl Effects {
             }
         }
         self.tasks.retain(|task| !lost.contains(task.run.partition()));
+        self.traced_ends.retain(|run| !lost.contains(run.partition()));
     }
 
     pub(in crate::shard) fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.tasks.is_empty() && self.others.is_empty()
+        self.answers.is_empty()
+            && self.tasks.is_empty()
+            && self.others.is_empty()
+            && self.traced_ends.is_empty()
     }
 
     /// For how many of each it has memory.
     fn capacity(&self) -> usize {
-        let others = self.others.capacity();
+        let others = self.others.capacity().max(self.traced_ends.capacity());
         self.answers.capacity().max(self.tasks.capacity()).max(others)
     }
 }

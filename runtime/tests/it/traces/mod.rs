@@ -1,3 +1,6 @@
-//! Distributed traces: where runs stand in them, and what they hand on.
+//! Distributed traces: where runs stand in them, what they hand on, and the spans that are made of their histories.
 
 mod context;
+#[cfg(feature = "otel")]
+mod export;
+mod spans;
