@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt as _;
 
 use super::beside::Beside;
-use super::connection::{Connection, Connections, asking, get, post, post_as};
+use super::connection::{Connection, Connections, asking, get, post, post_as, post_with};
 use super::embedded::embedded_apart;
 use super::paced::{Pace, paced};
 use super::row::{Row, Summary};
@@ -36,6 +36,8 @@ const MISBEHAVED: Duration = Duration::from_secs(1);
 /// Starts whose way to the feed is timed, and the pause between them.
 const TOLD: usize = 200;
 const TOLD_EVERY: Duration = Duration::from_millis(10);
+/// Among this number of starts one is traced, where some are.
+const TRACED_EVERY: u64 = 100;
 /// What memory does before the sustained load is compared: this share of its time.
 const SETTLING_SHARE: u32 = 5;
 
@@ -121,6 +123,10 @@ enum Other {
     Scraping,
     Feed,
     Streams,
+    /// Spans are exported, and none of the starts is traced.
+    NoTraces,
+    /// Spans are exported, and one start of a hundred is traced.
+    Traces,
 }
 
 impl Bench<'_> {
@@ -131,21 +137,30 @@ impl Bench<'_> {
     fn starts(&self) -> Result<Vec<Row>, BenchError> {
         let hello = self.serve(ServerKind::Hello)?;
         let millrun = self.serve(ServerKind::Millrun)?;
+        let traced = self.serve(ServerKind::Traced)?;
         let contestants = [
             ("axum's hello world", None),
             ("millrun", Some(Other::Nothing)),
             ("millrun, scraped each second", Some(Other::Scraping)),
             ("millrun, its feed read", Some(Other::Feed)),
             ("millrun, 1,000 streams", Some(Other::Streams)),
+            // In one process, so that their stores have the same load behind them.
+            ("millrun, none traced", Some(Other::NoTraces)),
+            ("millrun, 1 % traced", Some(Other::Traces)),
         ];
         let samples = interleaved(contestants.len(), self.effort.rounds, |place| {
             self.client.block_on(async {
                 match contestants[place].1 {
                     None => self.greetings(hello.address).await,
+                    Some(other @ (Other::NoTraces | Other::Traces)) => {
+                        self.starts_beside(traced.address, other).await
+                    }
                     Some(other) => self.starts_beside(millrun.address, other).await,
                 }
             })
         })?;
+        // It looks whether traced runs were exported.
+        traced.end()?;
         let rows = contestants.iter().zip(samples);
         Ok(rows
             .map(|((mode, _), samples)| Row::new("start", mode, CONNECTIONS as u64, &samples))
@@ -173,7 +188,7 @@ impl Bench<'_> {
     async fn starts_beside(&self, at: SocketAddr, other: Other) -> Result<Summary, BenchError> {
         let mut beside = Beside::default();
         match other {
-            Other::Nothing => {}
+            Other::Nothing | Other::NoTraces | Other::Traces => {}
             Other::Scraping => beside.scrape(at),
             Other::Feed => beside.read_feed(at).await?,
             Other::Streams => {
@@ -183,7 +198,9 @@ impl Bench<'_> {
         }
         let connections = Connections::open(at, CONNECTIONS).await?;
         let began = Instant::now();
-        let sample = saturate(self.saturation(CONNECTIONS), starting(connections)).await?;
+        let traced_every = (other == Other::Traces).then_some(TRACED_EVERY);
+        let starts = starting_traced(connections, traced_every);
+        let sample = saturate(self.saturation(CONNECTIONS), starts).await?;
         if other == Other::Streams {
             let due = began.elapsed().as_secs_f64() / EVENT_EVERY.as_secs_f64() * STREAMS as f64;
             let came = beside.events() as f64;
@@ -372,19 +389,59 @@ fn starting(
     connections: Connections,
 ) -> impl Fn(u64) -> std::pin::Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send>> + Clone + Send + 'static
 {
+    starting_traced(connections, None)
+}
+
+/// Starts of which one among `traced_every` is traced.
+fn starting_traced(
+    connections: Connections,
+    traced_every: Option<u64>,
+) -> impl Fn(u64) -> std::pin::Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send>> + Clone + Send + 'static
+{
     move |_| {
         let connections = connections.clone();
-        Box::pin(async move { connections.ask(&start(&next_id())).await })
+        Box::pin(async move {
+            let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+            let id = id_of(number);
+            let request = match traced_every {
+                Some(every) if number.is_multiple_of(every) => start_traced(&id, number),
+                Some(_) | None => start(&id),
+            };
+            connections.ask(&request).await
+        })
     }
 }
 
 fn next_id() -> String {
-    format!("h-{}", NUMBERS.fetch_add(1, Ordering::Relaxed))
+    id_of(NUMBERS.fetch_add(1, Ordering::Relaxed))
+}
+
+fn id_of(number: u64) -> String {
+    format!("h-{number}")
+}
+
+fn body_of_start() -> String {
+    format!(r#"{{"workflow": "{}", "input": 1}}"#, ONE_STEP.name())
+}
+
+fn path_of_start(id: &str) -> String {
+    format!("/v1/instances/{id}/start")
 }
 
 fn start(id: &str) -> Vec<u8> {
-    let body = format!(r#"{{"workflow": "{}", "input": 1}}"#, ONE_STEP.name());
-    post(&format!("/v1/instances/{id}/start"), &body)
+    post(&path_of_start(id), &body_of_start())
+}
+
+/// A start that a caller with a trace that is recorded asks for.
+fn start_traced(id: &str, number: u64) -> Vec<u8> {
+    let trace = u128::from(number) + 1;
+    let traceparent = format!("traceparent: 00-{trace:032x}-00f067aa0ba902b7-01\r\n");
+    post_with(
+        &traceparent,
+        "application/json",
+        &path_of_start(id),
+        &body_of_start(),
+    )
 }
 
 fn batch() -> Vec<u8> {

@@ -122,8 +122,13 @@ pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
 
 /// A request with a body of this type.
 pub(super) fn post_as(content_type: &str, path: &str, body: &str) -> Vec<u8> {
+    post_with("", content_type, path, body)
+}
+
+/// As [`post_as`], with these lines in its head, each with its end.
+pub(super) fn post_with(lines: &str, content_type: &str, path: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {content_type}\r\n{lines}content-length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()

@@ -21,6 +21,7 @@ impl Served {
         let name = match kind {
             ServerKind::Hello => "hello",
             ServerKind::Millrun => "millrun",
+            ServerKind::Traced => "traced",
         };
         let mut process = Command::new(std::env::current_exe().map_err(asking)?)
             .args(["--serve", name, "--threads", &threads.to_string(), "--out"])
@@ -39,6 +40,16 @@ impl Served {
             return Err(asking("it ended before it had an address"));
         };
         Ok(Self { process, address })
+    }
+
+    /// Ends it; an error if it found something wrong, which it has told.
+    pub(super) fn end(mut self) -> Result<(), BenchError> {
+        drop(self.process.stdin.take());
+        let ended = self.process.wait().map_err(asking)?;
+        match ended.success() {
+            true => Ok(()),
+            false => Err(asking(format!("the server has ended: {ended}"))),
+        }
     }
 
     /// Its resident memory; an error where the system does not tell.

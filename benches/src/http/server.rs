@@ -5,8 +5,11 @@ use std::path::Path;
 
 use axum::Router;
 use axum::routing::get;
+use millrun::operating::{RuntimeStats, SpanExportConfig};
 use millrun::{Runtime, Topic};
 use millrun_http::{Access, Console, ServeConfig};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tokio::net::TcpListener;
 
 use crate::scale::failed;
@@ -25,6 +28,8 @@ pub enum ServerKind {
     Hello,
     /// A durable runtime behind the routes, served by `millrun-http`.
     Millrun,
+    /// The same, with an exporter that throws the spans of traced runs away.
+    Traced,
 }
 
 /// Serves until standard input ends; the first line of standard output is the address.
@@ -44,9 +49,13 @@ pub fn serve(kind: ServerKind, folder: &Path, threads: usize) -> Result<(), Benc
                     ended = end_of_input() => ended,
                 }
             }
-            ServerKind::Millrun => {
+            ServerKind::Millrun | ServerKind::Traced => {
                 let store = store_in(folder)?;
                 let runtime = open(store.path()).await?;
+                let export = (kind == ServerKind::Traced)
+                    .then(|| runtime.export_spans(ThrownAway, SpanExportConfig::new("bench")))
+                    .transpose()
+                    .map_err(failed)?;
                 let console = Console::new(&runtime, Access::operator())
                     .expose(TICKS)
                     .map_err(failed)?;
@@ -58,10 +67,35 @@ pub fn serve(kind: ServerKind, folder: &Path, threads: usize) -> Result<(), Benc
                 println!("{}", serving.at().to_string().trim_start_matches("http://"));
                 end_of_input().await?;
                 serving.stop().await;
+                if let Some(export) = export {
+                    export.finish().await;
+                    were_exported(&runtime.stats())?;
+                }
                 runtime.shutdown().await.map(drop).map_err(failed)
             }
         }
     })
+}
+
+/// A collector that costs nothing.
+#[derive(Debug)]
+struct ThrownAway;
+
+impl SpanExporter for ThrownAway {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// A collector that takes everything has had each traced run, and there were some.
+fn were_exported(stats: &RuntimeStats) -> Result<(), BenchError> {
+    match (stats.traced_runs_told, stats.traced_runs_lost) {
+        (1.., 0) => Ok(()),
+        (told, lost) => Err(BenchError::Wrong {
+            contestant: "millrun, traced".into(),
+            what: format!("{told} traced runs were exported, and {lost} were lost"),
+        }),
+    }
 }
 
 /// A durable runtime with the workflows of the suite.
